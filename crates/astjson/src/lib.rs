@@ -1,0 +1,1 @@
+//! JSON text as a flat tree of nodes: parse once, merge trees, print once.

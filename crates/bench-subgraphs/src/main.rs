@@ -1,0 +1,3 @@
+//! The four subgraphs of the federation benchmark in one process.
+
+fn main() {}

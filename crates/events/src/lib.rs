@@ -1,0 +1,1 @@
+//! Brokers behind Source and Sink: memory and NATS.

@@ -1,0 +1,1 @@
+//! A plan and variables become a payload: fetch, merge, repair nulls, print.

@@ -1,0 +1,1 @@
+//! The supergraph model: types, fields, who resolves what, keys and jumps.

@@ -1,0 +1,1 @@
+//! Triggers, groups and subscribers: one resolution per group and event, shared bytes to all.

@@ -1,0 +1,1 @@
+//! The page at the root of the router: GraphiQL bundled at build time, or a plain page of our own.

@@ -1,0 +1,1 @@
+//! Mock subgraphs and load: what serves or drives a router under test.

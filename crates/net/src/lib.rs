@@ -1,0 +1,1 @@
+//! Byte transports: plain TCP, TLS, in memory. The only crate that names rustls.

@@ -1,0 +1,1 @@
+//! A normalised operation becomes a plan of subgraph fetches and the shape of the answer.

@@ -1,0 +1,1 @@
+//! Operation text becomes a prepared operation: parsed, validated, normalised, planned, cached.

@@ -1,0 +1,1 @@
+//! The router as a server: HTTP pipeline, configuration, admin, reload.

@@ -1,0 +1,1 @@
+//! The subgraph client: connection pools, limits, deadlines.

@@ -1,0 +1,1 @@
+//! Protocol machines without sockets: WebSocket, graphql-transport-ws, SSE.
