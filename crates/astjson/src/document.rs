@@ -35,7 +35,8 @@ pub const WALK_DEPTH_MAX: usize = 4096;
 ///
 /// RFC 8259 leaves them open. Here the last one counts: [`get`](Document::get), shapes, merging
 /// and projection see only that. [`members`](Document::members), [`len`](Document::len) and
-/// [`print`](Document::print) give a parsed object as it came, until it is edited.
+/// [`print`](Document::print) give a parsed object as it came, until
+/// a member of it is set, replaced or removed: then only the one that counts stays.
 pub struct Document {
     pub(crate) nodes: Vec<Node>,
     /// Tables of children: capacity, then ids (arrays) or pairs of key and value ids (objects).

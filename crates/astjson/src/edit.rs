@@ -167,8 +167,7 @@ impl Document {
         let node = self.nodes[n as usize];
         let used = node.b * words;
         // A container that was made empty has no table yet.
-        let room =
-            if node.b == 0 && node.a == 0 { 0 } else { self.links[node.a as usize] };
+        let room = if node.b == 0 && node.a == 0 { 0 } else { self.links[node.a as usize] };
         if used + words <= room {
             return;
         }

@@ -163,9 +163,9 @@ impl Document {
                     pending.push(Pending { target, source: value, depth: depth + 1 });
                 }
                 Some(_) => {
-                    let place = self
-                        .object_in_table(target)
-                        .and_then(|object| self.find_pair(object, |d, node| d.keys_equal(node, key)));
+                    let place = self.object_in_table(target).and_then(|object| {
+                        self.find_pair(object, |d, node| d.keys_equal(node, key))
+                    });
                     if let Some(place) = place {
                         self.links[place + 1] = value.0;
                     }

@@ -72,6 +72,7 @@ pub(crate) const ESCAPED: u32 = 1 << 3;
 /// The children of this container are listed in `links`.
 pub(crate) const TABLE: u32 = 1 << 4;
 /// The members of this object are the slots of a shape, listed in `links`.
+#[allow(dead_code)]
 pub(crate) const SLOTS: u32 = 1 << 5;
 /// The number has a fraction or an exponent.
 pub(crate) const REAL: u32 = 1 << 6;

@@ -95,9 +95,11 @@ impl Document {
             Tag::False => "false",
             Tag::True => "true",
             Tag::Number => self.literal(node),
-            Tag::String => {
-                self.texts.part(node.text(), node.a as usize - 1, node.a as usize + node.b as usize + 1)
-            }
+            Tag::String => self.texts.part(
+                node.text(),
+                node.a as usize - 1,
+                node.a as usize + node.b as usize + 1,
+            ),
             Tag::Array | Tag::Object => "",
         }
     }

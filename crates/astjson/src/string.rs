@@ -201,7 +201,10 @@ mod tests {
             ("a\"b\\c/d", r#""a\"b\\c/d""#),
             ("\n\r\t\u{8}\u{c}", r#""\n\r\t\b\f""#),
             ("\0\u{1f}\u{7f}", "\"\\u0000\\u001f\u{7f}\""),
-            ("long enough for words ü€😀 and \u{1} there", "\"long enough for words ü€😀 and \\u0001 there\""),
+            (
+                "long enough for words ü€😀 and \u{1} there",
+                "\"long enough for words ü€😀 and \\u0001 there\"",
+            ),
         ] {
             assert_eq!(printed(s), expected);
         }
