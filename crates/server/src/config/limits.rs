@@ -1,0 +1,51 @@
+//! What a client's operation may cost.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::format::SizeText;
+use super::size;
+
+/// Bounds of a client's operation. All hold before anything is planned or fetched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// How large the body of a request may be.
+    #[serde(with = "size::text")]
+    #[schemars(with = "SizeText", example = &"512KiB")]
+    pub body: usize,
+
+    /// How deeply selections may be nested, fragments included.
+    // Selections are walked recursively: the maximum keeps that within a thread's stack.
+    #[schemars(range(min = 1, max = 500), example = 20)]
+    pub depth: u32,
+
+    /// How many aliases an operation may use, fragments included.
+    #[schemars(range(min = 1, max = 1_000_000), example = 30)]
+    pub aliases: u32,
+
+    /// How many fields an operation may select at its root, fragments included.
+    #[schemars(range(min = 1, max = 1_000_000), example = 20)]
+    pub root_fields: u32,
+
+    /// How many tokens the text of an operation may have.
+    #[schemars(range(min = 1, max = 10_000_000), example = 5000)]
+    pub tokens: u32,
+
+    /// How many fields an operation may select after its fragments are expanded.
+    #[schemars(range(min = 1, max = 10_000_000), example = 10_000)]
+    pub selections: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: 2 << 20,
+            depth: 100,
+            aliases: 100,
+            root_fields: 100,
+            tokens: 15_000,
+            selections: 100_000,
+        }
+    }
+}
