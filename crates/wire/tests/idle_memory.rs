@@ -49,43 +49,54 @@ fn live_bytes() -> isize {
 
 const ID: &str = "4ee5a5a2-8b2c-4a5c-9e5f-0d6f0a1b2c3d";
 
+/// The bytes that a client writes for one command.
+fn written(
+    client: &mut Connection<Client>,
+    now: Instant,
+    command: impl FnOnce(&mut Client),
+) -> Vec<u8> {
+    command(&mut client.protocol);
+    std::iter::from_fn(|| client.poll_transmit(now)).flat_map(|chunks| chunks.to_vec()).collect()
+}
+
 #[test]
 fn an_idle_server_connection_holds_no_heap_but_its_ids() {
     let now = Instant::now();
+    let mut client = Connection::client(Arc::default(), Client::new(None), now, 7);
+    let init = written(&mut client, now, |_| {});
+    let request = Bytes::from_static(b"{\"query\":\"{a}\"}");
+    let subscribe = written(&mut client, now, |client| client.subscribe(ID, request));
+    let ping = written(&mut client, now, |client| client.ping(None));
+    let complete = written(&mut client, now, |client| client.complete(ID));
+
     let (websocket, protocol) = (Arc::default(), Arc::default());
-    let mut client = Connection::client(Arc::clone(&websocket), Client::new(None), now, 7);
     let before = live_bytes();
     let machine = GraphqlTransportWs::new(protocol, Some("graphql-transport-ws"), now);
     let mut server = Connection::server(websocket, machine, now);
+    let drain = |server: &mut Connection<GraphqlTransportWs>| {
+        let events = std::iter::from_fn(|| server.poll_event()).count();
+        events + std::iter::from_fn(|| server.poll_transmit(now)).count()
+    };
     assert_eq!(live_bytes(), before, "a fresh connection");
 
-    let deliver = |client: &mut Connection<Client>, server: &mut Connection<GraphqlTransportWs>| {
-        while let Some(chunks) = client.poll_transmit(now) {
-            server.receive(now, &chunks.to_vec());
-        }
-        while server.poll_event().is_some() {}
-        server.protocol.accept_init(None);
-        while let Some(chunks) = server.poll_transmit(now) {
-            client.receive(now, &chunks.to_vec());
-        }
-        while client.poll_event().is_some() {}
-    };
-    deliver(&mut client, &mut server);
+    server.receive(now, &init);
+    server.protocol.accept_init(None);
+    assert_eq!(drain(&mut server), 2);
     assert_eq!(live_bytes(), before, "after connection_init");
 
-    client.protocol.subscribe(ID, Bytes::from_static(b"{\"query\":\"{a}\"}"));
-    deliver(&mut client, &mut server);
+    server.receive(now, &subscribe);
+    assert_eq!(drain(&mut server), 1);
     // One entry of the list, and the shared string with its two counters, in whole words.
     let subscription = (16 + (16 + ID.len()).next_multiple_of(8)) as isize;
     assert_eq!(live_bytes() - before, subscription, "with a subscription");
 
     server.protocol.next(ID, Bytes::from_static(b"{\"data\":1}"));
-    client.protocol.ping(None);
-    deliver(&mut client, &mut server);
+    server.receive(now, &ping);
+    assert_eq!(drain(&mut server), 2);
     assert_eq!(live_bytes() - before, subscription, "after events and pings");
 
-    client.protocol.complete(ID);
-    deliver(&mut client, &mut server);
+    server.receive(now, &complete);
+    assert_eq!(drain(&mut server), 1);
     assert_eq!(live_bytes(), before, "after its last subscription");
 }
 

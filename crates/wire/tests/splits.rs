@@ -156,9 +156,7 @@ proptest! {
         }
         let events: Vec<_> = std::iter::from_fn(|| decoder.poll_event()).collect();
         for event in &events {
-            let expected = (!payloads.is_empty()).then(|| id.trim_start_matches(' '));
-            let _ = expected;
-            prop_assert!(payloads.is_empty() || event.last_id.is_some());
+            prop_assert_eq!(event.last_id.as_deref(), (!payloads.is_empty()).then_some(&*id));
         }
         let messages: Vec<_> = events.into_iter().filter_map(sse::Event::message).collect();
         let mut expected: Vec<_> = payloads.iter().map(|payload| {

@@ -178,7 +178,7 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut sse = Sse::new(&Config::default(), at(0));
-        let mut drain = |sse: &mut Sse, now| {
+        let drain = |sse: &mut Sse, now| {
             let mut out = String::new();
             while let Some(chunks) = sse.poll_transmit(now) {
                 out += &text(&chunks);
