@@ -208,15 +208,15 @@ impl GraphqlTransportWs {
 
     fn receive(&mut self, message: ClientMessage) {
         match message {
-            ClientMessage::ConnectionInit { payload } => match self.phase {
-                Phase::Connected(_) => {
+            ClientMessage::ConnectionInit { payload } => {
+                if matches!(self.phase, Phase::Connected(_)) {
                     self.phase = Phase::Initialising;
                     self.events.push_back(Event::Init { payload });
+                } else {
+                    let reason = "Too many initialisation requests";
+                    self.close(TOO_MANY_INITIALISATION_REQUESTS, reason);
                 }
-                _ => {
-                    self.close(TOO_MANY_INITIALISATION_REQUESTS, "Too many initialisation requests")
-                }
-            },
+            }
             ClientMessage::Ping { payload } => {
                 self.outbox.pong(envelope::message("pong", payload));
             }
