@@ -12,7 +12,7 @@ mod server;
 
 pub use client::{Client, ClientEvent};
 pub use envelope::Request;
-pub use server::{Config, Event, GraphqlTransportWs, append_next_head, next_frame};
+pub use server::{Config, Event, GraphqlTransportWs, Subscription, append_next_head, next_frame};
 
 use crate::websocket::CloseCode;
 

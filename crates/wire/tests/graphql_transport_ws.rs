@@ -34,10 +34,10 @@ fn ready() -> GraphqlPair {
     ready_pair(Config::default(), Split::Whole)
 }
 
-fn subscribed(id: &str) -> Event {
+fn subscribed(id: &str, number: u32) -> Event {
     let query = Some("subscription { tick }".into());
     let request = Request { query, operation_name: None, variables: None, extensions: None };
-    Event::Subscribe { id: id.into(), request }
+    Event::Subscribe { id: id.into(), number, request }
 }
 
 fn next(id: &str, payload: &'static str) -> ClientEvent {
@@ -80,7 +80,7 @@ fn a_subscription_runs_from_init_to_complete_however_the_network_cuts() {
         let mut pair = ready_pair(Config::default(), split);
         pair.client.protocol.subscribe("1", Bytes::from_static(SUBSCRIBE));
         pair.deliver();
-        assert_eq!(pair.server_events(), [subscribed("1")]);
+        assert_eq!(pair.server_events(), [subscribed("1", 0)]);
         assert!(pair.server.protocol.next("1", r#"{"data":{"tick":1}}"#.into()));
         assert!(pair.server.protocol.next("1", r#"{"data":{"tick":2}}"#.into()));
         assert!(pair.server.protocol.complete("1"));
@@ -120,8 +120,10 @@ fn a_client_that_completes_gets_nothing_more() {
     pair.client.protocol.complete("1");
     pair.client.protocol.complete("never was");
     pair.deliver();
-    let done = Event::Complete { id: "1".into() };
-    assert_eq!(pair.server_events(), [subscribed("1"), subscribed("2"), done]);
+    let done = Event::Complete { id: "1".into(), number: 0 };
+    assert_eq!(pair.server_events(), [subscribed("1", 0), subscribed("2", 1), done]);
+    assert_eq!(pair.server.protocol.id_of(0), None);
+    assert_eq!(pair.server.protocol.id_of(1).map(|id| &**id), Some("2"));
     assert!(!pair.server.protocol.next("1", "{}".into()));
     assert!(!pair.server.protocol.complete("1"));
     assert!(pair.server.protocol.next("2", "{}".into()));
@@ -132,10 +134,11 @@ fn a_client_that_completes_gets_nothing_more() {
 #[test]
 fn an_id_can_be_used_again_after_its_operation() {
     let mut pair = ready();
-    for end in ["complete by client", "complete by server", "error"] {
+    let ends = ["complete by client", "complete by server", "error"];
+    for (end, number) in ends.into_iter().zip(0..) {
         pair.client.protocol.subscribe("same", Bytes::from_static(SUBSCRIBE));
         pair.deliver();
-        assert_eq!(pair.server_events(), [subscribed("same")], "{end}");
+        assert_eq!(pair.server_events(), [subscribed("same", number)], "{end}");
         match end {
             "complete by client" => pair.client.protocol.complete("same"),
             "complete by server" => assert!(pair.server.protocol.complete("same")),
@@ -262,7 +265,7 @@ fn nothing_is_understood_after_a_broken_rule() {
     pair.deliver();
     let reason = "Subscriber for 1 already exists".into();
     let closed = Closed { code: CloseCode(4409), reason, by: ClosedBy::Us };
-    assert_eq!(pair.server_events(), [subscribed("1"), Event::Ended(closed)]);
+    assert_eq!(pair.server_events(), [subscribed("1", 0), Event::Ended(closed)]);
     assert!(!pair.server.protocol.next("1", "{}".into()));
 }
 
@@ -292,14 +295,17 @@ fn one_operation_too_many_gets_an_error_and_costs_the_others_nothing() {
         pair.client.protocol.subscribe(id, Bytes::from_static(SUBSCRIBE));
     }
     pair.deliver();
-    assert_eq!(pair.server_events(), [subscribed("1"), subscribed("2")]);
+    assert_eq!(pair.server_events(), [subscribed("1", 0), subscribed("2", 1)]);
     let errors = r#"[{"message":"This connection has 2 operations in progress, the most it may have: complete one first.","extensions":{"code":"TOO_MANY_SUBSCRIPTIONS"}}]"#;
     let refused = ClientEvent::Error { id: "3".into(), errors: errors.into() };
     assert_eq!(pair.client_events(), [refused]);
     pair.client.protocol.complete("1");
     pair.client.protocol.subscribe("3", Bytes::from_static(SUBSCRIBE));
     pair.deliver();
-    assert_eq!(pair.server_events(), [Event::Complete { id: "1".into() }, subscribed("3")]);
+    assert_eq!(
+        pair.server_events(),
+        [Event::Complete { id: "1".into(), number: 0 }, subscribed("3", 2)]
+    );
 }
 
 #[test]
@@ -307,7 +313,7 @@ fn a_peer_that_falls_silent_is_found_out() {
     let mut pair = ready();
     pair.client.protocol.subscribe("1", Bytes::from_static(SUBSCRIBE));
     pair.deliver();
-    assert_eq!(pair.server_events(), [subscribed("1")]);
+    assert_eq!(pair.server_events(), [subscribed("1", 0)]);
     pair.is_cut = true;
     pair.advance(Duration::from_secs(59));
     assert_eq!(pair.server_events(), []);

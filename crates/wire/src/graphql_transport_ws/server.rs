@@ -52,13 +52,17 @@ pub enum Event {
     Subscribe {
         /// The client's name for the operation, unique while it lasts.
         id: Arc<str>,
+        /// Our name for it on this connection, counted up from 0: for lists of members.
+        number: u32,
         /// The operation.
         request: Request,
     },
     /// The client wants no more of an operation. Nothing more is sent for this id.
     Complete {
-        /// The operation's name.
+        /// The client's name for the operation.
         id: Arc<str>,
+        /// Our name for it.
+        number: u32,
     },
     /// The last event, given once: all operations of the connection are over.
     Ended(Closed),
@@ -71,9 +75,10 @@ pub enum Event {
 pub struct GraphqlTransportWs {
     config: Arc<Config>,
     phase: Phase,
-    /// Ids of the operations in progress, sorted. A vector and not a set: one entry is the rule,
-    /// and it must be small.
-    subscriptions: Vec<Arc<str>>,
+    /// Operations in progress, sorted by id. A vector and not a map: one entry is the rule, and it
+    /// must be small.
+    subscriptions: Vec<Subscription>,
+    next_number: u32,
     events: VecDeque<Event>,
     outbox: Outbox,
 }
@@ -81,6 +86,15 @@ pub struct GraphqlTransportWs {
 // An idle connection with its first subscription may cost 512 bytes of our memory. The machines take
 // half, a subscription of theirs some 70; descriptor, timers and outlet need the rest.
 const _: () = assert!(size_of::<Connection<GraphqlTransportWs>>() <= 256);
+
+/// An operation in progress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// The client's name for it.
+    pub id: Arc<str>,
+    /// Our name for it.
+    pub number: u32,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -102,6 +116,7 @@ impl GraphqlTransportWs {
             config,
             phase,
             subscriptions: Vec::new(),
+            next_number: 0,
             events: VecDeque::new(),
             outbox: Outbox::default(),
         };
@@ -166,21 +181,27 @@ impl GraphqlTransportWs {
         self.position(id).is_ok()
     }
 
-    /// The operations in progress, in no meaningful order.
-    pub fn subscriptions(&self) -> &[Arc<str>] {
+    /// The operations in progress, sorted by id.
+    pub fn subscriptions(&self) -> &[Subscription] {
         &self.subscriptions
     }
 
-    fn position(&self, id: &str) -> Result<usize, usize> {
-        self.subscriptions.binary_search_by(|it| (**it).cmp(id))
+    /// The id of an operation in progress. Looks at each: there are seldom more than a few, and the
+    /// most that there may be are read in under a microsecond.
+    pub fn id_of(&self, number: u32) -> Option<&Arc<str>> {
+        self.subscriptions.iter().find(|it| it.number == number).map(|it| &it.id)
     }
 
-    fn remove(&mut self, id: &str) -> Option<Arc<str>> {
-        let id = self.subscriptions.remove(self.position(id).ok()?);
+    fn position(&self, id: &str) -> Result<usize, usize> {
+        self.subscriptions.binary_search_by(|it| (*it.id).cmp(id))
+    }
+
+    fn remove(&mut self, id: &str) -> Option<Subscription> {
+        let subscription = self.subscriptions.remove(self.position(id).ok()?);
         if self.subscriptions.is_empty() {
             self.subscriptions = Vec::new();
         }
-        Some(id)
+        Some(subscription)
     }
 
     fn subscribe(&mut self, id: &str, request: Request) {
@@ -201,9 +222,13 @@ impl GraphqlTransportWs {
         if self.subscriptions.is_empty() {
             self.subscriptions.reserve_exact(1);
         }
+        // After four thousand million operations on one connection numbers repeat; by then the one
+        // that had the number first is long over.
+        let number = self.next_number;
+        self.next_number = number.wrapping_add(1);
         let id: Arc<str> = id.into();
-        self.subscriptions.insert(position, id.clone());
-        self.events.push_back(Event::Subscribe { id, request });
+        self.subscriptions.insert(position, Subscription { id: id.clone(), number });
+        self.events.push_back(Event::Subscribe { id, number, request });
     }
 
     fn receive(&mut self, message: ClientMessage) {
@@ -232,8 +257,8 @@ impl GraphqlTransportWs {
                 }
             }
             ClientMessage::Complete { id } => {
-                if let Some(id) = self.remove(&id) {
-                    self.events.push_back(Event::Complete { id });
+                if let Some(Subscription { id, number }) = self.remove(&id) {
+                    self.events.push_back(Event::Complete { id, number });
                 }
             }
         }
