@@ -163,7 +163,7 @@ fn groups(plan: &Plan, targets: &[Path]) -> Vec<u32> {
     if targets.len() < 2 {
         return vec![0; targets.len()];
     }
-    let goes_on = |path: &Path| -> Vec<((usize, usize), &[Box<str>], &[PathStep])> {
+    let goes_on = |path: &Path| {
         let mut below: Vec<_> = all_targets(plan)
             .filter_map(|(batch, other)| {
                 let rest = beyond(path, other)?;

@@ -715,8 +715,6 @@ impl Copies {
 
     /// The item itself for the group that asks first, a copy for every other.
     fn of(&mut self, document: &mut PooledDocument, item: NodeId, group: u32) -> NodeId {
-        // What a first object holds of the item may have been changed by merging by the time a
-        // copy is made: only other members of the same entity, of which the copy then has more.
         if *self.first_group.entry(item).or_insert(group) == group {
             return item;
         }

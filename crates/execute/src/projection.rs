@@ -136,7 +136,7 @@ impl<'a> Projection<'a, '_> {
         let mark = self.out.len();
         let result = match (&shape.kind, node) {
             (ValueKind::Typename, _) => {
-                astjson::print_string(&*at.variant.type_name, self.out);
+                astjson::print_string(&at.variant.type_name, self.out);
                 return Ok(());
             }
             (kind, Some(node)) if !self.document.is_null(node) => self.non_null(at, kind, node),
