@@ -167,7 +167,7 @@ async function send(signal) {
   if (chosen?.name) body.operationName = chosen.name;
   const accept =
     chosen?.kind === "subscription"
-      ? "text/event-stream, application/graphql-response+json;q=0.9, application/json;q=0.8"
+      ? "text/event-stream"
       : "application/graphql-response+json, application/json;q=0.9";
   const began = performance.now();
   const answer = await fetch(config.endpoint, {
