@@ -117,11 +117,9 @@ fn graphiql(path: &str) -> Option<Asset> {
         };
     }
     Some(match path {
-        "/ide/graphiql.js" => Asset::embedded(
-            JAVASCRIPT,
-            product!("graphiql.js"),
-            Some(product!("graphiql.js.gz")),
-        ),
+        "/ide/graphiql.js" => {
+            Asset::embedded(JAVASCRIPT, product!("graphiql.js"), Some(product!("graphiql.js.gz")))
+        }
         "/ide/graphiql.css" => {
             Asset::embedded(CSS, product!("graphiql.css"), Some(product!("graphiql.css.gz")))
         }

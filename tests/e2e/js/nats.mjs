@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import process from "node:process";
+import { adopt } from "./children.mjs";
 import { natsServer } from "./programs.mjs";
 import { eventually, within } from "./waiting.mjs";
 
@@ -18,8 +18,7 @@ export async function startNats(port = -1) {
   );
   const ended = once(child, "exit");
   ended.catch(() => {});
-  const killed = () => child.kill("SIGKILL");
-  process.once("exit", killed);
+  adopt(child);
   // The server itself says where it listens, in a file.
   const url = await eventually(async () => {
     if (child.exitCode !== null) {
@@ -34,7 +33,6 @@ export async function startNats(port = -1) {
     async stop() {
       child.kill("SIGKILL");
       await within(ended, "nats-server to end");
-      process.removeListener("exit", killed);
       await rm(folder, { recursive: true, force: true });
     },
   };

@@ -7,6 +7,7 @@ import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import process from "node:process";
+import { adopt } from "./children.mjs";
 import { eventually, within } from "./waiting.mjs";
 
 /** How much of what the router says is kept for the message of a failed test. */
@@ -57,8 +58,7 @@ async function start(words, folder = null) {
   }
   const ended = once(child, "exit");
   ended.catch(() => {});
-  const killed = () => child.kill("SIGKILL");
-  process.once("exit", killed);
+  adopt(child);
 
   /** Asks it to end (as Ctrl-C does); answers with its exit code. */
   async function stop() {
@@ -71,7 +71,6 @@ async function start(words, folder = null) {
         throw new Error(`${error.message}\n${said}`);
       }
     }
-    process.removeListener("exit", killed);
     if (folder) await rm(folder, { recursive: true, force: true });
     return child.exitCode;
   }

@@ -178,8 +178,9 @@ describe("graphql-ws", () => {
     ["a message that is not JSON", 4400, (socket) => socket.send("{")],
     ["a message of an unknown type", 4400, (socket) => socket.send({ type: "greet" })],
     ["no connection_init in time", 4408, () => {}],
-    ["an operation id that is in use", 4409, (socket) => {
+    ["an operation id that is in use", 4409, async (socket) => {
       socket.send({ type: "connection_init" });
+      assert.equal((await socket.next()).type, "connection_ack");
       for (let times = 0; times < 2; times += 1) {
         socket.send({ id: "1", type: "subscribe", payload: { query: SUBSCRIPTION } });
       }
@@ -187,7 +188,7 @@ describe("graphql-ws", () => {
   ]) {
     it(`closes with ${code} on ${situation}`, async () => {
       const socket = await rawSocket();
-      act(socket);
+      await act(socket);
       assert.equal((await socket.closed()).code, code);
     });
   }
