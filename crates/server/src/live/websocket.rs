@@ -246,7 +246,9 @@ fn deliver(connection: &mut Connection<GraphqlTransportWs>, running: &Running, d
         Delivery::Failed { operation, errors } => {
             running.forget(operation);
             if let Some(id) = machine.id_of(operation).cloned() {
-                machine.error(&id, execute::print_errors(&errors));
+                let mut text = Vec::new();
+                execute::print_errors(&errors, &mut text);
+                machine.error(&id, text.into());
             }
         }
     }
