@@ -87,7 +87,7 @@ pub fn parse(
     let checked = match &mut root {
         Some(root) => {
             environment::expand(root, text, env, &mut findings);
-            check::check(root, &schema::plain_schema(), &mut findings)
+            check::check(root, schema::plain_schema(), &mut findings)
         }
         None => Checked::default(),
     };
@@ -108,6 +108,9 @@ pub fn parse(
         config.supergraph.file = folder.join(&config.supergraph.file);
         apply(overrides, &mut config, &mut places);
         consistency::check(&config, &places, &mut findings);
+        for provider in &mut config.events.providers.nats {
+            provider.separate_credentials();
+        }
         config
     });
     let failed = findings.has_errors();
@@ -240,6 +243,24 @@ impl Findings {
     /// Excerpts do not show these bytes.
     pub(super) fn hide(&mut self, range: Range<usize>) {
         self.hidden.push(range);
+    }
+
+    /// Excerpts do not show the secrets that likely stand in this value.
+    pub(super) fn hide_if_likely_secret(&mut self, key: &str, node: &Node) {
+        if secrecy::sounds_secret(key) {
+            return self.hide_value(node);
+        }
+        match &node.content {
+            Content::Mapping(entries) => {
+                for entry in entries {
+                    self.hide_if_likely_secret(&entry.key, &entry.value);
+                }
+            }
+            Content::Sequence(items) => {
+                items.iter().for_each(|item| self.hide_if_likely_secret("", item));
+            }
+            Content::Scalar(_) | Content::Broken => {}
+        }
     }
 
     /// Excerpts do not show this value, nor what it contains.
