@@ -19,6 +19,9 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Messages that one run shows. More would hide the first ones.
 const FINDINGS_MAX: usize = 50;
 
+/// Characters of a message; the longest of our own list all keys of the top level.
+const MESSAGE_CHARS_MAX: usize = 1000;
+
 /// What command line flags say. They win over the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
@@ -285,7 +288,7 @@ impl Findings {
         let finding = Finding {
             severity,
             code,
-            message,
+            message: one_line(message),
             at: None,
             label: String::new(),
             related: Vec::new(),
@@ -318,7 +321,7 @@ impl Findings {
 impl Finding {
     pub(super) fn at(&mut self, range: Range<usize>, label: impl Into<String>) -> &mut Self {
         self.at = Some(range);
-        self.label = label.into();
+        self.label = one_line(label.into());
         self
     }
 
@@ -350,7 +353,7 @@ impl Finding {
     }
 
     pub(super) fn help(&mut self, help: impl Into<String>) -> &mut Self {
-        self.help = Some(help.into());
+        self.help = Some(one_line(help.into()));
         self
     }
 
@@ -368,6 +371,19 @@ impl Finding {
             self.related.into_iter().map(|(range, label)| (span(range), label)).collect();
         diagnostic.at(span(at), self.label).in_source(source)
     }
+}
+
+/// Keys of the file are part of messages: a long one does not fill the log, and one with line breaks
+/// does not fake a line of it.
+fn one_line(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(MESSAGE_CHARS_MAX) {
+        text.truncate(end);
+        text.push('…');
+    }
+    if text.contains(char::is_control) {
+        text = text.replace(char::is_control, "\u{fffd}");
+    }
+    text
 }
 
 /// The part of a range that is on its first line: a place to point at, not an area.

@@ -325,6 +325,45 @@ fn aliases_that_multiply_are_refused_early() {
 }
 
 #[test]
+fn anchors_inside_of_anchors_are_refused_early() {
+    let mut text = String::new();
+    for level in 0..200 {
+        text.push_str(&format!("&a{level} ["));
+    }
+    text.push_str(&"x,".repeat(100_000));
+    text.push_str(&"]".repeat(200));
+    let messages = bad(&text, &Overrides::default());
+    assert!(messages.contains("error[too-large]"), "{messages}");
+}
+
+#[test]
+fn files_of_other_systems_are_read() {
+    let config = good("\u{feff}listen: 127.0.0.1:1\r\nlimits:\r\n  depth: 7\r\npath: /a\r\n");
+    assert_eq!((config.limits.depth, config.path.as_str()), (7, "/a"));
+    expect_test::expect![[r#"
+        error[out-of-range]: `limits.depth` must be from 1 to 500
+         --> config.yaml:2:10
+          |
+        2 |   depth: 0
+          |          ^ `0` is too small
+          |
+          = help: write a number from 1 to 500
+    "#]]
+    .assert_eq(&bad("\u{feff}limits:\r\n  depth: 0\r\n", &Overrides::default()));
+}
+
+#[test]
+fn a_key_cannot_fake_a_line_of_the_log() {
+    let text = "\"a\\nerror: all is lost\": 1\n? \"".to_owned() + &"x".repeat(5000) + "\"\n: 2\n";
+    let diagnostics = parse_with(&text, &Overrides::default()).unwrap_err();
+    assert_eq!(diagnostics.len(), 2);
+    for diagnostic in diagnostics {
+        let line = diagnostic.to_string();
+        assert!(!line.contains('\n') && line.len() < 2000, "{line}");
+    }
+}
+
+#[test]
 fn no_text_makes_the_loader_panic() {
     let whole = reference::EXAMPLE;
     let alphabet =

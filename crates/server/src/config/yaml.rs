@@ -187,6 +187,8 @@ impl Reader<'_> {
                 self.nodes += 1;
                 if anchor != 0 {
                     let size = node.size();
+                    // The copy counts: anchors inside of anchors would multiply as aliases do.
+                    self.nodes += size;
                     self.anchors.insert(anchor, (node.clone(), size));
                 }
                 match self.place(node) {
