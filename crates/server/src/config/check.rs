@@ -69,6 +69,7 @@ impl Checker<'_> {
         key: &Range<usize>,
     ) -> Option<Value> {
         self.places.insert(path, Place { key: key.clone(), value: node.range.clone() });
+        let forms = forms(schema);
         let schema = self.branch(node, schema);
         match &node.content {
             Content::Broken => None,
@@ -81,7 +82,7 @@ impl Checker<'_> {
                     self.scalar(scalar, &node.range, schema, path)
                 }
                 (expected, _) => {
-                    self.wrong_kind(expected, node, schema, path, key);
+                    self.wrong_kind(expected, &forms, node, schema, path, key);
                     None
                 }
             },
@@ -93,6 +94,7 @@ impl Checker<'_> {
         let Some(branches) = schema.get("anyOf").and_then(Value::as_array) else {
             return schema;
         };
+        // `listen` and its like have a short and a long form.
         let fits = |branch: &&Value| {
             matches!(
                 (kind(branch), &node.content),
@@ -116,7 +118,7 @@ impl Checker<'_> {
     ) -> Option<Value> {
         let empty = Map::new();
         let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
-        let is_one_of = schema["minProperties"] == 1 && schema["maxProperties"] == 1;
+        let is_one_of = is_one_of(schema);
         let mut object = Map::new();
         let mut known = Vec::new();
         for entry in entries {
@@ -152,7 +154,10 @@ impl Checker<'_> {
                 self.findings
                     .error("missing-key", format!("`{name}` is missing"))
                     .at(key.clone(), format!("`{}` is needed here", last(&name)))
-                    .help(how_to_write(&properties[last(&name)]));
+                    .help(match properties[last(&name)]["examples"][0].as_str() {
+                        Some(example) => format!("add `{}: {example}`", last(&name)),
+                        None => how_to_write(&properties[last(&name)]),
+                    });
             }
         }
         Some(Value::Object(object))
@@ -216,7 +221,7 @@ impl Checker<'_> {
                 .help(help);
             return None;
         }
-        match schema["type"].as_str() {
+        match type_name(schema) {
             Some("boolean") => self.boolean(scalar, range, path),
             Some("integer") => self.integer(scalar, range, schema, path),
             _ => Some(Value::String(scalar.text.clone())),
@@ -291,16 +296,21 @@ impl Checker<'_> {
     ) -> Option<Value> {
         let least = schema["minimum"].as_i64().unwrap_or(i64::MIN);
         let most = schema["maximum"].as_i64().unwrap_or(i64::MAX);
-        let is_number = !scalar.text.is_empty()
-            && scalar.text.strip_prefix('-').unwrap_or(&scalar.text).parse::<f64>().is_ok()
-            && scalar.text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+        let digits = scalar.text.strip_prefix('-').unwrap_or(&scalar.text);
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         // A number too long to read is out of range as well.
         match scalar.text.parse::<i64>() {
             Ok(number) if (least..=most).contains(&number) => Some(Value::from(number)),
-            _ if is_number => {
+            number if is_number => {
+                let is_small = number.map_or(scalar.text.starts_with('-'), |given| given < least);
+                let label = match (scalar.has_variable, is_small) {
+                    (true, _) => unfit(scalar),
+                    (false, true) => format!("{} is too small", shown(scalar)),
+                    (false, false) => format!("{} is too large", shown(scalar)),
+                };
                 self.findings
                     .error("out-of-range", format!("`{path}` must be from {least} to {most}"))
-                    .at(range.clone(), unfit(scalar))
+                    .at(range.clone(), label)
                     .help(format!("write a number from {least} to {most}"));
                 None
             }
@@ -319,7 +329,12 @@ impl Checker<'_> {
 
     fn unknown_key(&mut self, entry: &Entry, properties: &Map<String, Value>, path: &str) {
         // What stands there may be a secret under a misspelt name.
-        self.findings.hide_value(&entry.value);
+        let beside_secret = properties.values().any(|property| property["writeOnly"] == true);
+        if beside_secret {
+            self.findings.hide_value(&entry.value);
+        } else {
+            self.findings.hide_if_likely_secret(&entry.key, &entry.value);
+        }
         let place =
             if path.is_empty() { "at the top level".into() } else { format!("in `{path}`") };
         let allowed = quoted(properties.keys().map(String::as_str), "and");
@@ -401,6 +416,7 @@ impl Checker<'_> {
     fn wrong_kind(
         &mut self,
         expected: Kind,
+        forms: &[&Value],
         node: &Node,
         schema: &Value,
         path: &str,
@@ -410,17 +426,25 @@ impl Checker<'_> {
             self.findings.hide_value(node);
         }
         let name = if path.is_empty() { "the file".into() } else { format!("`{path}`") };
-        let expected_name = match expected {
-            Kind::Object => "a mapping of keys to values",
-            Kind::List => "a list",
-            Kind::Scalar => "a single value",
+        let expected_name = match forms {
+            [] => expected.name().to_owned(),
+            forms => {
+                let names: Vec<_> = forms.iter().map(|form| kind(form).name()).collect();
+                names.join(" or ")
+            }
         };
         let (place, label) = match &node.content {
             Content::Mapping(_) => (key.clone(), "this is a mapping".to_owned()),
             Content::Sequence(_) => (key.clone(), "this is a list".to_owned()),
             // A lone word in place of a section may be anything.
-            Content::Scalar(_) if expected == Kind::Object && contains_secret(schema) => {
+            Content::Scalar(_)
+                if !path.is_empty() && expected == Kind::Object && contains_secret(schema) =>
+            {
                 self.findings.hide_value(node);
+                (node.range.clone(), "this is a single value".to_owned())
+            }
+            Content::Scalar(scalar) if path.is_empty() => {
+                self.findings.hide_if_likely_secret(&scalar.text, node);
                 (node.range.clone(), "this is a single value".to_owned())
             }
             Content::Scalar(scalar) => {
@@ -428,11 +452,21 @@ impl Checker<'_> {
             }
             Content::Broken => return,
         };
+        let help = match path {
+            "" => "write keys and values such as `listen: 127.0.0.1:4000`, one a line".to_owned(),
+            _ => how_to_write(schema),
+        };
         self.findings
             .error("wrong-type", format!("{name} must be {expected_name}"))
             .at(place, label)
-            .help(how_to_write(schema));
+            .help(help);
     }
+}
+
+/// Where a value may have several forms, those other than nothing.
+fn forms(schema: &Value) -> Vec<&Value> {
+    let branches = schema.get("anyOf").and_then(Value::as_array);
+    branches.into_iter().flatten().filter(|branch| branch["type"] != "null").collect()
 }
 
 /// What a value must look like.
@@ -443,23 +477,41 @@ enum Kind {
     Scalar,
 }
 
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Object => "a mapping of keys to values",
+            Self::List => "a list",
+            Self::Scalar => "a single value",
+        }
+    }
+}
+
 fn kind(schema: &Value) -> Kind {
-    let is = |name: &str| match &schema["type"] {
-        Value::String(one) => one == name,
-        Value::Array(several) => several.iter().any(|one| one == name),
-        _ => false,
-    };
-    if is("object") {
-        Kind::Object
-    } else if is("array") {
-        Kind::List
-    } else {
-        Kind::Scalar
+    match type_name(schema) {
+        Some("object") => Kind::Object,
+        Some("array") => Kind::List,
+        _ => Kind::Scalar,
+    }
+}
+
+/// The type of a value that is there: `null` beside it only says that it may be left out.
+pub(super) fn type_name(schema: &Value) -> Option<&str> {
+    match &schema["type"] {
+        Value::Array(several) => {
+            several.iter().filter_map(Value::as_str).find(|one| *one != "null")
+        }
+        one => one.as_str(),
     }
 }
 
 fn format(schema: &Value) -> Option<Format> {
     schema.get("format").and_then(Value::as_str).and_then(Format::from_name)
+}
+
+/// Whether a mapping has exactly one of its keys.
+pub(super) fn is_one_of(schema: &Value) -> bool {
+    schema["minProperties"] == 1 && schema["maxProperties"] == 1
 }
 
 /// The words that a value may be, where it is one of a few.
@@ -487,10 +539,7 @@ fn contains_secret(schema: &Value) -> bool {
 
 /// One sentence on how such a value is written.
 fn how_to_write(schema: &Value) -> String {
-    let schema = match schema.get("anyOf").and_then(Value::as_array) {
-        Some(branches) => branches.iter().find(|one| one["type"] != "null").unwrap_or(schema),
-        None => schema,
-    };
+    let schema = forms(schema).first().copied().unwrap_or(schema);
     if let Some(format) = format(schema) {
         return format.how().to_owned();
     }
@@ -501,12 +550,15 @@ fn how_to_write(schema: &Value) -> String {
         Kind::Object => match schema.get("properties").and_then(Value::as_object) {
             Some(properties) => {
                 let keys = quoted(properties.keys().map(String::as_str), "and");
-                format!("write one key a line below it, indented; known here: {keys}")
+                match is_one_of(schema) {
+                    true => format!("put one of these keys below it, indented: {keys}"),
+                    false => format!("put its keys below it, indented; known here: {keys}"),
+                }
             }
-            None => "write one name a line below it, indented, each with its settings".to_owned(),
+            None => "put names below it, indented, and below each its settings".to_owned(),
         },
-        Kind::List => "write one element a line below it, each after `- `".to_owned(),
-        Kind::Scalar => match schema["type"].as_str() {
+        Kind::List => "put its elements below it, one a line, each after `- `".to_owned(),
+        Kind::Scalar => match type_name(schema) {
             Some("boolean") => "write `true` or `false`".to_owned(),
             Some("integer") => {
                 format!("write a number from {} to {}", schema["minimum"], schema["maximum"])

@@ -110,6 +110,14 @@ fn providers(config: &Config, places: &Places, findings: &mut Findings) {
         }
     }
     for (index, provider) in providers.nats.iter().enumerate() {
+        if provider.has_credentials_in_url() && provider.authentication.is_some() {
+            let path = format!("events.providers.nats[{index}]");
+            findings
+                .error("conflict", format!("`{path}` has two kinds of credentials"))
+                .at_place(places.get(&format!("{path}.url")), "credentials in the URL")
+                .related_place(places.get(&format!("{path}.authentication")), "given here as well")
+                .help("keep `authentication`, and take user and password out of the URL");
+        }
         let Retry { initial, max } = provider.retry;
         if initial > max {
             let path = format!("events.providers.nats[{index}].retry");

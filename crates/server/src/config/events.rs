@@ -91,7 +91,8 @@ pub struct NatsProvider {
     pub id: String,
 
     /// The server: `nats://HOST:PORT`, or `tls://HOST:PORT`. Further servers of its cluster are
-    /// found through it.
+    /// found through it. Credentials in it (`nats://USER:PASSWORD@HOST`, `nats://TOKEN@HOST`) count
+    /// as `authentication`.
     #[schemars(with = "NatsUrlText", example = &"nats://nats.internal:4222")]
     pub url: String,
 
@@ -103,6 +104,30 @@ pub struct NatsProvider {
     /// How often a lost connection is tried again.
     #[serde(default)]
     pub retry: Retry,
+}
+
+impl NatsProvider {
+    /// Whether the URL names a user, as in `nats://user:password@host`.
+    pub(super) fn has_credentials_in_url(&self) -> bool {
+        self.url.contains('@')
+    }
+
+    /// Moves credentials from the URL to `authentication`, so that the URL may be shown.
+    pub(super) fn separate_credentials(&mut self) {
+        let Some((scheme, rest)) = self.url.split_once("://") else { return };
+        let Some((credentials, host)) = rest.rsplit_once('@') else { return };
+        let decoded = |text: &str| {
+            percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
+        };
+        self.authentication = Some(match credentials.split_once(':') {
+            Some((username, password)) => NatsAuthentication::UserInfo(UserInfo {
+                username: decoded(username),
+                password: Secret::new(decoded(password)),
+            }),
+            None => NatsAuthentication::Token(Secret::new(decoded(credentials))),
+        });
+        self.url = format!("{scheme}://{host}");
+    }
 }
 
 /// How the router proves to NATS who it is.
@@ -147,7 +172,7 @@ impl Default for Retry {
     }
 }
 
-/// Authentication, for the schema.
+/// How the router proves who it is: exactly one of these keys.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields, extend("minProperties" = 1, "maxProperties" = 1))]
 #[expect(dead_code, reason = "describes the shape for the schema; never built")]

@@ -73,9 +73,9 @@ macro_rules! formats {
 }
 
 formats! {
-    Duration, DurationText, "duration", "a duration",
+    Duration, DurationText, "time-span", "a duration",
         "write a whole number and a unit (`ms`, `s`, `m`, `h`): `500ms`, `30s`, `1m30s`";
-    DurationOrZero, DurationOrZeroText, "duration-or-zero", "a duration",
+    DurationOrZero, DurationOrZeroText, "time-span-or-zero", "a duration",
         "write a whole number and a unit (`ms`, `s`, `m`, `h`): `0s`, `500ms`, `30s`";
     Size, SizeText, "size", "a size",
         "write a whole number and a unit (`B`, `KB`, `MB`, `GB`, `KiB`, `MiB`, `GiB`): `64KiB`, \
@@ -84,7 +84,7 @@ formats! {
         "write an IP address and a port: `127.0.0.1:4000`, `0.0.0.0:4000` (all interfaces), \
          `[::1]:4000`";
     Workers, WorkersText, "workers", "a number of workers", "write `auto`, or a number from 1 to 1024";
-    Path, PathText, "graphql-path", "a path", "write a path that begins with `/`: `/graphql`";
+    Path, PathText, "url-path", "the path of a URL", "write a path that begins with `/`: `/graphql`";
     HttpUrl, HttpUrlText, "http-url", "a URL",
         "write scheme, host and path: `http://reviews.internal:4001/graphql`";
     NatsUrl, NatsUrlText, "nats-url", "the URL of a NATS server",
@@ -232,31 +232,33 @@ fn check_url(text: &str, schemes: &[&str]) -> Result<(), Complaint> {
         return Err(format!("the scheme `{scheme}` is not {}", expected()).into());
     }
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    if authority.contains('@') {
-        let instead = match schemes {
-            ["nats", ..] => "move user name and password to `authentication`",
-            _ => "take them out, and send a header instead: `headers.subgraphs.….request`",
-        };
+    let is_nats = schemes.contains(&"nats");
+    // NATS servers are commonly given so; `events` moves the credentials out of the URL.
+    if authority.contains('@') && !is_nats {
         return Err(Complaint {
             reason: "it contains credentials, which would reach logs".into(),
-            instead: Some(instead.into()),
+            instead: Some(
+                "take them out, and send a header instead: `headers.subgraphs.<name>.request`"
+                    .into(),
+            ),
         });
     }
     if text.contains('#') {
         return Err("it contains a fragment (`#`)".into());
     }
-    let uri: Uri = text.parse().map_err(|_| "it is not a valid URL")?;
-    if uri.host().is_none_or(str::is_empty) {
+    let host_and_port = authority.rsplit('@').next().unwrap_or_default();
+    let (host, port) = match host_and_port.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (host_and_port, None),
+    };
+    if host.is_empty() {
         return Err("the host is missing".into());
     }
-    if authority.ends_with(':')
-        || (authority.contains("]:") || !authority.ends_with(']'))
-            && authority.contains(':')
-            && uri.port_u16().is_none()
-    {
+    if port.is_some_and(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
         return Err("the port is not a number from 1 to 65535".into());
     }
-    if schemes.contains(&"nats") && !matches!(uri.path(), "" | "/") {
+    let uri: Uri = text.parse().map_err(|_| "it is not a valid URL")?;
+    if is_nats && !matches!(uri.path(), "" | "/") {
         return Err("it has a path".into());
     }
     Ok(())
@@ -326,6 +328,7 @@ fn scalar_schema(name: &str) -> Schema {
             "type": ["integer", "string"],
             "minimum": 1,
             "maximum": size::SIZE_MAX,
+            "pattern": "^[0-9]+ *(([KMGkmg][Ii]?)?[Bb])?$",
             "format": name,
         }),
         "workers" => json_schema!({
@@ -333,6 +336,11 @@ fn scalar_schema(name: &str) -> Schema {
             "minimum": 1,
             "maximum": WORKERS_MAX,
             "pattern": "^(auto|[0-9]+)$",
+            "format": name,
+        }),
+        "time-span" | "time-span-or-zero" => json_schema!({
+            "type": "string",
+            "pattern": "^([0-9]+ *(ms|s|m|h))+$",
             "format": name,
         }),
         "secret" | "header-value" => json_schema!({
@@ -360,10 +368,10 @@ mod tests {
             ("http://[::1]:4001", "fine"),
             ("localhost:4001", "it does not begin with `http://` or `https://`"),
             ("ftp://host/", "the scheme `ftp` is not `http://` or `https://`"),
-            ("http:///graphql", "it is not a valid URL"),
-            ("http://host:port/", "it is not a valid URL"),
+            ("http:///graphql", "the host is missing"),
+            ("http://host:port/", "the port is not a number from 1 to 65535"),
             ("http://host:/", "the port is not a number from 1 to 65535"),
-            ("http://host:99999/", "it is not a valid URL"),
+            ("http://host:99999/", "the port is not a number from 1 to 65535"),
             ("http://me:hunter2@host/", "it contains credentials, which would reach logs"),
             ("http://host/#part", "it contains a fragment (`#`)"),
             ("http://ho st/", "it is not a valid URL"),
@@ -379,7 +387,8 @@ mod tests {
             ("tls://nats.internal", "fine"),
             ("127.0.0.1:4222", "it does not begin with `nats://` or `tls://`"),
             ("nats://host/path", "it has a path"),
-            ("nats://token@host", "it contains credentials, which would reach logs"),
+            ("nats://user:p%40ss@host:4222", "fine"),
+            ("nats://user@", "the host is missing"),
         ] {
             assert_eq!(reason(Format::NatsUrl, text), expected, "{text}");
         }

@@ -179,7 +179,7 @@ mod header_value {
     }
 }
 
-/// One rule, for the schema.
+/// One rule: exactly one of these keys.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields, extend("minProperties" = 1, "maxProperties" = 1))]
 #[expect(dead_code, reason = "describes the shape for the schema; never built")]
@@ -193,7 +193,7 @@ pub(super) struct HeaderRuleKeys {
     remove: Option<HeaderSelectionKeys>,
 }
 
-/// Which headers, for the schema.
+/// Which headers are meant: exactly one of these keys.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields, extend("minProperties" = 1, "maxProperties" = 1))]
 #[expect(dead_code, reason = "describes the shape for the schema; never built")]
@@ -207,7 +207,7 @@ struct HeaderSelectionKeys {
     matching: Option<String>,
 }
 
-/// A header to set, for the schema.
+/// A header to set.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 #[expect(dead_code, reason = "describes the shape for the schema; never built")]

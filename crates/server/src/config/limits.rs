@@ -18,23 +18,23 @@ pub struct Limits {
     /// How deeply selections may be nested, fragments included.
     // Selections are walked recursively: the maximum keeps that within a thread's stack.
     #[schemars(range(min = 1, max = 500), example = 20)]
-    pub depth: u32,
+    pub depth: usize,
 
     /// How many aliases an operation may use, fragments included.
     #[schemars(range(min = 1, max = 1_000_000), example = 30)]
-    pub aliases: u32,
+    pub aliases: usize,
 
     /// How many fields an operation may select at its root, fragments included.
     #[schemars(range(min = 1, max = 1_000_000), example = 20)]
-    pub root_fields: u32,
+    pub root_fields: usize,
 
     /// How many tokens the text of an operation may have.
     #[schemars(range(min = 1, max = 10_000_000), example = 5000)]
-    pub tokens: u32,
+    pub tokens: usize,
 
     /// How many fields an operation may select after its fragments are expanded.
     #[schemars(range(min = 1, max = 10_000_000), example = 10_000)]
-    pub selections: u32,
+    pub selections: usize,
 }
 
 impl Default for Limits {
@@ -46,6 +46,19 @@ impl Default for Limits {
             root_fields: 100,
             tokens: 15_000,
             selections: 100_000,
+        }
+    }
+}
+
+/// `body` is left out: it bounds requests, whatever operation they carry.
+impl From<&Limits> for prepare::Limits {
+    fn from(limits: &Limits) -> Self {
+        Self {
+            tokens: limits.tokens,
+            depth: limits.depth,
+            aliases: limits.aliases,
+            root_fields: limits.root_fields,
+            selections: limits.selections,
         }
     }
 }

@@ -128,7 +128,7 @@ impl Workers {
 /// The forms that `listen` may have, for the schema.
 pub(super) struct ListenForms;
 
-/// One element of a list of listeners, for the schema.
+/// One listener.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 #[expect(dead_code, reason = "describes the shape for the schema; never built")]

@@ -19,6 +19,9 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Messages that one run shows. More would hide the first ones.
 const FINDINGS_MAX: usize = 50;
 
+/// Characters of a message; the longest of our own list all keys of the top level.
+const MESSAGE_CHARS_MAX: usize = 1000;
+
 /// What command line flags say. They win over the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
@@ -87,7 +90,7 @@ pub fn parse(
     let checked = match &mut root {
         Some(root) => {
             environment::expand(root, text, env, &mut findings);
-            check::check(root, &schema::plain_schema(), &mut findings)
+            check::check(root, schema::plain_schema(), &mut findings)
         }
         None => Checked::default(),
     };
@@ -108,6 +111,9 @@ pub fn parse(
         config.supergraph.file = folder.join(&config.supergraph.file);
         apply(overrides, &mut config, &mut places);
         consistency::check(&config, &places, &mut findings);
+        for provider in &mut config.events.providers.nats {
+            provider.separate_credentials();
+        }
         config
     });
     let failed = findings.has_errors();
@@ -242,6 +248,24 @@ impl Findings {
         self.hidden.push(range);
     }
 
+    /// Excerpts do not show the secrets that likely stand in this value.
+    pub(super) fn hide_if_likely_secret(&mut self, key: &str, node: &Node) {
+        if secrecy::sounds_secret(key) {
+            return self.hide_value(node);
+        }
+        match &node.content {
+            Content::Mapping(entries) => {
+                for entry in entries {
+                    self.hide_if_likely_secret(&entry.key, &entry.value);
+                }
+            }
+            Content::Sequence(items) => {
+                items.iter().for_each(|item| self.hide_if_likely_secret("", item));
+            }
+            Content::Scalar(_) | Content::Broken => {}
+        }
+    }
+
     /// Excerpts do not show this value, nor what it contains.
     pub(super) fn hide_value(&mut self, node: &Node) {
         match &node.content {
@@ -264,7 +288,7 @@ impl Findings {
         let finding = Finding {
             severity,
             code,
-            message,
+            message: one_line(message),
             at: None,
             label: String::new(),
             related: Vec::new(),
@@ -297,7 +321,7 @@ impl Findings {
 impl Finding {
     pub(super) fn at(&mut self, range: Range<usize>, label: impl Into<String>) -> &mut Self {
         self.at = Some(range);
-        self.label = label.into();
+        self.label = one_line(label.into());
         self
     }
 
@@ -329,7 +353,7 @@ impl Finding {
     }
 
     pub(super) fn help(&mut self, help: impl Into<String>) -> &mut Self {
-        self.help = Some(help.into());
+        self.help = Some(one_line(help.into()));
         self
     }
 
@@ -347,6 +371,19 @@ impl Finding {
             self.related.into_iter().map(|(range, label)| (span(range), label)).collect();
         diagnostic.at(span(at), self.label).in_source(source)
     }
+}
+
+/// Keys of the file are part of messages: a long one does not fill the log, and one with line breaks
+/// does not fake a line of it.
+fn one_line(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(MESSAGE_CHARS_MAX) {
+        text.truncate(end);
+        text.push('…');
+    }
+    if text.contains(char::is_control) {
+        text = text.replace(char::is_control, "\u{fffd}");
+    }
+    text
 }
 
 /// The part of a range that is on its first line: a place to point at, not an area.

@@ -74,7 +74,8 @@ pub struct Config {
     /// interfaces. Port 0 takes a free port, which the log names.
     #[serde(with = "listen::listeners")]
     #[schemars(with = "listen::ListenForms")]
-    #[schemars(example = &"0.0.0.0:4000", extend("x-override" = "--listen"))]
+    #[schemars(example = &"0.0.0.0:4000", example = ["127.0.0.1:4000", "[::1]:4000"])]
+    #[schemars(extend("x-override" = "--listen"))]
     pub listen: Vec<Listener>,
 
     /// The path of the GraphQL endpoint, for queries, mutations and every subscription transport.

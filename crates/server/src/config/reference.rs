@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::check::choices;
+use super::check::{choices, type_name};
 use super::format::Format;
 use super::schema::plain_schema;
 
@@ -96,6 +96,16 @@ pub fn config_reference() -> String {
     for section in SECTIONS {
         let property = &schema["properties"][section];
         let _ = write!(page, "\n## `{section}`\n\n{}\n\n", paragraphs(property));
+        if is_lone(property) {
+            let default = code(&property["default"]);
+            let _ = writeln!(
+                page,
+                "Value: {}. Default: {default}. Example: {}.",
+                kind(property),
+                examples(property)
+            );
+            continue;
+        }
         page.push_str("| Key | Value | Default | Example | Meaning |\n");
         page.push_str("| --- | --- | --- | --- | --- |\n");
         rows(property, section, false, true, &mut page);
@@ -124,6 +134,18 @@ fn rows(schema: &Value, path: &str, is_required: bool, is_section: bool, page: &
             row(schema, path, kind, is_required, page);
         }
         for (name, property) in properties {
+            // The same keys again, by name: one line for all of them.
+            let by_name = property["additionalProperties"].get("properties");
+            if by_name.is_some()
+                && by_name == properties.get("all").and_then(|all| all.get("properties"))
+            {
+                row(property, &format!("{path}.{name}"), "keys by name", false, page);
+                let _ = writeln!(
+                    page,
+                    "| `{path}.{name}.<name>` | keys |  |  | The keys of `{path}.all`. |"
+                );
+                continue;
+            }
             rows(
                 property,
                 &format!("{path}.{name}"),
@@ -159,8 +181,12 @@ fn row(schema: &Value, path: &str, kind: &str, is_required: bool, page: &mut Str
         Value::Null | Value::Object(_) => String::new(),
         value => code(value),
     };
-    let example = schema["examples"].get(0).map(code).unwrap_or_default();
-    let meaning = paragraphs(schema).replace('\n', " ");
+    let example = examples(schema);
+    // What a whole section means stands above its table.
+    let meaning = match path.contains(['.', '[']) {
+        true => paragraphs(schema).replace("\n\n", " "),
+        false => String::new(),
+    };
     let choices = without_null(schema)["oneOf"].as_array().map_or_else(String::new, |choices| {
         choices
             .iter()
@@ -172,6 +198,16 @@ fn row(schema: &Value, path: &str, kind: &str, is_required: bool, page: &mut Str
     let _ = writeln!(page, "| {} |", cells.join(" | "));
 }
 
+/// Whether a top-level key is a value, not a section.
+fn is_lone(schema: &Value) -> bool {
+    !matches!(schema["type"].as_str(), Some("object" | "array")) && schema["anyOf"].is_null()
+}
+
+fn examples(schema: &Value) -> String {
+    let examples = schema["examples"].as_array();
+    examples.into_iter().flatten().map(code).collect::<Vec<_>>().join(", ")
+}
+
 /// What kind of value a scalar or a list of scalars is, in a word or two.
 fn kind(schema: &Value) -> String {
     if let Some(format) = schema["format"].as_str().and_then(Format::from_name) {
@@ -179,15 +215,17 @@ fn kind(schema: &Value) -> String {
         let least = schema["x-minimum"].as_u64();
         let bound = least
             .map(|least| format!(", at least `{}`", super::format::print_quantity(format, least)));
-        let noun = noun.strip_prefix("a ").or(noun.strip_prefix("an ")).unwrap_or(noun);
+        let articles = ["a ", "an ", "the "];
+        let noun = articles.iter().find_map(|article| noun.strip_prefix(article)).unwrap_or(noun);
         return format!("{noun}{}", bound.unwrap_or_default());
     }
     if let Some(choices) = choices(schema) {
         return choices.iter().map(|choice| format!("`{choice}`")).collect::<Vec<_>>().join(", ");
     }
-    match schema["type"].as_str() {
+    match type_name(schema) {
         Some("boolean") => "`true`, `false`".into(),
         Some("integer") => format!("number, {} to {}", schema["minimum"], schema["maximum"]),
+        Some("array") if schema["items"]["anyOf"].is_array() => "a list of them".into(),
         Some("array") => format!("list: {}", kind(&schema["items"])),
         _ => match schema["anyOf"].as_array() {
             Some(branches) => branches.iter().map(kind).collect::<Vec<_>>().join(", or "),

@@ -41,6 +41,7 @@ fn allow_references(schema: &mut Value) {
             let needs_no_text = object.contains_key("const")
                 || match object.get("type") {
                     Some(Value::String(one)) => !matches!(one.as_str(), "integer" | "boolean"),
+                    Some(Value::Array(several)) => several.iter().any(|one| one == "string"),
                     _ => true,
                 };
             let is_choice = object.contains_key("oneOf") || object.contains_key("enum");

@@ -10,6 +10,9 @@ use std::ops::Range;
 const SECRET_WORDS: [&str; 9] =
     ["authorization", "credential", "key", "pass", "private", "pwd", "secret", "token", "value"];
 
+/// Keys this much like a word are taken for it (Jaro–Winkler, 0 to 1).
+const LIKENESS_MIN: f64 = 0.85;
+
 /// Replaces the bytes of the given ranges, and of credentials in URLs, by asterisks. Length and
 /// line breaks stay, so that places still fit. References such as `${NAME}` stay readable.
 pub(super) fn mask(text: &str, hidden: &[Range<usize>]) -> String {
@@ -42,6 +45,14 @@ pub(super) fn likely_secrets(text: &str) -> Vec<Range<usize>> {
         start += line.len();
     }
     hidden
+}
+
+/// Whether a key, even misspelt, is likely to hold a secret.
+pub(super) fn sounds_secret(key: &str) -> bool {
+    let key = key.to_lowercase();
+    SECRET_WORDS
+        .iter()
+        .any(|word| key.contains(word) || strsim::jaro_winkler(&key, word) >= LIKENESS_MIN)
 }
 
 fn hide(bytes: &mut [u8], text: &str, at: usize) {

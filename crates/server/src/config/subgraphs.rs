@@ -39,6 +39,9 @@ impl Traffic {
             max_response_size: special
                 .and_then(|s| s.max_response_size)
                 .unwrap_or(self.all.max_response_size),
+            max_connections: special
+                .and_then(|s| s.max_connections)
+                .unwrap_or(self.all.max_connections),
         }
     }
 }
@@ -58,11 +61,20 @@ pub struct TrafficSettings {
     #[serde(with = "size::text")]
     #[schemars(with = "SizeText", example = &"16MiB")]
     pub max_response_size: usize,
+
+    /// How many connections to one subgraph may be open at a time. Further requests wait for one
+    /// until their timeout.
+    #[schemars(range(min = 1, max = 100_000), example = 200)]
+    pub max_connections: u32,
 }
 
 impl Default for TrafficSettings {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(30), max_response_size: 64 << 20 }
+        Self {
+            timeout: Duration::from_secs(30),
+            max_response_size: 64 << 20,
+            max_connections: 1024,
+        }
     }
 }
 
@@ -79,6 +91,10 @@ pub struct TrafficOverride {
     #[serde(with = "size::optional_text")]
     #[schemars(with = "Option<SizeText>", example = &"256MiB")]
     pub max_response_size: Option<usize>,
+
+    /// As `traffic.all.max_connections`, for this subgraph.
+    #[schemars(range(min = 1, max = 100_000), example = 50)]
+    pub max_connections: Option<u32>,
 }
 
 #[cfg(test)]
@@ -90,12 +106,12 @@ mod tests {
         let mut traffic = Traffic::default();
         traffic.subgraphs.insert(
             "slow".into(),
-            TrafficOverride { timeout: Some(Duration::from_secs(90)), max_response_size: None },
+            TrafficOverride { timeout: Some(Duration::from_secs(90)), ..Default::default() },
         );
         assert_eq!(traffic.of("other"), traffic.all);
         assert_eq!(
             traffic.of("slow"),
-            TrafficSettings { timeout: Duration::from_secs(90), max_response_size: 64 << 20 }
+            TrafficSettings { timeout: Duration::from_secs(90), ..Default::default() }
         );
     }
 }

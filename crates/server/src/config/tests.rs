@@ -117,8 +117,8 @@ headers:
   subgraphs:
     reviews: {request: [{insert: {name: x-key, value: "${SECRET}"}}]}
 traffic:
-  all: {timeout: 5s, max_response_size: 1MiB}
-  subgraphs: {reviews: {timeout: 1s, max_response_size: 2MiB}}
+  all: {timeout: 5s, max_response_size: 1MiB, max_connections: 7}
+  subgraphs: {reviews: {timeout: 1s, max_response_size: 2MiB, max_connections: 8}}
 limits: {body: 1KiB, depth: 2, aliases: 3, root_fields: 4, tokens: 5, selections: 6}
 websocket:
   {init_timeout: 1s, ping_interval: 2s, max_message_size: 3KiB, max_subscriptions_per_connection: 4}
@@ -195,7 +195,11 @@ fn aliases_and_merge_keys_repeat_values() {
     assert_eq!(config.traffic.of("a"), config.traffic.all);
     assert_eq!(
         config.traffic.of("b"),
-        TrafficSettings { timeout: Duration::from_secs(1), max_response_size: 1024 }
+        TrafficSettings {
+            timeout: Duration::from_secs(1),
+            max_response_size: 1024,
+            ..TrafficSettings::default()
+        }
     );
 }
 
@@ -210,6 +214,25 @@ fn the_memory_provider_default_always_exists() {
     let twice = "events: {providers: {memory: [{id: default, ring_events: 9}]}}";
     assert_eq!(ids(twice), ["default"]);
     assert_eq!(good(twice).events.providers.memory[0].ring_events, 9);
+}
+
+#[test]
+fn credentials_in_the_url_of_a_broker_become_its_authentication() {
+    let provider = |url: &str| {
+        let text = format!("events: {{providers: {{nats: [{{id: a, url: \"{url}\"}}]}}}}");
+        let provider = good(&text).events.providers.nats.remove(0);
+        (provider.url, provider.authentication)
+    };
+    assert_eq!(provider("nats://h:1"), ("nats://h:1".into(), None));
+    assert_eq!(
+        provider("nats://${SECRET}@h"),
+        ("nats://h".into(), Some(NatsAuthentication::Token(Secret::new(SECRET))))
+    );
+    let user_info = UserInfo { username: "me".into(), password: Secret::new("p@ss") };
+    assert_eq!(
+        provider("tls://me:p%40ss@h:1"),
+        ("tls://h:1".into(), Some(NatsAuthentication::UserInfo(user_info)))
+    );
 }
 
 #[test]
@@ -302,6 +325,45 @@ fn aliases_that_multiply_are_refused_early() {
 }
 
 #[test]
+fn anchors_inside_of_anchors_are_refused_early() {
+    let mut text = String::new();
+    for level in 0..200 {
+        text.push_str(&format!("&a{level} ["));
+    }
+    text.push_str(&"x,".repeat(100_000));
+    text.push_str(&"]".repeat(200));
+    let messages = bad(&text, &Overrides::default());
+    assert!(messages.contains("error[too-large]"), "{messages}");
+}
+
+#[test]
+fn files_of_other_systems_are_read() {
+    let config = good("\u{feff}listen: 127.0.0.1:1\r\nlimits:\r\n  depth: 7\r\npath: /a\r\n");
+    assert_eq!((config.limits.depth, config.path.as_str()), (7, "/a"));
+    expect_test::expect![[r#"
+        error[out-of-range]: `limits.depth` must be from 1 to 500
+         --> config.yaml:2:10
+          |
+        2 |   depth: 0
+          |          ^ `0` is too small
+          |
+          = help: write a number from 1 to 500
+    "#]]
+    .assert_eq(&bad("\u{feff}limits:\r\n  depth: 0\r\n", &Overrides::default()));
+}
+
+#[test]
+fn a_key_cannot_fake_a_line_of_the_log() {
+    let text = "\"a\\nerror: all is lost\": 1\n? \"".to_owned() + &"x".repeat(5000) + "\"\n: 2\n";
+    let diagnostics = parse_with(&text, &Overrides::default()).unwrap_err();
+    assert_eq!(diagnostics.len(), 2);
+    for diagnostic in diagnostics {
+        let line = diagnostic.to_string();
+        assert!(!line.contains('\n') && line.len() < 2000, "{line}");
+    }
+}
+
+#[test]
 fn no_text_makes_the_loader_panic() {
     let whole = reference::EXAMPLE;
     let alphabet =
@@ -367,7 +429,7 @@ fn every_key_is_documented_and_every_value_has_an_example_that_loads() {
                 wrong.push(format!("{path} has neither a default nor is it required"));
             }
         }
-        if property["type"] == "integer"
+        if check::type_name(property) == Some("integer")
             && !(property["minimum"].is_i64() && property["maximum"].is_i64())
         {
             wrong.push(format!("{path} has no bounds"));

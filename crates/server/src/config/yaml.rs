@@ -187,6 +187,8 @@ impl Reader<'_> {
                 self.nodes += 1;
                 if anchor != 0 {
                     let size = node.size();
+                    // The copy counts: anchors inside of anchors would multiply as aliases do.
+                    self.nodes += size;
                     self.anchors.insert(anchor, (node.clone(), size));
                 }
                 match self.place(node) {
@@ -248,7 +250,7 @@ impl Reader<'_> {
                     .at(entry.key_range, "given again here")
                     .related(range.clone(), "first given here")
                     .help("remove one of the two, or move what belongs together into one");
-                self.findings.hide_value(&entry.value);
+                self.findings.hide_if_likely_secret(&entry.key, &entry.value);
             } else {
                 first.insert(entry.key.clone(), entry.key_range.clone());
                 kept.push(entry);
@@ -298,9 +300,19 @@ impl Reader<'_> {
         let line = self.text[line_start..].lines().next().unwrap_or_default();
         let indentation = line.len() - line.trim_start().len();
         let mut range = at..at + 1;
+        let reason = error.info().lines().next().unwrap_or_default().to_owned();
         let help = if line[..indentation].contains('\t') {
             range = line_start..line_start + indentation;
             "indent with spaces: YAML does not allow tabs"
+        } else if reason.contains("unknown anchor") {
+            let name = self.text[at..].split(|c: char| c.is_whitespace() || ",]}".contains(c));
+            range.end = at + name.map(str::len).next().unwrap_or(1);
+            "put `&name` before the value that `*name` repeats, further up; a value that begins \
+             with `*` needs quotes"
+        } else if reason.contains("quote") {
+            "close the quote that opens here, on the same line"
+        } else if line.contains("${") && reason.contains("flow") {
+            "inside of braces and brackets, `${…}` needs quotes: `{depth: \"${DEPTH}\"}`"
         } else if line.contains(": ") && line.matches(": ").count() > 1 {
             "a value that contains `: ` needs quotes"
         } else {
@@ -309,7 +321,7 @@ impl Reader<'_> {
         self.findings.hide_likely_secrets(self.text);
         self.findings
             .error("yaml-syntax", "the file is not valid YAML")
-            .at(range, error.info().lines().next().unwrap_or_default().to_owned())
+            .at(range, reason)
             .help(help);
     }
 
