@@ -33,3 +33,14 @@ pub const INITIALISATION_TIMEOUT: CloseCode = CloseCode(4408);
 pub const SUBSCRIBER_ALREADY_EXISTS: CloseCode = CloseCode(4409);
 /// A second `connection_init`.
 pub const TOO_MANY_INITIALISATION_REQUESTS: CloseCode = CloseCode(4429);
+
+/// Every close code of the protocol with what it tells a client's author, for the reference pages.
+pub const CLOSE_CODES: [(CloseCode, &str); 7] = [
+    (INVALID_MESSAGE, "A message has a type or a form that the protocol does not have."),
+    (UNAUTHORIZED, "`subscribe` came before `connection_ack`."),
+    (FORBIDDEN, "The server refused the `connection_init`."),
+    (SUBPROTOCOL_NOT_ACCEPTABLE, "The client did not offer `graphql-transport-ws`."),
+    (INITIALISATION_TIMEOUT, "`connection_init` did not come in time."),
+    (SUBSCRIBER_ALREADY_EXISTS, "An operation with the same id is in progress."),
+    (TOO_MANY_INITIALISATION_REQUESTS, "`connection_init` came twice."),
+];

@@ -19,6 +19,38 @@
 //! | [`sse`] | GraphQL over server-sent events, distinct connections mode |
 //! | `pair` | test kit (feature `testkit`): two machines, a virtual network and clock |
 //!
+//! A server's side of one socket, from the upgrade to the first result:
+//!
+//! ```
+//! use std::{sync::Arc, time::Instant};
+//! use wire::connection::Connection;
+//! use wire::graphql_transport_ws::{Event, GraphqlTransportWs, SUBPROTOCOL};
+//!
+//! # fn serve(read: &[u8]) -> Vec<u8> {
+//! let now = Instant::now();
+//! let protocol = GraphqlTransportWs::new(Arc::default(), Some(SUBPROTOCOL), now);
+//! let mut connection = Connection::server(Arc::default(), protocol, now);
+//!
+//! connection.receive(now, read);
+//! while let Some(event) = connection.poll_event() {
+//!     match event {
+//!         Event::Init { .. } => connection.protocol.accept_init(None),
+//!         Event::Subscribe { id, .. } => {
+//!             connection.protocol.next(&id, r#"{"data":{"hello":"world"}}"#.into());
+//!             connection.protocol.complete(&id);
+//!         }
+//!         Event::Complete { .. } | Event::Ended(_) => {}
+//!     }
+//! }
+//! let mut write = Vec::new();
+//! while let Some(chunks) = connection.poll_transmit(now) {
+//!     chunks.append_to(&mut write);
+//! }
+//! # write
+//! # }
+//! # assert_eq!(serve(b"\x81\x9a\0\0\0\0{\"type\":\"connection_init\"}"), b"\x81\x19{\"type\":\"connection_ack\"}");
+//! ```
+//!
 //! Nothing here parses GraphQL, and JSON is looked at only as far as a protocol's envelope needs.
 
 mod chunks;

@@ -238,15 +238,48 @@ fn a_silent_peer_is_pinged_and_then_given_up() {
 #[test]
 fn bytes_of_a_slow_message_are_a_sign_of_life() {
     let (mut server, start) = server();
-    let frame = masked(0x81, &[b'x'; 100]);
+    let frame = masked(0x81, b"slowly");
     let mut now = start;
     for byte in &frame {
-        now += Duration::from_secs(20);
+        now += Duration::from_secs(4);
         server.handle_timeout(now);
         server.receive(now, &[*byte]);
     }
-    assert_eq!(events(&mut server), [text(&"x".repeat(100))]);
+    assert_eq!(events(&mut server), [text("slowly")]);
     assert_eq!(written(&mut server), []);
+}
+
+#[test]
+fn a_message_that_takes_a_minute_is_refused_whatever_comes_between() {
+    let (mut server, start) = server();
+    server.receive(start, &masked(0x01, b"fragment"));
+    for second in 1..60 {
+        let now = start + Duration::from_secs(second);
+        server.handle_timeout(now);
+        server.receive(now, &masked(0x8a, b""));
+        server.receive(now, &masked(0x00, b"."));
+    }
+    assert_eq!(events(&mut server), []);
+    let deadline = start + Duration::from_secs(60);
+    assert_eq!(server.poll_timeout(), Some(deadline));
+    server.handle_timeout(deadline);
+    assert_eq!(events(&mut server), [closed(1008, "message took too long", ClosedBy::Us)]);
+    assert_eq!(written(&mut server), close_frame(1008, "message took too long"));
+}
+
+#[test]
+fn a_stream_of_messages_that_is_always_cut_within_one_takes_as_long_as_it_likes() {
+    let (mut server, start) = server();
+    let frame = masked(0x81, b"on and on");
+    let (left, right) = frame.split_at(4);
+    server.receive(start, left);
+    for second in 1..200 {
+        let now = start + Duration::from_secs(second);
+        server.handle_timeout(now);
+        server.receive(now, &[right, left].concat());
+        assert_eq!(events(&mut server), [text("on and on")]);
+    }
+    assert!(server.is_open());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Only the envelope is understood. Variables, extensions and results are passed on as text.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use astjson::{Document, Kind, NodeId};
 use bytes::Bytes;
@@ -14,7 +15,10 @@ use crate::Chunks;
 const MESSAGE_DEPTH_MAX: u32 = 256;
 
 /// An operation that a client wants executed, as far as the transport understands it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// `Debug` shows the size of variables and extensions only: they hold passwords and tokens, and a
+/// log line is easily written.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Request {
     /// The GraphQL document. Absent only where `extensions` name a persisted one.
     pub query: Option<Box<str>>,
@@ -24,6 +28,29 @@ pub struct Request {
     pub variables: Option<Bytes>,
     /// A JSON object.
     pub extensions: Option<Bytes>,
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("query", &self.query)
+            .field("operation_name", &self.operation_name)
+            .field("variables", &Hidden(&self.variables))
+            .field("extensions", &Hidden(&self.extensions))
+            .finish()
+    }
+}
+
+/// Shows that there is text and how much.
+pub(super) struct Hidden<'a>(pub(super) &'a Option<Bytes>);
+
+impl fmt::Debug for Hidden<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(text) => write!(f, "{} bytes", text.len()),
+            None => f.write_str("none"),
+        }
+    }
 }
 
 /// What a client says.
@@ -290,6 +317,17 @@ mod tests {
         for (text, reason) in cases {
             assert_eq!(invalid(text), reason, "{text}");
         }
+    }
+
+    #[test]
+    fn secrets_are_not_in_what_debug_shows() {
+        let text = r#"{"type":"subscribe","id":"1","payload":{"query":"{a}","variables":{"password":"hunter2"},"extensions":{"token":"hunter2"}}}"#;
+        let ClientMessage::Subscribe { request, .. } = ClientMessage::parse(text.into()).unwrap()
+        else {
+            panic!("another message")
+        };
+        let expected = r#"Request { query: Some("{a}"), operation_name: None, variables: 22 bytes, extensions: 19 bytes }"#;
+        assert_eq!(format!("{request:?}"), expected);
     }
 
     #[test]

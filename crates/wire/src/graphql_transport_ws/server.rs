@@ -1,6 +1,7 @@
 //! The server's machine.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,8 +39,9 @@ impl Default for Config {
     }
 }
 
-/// What a client wants, or how the connection ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a client wants, or how the connection ended. `Debug` does not show payloads, see
+/// [`Request`].
+#[derive(Clone, PartialEq, Eq)]
 pub enum Event {
     /// The client introduces itself. Answer with [`GraphqlTransportWs::accept_init`] or
     /// [`GraphqlTransportWs::forbid`].
@@ -66,6 +68,26 @@ pub enum Event {
     },
     /// The last event, given once: all operations of the connection are over.
     Ended(Closed),
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Init { payload } => {
+                f.debug_struct("Init").field("payload", &envelope::Hidden(payload)).finish()
+            }
+            Event::Subscribe { id, number, request } => f
+                .debug_struct("Subscribe")
+                .field("id", id)
+                .field("number", number)
+                .field("request", request)
+                .finish(),
+            Event::Complete { id, number } => {
+                f.debug_struct("Complete").field("id", id).field("number", number).finish()
+            }
+            Event::Ended(closed) => f.debug_tuple("Ended").field(closed).finish(),
+        }
+    }
 }
 
 /// The server's side of one connection.
@@ -350,6 +372,12 @@ pub fn append_next_head(id: &str, payload_len: usize, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_init_payload_is_not_in_what_debug_shows() {
+        let event = Event::Init { payload: Some(r#"{"token":"hunter2"}"#.into()) };
+        assert_eq!(format!("{event:?}"), "Init { payload: 19 bytes }");
+    }
 
     #[test]
     fn a_frame_written_by_hand_equals_the_one_that_the_machines_write() {

@@ -29,7 +29,8 @@ impl<'a> EventId<'a> {
 }
 
 /// A `next` event. The payload is shared and not copied, unless it contains line breaks: JSON may
-/// have them between its tokens only, and each line then gets a `data` field of its own.
+/// have them between its tokens only, and each line then gets a `data` field of its own. A
+/// broadcast makes the event once and clones it.
 pub fn next_event(payload: Bytes, id: Option<EventId<'_>>) -> Chunks {
     let has_lines = memchr::memchr2(b'\n', b'\r', &payload).is_some();
     let mut head = match id {

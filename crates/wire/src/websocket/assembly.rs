@@ -59,6 +59,11 @@ impl Assembly {
         self.header_len == 0 && self.frame.is_none() && self.message.is_none()
     }
 
+    /// Whether no message has begun that waits for more frames.
+    pub(super) fn is_between_messages(&self) -> bool {
+        self.message.is_none()
+    }
+
     /// Takes from the front of `input` up to the end of the next message or control frame; `None`
     /// when all of the input is taken and there is none yet.
     pub(super) fn next(

@@ -20,19 +20,24 @@ pub struct Config {
     pub ping_interval: Option<Duration>,
     /// How long after a ping anything must arrive before the peer counts as dead.
     pub pong_timeout: Duration,
+    /// How long a message may take from its first byte to its last; past it the connection closes
+    /// with 1008. Half a message is memory that is held for the peer.
+    pub message_timeout: Duration,
     /// How long the peer may take to answer our close frame.
     pub close_timeout: Duration,
 }
 
 impl Default for Config {
     /// 1 MiB a message: far above any GraphQL document that the limits let pass. 30 s to a ping:
-    /// under the idle timeout of common proxies (60 s). 30 s for its answer: phones sleep. 5 s for
-    /// the closing handshake: a peer that lives answers in a round trip.
+    /// under the idle timeout of common proxies (60 s). 30 s for its answer: phones sleep. 60 s for
+    /// a message: the largest one at 140 kbit/s. 5 s for the closing handshake: a peer that lives
+    /// answers in a round trip.
     fn default() -> Config {
         Config {
             message_bytes_max: 1024 * 1024,
             ping_interval: Some(Duration::from_secs(30)),
             pong_timeout: Duration::from_secs(30),
+            message_timeout: Duration::from_secs(60),
             close_timeout: Duration::from_secs(5),
         }
     }
@@ -57,7 +62,7 @@ pub enum Event {
 /// Idle, it holds no heap memory of its own.
 pub struct WebSocket {
     config: Arc<Config>,
-    assembly: Option<Box<Assembly>>,
+    partial: Option<Box<Partial>>,
     events: VecDeque<Event>,
     outgoing: VecDeque<Chunks>,
     pong: Option<Box<[u8]>>,
@@ -72,6 +77,12 @@ pub struct WebSocket {
 
 // See the budget in `graphql_transport_ws::server`.
 const _: () = assert!(size_of::<WebSocket>() <= 128);
+
+/// What is half received.
+struct Partial {
+    assembly: Assembly,
+    since: Instant,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
@@ -105,7 +116,7 @@ impl WebSocket {
     fn new(config: Arc<Config>, now: Instant, role: Role, mask_state: u64) -> WebSocket {
         WebSocket {
             config,
-            assembly: None,
+            partial: None,
             events: VecDeque::new(),
             outgoing: VecDeque::new(),
             pong: None,
@@ -125,18 +136,23 @@ impl WebSocket {
         if self.state == State::Closed || bytes.is_empty() {
             return;
         }
-        let mut boxed = self.assembly.take();
-        let mut fresh = Assembly::default();
-        let assembly = boxed.as_deref_mut().unwrap_or(&mut fresh);
+        let mut held = self.partial.take();
+        let mut fresh = Partial { assembly: Assembly::default(), since: now };
+        let partial = held.as_deref_mut().unwrap_or(&mut fresh);
         while self.state != State::Closed {
-            match assembly.next(&mut bytes, self.rules()) {
-                Ok(Some(arrival)) => self.arrived(arrival),
+            match partial.assembly.next(&mut bytes, self.rules()) {
+                Ok(Some(arrival)) => {
+                    self.arrived(arrival);
+                    if partial.assembly.is_between_messages() {
+                        partial.since = now;
+                    }
+                }
                 Ok(None) => break,
                 Err(failure) => self.fail(failure),
             }
         }
-        if self.state != State::Closed && !assembly.is_idle() {
-            self.assembly = Some(boxed.unwrap_or_else(|| Box::new(fresh)));
+        if self.state != State::Closed && !partial.assembly.is_idle() {
+            self.partial = Some(held.unwrap_or_else(|| Box::new(fresh)));
         }
     }
 
@@ -169,18 +185,33 @@ impl WebSocket {
     /// arrive; a caller may keep its timer and call early.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let wait = match self.state {
-            State::Open => self.config.ping_interval?,
-            State::Pinged => self.config.pong_timeout,
-            State::Closing => self.config.close_timeout,
+            State::Open => self.config.ping_interval,
+            State::Pinged => Some(self.config.pong_timeout),
+            State::Closing => Some(self.config.close_timeout),
             State::Closed => return None,
         };
-        self.since.checked_add(wait)
+        // A deadline beyond what `Instant` can hold is none.
+        let silence = wait.and_then(|wait| self.since.checked_add(wait));
+        match (silence, self.message_deadline()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
     }
 
-    /// Pings a silent peer, gives up a dead one.
+    /// When the message that is half received must be whole.
+    fn message_deadline(&self) -> Option<Instant> {
+        let partial = self.partial.as_deref().filter(|_| self.is_open())?;
+        partial.since.checked_add(self.config.message_timeout)
+    }
+
+    /// Pings a silent peer, gives up a dead one, refuses a message that takes too long.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.poll_timeout().is_none_or(|deadline| now < deadline) {
             return;
+        }
+        if self.message_deadline().is_some_and(|deadline| deadline <= now) {
+            let reason = "message took too long";
+            return self.fail(Failure { code: CloseCode::POLICY, reason });
         }
         match self.state {
             State::Open => {
@@ -283,7 +314,7 @@ impl WebSocket {
 
     fn closed(&mut self, closed: Closed) {
         self.state = State::Closed;
-        self.assembly = None;
+        self.partial = None;
         self.events.push_back(Event::Closed(closed));
     }
 
