@@ -62,7 +62,7 @@ async function start(words, folder = null) {
 
   /** Asks it to end (as Ctrl-C does); answers with its exit code. */
   async function stop() {
-    if (child.exitCode === null && child.signalCode === null) {
+    if (router.isRunning()) {
       child.kill("SIGINT");
       try {
         await within(ended, "the router's end after SIGINT", 15_000);
@@ -83,6 +83,8 @@ async function start(words, folder = null) {
     pid: child.pid,
     folder,
     said: () => said,
+    /** Whether it runs: a router that crashed does not. */
+    isRunning: () => child.exitCode === null && child.signalCode === null,
     stop,
 
     /** POST of a GraphQL request; answers with status and body. */
@@ -114,7 +116,7 @@ async function start(words, folder = null) {
 
   try {
     await eventually(async () => {
-      if (child.exitCode !== null || child.signalCode !== null) {
+      if (!router.isRunning()) {
         const how = child.exitCode ?? child.signalCode;
         throw Object.assign(new Error(`the router ended with ${how}`), { fatal: true });
       }

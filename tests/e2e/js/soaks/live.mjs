@@ -41,12 +41,15 @@ if (body.errors) sums.problems.push(JSON.stringify(body.errors));
 
 const rest = await residentKb();
 const ended = await router.stop();
-console.log(JSON.stringify({ seconds, ...sums, warm_kb: warm, rest_kb: rest, exit: ended }));
 if (sums.events === 0) sums.problems.push("no event at all");
 if (rest - warm > GROWTH_KB_MAX) sums.problems.push(`memory grew by ${rest - warm} kB`);
 if (ended !== 0) sums.problems.push(`the router ended with ${ended}`);
-if (sums.problems.length > 0) {
-  console.error(sums.problems.slice(0, 10).join("\n"));
+const { subscriptions, events: received, problems } = sums;
+console.log(JSON.stringify({
+  seconds, subscriptions, events: received, warm_kb: warm, rest_kb: rest, problems: problems.length,
+}));
+if (problems.length > 0) {
+  console.error(problems.slice(0, 10).join("\n"));
   process.exit(1);
 }
 
@@ -59,6 +62,7 @@ async function comeAndGo(index) {
     return state / 2147483647;
   };
   while (Date.now() < end) {
+    if (!router.isRunning()) throw new Error(`the router ended:\n${router.said()}`);
     sums.subscriptions += 1;
     const time = Math.max(1, Math.min(random() * LISTEN_MS_MAX, end - Date.now()));
     try {
@@ -71,6 +75,7 @@ async function comeAndGo(index) {
 
 async function socket(time, rudely) {
   let raw;
+  let leaving = false;
   const client = createSocketClient({
     url: router.socket,
     retryAttempts: 0,
@@ -85,15 +90,20 @@ async function socket(time, rudely) {
     next: () => {
       sums.events += 1;
     },
-    // A connection that we break ourselves ends in an error here.
+    // Leaving before the connection stands, or breaking it, ends in an error here.
     error: (error) => {
-      if (!rudely) sums.problems.push(`socket: ${error.message ?? error.reason ?? error}`);
+      if (!leaving) sums.problems.push(`socket: ${error.message ?? error.reason ?? error}`);
     },
     complete: () => {},
   });
   await pause(time);
+  leaving = true;
   if (rudely) raw?.terminate();
-  await client.dispose();
+  try {
+    await client.dispose();
+  } catch {
+    // As above.
+  }
 }
 
 async function events(time) {
