@@ -5,6 +5,7 @@
 mod operation;
 #[allow(clippy::module_inception, reason = "the plan is what this crate is named for")]
 mod plan;
+mod planner;
 mod shape;
 mod variables;
 
@@ -16,6 +17,7 @@ pub use plan::{
     EntityBatch, EventField, Fetch, FetchId, FetchKind, Path, PathStep, Plan, Representation,
     RepresentationField, SubgraphOperation, SubscriptionRoot,
 };
+pub use planner::{Limits, PlanError, plan};
 pub use shape::{
     Leaf, ObjectShape, ObjectShapeId, Shape, ShapeField, ValueKind, ValueShape, Variant,
 };

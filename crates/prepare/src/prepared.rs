@@ -3,9 +3,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use plan::{Operation, OperationKind, Plan};
+use plan::{Operation, OperationKind, Plan, Variables};
 
-/// What any transport hands in. Texts are borrowed from its buffer or shared with it.
+use crate::PrepareError;
+use crate::coerce::VariableTypes;
+use crate::introspection::{Introspection, SchemaFacts};
+
+/// What any transport hands in. Texts are shared with its buffer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OperationRequest {
     /// The document.
@@ -32,4 +36,29 @@ pub struct Prepared {
     pub operation: Operation,
     /// How to answer it.
     pub plan: Arc<Plan>,
+    pub(crate) variables: VariableTypes,
+    pub(crate) introspection: Option<Introspection>,
+    pub(crate) schema: Arc<SchemaFacts>,
+}
+
+impl Prepared {
+    /// The values of the operation's variables from `text`, the request's JSON object (empty: none).
+    ///
+    /// # Errors
+    /// [`PrepareError::Variables`] with one problem for each variable that does not fit.
+    pub fn coerce(&self, text: &Bytes) -> Result<Variables, PrepareError> {
+        self.variables.coerce(text, &self.schema.input_types).map_err(PrepareError::Variables)
+    }
+
+    /// The answer to the introspection fields of the root: JSON text of an object with their response
+    /// keys, or `None` where the operation has no such fields.
+    ///
+    /// # Errors
+    /// [`PrepareError::Validation`] where introspection is nested too deep.
+    pub fn introspect(&self, variables: &Variables) -> Result<Option<Bytes>, PrepareError> {
+        self.introspection
+            .as_ref()
+            .map(|it| it.answer(&self.schema, &self.operation, variables))
+            .transpose()
+    }
 }
