@@ -12,7 +12,7 @@ use super::FieldError;
 use super::input::Argument;
 use super::model::{FieldIndex, FieldModel, Model, Shape, TypeId};
 use super::operation::{Field, FieldKind, Operation, SelectionSet};
-use super::store::{Record, Resolvers, Slot, Store, concrete_type};
+use super::store::{Record, Resolvers, Slot, Store, concrete_type, only_key_members, print_leaf};
 
 /// Errors of one answer; more say nothing new.
 const ERRORS_MAX: usize = 1000;
@@ -162,8 +162,8 @@ impl<'a> Execution<'a> {
         }
         if !self.errors.is_empty() {
             self.buffer.extend_from_slice(b",\"errors\":");
-            let errors = Value::Array(std::mem::take(&mut self.errors));
-            self.json(&errors);
+            // Writing a `Value` to a vector cannot fail: its keys are strings and the vector takes all bytes.
+            let _ = serde_json::to_writer(&mut self.buffer, &self.errors);
         }
         self.buffer.push(b'}');
         operation.size_hint.fetch_max(self.buffer.len(), Ordering::Relaxed);
@@ -171,7 +171,7 @@ impl<'a> Execution<'a> {
     }
 
     /// Prints an object.
-    // hot path: about 10 ns a field beside copying its text; `cargo bench -p load` guards it.
+    // hot path: about 10 ns a field beside copying its text.
     fn fields(
         &mut self,
         fields: &'a [Field],
@@ -244,21 +244,15 @@ impl<'a> Execution<'a> {
             }
             FieldKind::Data { shape, arguments, selection, .. } => {
                 let model = object.field(index);
-                let selection = selection.as_ref().map(|set| (set, &*model.named));
+                let selection = selection.as_ref();
                 match model.resolver {
-                    Some(resolver) => {
-                        match self.resolve(resolver, arguments, type_id, source) {
-                            Ok(value) => {
-                                self.complete_json(&value, shape, selection, Origin::Resolver)
-                            }
-                            Err(error) => Err(self.fail(&error)),
-                        }
-                    }
+                    Some(resolver) => match self.resolve(resolver, arguments, type_id, source) {
+                        Ok(value) => self.complete_json(&value, model, shape, selection),
+                        Err(error) => Err(self.fail(&error)),
+                    },
                     None => match source.get(index, model) {
                         Found::Slot(slot) => self.complete_slot(slot, shape, selection),
-                        Found::Json(value) => {
-                            self.complete_json(value, shape, selection, Origin::Resolver)
-                        }
+                        Found::Json(value) => self.complete_json(value, model, shape, selection),
                     },
                 }
             }
@@ -306,7 +300,7 @@ impl<'a> Execution<'a> {
         &mut self,
         slot: &Slot,
         shape: &Shape,
-        selection: Option<(&'a SelectionSet, &str)>,
+        selection: Option<&'a SelectionSet>,
     ) -> Result<(), Nulled> {
         match (slot, selection) {
             (Slot::Text { start, end }, _) => {
@@ -314,7 +308,7 @@ impl<'a> Execution<'a> {
                 self.buffer.extend_from_slice(store.text(*start, *end));
                 Ok(())
             }
-            (Slot::Record(id), Some((set, _))) => {
+            (Slot::Record(id), Some(set)) => {
                 let record = self.store.record(*id);
                 self.object(set, record.type_id, Source::Record(record))
             }
@@ -332,9 +326,9 @@ impl<'a> Execution<'a> {
     fn complete_json(
         &mut self,
         value: &Value,
+        field: &FieldModel,
         shape: &Shape,
-        selection: Option<(&'a SelectionSet, &str)>,
-        origin: Origin,
+        selection: Option<&'a SelectionSet>,
     ) -> Result<(), Nulled> {
         if value.is_null() {
             return self.null(shape);
@@ -344,22 +338,38 @@ impl<'a> Execution<'a> {
                 return Err(self.fail(&"the value is not a list".into()));
             };
             return self.list(items, item_shape, |this, item| {
-                this.complete_json(item, item_shape, selection, origin)
+                this.complete_json(item, field, item_shape, selection)
             });
         }
-        let Some((set, named)) = selection else {
-            self.json(value);
+        let Some(set) = selection else {
+            print_leaf(field, value, &mut self.buffer);
             return Ok(());
         };
         let Value::Object(members) = value else {
             return Err(self.fail(&"the value is not an object".into()));
         };
-        let type_id = match concrete_type(self.model, named, members) {
-            Ok(type_id) => type_id,
-            Err(error) => return Err(self.fail(&error)),
-        };
+        match concrete_type(self.model, &field.named, members) {
+            Ok(type_id) => self.resolved(set, type_id, members, shape),
+            Err(error) => Err(self.fail(&error)),
+        }
+    }
+
+    /// Prints an object that a resolver gave, over the record with the same key. A mere key of no record is null.
+    fn resolved(
+        &mut self,
+        set: &'a SelectionSet,
+        type_id: TypeId,
+        members: &Map<String, Value>,
+        shape: &Shape,
+    ) -> Result<(), Nulled> {
         let base = self.store.find(self.model, type_id, members).map(|id| self.store.record(id));
-        self.object(set, type_id, Source::Json { base, members, origin })
+        if base.is_none()
+            && self.store.has_records(type_id)
+            && only_key_members(self.model, type_id, members)
+        {
+            return self.null(shape);
+        }
+        self.object(set, type_id, Source::Json { base, members, origin: Origin::Resolver })
     }
 
     fn object(
@@ -430,11 +440,7 @@ impl<'a> Execution<'a> {
         let object = self.model.object(type_id);
         if let Some(resolver) = object.entity_resolver {
             return match self.resolvers.entities[resolver](members) {
-                Ok(Value::Object(mut found)) => {
-                    found.entry("__typename").or_insert_with(|| Value::from(&*object.name));
-                    let selection = Some((set, "_Entity"));
-                    self.complete_json(&Value::Object(found), shape, selection, Origin::Resolver)
-                }
+                Ok(Value::Object(found)) => self.resolved(set, type_id, &found, shape),
                 Ok(Value::Null) => self.null(shape),
                 Ok(_) => Err(self.fail(&"the entity is not an object".into())),
                 Err(error) => Err(self.fail(&error)),
@@ -462,11 +468,6 @@ impl<'a> Execution<'a> {
     fn null_from(&mut self, start: usize) {
         self.buffer.truncate(start);
         self.buffer.extend_from_slice(b"null");
-    }
-
-    fn json(&mut self, value: &Value) {
-        // Writing a `Value` to a vector cannot fail: its keys are strings and the vector takes all bytes.
-        let _ = serde_json::to_writer(&mut self.buffer, value);
     }
 
     /// Records an error at the present path.

@@ -191,9 +191,7 @@ impl Controls {
     /// The fault that a request meets, counting it down; waits while requests are held.
     pub(super) async fn meet(&self) -> Option<Fault> {
         loop {
-            if self.active.borrow().fault.is_none() {
-                return None;
-            }
+            self.active.borrow().fault.as_ref()?;
             let mut met = (None, 0);
             self.active.send_if_modified(|active| {
                 met = (active.take(), active.generation);

@@ -133,9 +133,7 @@ impl ArgumentValue {
             Self::Object(members) => Some(Value::Object(
                 members
                     .iter()
-                    .filter_map(|(name, value)| {
-                        Some((name.to_string(), value.resolve(variables)?))
-                    })
+                    .filter_map(|(name, value)| Some((name.to_string(), value.resolve(variables)?)))
                     .collect(),
             )),
         }
@@ -230,10 +228,7 @@ fn constant_within(value: &ast::Value, depth: usize) -> Result<Value, String> {
         },
         ast::Value::Float(value) => float(value.as_str())?,
         ast::Value::List(items) => Value::Array(
-            items
-                .iter()
-                .map(|item| constant_within(item, depth + 1))
-                .collect::<Result<_, _>>()?,
+            items.iter().map(|item| constant_within(item, depth + 1)).collect::<Result<_, _>>()?,
         ),
         ast::Value::Object(members) => Value::Object(
             members

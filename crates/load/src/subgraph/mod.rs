@@ -183,17 +183,13 @@ impl SubgraphBuilder {
     /// A member of an interface or union type says its `__typename`. The values of root fields are the members of a
     /// single record of the root type (`"Query"`). A field without member is null.
     #[must_use]
-    pub fn records(
-        mut self,
-        type_name: &str,
-        records: impl IntoIterator<Item = Value>,
-    ) -> Self {
+    pub fn records(mut self, type_name: &str, records: impl IntoIterator<Item = Value>) -> Self {
         self.records.extend(records.into_iter().map(|record| (type_name.to_owned(), record)));
         self
     }
 
     /// Computes a field at each request, instead of reading it from the record. The result is read as a member of a
-    /// record is: objects may be given as their key alone.
+    /// record is: objects may be given as their key alone, which is null where no record of the type has that key.
     #[must_use]
     pub fn resolver(
         mut self,

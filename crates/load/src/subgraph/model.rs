@@ -57,6 +57,8 @@ pub(super) struct FieldModel {
     pub(super) named: Box<str>,
     /// Whether the innermost type is an object, interface or union.
     pub(super) composite: bool,
+    /// Whether the innermost type is `ID`, which is printed as a string whatever it was given as.
+    pub(super) id: bool,
     /// Whether a representation may carry it: `@external`, or part of a key.
     pub(super) from_representation: bool,
     pub(super) resolver: Option<usize>,
@@ -79,7 +81,9 @@ impl Shape {
             Type::Named(_) => Self { non_null: false, item: None },
             Type::NonNullNamed(_) => Self { non_null: true, item: None },
             Type::List(item) => Self { non_null: false, item: Some(Box::new(Self::of(item))) },
-            Type::NonNullList(item) => Self { non_null: true, item: Some(Box::new(Self::of(item))) },
+            Type::NonNullList(item) => {
+                Self { non_null: true, item: Some(Box::new(Self::of(item))) }
+            }
         }
     }
 }
@@ -172,6 +176,7 @@ impl Model {
                     shape: Shape::of(&field.ty),
                     named: named.as_str().into(),
                     composite,
+                    id: named == "ID",
                     from_representation: in_key
                         || externals.contains(&(name.clone(), field_name.clone())),
                     resolver: None,
@@ -213,7 +218,8 @@ impl KeyFields {
     /// Reads a field set such as `id organization { id }`.
     fn parse(text: &str) -> Result<Self, String> {
         let mut open: Vec<Vec<(Box<str>, Self)>> = vec![Vec::new()];
-        for token in text.replace('{', " { ").replace('}', " } ").replace(',', " ").split_whitespace()
+        for token in
+            text.replace('{', " { ").replace('}', " } ").replace(',', " ").split_whitespace()
         {
             match token {
                 "{" if open.len() < KEY_DEPTH_MAX => open.push(Vec::new()),
@@ -288,9 +294,9 @@ fn keys_of(schema: &Schema) -> Result<HashMap<Name, Vec<KeyFields>>, SubgraphErr
             if argument("resolvable").and_then(|value| value.to_bool()) == Some(false) {
                 continue;
             }
-            let fields = argument("fields")
-                .and_then(|value| value.as_str())
-                .ok_or_else(|| SubgraphError::Schema(format!("a @key of `{name}` has no fields")))?;
+            let fields = argument("fields").and_then(|value| value.as_str()).ok_or_else(|| {
+                SubgraphError::Schema(format!("a @key of `{name}` has no fields"))
+            })?;
             found.push(KeyFields::parse(fields).map_err(SubgraphError::Schema)?);
         }
         if !found.is_empty() {
@@ -345,7 +351,8 @@ fn federation_additions(given: &Schema, keys: &HashMap<Name, Vec<KeyFields>>) ->
         root_fields.push_str(" _entities(representations: [_Any!]!): [_Entity]!");
     }
     if !root_fields.is_empty() {
-        let (keyword, name) = query.map_or(("type", "Query"), |name| ("extend type", name.as_str()));
+        let (keyword, name) =
+            query.map_or(("type", "Query"), |name| ("extend type", name.as_str()));
         let _ = writeln!(sdl, "{keyword} {name} {{{root_fields} }}");
     }
     sdl

@@ -84,7 +84,8 @@ impl Document {
         let document = Parser::new()
             .token_limit(TOKENS_MAX)
             .parse_executable(&model.schema, text, "operation.graphql")
-            .and_then(|document| document.validate(&model.schema))
+            .map_err(|error| error.errors.to_string())?
+            .validate(&model.schema)
             .map_err(|error| error.errors.to_string())?;
         let mut operations = Vec::new();
         let mut fields_left = FIELDS_MAX;
@@ -227,12 +228,7 @@ impl<'a> Compiler<'a> {
         Ok(Some(guard))
     }
 
-    fn field(
-        &mut self,
-        type_id: TypeId,
-        group: &Group<'a>,
-        depth: usize,
-    ) -> Result<Field, String> {
+    fn field(&mut self, type_id: TypeId, group: &Group<'a>, depth: usize) -> Result<Field, String> {
         let (first, _) = group[0];
         let response_key: Box<str> = first.response_key().as_str().into();
         let always = group.iter().any(|(_, guard)| guard.is_empty());

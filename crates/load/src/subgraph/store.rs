@@ -92,10 +92,7 @@ impl Resolvers {
 
 impl Store {
     /// Links the given records to each other.
-    pub(super) fn link(
-        model: &Model,
-        given: Vec<(String, Value)>,
-    ) -> Result<Self, SubgraphError> {
+    pub(super) fn link(model: &Model, given: Vec<(String, Value)>) -> Result<Self, SubgraphError> {
         let mut store = Self {
             records: Vec::with_capacity(given.len()),
             text: Vec::new(),
@@ -143,14 +140,12 @@ impl Store {
             }
         };
         let description = self.add(model, service)?;
-        let sdl = self.print(&Value::from(&*model.sdl))?;
-        for (id, type_id, field, slot) in [
-            (description, service, "sdl", sdl),
-            (root, query, "_service", Slot::Record(description)),
-        ] {
-            if let Some(index) = model.object(type_id).field_index(field) {
-                self.records[id.index()].slots[usize::from(index)] = slot;
-            }
+        if let Some(index) = model.object(service).field_index("sdl") {
+            let sdl = self.print(model.object(service).field(index), &Value::from(&*model.sdl))?;
+            self.records[description.index()].slots[usize::from(index)] = sdl;
+        }
+        if let Some(index) = model.object(query).field_index("_service") {
+            self.records[root.index()].slots[usize::from(index)] = Slot::Record(description);
         }
         Ok(())
     }
@@ -234,14 +229,15 @@ impl Store {
                 SubgraphError::Data(format!("there is no field `{}.{name}`", type_model.name))
             })?;
             let field = type_model.field(index);
-            let slot = self.slot(model, field, &field.shape, value, overlays).map_err(|error| {
-                match error {
-                    SubgraphError::Data(what) => {
-                        SubgraphError::Data(format!("{}.{name}: {what}", type_model.name))
-                    }
-                    other => other,
-                }
-            })?;
+            let slot =
+                self.slot(model, field, &field.shape, value, overlays).map_err(
+                    |error| match error {
+                        SubgraphError::Data(what) => {
+                            SubgraphError::Data(format!("{}.{name}: {what}", type_model.name))
+                        }
+                        other => other,
+                    },
+                )?;
             self.records[id.index()].slots[usize::from(index)] = slot;
         }
         Ok(())
@@ -263,16 +259,14 @@ impl Store {
                 return Err(SubgraphError::Data(format!("{value} is not a list")));
             };
             if !field.composite && !has_null(value) {
-                return self.print(value);
+                return self.print(field, value);
             }
-            let slots: Result<Vec<Slot>, SubgraphError> = values
-                .iter()
-                .map(|value| self.slot(model, field, item, value, overlays))
-                .collect();
+            let slots: Result<Vec<Slot>, SubgraphError> =
+                values.iter().map(|value| self.slot(model, field, item, value, overlays)).collect();
             return Ok(Slot::List(slots?.into_boxed_slice()));
         }
         if !field.composite {
-            return self.print(value);
+            return self.print(field, value);
         }
         let Value::Object(object) = value else {
             return Err(SubgraphError::Data(format!("{value} is not an object")));
@@ -280,10 +274,15 @@ impl Store {
         let type_id = concrete_type(model, &field.named, object)
             .map_err(|error| SubgraphError::Data(error.message))?;
         let base = self.find(model, type_id, object);
-        if let Some(base) = base
-            && only_key_members(model, type_id, object)
-        {
-            return Ok(Slot::Record(base));
+        if only_key_members(model, type_id, object) {
+            if let Some(base) = base {
+                return Ok(Slot::Record(base));
+            }
+            if self.has_records(type_id) {
+                return Err(SubgraphError::Data(format!(
+                    "there is no record with the key {value}"
+                )));
+            }
         }
         let id = self.add(model, type_id)?;
         overlays.extend(base.map(|base| (id, base)));
@@ -291,10 +290,9 @@ impl Store {
         Ok(Slot::Record(id))
     }
 
-    fn print(&mut self, value: &Value) -> Result<Slot, SubgraphError> {
+    fn print(&mut self, field: &FieldModel, value: &Value) -> Result<Slot, SubgraphError> {
         let start = u32::try_from(self.text.len()).map_err(|_| too_much())?;
-        serde_json::to_writer(&mut self.text, value)
-            .map_err(|error| SubgraphError::Data(error.to_string()))?;
+        print_leaf(field, value, &mut self.text);
         let end = u32::try_from(self.text.len()).map_err(|_| too_much())?;
         Ok(Slot::Text { start, end })
     }
@@ -303,6 +301,30 @@ impl Store {
 impl RecordId {
     fn index(self) -> usize {
         self.0 as usize
+    }
+}
+
+/// Prints a leaf, or a list of leaves.
+pub(super) fn print_leaf(field: &FieldModel, value: &Value, into: &mut Vec<u8>) {
+    match value {
+        // An ID is serialised as a string (specification section 3.5.5).
+        Value::Number(number) if field.id => {
+            into.extend_from_slice(format!("\"{number}\"").as_bytes());
+        }
+        Value::Array(items) if field.id => {
+            into.push(b'[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    into.push(b',');
+                }
+                print_leaf(field, item, into);
+            }
+            into.push(b']');
+        }
+        other => {
+            // Writing a `Value` to a vector cannot fail: its keys are strings and the vector takes all bytes.
+            let _ = serde_json::to_writer(into, other);
+        }
     }
 }
 
@@ -326,11 +348,15 @@ pub(super) fn concrete_type(
 }
 
 /// Whether an object says nothing but which record it is.
-fn only_key_members(model: &Model, type_id: TypeId, object: &Map<String, Value>) -> bool {
+pub(super) fn only_key_members(
+    model: &Model,
+    type_id: TypeId,
+    object: &Map<String, Value>,
+) -> bool {
     let type_model = model.object(type_id);
-    object.keys().all(|name| {
-        name == "__typename" || type_model.keys.iter().any(|key| key.has_member(name))
-    })
+    object
+        .keys()
+        .all(|name| name == "__typename" || type_model.keys.iter().any(|key| key.has_member(name)))
 }
 
 fn has_null(value: &Value) -> bool {
