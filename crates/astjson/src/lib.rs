@@ -1,1 +1,41 @@
 //! JSON text as a flat tree of nodes: parse once, merge trees, print once.
+//!
+//! A [`Document`] is an arena. Every text is parsed once into 16-byte nodes that point into it;
+//! further texts go into the same arena; merging, selecting, nulling and moving work on nodes;
+//! text is touched again only when the result is printed. Numbers and strings come out exactly
+//! as they went in. A warm document works without allocating.
+//!
+//! ```
+//! use astjson::Document;
+//!
+//! let mut doc = Document::new();
+//! let user = doc.parse(r#"{"id":"7","name":"Ada"}"#)?;
+//! let more = doc.parse(r#"{"reviews":[{"stars":5.0}]}"#)?;
+//! doc.merge(user, more)?;
+//!
+//! let mut out = Vec::new();
+//! doc.print(user, &mut out);
+//! assert_eq!(out, br#"{"id":"7","name":"Ada","reviews":[{"stars":5.0}]}"#);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! This crate knows nothing of GraphQL and does no I/O.
+
+mod careful;
+mod document;
+mod edit;
+mod error;
+mod merge;
+mod node;
+mod parse;
+mod print;
+mod read;
+mod string;
+mod text;
+
+pub use document::{DEPTH_LIMIT_DEFAULT, Document, WALK_DEPTH_MAX};
+pub use error::{MergeError, ParseError, ParseErrorKind};
+pub use node::{Kind, NodeId};
+pub use print::Sink;
+pub use read::{Elements, Members, PathSegment};
+pub use string::print_string;

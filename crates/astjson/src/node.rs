@@ -1,0 +1,128 @@
+//! The node: 16 bytes, four words. What a word means depends on the tag; this module is the only
+//! place that packs and unpacks them.
+//!
+//! | tag | `meta` text field | `a` | `b` | `end` |
+//! |---|---|---|---|---|
+//! | null, false, true | – | – | – | own index + 1 |
+//! | number | text | offset | bytes | own index + 1 |
+//! | string, key | text | offset after the opening quote | bytes between the quotes | own index + 1 |
+//! | array, in line | – | – | elements; element `i` is node `self + 1 + i` | index after the subtree |
+//! | array, table | – | position in `links` | elements | same |
+//! | object, in line | – | – | members; key and value nodes follow in turn | same |
+//! | object, table | – | position in `links` | members | same |
+//! | object, slots | shape | position in `links` | members present | same |
+//! | reference | – | node meant | – | same |
+//!
+//! `end` never changes after a node is written: it is how a walk over a parent that still lies in
+//! line steps over this node, whatever became of the node since.
+
+/// Handle of a value in a [`Document`](crate::Document).
+///
+/// It stays valid until the document is [reset](crate::Document::reset). Used with another
+/// document, or after a reset, it means some other value or reads as `null`; it never panics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub(crate) u32);
+
+/// The six kinds of JSON value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Kind {
+    /// `null`
+    Null,
+    /// `true` or `false`
+    Bool,
+    /// A number of any size and precision; its text is kept.
+    Number,
+    /// A string; its text is kept.
+    String,
+    /// An array.
+    Array,
+    /// An object.
+    Object,
+}
+
+/// What a node is, as stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(crate) enum Tag {
+    Null = 0,
+    False = 1,
+    True = 2,
+    Number = 3,
+    String = 4,
+    Array = 5,
+    Object = 6,
+    /// Stands for another node; left behind where a merge replaced a whole value in place.
+    Reference = 7,
+}
+
+const TAG_MASK: u32 = 0x7;
+const TAGS: [Tag; 8] = [
+    Tag::Null,
+    Tag::False,
+    Tag::True,
+    Tag::Number,
+    Tag::String,
+    Tag::Array,
+    Tag::Object,
+    Tag::Reference,
+];
+
+/// The string holds at least one backslash.
+pub(crate) const ESCAPED: u32 = 1 << 3;
+/// The children of this container are listed in `links`.
+pub(crate) const TABLE: u32 = 1 << 4;
+/// The members of this object are the slots of a shape, listed in `links`.
+#[allow(dead_code)]
+pub(crate) const SLOTS: u32 = 1 << 5;
+/// The number has a fraction or an exponent.
+pub(crate) const REAL: u32 = 1 << 6;
+
+const TEXT_SHIFT: u32 = 8;
+/// Highest number of texts (and of shapes) in one arena: what 24 bits can name.
+pub(crate) const TEXTS_MAX: usize = 1 << 24;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub(crate) struct Node {
+    pub(crate) meta: u32,
+    pub(crate) a: u32,
+    pub(crate) b: u32,
+    pub(crate) end: u32,
+}
+
+const _: () = assert!(size_of::<Node>() == 16);
+
+impl Node {
+    pub(crate) const NULL: Node = Node { meta: Tag::Null as u32, a: 0, b: 0, end: 0 };
+
+    #[inline(always)]
+    pub(crate) const fn new(tag: Tag, flags: u32, text: u32, a: u32, b: u32, end: u32) -> Node {
+        Node { meta: tag as u32 | flags | text << TEXT_SHIFT, a, b, end }
+    }
+
+    #[inline(always)]
+    pub(crate) fn tag(self) -> Tag {
+        TAGS[(self.meta & TAG_MASK) as usize]
+    }
+
+    #[inline(always)]
+    pub(crate) fn is(self, tag: Tag) -> bool {
+        self.meta & TAG_MASK == tag as u32
+    }
+
+    #[inline(always)]
+    pub(crate) fn has(self, flag: u32) -> bool {
+        self.meta & flag != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_container(self) -> bool {
+        self.is(Tag::Array) || self.is(Tag::Object)
+    }
+
+    /// The text of a scalar, or the shape of an object in slots.
+    #[inline(always)]
+    pub(crate) fn text(self) -> u32 {
+        self.meta >> TEXT_SHIFT
+    }
+}

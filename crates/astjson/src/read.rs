@@ -1,0 +1,361 @@
+//! Reading values: kinds, texts, members, elements, paths.
+
+use std::borrow::Cow;
+
+use crate::document::Document;
+use crate::node::{ESCAPED, Kind, Node, NodeId, REAL, TABLE, Tag};
+use crate::string;
+
+/// One step of a path into a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum PathSegment<'a> {
+    /// The member with this key.
+    Key(&'a str),
+    /// The element at this place, counted from 0.
+    Index(usize),
+}
+
+impl<'a> From<&'a str> for PathSegment<'a> {
+    fn from(key: &'a str) -> Self {
+        Self::Key(key)
+    }
+}
+
+impl From<usize> for PathSegment<'_> {
+    fn from(index: usize) -> Self {
+        Self::Index(index)
+    }
+}
+
+impl Document {
+    /// What kind of value `n` is.
+    pub fn kind(&self, n: NodeId) -> Kind {
+        match self.node(n).tag() {
+            Tag::Null | Tag::Reference => Kind::Null,
+            Tag::False | Tag::True => Kind::Bool,
+            Tag::Number => Kind::Number,
+            Tag::String => Kind::String,
+            Tag::Array => Kind::Array,
+            Tag::Object => Kind::Object,
+        }
+    }
+
+    /// Whether `n` is `null`.
+    pub fn is_null(&self, n: NodeId) -> bool {
+        self.node(n).is(Tag::Null)
+    }
+
+    /// The value of a boolean.
+    pub fn as_bool(&self, n: NodeId) -> Option<bool> {
+        match self.node(n).tag() {
+            Tag::True => Some(true),
+            Tag::False => Some(false),
+            _ => None,
+        }
+    }
+
+    /// The decoded text of a string; allocates only where there are escapes to decode.
+    ///
+    /// An escaped lone surrogate names no character and is decoded to U+FFFD.
+    pub fn as_str(&self, n: NodeId) -> Option<Cow<'_, str>> {
+        let node = self.node(n);
+        node.is(Tag::String).then(|| self.decoded(node))
+    }
+
+    /// A number as an `i64`, if it is written as an integer and fits.
+    pub fn as_i64(&self, n: NodeId) -> Option<i64> {
+        let node = self.node(n);
+        if node.is(Tag::Number) { self.literal(node).parse().ok() } else { None }
+    }
+
+    /// A number as the nearest `f64`.
+    pub fn as_f64(&self, n: NodeId) -> Option<f64> {
+        let node = self.node(n);
+        if node.is(Tag::Number) { self.literal(node).parse().ok() } else { None }
+    }
+
+    /// Whether `n` is a number written without fraction and exponent.
+    pub fn is_integer(&self, n: NodeId) -> bool {
+        let node = self.node(n);
+        node.is(Tag::Number) && !node.has(REAL)
+    }
+
+    /// Whether `n` is the string `wanted`. Understands escapes and does not allocate.
+    pub fn str_eq(&self, n: NodeId, wanted: &str) -> bool {
+        let node = self.node(n);
+        node.is(Tag::String) && self.literal_is(node, wanted)
+    }
+
+    /// The exact text of a scalar as it came or was made, strings with their quotes. Empty for
+    /// arrays and objects: use [`print`](Document::print) for those.
+    pub fn raw(&self, n: NodeId) -> &str {
+        let node = self.node(n);
+        match node.tag() {
+            Tag::Null | Tag::Reference => "null",
+            Tag::False => "false",
+            Tag::True => "true",
+            Tag::Number => self.literal(node),
+            Tag::String => self.texts.part(
+                node.text(),
+                node.a as usize - 1,
+                node.a as usize + node.b as usize + 1,
+            ),
+            Tag::Array | Tag::Object => "",
+        }
+    }
+
+    /// The value of member `key`; of several with this key, the last. `None` where there is none
+    /// or `object` is something else.
+    ///
+    /// Compares with one member after the other: made for the small objects that answers are
+    /// made of.
+    pub fn get(&self, object: NodeId, key: &str) -> Option<NodeId> {
+        let node = self.node(object);
+        if !node.is(Tag::Object) {
+            return None;
+        }
+        if node.has(TABLE) {
+            let pairs = self.pairs_of(node);
+            let place = pairs.chunks_exact(2).find(|pair| self.key_is(pair[0], key));
+            return place.map(|pair| NodeId(pair[1]));
+        }
+        let mut found = None;
+        let mut at = self.resolve(object).0 + 1;
+        while at < node.end {
+            let value = at + 1;
+            if self.key_is(at, key) {
+                found = Some(NodeId(value));
+            }
+            at = self.stored(value).end;
+        }
+        found
+    }
+
+    /// Element `i` of an array, counted from 0.
+    pub fn at(&self, array: NodeId, i: usize) -> Option<NodeId> {
+        let node = self.node(array);
+        if !node.is(Tag::Array) || i >= node.b as usize {
+            return None;
+        }
+        if node.has(TABLE) {
+            self.links.get(node.a as usize + 1 + i).copied().map(NodeId)
+        } else {
+            Some(NodeId(self.resolve(array).0 + 1 + i as u32))
+        }
+    }
+
+    /// The value at the end of `path`.
+    pub fn get_path(&self, root: NodeId, path: &[PathSegment<'_>]) -> Option<NodeId> {
+        path.iter().try_fold(root, |n, segment| match *segment {
+            PathSegment::Key(key) => self.get(n, key),
+            PathSegment::Index(i) => self.at(n, i),
+        })
+    }
+
+    /// Appends to `found` every value that following `keys` from `root` leads to, in the order of
+    /// the text. Arrays on the way, and at the end, stand for their elements; a `null` or a
+    /// missing member ends its branch.
+    ///
+    /// This is how the objects that a list of answers belongs to are found:
+    /// `["products", "reviews", "author"]`.
+    pub fn select_into(&self, root: NodeId, keys: &[&str], found: &mut Vec<NodeId>) {
+        self.select(root, keys, found, 0);
+    }
+
+    fn select(&self, n: NodeId, keys: &[&str], found: &mut Vec<NodeId>, depth: usize) {
+        // Only nested lists and keys recurse; a bound for values that contain themselves.
+        const DEPTH_MAX: usize = 256;
+        if depth > DEPTH_MAX {
+            return;
+        }
+        match (self.kind(n), keys) {
+            (Kind::Array, _) => {
+                for element in self.elements(n) {
+                    self.select(element, keys, found, depth + 1);
+                }
+            }
+            (Kind::Null, _) => {}
+            (_, []) => found.push(n),
+            (Kind::Object, [key, rest @ ..]) => {
+                if let Some(value) = self.get(n, key) {
+                    self.select(value, rest, found, depth + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// How many elements an array or members an object has; 0 for scalars.
+    pub fn len(&self, n: NodeId) -> usize {
+        let node = self.node(n);
+        if node.is_container() { node.b as usize } else { 0 }
+    }
+
+    /// Whether `n` has no elements or members.
+    pub fn is_empty(&self, n: NodeId) -> bool {
+        self.len(n) == 0
+    }
+
+    /// The elements of an array in order; nothing for other kinds.
+    pub fn elements(&self, array: NodeId) -> Elements<'_> {
+        let node = self.node(array);
+        if !node.is(Tag::Array) {
+            return Elements { table: Some(&[]), next: 0, end: 0 };
+        }
+        if node.has(TABLE) {
+            return Elements { table: Some(self.ids_of(node)), next: 0, end: 0 };
+        }
+        let first = self.resolve(array).0 + 1;
+        Elements { table: None, next: first, end: first + node.b }
+    }
+
+    /// The members of an object in order, keys decoded; nothing for other kinds.
+    pub fn members(&self, object: NodeId) -> Members<'_> {
+        Members { document: self, cursor: self.member_cursor(object) }
+    }
+
+    /// Ids of the elements of an array in table form.
+    pub(crate) fn ids_of(&self, node: Node) -> &[u32] {
+        let from = node.a as usize + 1;
+        self.links.get(from..from + node.b as usize).unwrap_or_default()
+    }
+
+    /// Key and value ids of the members of an object in table form.
+    pub(crate) fn pairs_of(&self, node: Node) -> &[u32] {
+        let from = node.a as usize + 1;
+        self.links.get(from..from + 2 * node.b as usize).unwrap_or_default()
+    }
+
+    /// Content of a string between its quotes, or the text of a number.
+    #[inline(always)]
+    pub(crate) fn literal(&self, node: Node) -> &str {
+        self.texts.part(node.text(), node.a as usize, node.a as usize + node.b as usize)
+    }
+
+    pub(crate) fn decoded(&self, node: Node) -> Cow<'_, str> {
+        let text = self.literal(node);
+        if node.has(ESCAPED) { string::decode(text) } else { Cow::Borrowed(text) }
+    }
+
+    #[inline]
+    pub(crate) fn literal_is(&self, node: Node, wanted: &str) -> bool {
+        if node.has(ESCAPED) {
+            string::decodes_to(self.literal(node), wanted)
+        } else {
+            node.b as usize == wanted.len() && self.literal(node) == wanted
+        }
+    }
+
+    #[inline]
+    pub(crate) fn key_is(&self, key: u32, wanted: &str) -> bool {
+        self.literal_is(self.stored(key), wanted)
+    }
+
+    /// Whether two key nodes mean the same key.
+    pub(crate) fn keys_equal(&self, left: u32, right: u32) -> bool {
+        if left == right {
+            return true;
+        }
+        let (l, r) = (self.stored(left), self.stored(right));
+        if (l.meta | r.meta) & ESCAPED != 0 {
+            string::decode_equal(self.literal(l), self.literal(r))
+        } else {
+            l.b == r.b && self.literal(l) == self.literal(r)
+        }
+    }
+
+    pub(crate) fn member_cursor(&self, object: NodeId) -> MemberCursor {
+        let node = self.node(object);
+        if !node.is(Tag::Object) {
+            return MemberCursor::InLine { at: 0, end: 0 };
+        }
+        if node.has(TABLE) {
+            let at = node.a + 1;
+            return MemberCursor::Table { at, end: at + 2 * node.b };
+        }
+        MemberCursor::InLine { at: self.resolve(object).0 + 1, end: node.end }
+    }
+
+    /// The next member under `cursor`: the ids of its key node and its value.
+    #[inline]
+    pub(crate) fn next_member(&self, cursor: &mut MemberCursor) -> Option<(u32, NodeId)> {
+        match cursor {
+            MemberCursor::InLine { at, end } => {
+                if *at >= *end {
+                    return None;
+                }
+                let key = *at;
+                *at = self.stored(key + 1).end;
+                Some((key, NodeId(key + 1)))
+            }
+            MemberCursor::Table { at, end } => {
+                if *at >= *end {
+                    return None;
+                }
+                let pair = self.links.get(*at as usize..*at as usize + 2)?;
+                *at += 2;
+                Some((pair[0], NodeId(pair[1])))
+            }
+        }
+    }
+}
+
+/// A place among the members of an object.
+#[derive(Clone, Copy)]
+pub(crate) enum MemberCursor {
+    /// Key and value nodes in turn.
+    InLine { at: u32, end: u32 },
+    /// Pairs of ids in `links`.
+    Table { at: u32, end: u32 },
+}
+
+/// The elements of an array. See [`Document::elements`].
+#[derive(Clone, Debug)]
+pub struct Elements<'a> {
+    table: Option<&'a [u32]>,
+    next: u32,
+    end: u32,
+}
+
+impl Iterator for Elements<'_> {
+    type Item = NodeId;
+
+    fn next(&mut self) -> Option<NodeId> {
+        match &mut self.table {
+            Some(ids) => {
+                let (first, rest) = ids.split_first()?;
+                *ids = rest;
+                Some(NodeId(*first))
+            }
+            None => {
+                let next = self.next;
+                (next < self.end).then(|| {
+                    self.next += 1;
+                    NodeId(next)
+                })
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.table.map_or((self.end - self.next) as usize, <[u32]>::len);
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Elements<'_> {}
+
+/// The members of an object. See [`Document::members`].
+pub struct Members<'a> {
+    document: &'a Document,
+    cursor: MemberCursor,
+}
+
+impl<'a> Iterator for Members<'a> {
+    type Item = (Cow<'a, str>, NodeId);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (key, value) = self.document.next_member(&mut self.cursor)?;
+        Some((self.document.decoded(self.document.stored(key)), value))
+    }
+}

@@ -1,0 +1,99 @@
+//! The texts that nodes point into: parsed inputs, shared by reference count, and one buffer of
+//! our own for what was made rather than parsed.
+
+use bytes::Bytes;
+
+use crate::node::TEXTS_MAX;
+use crate::string::print_escaped;
+
+/// The text number of the buffer for strings and scalars that were made, not parsed.
+pub(crate) const OWNED: u32 = 0;
+
+/// All texts of an arena. Everything in here is valid UTF-8.
+#[derive(Default)]
+pub(crate) struct Texts {
+    /// Literals as they print, so that printing need not know where a string came from.
+    owned: String,
+    parsed: Vec<Utf8>,
+}
+
+/// Bytes that were checked to be UTF-8 when they were wrapped.
+pub(crate) struct Utf8(Bytes);
+
+impl Utf8 {
+    /// Wraps `bytes` if they are valid UTF-8; otherwise tells where they are not.
+    pub(crate) fn new(bytes: Bytes) -> Result<Utf8, usize> {
+        if simdutf8::basic::from_utf8(&bytes).is_ok() {
+            return Ok(Utf8(bytes));
+        }
+        // Once more with the slower check, which knows the place.
+        let offset = std::str::from_utf8(&bytes).map_or_else(|error| error.valid_up_to(), |_| 0);
+        Err(offset)
+    }
+
+    #[inline(always)]
+    pub(crate) fn as_str(&self) -> &str {
+        // SAFETY: `new` is the only constructor and checked the bytes; `Bytes` are immutable.
+        #[allow(unsafe_code)]
+        unsafe {
+            std::str::from_utf8_unchecked(&self.0)
+        }
+    }
+}
+
+impl Texts {
+    pub(crate) fn clear(&mut self) {
+        self.owned.clear();
+        self.parsed.clear();
+    }
+
+    /// The number that the next parsed text will get, if there is one left.
+    pub(crate) fn next(&self) -> Option<u32> {
+        let next = self.parsed.len() + 1;
+        (next < TEXTS_MAX).then_some(next as u32)
+    }
+
+    pub(crate) fn push(&mut self, text: Utf8) {
+        self.parsed.push(text);
+    }
+
+    #[inline(always)]
+    pub(crate) fn whole(&self, text: u32) -> &str {
+        if text == OWNED {
+            return &self.owned;
+        }
+        self.parsed.get(text as usize - 1).map_or("", Utf8::as_str)
+    }
+
+    /// A part of a text. Positions come from nodes and are always in range; were they not, the
+    /// result would be empty.
+    #[inline(always)]
+    pub(crate) fn part(&self, text: u32, from: usize, to: usize) -> &str {
+        self.whole(text).get(from..to).unwrap_or_default()
+    }
+
+    /// Adds `s` as a literal. Returns where its content starts, its length as printed without the
+    /// quotes, and whether it holds escapes.
+    pub(crate) fn own_string(&mut self, s: &str) -> (u32, u32, bool) {
+        let start = self.owned.len() + 1;
+        self.owned.push('"');
+        let escaped = print_escaped(s, &mut self.owned);
+        let bytes = self.owned.len() - start;
+        self.owned.push('"');
+        (position(start), position(bytes), escaped)
+    }
+
+    /// Adds the text of a scalar as it is. Returns where it starts.
+    pub(crate) fn own_text(&mut self, text: &str) -> u32 {
+        let start = self.owned.len();
+        self.owned.push_str(text);
+        position(start)
+    }
+}
+
+/// A position as a node holds it. Parsed texts are refused at 4 GiB; the texts that we make come
+/// to the same bound long after everything else has run out of memory.
+#[inline(always)]
+pub(crate) fn position(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,218 @@
+//! Reading, editing, linking and merging, by example.
+
+#![allow(clippy::unwrap_used)]
+
+use astjson::{Document, Kind, MergeError, NodeId, ParseErrorKind, PathSegment};
+
+fn parsed(text: &'static str) -> (Document, NodeId) {
+    let mut doc = Document::new();
+    let root = doc.parse(text).unwrap();
+    (doc, root)
+}
+
+#[test]
+fn values_are_read_by_key_index_and_path() {
+    let (doc, root) =
+        parsed(r#" {"a": [1, {"b": "x\u0041"}, [], null], "c\n": true, "n": -12.50e3, "i": 42} "#);
+    assert_eq!(doc.kind(root), Kind::Object);
+    assert_eq!(doc.len(root), 4);
+    let a = doc.get(root, "a").unwrap();
+    assert_eq!(doc.len(a), 4);
+    let b = doc.get(doc.at(a, 1).unwrap(), "b").unwrap();
+    assert_eq!(doc.as_str(b).unwrap(), "xA");
+    assert!(doc.str_eq(b, "xA") && !doc.str_eq(b, "x\\u0041"));
+    assert_eq!(doc.raw(b), r#""x\u0041""#);
+    assert!(doc.is_null(doc.at(a, 3).unwrap()));
+    assert_eq!(doc.at(a, 4), None);
+    assert_eq!(doc.as_bool(doc.get(root, "c\n").unwrap()), Some(true));
+    assert_eq!(doc.raw(doc.get(root, "n").unwrap()), "-12.50e3");
+    assert_eq!(doc.as_f64(doc.get(root, "n").unwrap()), Some(-12500.0));
+    assert_eq!(doc.as_i64(doc.get(root, "i").unwrap()), Some(42));
+    assert_eq!(doc.get(root, "missing"), None);
+    let path: [PathSegment<'_>; 3] = ["a".into(), 1.into(), "b".into()];
+    assert_eq!(doc.get_path(root, &path), Some(b));
+    let keys: Vec<_> = doc.members(root).map(|(key, _)| key.into_owned()).collect();
+    assert_eq!(keys, ["a", "c\n", "n", "i"]);
+}
+
+#[test]
+fn of_duplicate_keys_the_last_counts() {
+    let (mut doc, root) = parsed(r#"{"a":1,"\u0061":2,"b":3,"a":{"c":4}}"#);
+    assert_eq!(doc.to_string(doc.get(root, "a").unwrap()), r#"{"c":4}"#);
+    let other = doc.parse(r#"{"a":1,"a":{"d":5},"a":{"e":6}}"#).unwrap();
+    doc.merge(root, other).unwrap();
+    assert_eq!(doc.to_string(doc.get(root, "a").unwrap()), r#"{"c":4,"e":6}"#);
+    let six = doc.new_raw("6").unwrap();
+    doc.set(root, "b", six);
+    assert_eq!(doc.to_string(root), r#"{"a":{"c":4,"e":6},"b":6}"#);
+}
+
+#[test]
+fn members_are_set_replaced_and_removed_in_order() {
+    let (mut doc, root) = parsed(r#"{"a":1,"b":[2],"c":{"d":3}}"#);
+    let text = doc.new_string("say \"hi\"\n");
+    doc.set(root, "b", text);
+    let b = doc.get(root, "b").unwrap();
+    assert_eq!(doc.as_str(b).unwrap(), "say \"hi\"\n");
+    doc.set(root, "new \"key\"", b);
+    assert!(doc.get(root, "new \"key\"").is_some());
+    assert!(doc.remove(root, "a"));
+    assert!(!doc.remove(root, "a"));
+    assert_eq!(
+        doc.to_string(root),
+        r#"{"b":"say \"hi\"\n","c":{"d":3},"new \"key\"":"say \"hi\"\n"}"#
+    );
+}
+
+#[test]
+fn arrays_grow_from_any_state() {
+    for start in ["[]", "[1,2]", "[[1],{\"a\":2}]"] {
+        let mut doc = Document::new();
+        let root = doc.parse(start).unwrap();
+        let before = doc.len(root);
+        for i in 0..20 {
+            let n = doc.new_raw(&i.to_string()).unwrap();
+            doc.push(root, n);
+        }
+        assert_eq!(doc.len(root), before + 20);
+        assert_eq!(doc.elements(root).len(), before + 20);
+        let last: Vec<_> =
+            doc.elements(root).skip(before).map(|n| doc.as_i64(n).unwrap()).collect();
+        assert_eq!(last, (0..20).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_linked_value_changes_at_all_its_places_but_replacing_a_member_does_not_touch_it() {
+    let mut doc = Document::new();
+    let list = doc.new_array();
+    let entity = doc.parse(r#"{"id":1}"#).unwrap();
+    for _ in 0..3 {
+        let place = doc.new_object();
+        doc.set(place, "entity", entity);
+        doc.push(list, place);
+    }
+    let more = doc.parse(r#"{"name":"x"}"#).unwrap();
+    doc.merge(entity, more).unwrap();
+    let second = doc.at(list, 1).unwrap();
+    let five = doc.new_raw("5").unwrap();
+    doc.set(second, "entity", five);
+    assert_eq!(
+        doc.to_string(list),
+        r#"[{"entity":{"id":1,"name":"x"}},{"entity":5},{"entity":{"id":1,"name":"x"}}]"#
+    );
+    doc.replace_with_null(entity);
+    assert_eq!(doc.to_string(list), r#"[{"entity":null},{"entity":5},{"entity":null}]"#);
+}
+
+#[test]
+fn merging_over_a_scalar_replaces_it_where_it_stands() {
+    let (mut doc, root) = parsed(r#"{"a":null,"b":[1,2]}"#);
+    let source = doc.parse(r#"{"a":{"x":[{}]},"b":[{"y":1},3]}"#).unwrap();
+    doc.merge(root, source).unwrap();
+    assert_eq!(doc.to_string(root), r#"{"a":{"x":[{}]},"b":[{"y":1},3]}"#);
+
+    let (mut doc, root) = parsed(r#"[null,1]"#);
+    let first = doc.at(root, 0).unwrap();
+    let source = doc.parse(r#"{"x":{"y":1}}"#).unwrap();
+    doc.merge(first, source).unwrap();
+    assert_eq!(doc.to_string(root), r#"[{"x":{"y":1}},1]"#);
+    assert_eq!(doc.len(first), 1);
+    let more = doc.parse(r#"{"x":{"z":2}}"#).unwrap();
+    doc.merge(first, more).unwrap();
+    assert_eq!(doc.to_string(source), r#"{"x":{"y":1,"z":2}}"#);
+}
+
+#[test]
+fn arrays_of_different_length_do_not_merge() {
+    let (mut doc, root) = parsed(r#"{"a":[1,2]}"#);
+    let source = doc.parse(r#"{"a":[1]}"#).unwrap();
+    assert_eq!(doc.merge(root, source), Err(MergeError::ArrayLength { target: 2, source: 1 }));
+}
+
+#[test]
+fn merge_at_a_path_makes_what_is_missing() {
+    let (mut doc, root) = parsed(r#"{"a":[{"b":null}]}"#);
+    let source = doc.parse(r#"{"x":1}"#).unwrap();
+    doc.merge_at(root, &["a".into(), 0.into(), "b".into(), "c".into()], source).unwrap();
+    assert_eq!(doc.to_string(root), r#"{"a":[{"b":{"c":{"x":1}}}]}"#);
+    assert_eq!(
+        doc.merge_at(root, &["a".into(), 1.into()], source),
+        Err(MergeError::NoSuchPath { segment: 1 })
+    );
+}
+
+#[test]
+fn select_flattens_lists_and_passes_by_nulls() {
+    let (doc, root) = parsed(
+        r#"{"p":[{"r":[{"a":{"id":1}},{"a":null}]},null,{"r":[]},{},{"r":[[{"a":{"id":2}}]]}]}"#,
+    );
+    let mut found = Vec::new();
+    doc.select_into(root, &["p", "r", "a"], &mut found);
+    let found: Vec<_> = found.iter().map(|n| doc.to_string(*n)).collect();
+    assert_eq!(found, [r#"{"id":1}"#, r#"{"id":2}"#]);
+}
+
+#[test]
+fn values_that_contain_themselves_neither_hang_nor_overflow() {
+    let mut doc = Document::new();
+    let (left, right) = (doc.new_object(), doc.new_object());
+    for object in [left, right] {
+        let array = doc.new_array();
+        doc.push(array, object);
+        doc.set(object, "self", array);
+    }
+    assert_eq!(doc.to_string(left), r#"{"self":[null]}"#);
+    assert_eq!(doc.merge(left, right), Err(MergeError::TooDeep));
+}
+
+#[test]
+fn deep_texts_are_refused_or_handled_without_recursion() {
+    let deep = |n: usize| "[".repeat(n) + &"]".repeat(n);
+    let mut doc = Document::new();
+    assert!(doc.parse(deep(512)).is_ok());
+    let error = doc.parse(deep(513)).unwrap_err();
+    assert_eq!((error.kind, error.offset), (ParseErrorKind::TooDeep, 512));
+    let mut doc = Document::with_depth_limit(1_000_000);
+    let root = doc.parse(deep(1_000_000)).unwrap();
+    assert!(doc.to_string(root).len() > 4096);
+}
+
+#[test]
+fn foreign_and_stale_ids_read_as_something_and_do_not_panic() {
+    let mut doc = Document::new();
+    let array = doc.parse("[1,[2],{\"a\":3}]").unwrap();
+    let last = doc.at(array, 2).unwrap();
+    doc.reset();
+    assert!(doc.is_null(last));
+    doc.set(last, "a", array);
+    doc.push(last, array);
+    doc.replace_with_null(last);
+    assert_eq!(doc.to_string(last), "null");
+}
+
+#[test]
+fn printing_works_into_any_buffer_and_indented() {
+    let (doc, root) = parsed(r#"{"a":[1,{},[]],"b":{"c":"d"}}"#);
+    let mut bytes = bytes::BytesMut::new();
+    doc.print(root, &mut bytes);
+    assert_eq!(bytes, r#"{"a":[1,{},[]],"b":{"c":"d"}}"#);
+    let mut pretty = String::new();
+    doc.print_pretty(root, &mut pretty);
+    assert_eq!(
+        pretty,
+        "{\n  \"a\": [\n    1,\n    {},\n    []\n  ],\n  \"b\": {\n    \"c\": \"d\"\n  }\n}"
+    );
+}
+
+#[test]
+fn new_raw_takes_scalars_only() {
+    let mut doc = Document::new();
+    for text in ["null", "true", "false", "1e3", "-0", "\"a\\u0062\"", "\"\""] {
+        let n = doc.new_raw(&format!(" {text}\n")).unwrap();
+        assert_eq!(doc.raw(n), text);
+    }
+    for text in ["", " ", "{}", "[1]", "1 2", "\"a", "nul", "01"] {
+        assert!(doc.new_raw(text).is_err(), "{text}");
+    }
+}
