@@ -1,7 +1,8 @@
 //! The four subgraphs of the federation benchmark: accounts, inventory, products, reviews.
 //!
 //! Their schemas and data lie in `data/`; the data is what `fixtures/federation-benchmark/expected_response.json`
-//! implies, so that the benchmark's operation, sent to a router before them, has exactly that answer.
+//! implies, so that the benchmark's operation, sent to a router before them, has exactly that answer (MIT, The Guild: see LICENSE
+//! there).
 
 use std::io;
 use std::net::SocketAddr;

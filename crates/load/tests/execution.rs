@@ -350,6 +350,8 @@ fn data_that_does_not_fit_the_schema_is_refused_at_build() {
         .err()
         .unwrap();
     assert!(twice.to_string().contains("same key"));
+    let roots = Subgraph::builder(SDL).records("Query", [json!({}), json!({})]).build();
+    assert!(roots.err().unwrap().to_string().contains("two records"));
     assert!(Subgraph::builder(SDL).resolver("User", "x", |_| Ok(Value::Null)).build().is_err());
     assert!(Subgraph::builder(SDL).entity("Org", |_| Ok(Value::Null)).build().is_err());
 }

@@ -199,6 +199,14 @@ impl Store {
         object: &Map<String, Value>,
     ) -> Result<(), SubgraphError> {
         let type_model = model.object(type_id);
+        let root_names = &model.schema.schema_definition;
+        let is_root = [&root_names.query, &root_names.mutation]
+            .into_iter()
+            .flatten()
+            .any(|root| root.as_str() == &*type_model.name);
+        if is_root && self.has_records(type_id) {
+            return Err(SubgraphError::Data(format!("two records of `{}`", type_model.name)));
+        }
         self.first[type_id.index()].get_or_insert(id);
         for (key, by_text) in type_model.keys.iter().zip(&mut self.by_key[type_id.index()]) {
             let Some(text) = key.text_of(object) else { continue };
