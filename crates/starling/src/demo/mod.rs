@@ -4,6 +4,7 @@
 //! events are what [`traffic`] publishes. Data and schemas lie in `data/`. What connects the traffic to a provider, and
 //! the router itself, are elsewhere: this module knows neither.
 
+pub mod generator;
 pub mod schedule;
 pub mod subgraphs;
 pub mod traffic;
