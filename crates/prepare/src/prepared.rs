@@ -38,7 +38,7 @@ pub struct Prepared {
     /// How to answer it.
     pub plan: Arc<Plan>,
     /// The plan with everything that execution can do ahead.
-    pub executable: Executable,
+    pub executable: Arc<Executable>,
     pub(crate) variables: VariableTypes,
     pub(crate) introspection: Option<Introspection>,
     pub(crate) schema: Arc<SchemaFacts>,

@@ -213,7 +213,7 @@ impl Work {
             name: normalised.name.clone(),
             kind: normalised.kind,
             operation: normalised,
-            executable: Executable::new(Arc::clone(&plan)),
+            executable: Arc::new(Executable::new(Arc::clone(&plan))),
             plan,
             variables,
             introspection,

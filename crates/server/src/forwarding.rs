@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use execute::ForwardedHeaders;
 use graph::{SubgraphId, Supergraph};
 use http::header::{
@@ -62,6 +63,26 @@ impl Forwarding {
             by_subgraph: by_subgraph.map(|(id, rules)| (*id, apply(rules, client))).collect(),
         })
     }
+}
+
+/// The forwarded headers in one canonical string of bytes: equal for two requests if no subgraph can
+/// tell them apart. Lengths stand before texts, so that nothing runs together.
+pub(crate) fn partition(headers: &ForwardedHeaders) -> Bytes {
+    let mut out = Vec::new();
+    let mut list = |headers: &[(HeaderName, HeaderValue)]| {
+        out.extend_from_slice(&(headers.len() as u32).to_be_bytes());
+        for (name, value) in headers {
+            for text in [name.as_str().as_bytes(), value.as_bytes()] {
+                out.extend_from_slice(&(text.len() as u32).to_be_bytes());
+                out.extend_from_slice(text);
+            }
+        }
+    };
+    list(&headers.all);
+    for (_, headers) in &headers.by_subgraph {
+        list(headers);
+    }
+    out.into()
 }
 
 fn apply(rules: &[HeaderRule], client: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use events::Providers;
 use execute::{Generation, Subgraph};
-use graph::{SubgraphKind, Supergraph};
+use graph::{SchemaError, SchemaErrors, SubgraphKind, Supergraph};
 use hub::{Bindings, EventPublisher};
 use prepare::{Limits, PrepareSettings, Preparer};
 use sha2::{Digest, Sha256};
@@ -85,26 +85,28 @@ pub(crate) fn read_graph(
     config: &Config,
     source: &Arc<SourceText>,
 ) -> Result<Supergraph, Vec<Diagnostic>> {
-    let graph = Supergraph::from_sdl(&source.text, &source.name).map_err(|errors| {
-        let diagnostic = |error: graph::SchemaError| {
-            let mut diagnostic = Diagnostic::error("supergraph", error.message).in_source(source);
-            if let Some(span) = error.span {
-                let span = Span::of_bytes(&source.text, span.start..span.end);
-                diagnostic = diagnostic.at(span, "");
-            }
-            match error.help {
-                Some(help) => diagnostic.help(help),
-                None => diagnostic,
-            }
-        };
-        errors.0.into_iter().map(diagnostic).collect::<Vec<_>>()
-    })?;
+    let graph = Supergraph::from_sdl(&source.text, &source.name)
+        .map_err(|errors| schema_diagnostics(errors, source))?;
     let urls: HashMap<String, String> = config
         .subgraphs
         .iter()
         .filter_map(|(name, settings)| Some((name.clone(), settings.url.clone()?)))
         .collect();
-    Ok(graph.with_urls(&urls))
+    graph.with_urls(&urls).map_err(|errors| schema_diagnostics(errors, source))
+}
+
+fn schema_diagnostics(errors: SchemaErrors, source: &Arc<SourceText>) -> Vec<Diagnostic> {
+    let diagnostic = |error: SchemaError| {
+        let mut diagnostic = Diagnostic::error("supergraph", error.message).in_source(source);
+        if let Some(span) = error.span {
+            diagnostic = diagnostic.at(Span::of_bytes(&source.text, span.start..span.end), "");
+        }
+        match error.help {
+            Some(help) => diagnostic.help(help),
+            None => diagnostic,
+        }
+    };
+    errors.0.into_iter().map(diagnostic).collect()
 }
 
 /// Loads a generation.
@@ -130,6 +132,7 @@ pub(crate) fn load(
         let settings = UpstreamSettings {
             timeout: traffic.timeout,
             max_response_size: traffic.max_response_size as u64,
+            max_connections: traffic.max_connections as usize,
             ..UpstreamSettings::default()
         };
         let upstream = Upstream::new(&subgraph.name, &subgraph.url, settings).map_err(|error| {
@@ -147,15 +150,8 @@ pub(crate) fn load(
     }
     let publisher = EventPublisher::new(Arc::clone(&bindings), config.events.publish_timeout);
     let graph_id = identity(&source.text);
-    let limits = &config.limits;
     let settings = PrepareSettings {
-        limits: Limits {
-            tokens: limits.tokens as usize,
-            depth: limits.depth as usize,
-            aliases: limits.aliases as usize,
-            root_fields: limits.root_fields as usize,
-            selections: limits.selections as usize,
-        },
+        limits: Limits::from(&config.limits),
         introspection: config.introspection,
     };
     Ok(Loaded {

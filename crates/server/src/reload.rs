@@ -113,7 +113,7 @@ pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
                 ErrorCode::GraphReloaded,
                 "the graph was replaced while this subscription ran; subscribe again",
             );
-            router.hub.end_generation(current.generation.number, reason);
+            router.hub.end_generation(current.generation.number, reason).await;
         }
         Ok(Err(diagnostics)) => {
             router.metrics.reload(ReloadResult::refused);

@@ -209,23 +209,32 @@ impl Running {
     }
 }
 
-/// The configured providers and the one that always exists.
+/// The configured providers, for checks: none of them ever connects.
+///
+/// # Errors
+/// As [`providers`], or no runtime.
+pub(crate) fn idle_providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| {
+        vec![Diagnostic::error("internal", format!("no runtime for checking providers: {error}"))]
+    })?;
+    // Tasks are spawned here and never run: nobody drives this runtime.
+    let _entered = runtime.enter();
+    providers(config)
+}
+
+/// The configured providers; `memory/default` is always among them.
 ///
 /// # Errors
 /// Settings that no provider can use.
-pub(crate) fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
+fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
     let mut list: Vec<Arc<dyn Provider>> = Vec::new();
     let mut problems = Vec::new();
     let providers = &config.events.providers;
     for memory in &providers.memory {
-        list.push(Arc::new(Memory::new(MemorySettings {
-            id: memory.id.as_str().into(),
-            ring_events: memory.ring_events as usize,
-            ..MemorySettings::default()
-        })));
-    }
-    if !providers.memory.iter().any(|memory| memory.id == "default") {
-        list.push(Arc::new(Memory::new(MemorySettings::default())));
+        let ring_events = memory.ring_events as usize;
+        let settings = MemorySettings { ring_events, ..MemorySettings::default() };
+        list.push(Arc::new(Memory::new(&memory.id, settings)));
     }
     for nats in &providers.nats {
         let settings = NatsSettings {
