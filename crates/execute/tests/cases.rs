@@ -11,6 +11,7 @@
 //! - `answer SUBGRAPH ["PART OF THE BODY"] REACTION`: JSON, or `!refused`, `!never`, …
 //! - `event KEY TEXT`: executes a subscription whose event has this payload
 //! - `introspection TEXT`
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up must fail")]
 
 mod kit;
 
