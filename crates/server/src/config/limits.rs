@@ -1,10 +1,12 @@
 //! What a client's operation may cost.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::format::SizeText;
-use super::size;
+use super::format::{DurationText, SizeText};
+use super::{duration, size};
 
 /// Bounds of a client's operation. All hold before anything is planned or fetched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -46,6 +48,7 @@ impl Default for Limits {
             root_fields: 100,
             tokens: 15_000,
             selections: 100_000,
+            time: Duration::from_secs(60),
         }
     }
 }
