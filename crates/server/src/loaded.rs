@@ -9,6 +9,7 @@ use events::Providers;
 use execute::{Generation, Subgraph};
 use graph::{SchemaError, SchemaErrors, SubgraphKind, Supergraph};
 use hub::{Bindings, EventPublisher};
+use net::TlsClient;
 use prepare::{Limits, PrepareSettings, Preparer};
 use sha2::{Digest, Sha256};
 use upstream::{Upstream, UpstreamSettings};
@@ -81,7 +82,7 @@ impl SupergraphSource {
 ///
 /// # Errors
 /// All that is wrong, with places in the text.
-pub(crate) fn read_graph(
+pub fn read_graph(
     config: &Config,
     source: &Arc<SourceText>,
 ) -> Result<Supergraph, Vec<Diagnostic>> {
@@ -121,6 +122,7 @@ pub(crate) fn load(
 ) -> Result<Loaded, Vec<Diagnostic>> {
     let graph = Arc::new(read_graph(config, source)?);
     let bindings = bind(&graph, source, providers)?;
+    let mut roots = None;
     let mut upstreams = Vec::new();
     let mut subgraphs: Vec<Arc<dyn Subgraph>> = Vec::new();
     for subgraph in &graph.subgraphs {
@@ -135,7 +137,9 @@ pub(crate) fn load(
             max_connections: traffic.max_connections as usize,
             ..UpstreamSettings::default()
         };
-        let upstream = Upstream::new(&subgraph.name, &subgraph.url, settings).map_err(|error| {
+        let tls = tls_for(&subgraph.url, &mut roots)?;
+        let name = subgraph.name.clone();
+        let upstream = Upstream::new(name, &subgraph.url, settings, tls).map_err(|error| {
             vec![
                 Diagnostic::error(
                     "subgraph-url",
@@ -167,6 +171,19 @@ pub(crate) fn load(
             publisher: Arc::new(publisher),
         }),
     })
+}
+
+/// A TLS client for https URLs. The system's root certificates are read once, and only if needed.
+fn tls_for(url: &str, roots: &mut Option<TlsClient>) -> Result<Option<TlsClient>, Vec<Diagnostic>> {
+    if !url.starts_with("https:") {
+        return Ok(None);
+    }
+    if roots.is_none() {
+        let client = TlsClient::with_native_roots(&[b"http/1.1"])
+            .map_err(|error| vec![Diagnostic::error("tls", error.to_string())])?;
+        *roots = Some(client);
+    }
+    Ok(roots.clone())
 }
 
 /// Binds the root fields of event subgraphs.

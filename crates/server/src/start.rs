@@ -105,7 +105,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     let admin_listener = bind(config.admin.listen, next_free_port)?;
     let count = match config.workers {
         Workers::Auto => cores::available(),
-        Workers::Count(count) => count.get() as usize,
+        Workers::Count(count) => usize::from(count),
     };
     let (cores, threads) = Cores::start(count).map_err(StartError::Cores)?;
     let (stop, shutdown) = watch::channel(false);
@@ -248,7 +248,9 @@ fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
                 },
             }),
             retry: events::Retry { initial: nats.retry.initial, max: nats.retry.max },
-            ..NatsSettings::new(&nats.id, &nats.url)
+            id: nats.id.as_str().into(),
+            url: nats.url.clone(),
+            queue_events: MemorySettings::default().queue_events,
         };
         match Nats::start(settings) {
             Ok(provider) => list.push(Arc::new(provider)),

@@ -37,6 +37,12 @@ pub struct Limits {
     /// How many fields an operation may select after its fragments are expanded.
     #[schemars(range(min = 1, max = 10_000_000), example = 10_000)]
     pub selections: usize,
+
+    /// How long a query or mutation may take in all, every subgraph request included, and how long one
+    /// event of a subscription. What is not there by then is null, with an error.
+    #[serde(with = "duration::text")]
+    #[schemars(with = "DurationText", example = "20s")]
+    pub time: Duration,
 }
 
 impl Default for Limits {

@@ -14,9 +14,10 @@ use hyper_util::rt::TokioIo;
 use prepare::OperationRequest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use wire::Connection;
+use wire::connection::Connection;
 use wire::graphql_transport_ws::{self as protocol, Event, GraphqlTransportWs};
-use wire::websocket::{self, CloseCode};
+use wire::websocket::CloseCode;
+use wire::websocket::handshake;
 
 use super::announce;
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
@@ -47,7 +48,7 @@ pub(crate) fn upgrade(router: &Arc<Router>, mut request: Request<Incoming>) -> A
     }
     let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let method = request.method().as_str();
-    let accept = match websocket::accept(method, headers, &[protocol::SUBPROTOCOL]) {
+    let accept = match handshake::accept(method, headers, &[protocol::SUBPROTOCOL]) {
         Ok(accept) => accept,
         Err(rejection) => {
             let status = StatusCode::from_u16(rejection.status()).unwrap_or(StatusCode::BAD_REQUEST);
