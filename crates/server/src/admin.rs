@@ -83,7 +83,9 @@ async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>
         "/admin/subscriptions" if get => subscriptions(router).await,
         "/admin/publish" if request.method() == Method::POST => publish(router, request).await,
         "/admin/publish" => not_allowed("POST"),
-        "/health/live" | "/health/ready" | "/metrics" | "/admin/subscriptions" => not_allowed("GET"),
+        "/health/live" | "/health/ready" | "/metrics" | "/admin/subscriptions" => {
+            not_allowed("GET")
+        }
         _ => answer::text(
             StatusCode::NOT_FOUND,
             "This is the admin listener. It has:\n\
@@ -129,7 +131,9 @@ fn metrics(registry: &Registry) -> Answer {
             "application/openmetrics-text; version=1.0.0; charset=utf-8",
             text.into(),
         ),
-        Err(_) => answer::text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be printed\n"),
+        Err(_) => {
+            answer::text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be printed\n")
+        }
     }
 }
 

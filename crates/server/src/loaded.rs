@@ -60,7 +60,7 @@ impl SupergraphSource {
     ///
     /// # Errors
     /// One diagnostic that names the file and says why it cannot be read.
-    pub(crate) fn read(&self) -> Result<SourceText, Box<Diagnostic>> {
+    pub fn read(&self) -> Result<SourceText, Box<Diagnostic>> {
         match self {
             Self::Text { name, sdl } => Ok(SourceText { name: name.clone(), text: sdl.clone() }),
             Self::File(path) => match std::fs::read_to_string(path) {
@@ -141,11 +141,8 @@ pub(crate) fn load(
         let name = subgraph.name.clone();
         let upstream = Upstream::new(name, &subgraph.url, settings, tls).map_err(|error| {
             vec![
-                Diagnostic::error(
-                    "subgraph-url",
-                    format!("subgraph `{}`: {error}", subgraph.name),
-                )
-                .help(format!("set `subgraphs.{}.url` to an http or https URL", subgraph.name)),
+                Diagnostic::error("subgraph-url", format!("subgraph `{}`: {error}", subgraph.name))
+                    .help(format!("set `subgraphs.{}.url` to an http or https URL", subgraph.name)),
             ]
         })?;
         let upstream = Arc::new(upstream);

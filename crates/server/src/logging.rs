@@ -16,7 +16,8 @@ pub fn start(log: &Log) {
     let level = LevelFilter::from(log.level);
     // Libraries below speak up only when something is wrong.
     let default = format!("{level},hyper=warn,async_nats=warn,rustls=warn,h2=warn");
-    let filter = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
+    let filter =
+        EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -42,7 +42,11 @@ impl Writer<'_> {
 
     fn connections(&mut self, router: &Router) -> Result<(), Error> {
         let connections = &router.connections;
-        self.gauge("starling_http_connections", "Open client connections", connections.open() as u64)?;
+        self.gauge(
+            "starling_http_connections",
+            "Open client connections",
+            connections.open() as u64,
+        )?;
         self.counter(
             "starling_http_connections_refused",
             "Connections turned away by subscriptions.max_connections",
@@ -58,8 +62,16 @@ impl Writer<'_> {
     fn preparing(&mut self, router: &Router) -> Result<(), Error> {
         let loaded = router.current();
         let (preparer, stats) = (&loaded.preparer, loaded.preparer.stats());
-        self.gauge("starling_graph_generation", "Number of the graph that serves", loaded.generation.number)?;
-        self.gauge("starling_operations_prepared", "Prepared operations kept", preparer.len() as u64)?;
+        self.gauge(
+            "starling_graph_generation",
+            "Number of the graph that serves",
+            loaded.generation.number,
+        )?;
+        self.gauge(
+            "starling_operations_prepared",
+            "Prepared operations kept",
+            preparer.len() as u64,
+        )?;
         self.counter(
             "starling_operations_prepared_hits",
             "Operations found prepared, since the graph was loaded",
@@ -90,7 +102,11 @@ impl Writer<'_> {
                 .map(|it| ([("subgraph", it.name().to_owned())], read(pick(it.stats()))))
                 .collect::<Vec<Sample<1>>>()
         };
-        self.counters("starling_subgraph_requests", "Requests to subgraphs", of(|it| &it.requests))?;
+        self.counters(
+            "starling_subgraph_requests",
+            "Requests to subgraphs",
+            of(|it| &it.requests),
+        )?;
         self.counters(
             "starling_subgraph_retries",
             "Requests sent again because a reused connection had died",
@@ -101,7 +117,11 @@ impl Writer<'_> {
             "Connections opened to subgraphs",
             of(|it| &it.connections_opened),
         )?;
-        self.gauges("starling_subgraph_requests_in_flight", "Requests in flight", of(|it| &it.in_flight))?;
+        self.gauges(
+            "starling_subgraph_requests_in_flight",
+            "Requests in flight",
+            of(|it| &it.in_flight),
+        )?;
         self.gauges(
             "starling_subgraph_requests_waiting",
             "Requests that wait for a connection",
@@ -115,7 +135,11 @@ impl Writer<'_> {
                 failures.push((labels, upstream.stats().failures(kind)));
             }
         }
-        self.counters("starling_subgraph_failures", "Requests to subgraphs that failed, by kind", failures)
+        self.counters(
+            "starling_subgraph_failures",
+            "Requests to subgraphs that failed, by kind",
+            failures,
+        )
     }
 
     fn providers(&mut self, router: &Router) -> Result<(), Error> {
@@ -129,8 +153,16 @@ impl Writer<'_> {
         let connected = connected
             .map(|it| ([("provider", it.name().to_owned())], u64::from(it.is_connected())))
             .collect();
-        self.gauges("starling_events_provider_connected", "1 where the provider is connected", connected)?;
-        self.counters("starling_events_received", "Events that came from providers", of(|it| &it.received))?;
+        self.gauges(
+            "starling_events_provider_connected",
+            "1 where the provider is connected",
+            connected,
+        )?;
+        self.counters(
+            "starling_events_received",
+            "Events that came from providers",
+            of(|it| &it.received),
+        )?;
         self.counters("starling_events_published", "Events published", of(|it| &it.published))?;
         self.counters("starling_events_errors", "Errors of providers", of(|it| &it.errors))?;
         self.counters(
@@ -170,7 +202,8 @@ impl Writer<'_> {
         ] {
             self.counter(name, help, read(counter))?;
         }
-        let label = |reason: &str, counter: &AtomicU64| ([("reason", reason.to_owned())], read(counter));
+        let label =
+            |reason: &str, counter: &AtomicU64| ([("reason", reason.to_owned())], read(counter));
         self.counters(
             "starling_hub_dropped",
             "Events not delivered to a group, by reason",

@@ -114,7 +114,11 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         Page::new(&PageConfig {
             title: "Starling".to_owned(),
             endpoint: config.path.clone(),
-            tabs: if tabs.is_empty() { vec![Tab { query: "{ __typename }".into(), variables: None }] } else { tabs },
+            tabs: if tabs.is_empty() {
+                vec![Tab { query: "{ __typename }".into(), variables: None }]
+            } else {
+                tabs
+            },
         })
     });
     let websocket = wire::websocket::Config {
@@ -238,15 +242,19 @@ fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
     }
     for nats in &providers.nats {
         let settings = NatsSettings {
-            authentication: nats.authentication.as_ref().map(|authentication| match authentication {
-                NatsAuthentication::Token(token) => {
-                    events::NatsAuthentication::Token(token.expose().to_owned())
-                }
-                NatsAuthentication::UserInfo(user) => events::NatsAuthentication::UserPassword {
-                    user: user.username.clone(),
-                    password: user.password.expose().to_owned(),
+            authentication: nats.authentication.as_ref().map(
+                |authentication| match authentication {
+                    NatsAuthentication::Token(token) => {
+                        events::NatsAuthentication::Token(token.expose().to_owned())
+                    }
+                    NatsAuthentication::UserInfo(user) => {
+                        events::NatsAuthentication::UserPassword {
+                            user: user.username.clone(),
+                            password: user.password.expose().to_owned(),
+                        }
+                    }
                 },
-            }),
+            ),
             retry: events::Retry { initial: nats.retry.initial, max: nats.retry.max },
             id: nats.id.as_str().into(),
             url: nats.url.clone(),

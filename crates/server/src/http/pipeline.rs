@@ -69,8 +69,12 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
         Err(errors) => return answer::request_errors(&errors, media, false),
     };
     if head.method == Method::GET && ready.prepared.kind == OperationKind::Mutation {
-        let message = "a mutation must be sent by POST: GET requests may be repeated by anyone on the way";
-        return answer::method_not_allowed("POST", &GraphqlError::new(ErrorCode::BadRequest, message));
+        let message =
+            "a mutation must be sent by POST: GET requests may be repeated by anyone on the way";
+        return answer::method_not_allowed(
+            "POST",
+            &GraphqlError::new(ErrorCode::BadRequest, message),
+        );
     }
     if media == AnswerType::EventStream {
         return sse::answer(router, ready, &head.headers);
@@ -105,14 +109,16 @@ where
         request::from_query_string(head.uri.query().unwrap_or_default())
     } else {
         if !media::is_json_body(&head.headers) {
-            let message = "the request body must be JSON in UTF-8: send `content-type: application/json`";
+            let message =
+                "the request body must be JSON in UTF-8: send `content-type: application/json`";
             return malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, message.to_owned());
         }
         match body::read(body, router.config.limits.body).await {
             Ok(body) => request::from_json(body),
             Err(BodyError::TooLarge) => {
                 let limit = router.config.limits.body;
-                let message = format!("the request body is larger than {limit} bytes (`limits.body`)");
+                let message =
+                    format!("the request body is larger than {limit} bytes (`limits.body`)");
                 return malformed(StatusCode::PAYLOAD_TOO_LARGE, message);
             }
             Err(BodyError::TooSlow) => {
@@ -121,7 +127,10 @@ where
                 return malformed(StatusCode::REQUEST_TIMEOUT, message);
             }
             Err(BodyError::Broken(reason)) => {
-                return malformed(StatusCode::BAD_REQUEST, format!("the request body broke off: {reason}"));
+                return malformed(
+                    StatusCode::BAD_REQUEST,
+                    format!("the request body broke off: {reason}"),
+                );
             }
         }
     };

@@ -51,10 +51,12 @@ pub(crate) fn upgrade(router: &Arc<Router>, mut request: Request<Incoming>) -> A
     let accept = match handshake::accept(method, headers, &[protocol::SUBPROTOCOL]) {
         Ok(accept) => accept,
         Err(rejection) => {
-            let status = StatusCode::from_u16(rejection.status()).unwrap_or(StatusCode::BAD_REQUEST);
+            let status =
+                StatusCode::from_u16(rejection.status()).unwrap_or(StatusCode::BAD_REQUEST);
             let mut answer = answer::text(status, format!("{rejection}\n"));
             for (name, value) in rejection.headers() {
-                let (name, value) = (HeaderName::from_static(name), HeaderValue::from_static(value));
+                let (name, value) =
+                    (HeaderName::from_static(name), HeaderValue::from_static(value));
                 answer.headers_mut().insert(name, value);
             }
             return answer;
@@ -183,7 +185,10 @@ fn obey(connection: &mut Connection<GraphqlTransportWs>, running: &Running, even
             running.start(
                 number,
                 OperationRequest {
-                    query: request.query.map(|it| Bytes::from(it.into_string())).unwrap_or_default(),
+                    query: request
+                        .query
+                        .map(|it| Bytes::from(it.into_string()))
+                        .unwrap_or_default(),
                     operation_name: request.operation_name,
                     variables: request.variables.unwrap_or_default(),
                     extensions: request.extensions.unwrap_or_default(),
