@@ -25,7 +25,8 @@ fn plan(graph: &Arc<Supergraph>, operation: &str) -> Result<Arc<Plan>, String> {
     let preparer = Preparer::new(graph.clone(), 1, PrepareSettings::default());
     match preparer.prepare_now(operation.as_bytes(), None) {
         Ok(prepared) => {
-            soundness::check(graph, &prepared.operation, &prepared.plan);
+            let schemas = soundness::Schemas::new(graph);
+            soundness::check(graph, &schemas, &prepared.operation, &prepared.plan);
             Ok(prepared.plan)
         }
         Err(PrepareError::Plan(error)) => Err(error.to_string()),

@@ -1,11 +1,25 @@
-//! The schema of one subgraph, as far as the supergraph tells.
+//! The schemas of subgraphs, as far as the supergraph tells.
 
 use std::fmt::Write as _;
 
 use apollo_compiler::{Schema, validation::Valid};
 use graph::{FieldId, SubgraphId, Supergraph, TypeKind, TypeRef, TypeRefShape};
 
-pub(super) fn of(graph: &Supergraph, subgraph: SubgraphId) -> Valid<Schema> {
+/// The schemas of all subgraphs of a supergraph.
+pub(crate) struct Schemas(Vec<Valid<Schema>>);
+
+impl Schemas {
+    pub(crate) fn new(graph: &Supergraph) -> Self {
+        let ids = (0..graph.subgraphs.len()).map(|index| SubgraphId(index as u16));
+        Self(ids.map(|subgraph| schema_of(graph, subgraph)).collect())
+    }
+
+    pub(super) fn of(&self, subgraph: SubgraphId) -> &Valid<Schema> {
+        &self.0[usize::from(subgraph.0)]
+    }
+}
+
+fn schema_of(graph: &Supergraph, subgraph: SubgraphId) -> Valid<Schema> {
     let mut sdl = String::from("scalar _Any\n");
     let mut entities = Vec::new();
     let mut roots = String::new();
