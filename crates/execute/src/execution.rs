@@ -31,6 +31,7 @@ mod request;
 /// - `introspection`: JSON text of an object that holds the values of the operation's `__schema`
 ///   and `__type` fields by data key.
 /// - `seed`: the event, for subscriptions.
+/// - `context`: of the generation that the plan was made for; the plan's ids mean nothing elsewhere.
 ///
 /// Never fails: whatever goes wrong is in the payload. Must run on a tokio runtime with timers.
 /// Dropping the future cancels what is in flight.
