@@ -14,7 +14,7 @@ use crate::bounds::{PAYLOAD_BYTES_MAX, REPRESENTATIONS_MAX};
 use crate::document_pool::PooledDocument;
 use crate::error_list::ErrorList;
 use crate::executable::Executable;
-use crate::print::{print_errors, request_error};
+use crate::print::print_errors;
 use crate::projection::{self, Stop};
 use crate::representations::Collected;
 use crate::{
@@ -245,10 +245,11 @@ impl<'a> Execution<'a> {
                 out.extend_from_slice(b"null");
             }
             Err(Stop::TooLarge) => {
-                return request_error(&[GraphqlError::new(
-                    ErrorCode::OperationLimitExceeded,
-                    format!("The answer is larger than {PAYLOAD_BYTES_MAX} bytes."),
-                )]);
+                out = Vec::from(&b"{\"data\":null"[..]);
+                self.errors = ErrorList::default();
+                let message = format!("The answer is larger than {PAYLOAD_BYTES_MAX} bytes.");
+                let error = GraphqlError::new(ErrorCode::OperationLimitExceeded, message);
+                self.errors.push(0, error);
             }
         }
         let errors = self.errors.into_errors();
