@@ -26,6 +26,9 @@ const UNWANTED_BODY_BYTES_MAX: u64 = 64 * 1024;
 const BODY_ROOM_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The client of one subgraph. Shared by all cores; each has connections of its own.
+///
+/// Fetches must run inside a `tokio::task::LocalSet`, as those of a core do: the task that drives
+/// a connection is spawned onto it and never leaves it.
 #[derive(Debug)]
 pub struct Upstream {
     name: Box<str>,
