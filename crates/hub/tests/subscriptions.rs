@@ -1,0 +1,512 @@
+//! The hub as the server uses it: its own tasks, a provider, execution on a core, and outlets.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use events::{EventFuture, Memory, MemorySettings, Provider};
+use events::{EventStream, Position, ProviderStats, PublishError, SourceError};
+use execute::{
+    ErrorCode, Executable, FetchError, ForwardedHeaders, Generation, GraphqlError, LocalFuture,
+    Payload, Publisher, Subgraph, SubgraphAnswer, SubgraphRequest,
+};
+use graph::{FieldId, SubgraphId, Supergraph};
+use hub::{
+    Cores, EndReason, EventResolver, GroupKey, Hub, HubSettings, Job, Member, Outlet,
+    OutletCommand, Resolve, Source, SubscribeRequest, TriggerState,
+};
+use plan::{
+    EntityBatch, EventField, Fetch, FetchKind, Leaf, ObjectShape, ObjectShapeId, OperationKind,
+    Path, PathStep, Plan, Representation, RepresentationField, Shape, ShapeField,
+    SubgraphOperation, SubscriptionRoot, ValueKind, ValueShape, Variables, Variant,
+};
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+/// No step of these tests takes longer, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One core: a task that starts jobs beside itself.
+struct OneCore(mpsc::UnboundedSender<Job>);
+
+impl OneCore {
+    fn start(local: &LocalSet) -> Arc<Self> {
+        let (sender, mut jobs) = mpsc::unbounded_channel::<Job>();
+        local.spawn_local(async move {
+            while let Some(job) = jobs.recv().await {
+                tokio::task::spawn_local(job());
+            }
+        });
+        Arc::new(Self(sender))
+    }
+}
+
+impl Cores for OneCore {
+    fn run(&self, job: Job) {
+        let _ = self.0.send(job);
+    }
+}
+
+/// An outlet that hands every command to the test.
+struct Told(mpsc::UnboundedSender<OutletCommand>);
+
+struct Listener {
+    outlet: Arc<Told>,
+    told: mpsc::UnboundedReceiver<OutletCommand>,
+}
+
+impl Outlet for Told {
+    fn send(&self, command: OutletCommand) {
+        let _ = self.0.send(command);
+    }
+}
+
+impl Listener {
+    fn new() -> Self {
+        let (sender, told) = mpsc::unbounded_channel();
+        Self { outlet: Arc::new(Told(sender)), told }
+    }
+
+    /// What comes next: `join`, a payload's text, or `end: why`.
+    async fn next(&mut self) -> String {
+        let command = tokio::time::timeout(PATIENCE, self.told.recv()).await;
+        match command.expect("the outlet is told in time").expect("the hub holds the outlet") {
+            OutletCommand::Join { .. } => "join".into(),
+            OutletCommand::Deliver { payload, .. } => {
+                String::from_utf8(payload.bytes.to_vec()).expect("payloads are text")
+            }
+            OutletCommand::End { reason, .. } => match reason {
+                EndReason::Complete => "end: complete".into(),
+                EndReason::Unsubscribed => "end: unsubscribed".into(),
+                EndReason::Error(error) => format!("end: {}", error.code.as_str()),
+            },
+        }
+    }
+}
+
+/// Answers with `{"data":event}`.
+struct Echo;
+
+impl Resolve for Echo {
+    fn resolve(self: Arc<Self>, event: Bytes) -> LocalFuture<'static, Payload> {
+        let text = format!("{{\"data\":{}}}", String::from_utf8_lossy(&event));
+        let splice = text.len() - 1;
+        let payload = Payload { bytes: text.into(), splice, has_data: true, errors: 0 };
+        Box::pin(std::future::ready(payload))
+    }
+}
+
+fn memory() -> Arc<dyn Provider> {
+    Arc::new(Memory::new("default", MemorySettings::default()))
+}
+
+fn request(
+    provider: &Arc<dyn Provider>,
+    listener: &Listener,
+    connection: u64,
+    resolve: Arc<dyn Resolve>,
+) -> SubscribeRequest {
+    SubscribeRequest {
+        source: Source::new(Arc::clone(provider), vec!["a".into()]),
+        group: GroupKey {
+            generation: 1,
+            operation_id: 1,
+            variables: Arc::default(),
+            partition: Bytes::new(),
+        },
+        resolve,
+        outlet: Arc::clone(&listener.outlet) as Arc<dyn Outlet>,
+        member: Member { connection, operation: 1 },
+    }
+}
+
+/// Plays `test` with a hub on one core.
+async fn with_hub<F: Future<Output = ()>>(settings: HubSettings, test: impl FnOnce(Arc<Hub>) -> F) {
+    let local = LocalSet::new();
+    let cores = OneCore::start(&local);
+    let hub = Arc::new(Hub::new(settings, cores));
+    local.run_until(tokio::time::timeout(PATIENCE * 2, test(hub))).await.expect("in time");
+}
+
+#[tokio::test]
+async fn an_event_reaches_subscribers_through_one_resolution_and_one_broadcast() {
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (provider, mut listener) = (memory(), Listener::new());
+        let first = hub.subscribe(request(&provider, &listener, 1, Arc::new(Echo))).await.unwrap();
+        let second = hub.subscribe(request(&provider, &listener, 2, Arc::new(Echo))).await.unwrap();
+        assert_eq!(first.group(), second.group());
+        provider.publish("a", "1".into()).await.unwrap();
+        assert_eq!(
+            [listener.next().await, listener.next().await, listener.next().await],
+            ["join", "join", r#"{"data":1}"#]
+        );
+        let stats = hub.stats();
+        assert_eq!((stats.triggers.load(Relaxed), stats.groups.load(Relaxed)), (1, 1));
+        assert_eq!((stats.broadcasts.load(Relaxed), stats.deliveries.load(Relaxed)), (1, 2));
+        assert_eq!(stats.resolutions.load(Relaxed), 1);
+
+        let topology = hub.topology().await;
+        assert_eq!(topology.len(), 1);
+        assert_eq!((topology[0].state, topology[0].groups[0].members), (TriggerState::Live, 2));
+
+        first.unsubscribe();
+        assert_eq!(listener.next().await, "end: unsubscribed");
+        provider.publish("a", "2".into()).await.unwrap();
+        assert_eq!(listener.next().await, r#"{"data":2}"#);
+        drop(second);
+        assert_eq!(listener.next().await, "end: unsubscribed");
+        // The shard has told the outlet before it answers.
+        assert_eq!(hub.topology().await, []);
+        assert_eq!(stats.subscribers.load(Relaxed), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_thousand_events_arrive_in_order() {
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (provider, mut listener) = (memory(), Listener::new());
+        let _held = hub.subscribe(request(&provider, &listener, 1, Arc::new(Echo))).await.unwrap();
+        assert_eq!(listener.next().await, "join");
+        for number in 0..1000 {
+            provider.publish("a", number.to_string().into()).await.unwrap();
+            assert_eq!(listener.next().await, format!("{{\"data\":{number}}}"));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_resolution_that_panics_costs_its_own_event_only() {
+    struct Panics;
+    impl Resolve for Panics {
+        fn resolve(self: Arc<Self>, event: Bytes) -> LocalFuture<'static, Payload> {
+            Box::pin(async move {
+                assert_ne!(event, "1", "a defect");
+                Arc::new(Echo).resolve(event).await
+            })
+        }
+    }
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (provider, mut listener) = (memory(), Listener::new());
+        let _held =
+            hub.subscribe(request(&provider, &listener, 1, Arc::new(Panics))).await.unwrap();
+        for event in ["1", "2"] {
+            provider.publish("a", event.into()).await.unwrap();
+        }
+        assert_eq!(listener.next().await, "join");
+        assert!(listener.next().await.contains("INTERNAL_SERVER_ERROR"));
+        assert_eq!(listener.next().await, r#"{"data":2}"#);
+        assert_eq!(hub.stats().resolutions_failed.load(Relaxed), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_being_resolved_for_nobody_is_dropped_on_its_core() {
+    /// Says when it starts, and when it is dropped.
+    struct Held(mpsc::UnboundedSender<&'static str>);
+    struct SayDropped(mpsc::UnboundedSender<&'static str>);
+    impl Drop for SayDropped {
+        fn drop(&mut self) {
+            let _ = self.0.send("dropped");
+        }
+    }
+    impl Resolve for Held {
+        fn resolve(self: Arc<Self>, _event: Bytes) -> LocalFuture<'static, Payload> {
+            Box::pin(async move {
+                let _guard = SayDropped(self.0.clone());
+                let _ = self.0.send("started");
+                std::future::pending().await
+            })
+        }
+    }
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (provider, listener) = (memory(), Listener::new());
+        let (said, mut says) = mpsc::unbounded_channel();
+        let held = hub.subscribe(request(&provider, &listener, 1, Arc::new(Held(said)))).await;
+        provider.publish("a", "1".into()).await.unwrap();
+        assert_eq!(says.recv().await, Some("started"));
+        drop(held);
+        assert_eq!(says.recv().await, Some("dropped"));
+        assert_eq!(hub.stats().dropped_group_left.load(Relaxed), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_subscriber_too_many_is_refused_and_a_place_that_is_left_is_free_again() {
+    let settings = HubSettings { subscribers_max: 1, ..HubSettings::default() };
+    with_hub(settings, async |hub: Arc<Hub>| {
+        let (provider, mut listener) = (memory(), Listener::new());
+        let first = hub.subscribe(request(&provider, &listener, 1, Arc::new(Echo))).await.unwrap();
+        let second = hub.subscribe(request(&provider, &listener, 2, Arc::new(Echo))).await;
+        assert_eq!(second.unwrap_err().code, ErrorCode::Overloaded);
+        drop(first);
+        assert_eq!([listener.next().await, listener.next().await], ["join", "end: unsubscribed"]);
+        hub.subscribe(request(&provider, &listener, 3, Arc::new(Echo))).await.unwrap();
+        assert_eq!(hub.stats().refused_overload.load(Relaxed), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_provider_that_never_answers_does_not_hold_up_its_neighbours() {
+    struct Mute(ProviderStats);
+    impl Provider for Mute {
+        fn name(&self) -> &str {
+            "mute/default"
+        }
+        fn subscribe(
+            &self,
+            _topics: Vec<Box<str>>,
+            _from: Position,
+        ) -> EventFuture<'_, Result<EventStream, SourceError>> {
+            Box::pin(std::future::pending())
+        }
+        fn publish(&self, _: &str, _: Bytes) -> EventFuture<'_, Result<(), PublishError>> {
+            Box::pin(std::future::pending())
+        }
+        fn is_connected(&self) -> bool {
+            false
+        }
+        fn stats(&self) -> &ProviderStats {
+            &self.0
+        }
+    }
+    // One shard, so that they are neighbours.
+    let settings = HubSettings { shards: 1, ..HubSettings::default() };
+    with_hub(settings, async |hub: Arc<Hub>| {
+        let mute: Arc<dyn Provider> = Arc::new(Mute(ProviderStats::default()));
+        let (provider, mut listener) = (memory(), Listener::new());
+        let waits = hub.subscribe(request(&mute, &listener, 1, Arc::new(Echo)));
+        let live = hub.subscribe(request(&provider, &listener, 2, Arc::new(Echo)));
+        tokio::pin!(waits);
+        let _live = tokio::select! {
+            biased;
+            _ = &mut waits => panic!("nobody answers"),
+            live = live => live.unwrap(),
+        };
+        provider.publish("a", "1".into()).await.unwrap();
+        assert_eq!([listener.next().await, listener.next().await], ["join", r#"{"data":1}"#]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_provider_that_is_closed_ends_its_subscriptions() {
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (provider, mut listener) = (memory(), Listener::new());
+        // The hub itself must not keep a closed provider: this stands for its last other owner.
+        let (stop, stream) = mpsc::channel(1);
+        drop(provider);
+        let ends: Arc<dyn Provider> =
+            Arc::new(OneStream(ProviderStats::default(), Some(stream).into()));
+        let _held = hub.subscribe(request(&ends, &listener, 1, Arc::new(Echo))).await.unwrap();
+        assert_eq!(listener.next().await, "join");
+        drop(stop);
+        assert_eq!(listener.next().await, "end: PROVIDER_UNAVAILABLE");
+    })
+    .await;
+
+    struct OneStream(
+        ProviderStats,
+        std::sync::Mutex<Option<mpsc::Receiver<events::SourceMessage>>>,
+    );
+    impl Provider for OneStream {
+        fn name(&self) -> &str {
+            "test/one"
+        }
+        fn subscribe(
+            &self,
+            _topics: Vec<Box<str>>,
+            _from: Position,
+        ) -> EventFuture<'_, Result<EventStream, SourceError>> {
+            let messages = self.1.lock().unwrap().take().expect("one stream");
+            Box::pin(std::future::ready(Ok(EventStream { messages })))
+        }
+        fn publish(&self, _: &str, _: Bytes) -> EventFuture<'_, Result<(), PublishError>> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+        fn is_connected(&self) -> bool {
+            true
+        }
+        fn stats(&self) -> &ProviderStats {
+            &self.0
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reload_and_a_shutdown_have_told_everybody_when_they_return() {
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (provider, mut listener) = (memory(), Listener::new());
+        let old = hub.subscribe(request(&provider, &listener, 1, Arc::new(Echo))).await.unwrap();
+        let mut newer = request(&provider, &listener, 2, Arc::new(Echo));
+        newer.group.generation = 2;
+        let _newer = hub.subscribe(newer).await.unwrap();
+        let reason = GraphqlError::new(ErrorCode::GraphReloaded, "The graph was replaced.");
+        hub.end_generation(1, reason).await;
+        assert_eq!(
+            [listener.next().await, listener.next().await, listener.next().await],
+            ["join", "join", "end: GRAPH_RELOADED"]
+        );
+        drop(old);
+        hub.shutdown().await;
+        assert_eq!(listener.next().await, "end: SHUTTING_DOWN");
+        assert!(listener.told.try_recv().is_err(), "nothing follows");
+        let late = hub.subscribe(request(&provider, &listener, 3, Arc::new(Echo))).await;
+        assert_eq!(late.unwrap_err().code, ErrorCode::ShuttingDown);
+    })
+    .await;
+}
+
+/// `orders` knows the total of every order.
+struct Orders;
+
+impl Subgraph for Orders {
+    fn fetch<'a>(
+        &'a self,
+        request: SubgraphRequest<'a>,
+    ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>> {
+        let body = String::from_utf8_lossy(&request.body).into_owned();
+        assert!(body.contains(r#""representations":[{"__typename":"Order","id":"7"}]"#), "{body}");
+        let answer = SubgraphAnswer {
+            status: http::StatusCode::OK,
+            headers: http::HeaderMap::new(),
+            body: r#"{"data":{"_entities":[{"total":42}]}}"#.into(),
+        };
+        Box::pin(std::future::ready(Ok(answer)))
+    }
+}
+
+struct NoPublisher;
+
+impl Publisher for NoPublisher {
+    fn publish<'a>(
+        &'a self,
+        _field: FieldId,
+        _arguments: Bytes,
+        _deadline: Instant,
+    ) -> LocalFuture<'a, Result<bool, GraphqlError>> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
+}
+
+/// `subscription { moved { id total } }`: the event carries the id, `orders` the total.
+fn plan() -> Plan {
+    let leaf = |key: &str, leaf: Leaf, nullable: bool| ShapeField {
+        response_key: key.into(),
+        data_key: key.into(),
+        field_name: key.into(),
+        any_of: vec![],
+        value: ValueShape { nullable, kind: ValueKind::Leaf(leaf) },
+    };
+    let object = |type_name: &str, fields: Vec<ShapeField>| ObjectShape {
+        type_name: type_name.into(),
+        is_abstract: false,
+        variants: vec![Variant { type_name: type_name.into(), fields }],
+    };
+    let moved = ShapeField {
+        value: ValueShape { nullable: true, kind: ValueKind::Object(ObjectShapeId(1)) },
+        ..leaf("moved", Leaf::Custom, true)
+    };
+    let fields = vec![leaf("id", Leaf::Id, false), leaf("total", Leaf::Int, true)];
+    Plan {
+        kind: OperationKind::Subscription,
+        fetches: vec![Fetch {
+            subgraph: SubgraphId(0),
+            kind: FetchKind::Entities {
+                operation: SubgraphOperation {
+                    text: "query($representations:[_Any!]!){_entities(representations:$representations){...on Order{total}}}".into(),
+                    kind: OperationKind::Query,
+                    name: None,
+                    variables: vec![],
+                },
+                batches: vec![EntityBatch {
+                    data_key: "_entities".into(),
+                    variable: "representations".into(),
+                    targets: vec![Path {
+                        steps: vec![PathStep { data_key: "moved".into(), types: vec![] }],
+                    }],
+                    representation: Representation {
+                        typename: Some("Order".into()),
+                        fields: vec![RepresentationField {
+                            name: "id".into(),
+                            data_key: "id".into(),
+                            key: true,
+                            types: vec![],
+                            fields: vec![],
+                        }],
+                    },
+                }],
+            },
+            depends_on: vec![],
+            any_of: vec![],
+        }],
+        subscription: Some(SubscriptionRoot::Event(EventField {
+            subgraph: SubgraphId(1),
+            field: FieldId(0),
+            data_key: "moved".into(),
+            arguments: vec![],
+        })),
+        shape: Shape {
+            objects: vec![object("Subscription", vec![moved]), object("Order", fields)],
+            root: ObjectShapeId(0),
+        },
+    }
+}
+
+#[tokio::test]
+async fn events_are_joined_with_subgraphs_and_a_bad_one_is_an_error_payload() {
+    let graph = Supergraph::from_sdl(
+        r#"
+        schema @link(url: "https://specs.apollo.dev/link/v1.0")
+          @link(url: "https://specs.apollo.dev/join/v0.5", for: EXECUTION) { query: Query }
+        enum join__Graph { ORDERS @join__graph(name: "orders", url: "http://orders") }
+        type Query @join__type(graph: ORDERS) { a: Int }
+        "#,
+        "supergraph.graphql",
+    );
+    let generation = Generation {
+        number: 1,
+        graph_id: 1,
+        graph: Arc::new(graph.expect("a supergraph")),
+        subgraphs: vec![Arc::new(Orders)],
+        publisher: Arc::new(NoPublisher),
+    };
+    let resolver = Arc::new(EventResolver {
+        executable: Arc::new(Executable::new(Arc::new(plan()))),
+        variables: Arc::new(Variables::default()),
+        generation: Arc::new(generation),
+        headers: Arc::new(ForwardedHeaders::default()),
+        timeout: PATIENCE,
+    });
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (provider, mut listener) = (memory(), Listener::new());
+        let _held = hub.subscribe(request(&provider, &listener, 1, resolver)).await.unwrap();
+        assert_eq!(listener.next().await, "join");
+        let good = r#"{"__typename":"Order","id":"7"}"#;
+        let joined = r#"{"data":{"moved":{"id":"7","total":42}}}"#;
+        provider.publish("a", good.into()).await.unwrap();
+        assert_eq!(listener.next().await, joined);
+        let deep = "[".repeat(100_000);
+        for bad in [
+            "not JSON",
+            "[]",
+            "{}",
+            r#"{"__typename":"Ghost","id":"7"}"#,
+            r#"{"__typename":"Order"}"#,
+            &deep,
+        ] {
+            provider.publish("a", bad.to_owned().into()).await.unwrap();
+            let payload = listener.next().await;
+            assert!(payload.contains(r#""code":"INVALID_EVENT""#), "{bad}: {payload}");
+            assert!(payload.contains(r#""data":{"moved":null}"#), "{bad}: {payload}");
+        }
+        provider.publish("a", good.into()).await.unwrap();
+        assert_eq!(listener.next().await, joined);
+    })
+    .await;
+}
