@@ -151,30 +151,30 @@ async fn a_client_cannot_widen_its_subject_or_forge_another() {
     for (value, reason) in [
         (
             string("*"),
-            "Argument \"id\" cannot be used to select events: it contains a wildcard (* or >).",
+            "Argument \"id\" cannot be part of a topic: it contains a wildcard (* or >).",
         ),
         (
             string("7.>"),
-            "Argument \"id\" cannot be used to select events: it contains a wildcard (* or >).",
+            "Argument \"id\" cannot be part of a topic: it contains a wildcard (* or >).",
         ),
-        (string("7 8"), "Argument \"id\" cannot be used to select events: it contains a space."),
+        (string("7 8"), "Argument \"id\" cannot be part of a topic: it contains a space."),
         (
             string("7\r\nPUB x 0\r\n"),
-            "Argument \"id\" cannot be used to select events: it contains a control character.",
+            "Argument \"id\" cannot be part of a topic: it contains a control character.",
         ),
-        (string(""), "Argument \"id\" cannot be used to select events: it is empty."),
+        (string(""), "Argument \"id\" cannot be part of a topic: it is empty."),
         (
             string("7."),
-            "The arguments cannot be used to select events: a subject has no empty token: no dot at the start or end, no two in a row.",
+            "The arguments make no topic: a subject has no empty token: no dot at the start or end, no two in a row.",
         ),
-        (Value::Null, "Argument \"id\" cannot be used to select events: is null."),
-        (Value::List(vec![]), "Argument \"id\" cannot be used to select events: is a list."),
+        (Value::Null, "Argument \"id\" cannot be part of a topic: it is null."),
+        (Value::List(vec![]), "Argument \"id\" cannot be part of a topic: it is a list."),
     ] {
         assert_eq!(refused("moved", "id", value), reason);
     }
     assert_eq!(
         refused("named", "subject", string("$SYS.ACCOUNT.A.CONNECT")),
-        "Argument \"subject\" cannot be used to select events: it leads to a subject of the broker itself."
+        "Argument \"subject\" cannot be part of a topic: it leads to a subject of the broker itself."
     );
     source(&graph, "moved", vec![("id".into(), string("a.b-7"))], &[]).expect("dots are fine");
 }
