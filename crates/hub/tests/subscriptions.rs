@@ -362,6 +362,126 @@ async fn a_reload_and_a_shutdown_have_told_everybody_when_they_return() {
     .await;
 }
 
+/// Keeps count of who is in which group, from several shards at once.
+#[derive(Default)]
+struct Counting(std::sync::Mutex<std::collections::HashMap<(hub::GroupId, u64), Counts>>);
+
+#[derive(Default, Clone, Copy, PartialEq, Eq, Debug)]
+struct Counts {
+    joins: u32,
+    ends: u32,
+}
+
+impl Outlet for Counting {
+    fn send(&self, command: OutletCommand) {
+        let mut members = self.0.lock().expect("a broken promise ends the test");
+        match command {
+            OutletCommand::Join { group, member } => {
+                members.entry((group, member.connection)).or_default().joins += 1;
+            }
+            OutletCommand::Deliver { group, .. } => {
+                let is_live = |counts: &Counts| counts.joins > counts.ends;
+                assert!(
+                    members.iter().any(|(key, counts)| key.0 == group && is_live(counts)),
+                    "only groups with members here are delivered to"
+                );
+            }
+            OutletCommand::End { group, member, .. } => {
+                members.entry((group, member.connection)).or_default().ends += 1;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subscribers_who_come_and_go_on_many_threads_leave_nothing_behind() {
+    const TASKS: u64 = 8;
+    const EACH: u64 = 150;
+    let (sender, mut jobs) = mpsc::unbounded_channel::<Job>();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        LocalSet::new().block_on(&runtime, async move {
+            while let Some(job) = jobs.recv().await {
+                tokio::task::spawn_local(job());
+            }
+        });
+    });
+    let hub = Arc::new(Hub::new(HubSettings::default(), Arc::new(OneCore(sender))));
+    let (provider, outlet) = (memory(), Arc::new(Counting::default()));
+    let comers = (0..TASKS).map(|task| {
+        let (hub, provider, outlet) =
+            (Arc::clone(&hub), Arc::clone(&provider), Arc::clone(&outlet));
+        tokio::spawn(async move {
+            let mut held = std::collections::VecDeque::new();
+            for number in 0..EACH {
+                let topic = (number % 7).to_string();
+                let request = SubscribeRequest {
+                    source: Source::new(Arc::clone(&provider), vec![topic.as_str().into()]),
+                    group: GroupKey {
+                        generation: 1,
+                        operation_id: u128::from(number % 3),
+                        variables: Arc::default(),
+                        partition: Bytes::new(),
+                    },
+                    resolve: Arc::new(Echo),
+                    outlet: Arc::clone(&outlet) as Arc<dyn Outlet>,
+                    member: Member { connection: task * EACH + number, operation: 1 },
+                };
+                held.push_back(hub.subscribe(request).await.expect("the hub is open"));
+                provider.publish(&topic, number.to_string().into()).await.expect("published");
+                if held.len() > 5 {
+                    held.pop_front();
+                }
+            }
+        })
+    });
+    for comer in futures_util::future::join_all(comers).await {
+        comer.expect("no promise was broken");
+    }
+    hub.shutdown().await;
+    assert_eq!(hub.topology().await, []);
+    let stats = hub.stats();
+    assert_eq!(
+        [&stats.triggers, &stats.groups, &stats.subscribers].map(|it| it.load(Relaxed)),
+        [0, 0, 0]
+    );
+    let members = outlet.0.lock().unwrap();
+    assert_eq!(members.len() as u64, TASKS * EACH, "everybody joined");
+    let once = Counts { joins: 1, ends: 1 };
+    assert!(members.values().all(|counts| *counts == once), "and ended once");
+}
+
+#[tokio::test]
+async fn a_flood_is_worked_off_in_turns_and_in_order() {
+    let settings = HubSettings { shards: 1, group_waiting: 10_000, ..HubSettings::default() };
+    with_hub(settings, async |hub: Arc<Hub>| {
+        let settings = MemorySettings { queue_events: 10_000, ..MemorySettings::default() };
+        let provider: Arc<dyn Provider> = Arc::new(Memory::new("default", settings));
+        let mut listener = Listener::new();
+        let mut held = Vec::new();
+        // So many groups that a turn ends after a few events.
+        for operation in 0..1000 {
+            let mut request = request(&provider, &listener, operation, Arc::new(Echo));
+            request.group.operation_id = operation.into();
+            held.push(hub.subscribe(request).await.unwrap());
+            assert_eq!(listener.next().await, "join");
+        }
+        for number in 0..20 {
+            provider.publish("a", number.to_string().into()).await.unwrap();
+        }
+        let mut next = std::collections::HashMap::new();
+        for _ in 0..20 * held.len() {
+            let command = listener.told.recv().await.unwrap();
+            let OutletCommand::Deliver { group, payload } = command else { panic!("{command:?}") };
+            let number: &mut u32 = next.entry(group).or_default();
+            assert_eq!(payload.bytes, format!("{{\"data\":{number}}}"));
+            *number += 1;
+        }
+        assert!(listener.told.try_recv().is_err());
+    })
+    .await;
+}
+
 /// `orders` knows the total of every order.
 struct Orders;
 
@@ -458,8 +578,7 @@ fn plan() -> Plan {
     }
 }
 
-#[tokio::test]
-async fn events_are_joined_with_subgraphs_and_a_bad_one_is_an_error_payload() {
+fn generation() -> Generation {
     let graph = Supergraph::from_sdl(
         r#"
         schema @link(url: "https://specs.apollo.dev/link/v1.0")
@@ -469,17 +588,21 @@ async fn events_are_joined_with_subgraphs_and_a_bad_one_is_an_error_payload() {
         "#,
         "supergraph.graphql",
     );
-    let generation = Generation {
+    Generation {
         number: 1,
         graph_id: 1,
         graph: Arc::new(graph.expect("a supergraph")),
         subgraphs: vec![Arc::new(Orders)],
         publisher: Arc::new(NoPublisher),
-    };
+    }
+}
+
+#[tokio::test]
+async fn events_are_joined_with_subgraphs_and_a_bad_one_is_an_error_payload() {
     let resolver = Arc::new(EventResolver {
         executable: Arc::new(Executable::new(Arc::new(plan()))),
         variables: Arc::new(Variables::default()),
-        generation: Arc::new(generation),
+        generation: Arc::new(generation()),
         headers: Arc::new(ForwardedHeaders::default()),
         timeout: PATIENCE,
     });
@@ -509,4 +632,20 @@ async fn events_are_joined_with_subgraphs_and_a_bad_one_is_an_error_payload() {
         assert_eq!(listener.next().await, joined);
     })
     .await;
+}
+
+#[tokio::test]
+async fn an_event_that_is_too_large_is_an_error_payload() {
+    let resolver = Arc::new(EventResolver {
+        executable: Arc::new(Executable::new(Arc::new(plan()))),
+        variables: Arc::new(Variables::default()),
+        generation: Arc::new(generation()),
+        headers: Arc::new(ForwardedHeaders::default()),
+        timeout: PATIENCE,
+    });
+    let payload = resolver.resolve(vec![b' '; hub::EVENT_BYTES_MAX + 1].into()).await;
+    assert_eq!(
+        payload.bytes,
+        r#"{"errors":[{"message":"The event is larger than 8 MiB.","extensions":{"code":"INVALID_EVENT"}}]}"#
+    );
 }

@@ -77,6 +77,9 @@ async fn an_event_of_any_client_reaches_every_stream_that_wants_its_subject() {
         assert_eq!(next(&mut pattern).await, expected);
     }
     assert_eq!(provider.stats().received.load(Relaxed), 5);
+
+    let resumed = provider.subscribe(vec!["orders.7".into()], Position::After(1)).await;
+    assert_eq!(next(&mut resumed.expect("open")).await, "gap", "core NATS has no past");
 }
 
 #[tokio::test]

@@ -399,6 +399,11 @@ impl Shard {
         triggers.into_iter().map(|(_, trigger)| view(trigger)).collect()
     }
 
+    /// How many groups one more event of the trigger concerns.
+    pub(crate) fn groups_of(&self, id: TriggerId) -> usize {
+        self.triggers.get(&id).map_or(0, |trigger| trigger.groups.len())
+    }
+
     /// Starts one event of a group. False if there is none, or its window is full.
     fn start(&mut self, group_id: GroupId) -> bool {
         let Some(group) = self.groups.get_mut(&group_id) else { return false };

@@ -263,7 +263,15 @@ impl Simulation {
                 "nobody waits in vain"
             );
         }
-        for trigger in shard.triggers.values() {
+        for (id, trigger) in &shard.triggers {
+            let ends = matches!(trigger.state, super::State::Ending(_));
+            let found = shard.by_source.get(&trigger.source) == Some(id);
+            assert!(ends != found, "who comes finds a source that lives, and no other");
+            let drained = |id| shard.groups.get(id).is_some_and(super::Group::is_drained);
+            assert!(
+                !ends || !trigger.groups.values().any(drained),
+                "the last delivery ends a group"
+            );
             let waits = matches!(&trigger.state, super::State::Opening(it) if !it.is_empty());
             assert!(waits || !trigger.groups.is_empty(), "a trigger is needed");
         }
