@@ -18,7 +18,7 @@ pub(crate) fn print_arguments(
         if !std::mem::take(&mut first) {
             out.push(b',');
         }
-        astjson::print_string(&**name, out);
+        astjson::print_string(name, out);
         out.push(b':');
         print_value(value, variables, out);
     }
@@ -34,7 +34,7 @@ fn print_value(value: &Value, variables: &Variables, out: &mut Vec<u8>) {
     match value {
         Value::Null => out.extend_from_slice(b"null"),
         Value::Int(text) | Value::Float(text) => out.extend_from_slice(text.as_bytes()),
-        Value::String(text) | Value::Enum(text) => astjson::print_string(&**text, out),
+        Value::String(text) | Value::Enum(text) => astjson::print_string(text, out),
         Value::Boolean(value) => {
             out.extend_from_slice(if *value { b"true".as_slice() } else { b"false" });
         }

@@ -55,7 +55,7 @@ pub fn print_error(error: &GraphqlError, out: &mut Vec<u8>) {
                 out.push(b',');
             }
             match segment {
-                PathSegment::Key(key) => astjson::print_string(&**key, out),
+                PathSegment::Key(key) => astjson::print_string(key, out),
                 PathSegment::Index(index) => out.extend_from_slice(index.to_string().as_bytes()),
             }
         }

@@ -193,7 +193,7 @@ fn write_representation(
 ) -> bool {
     out.extend_from_slice(b"{\"__typename\":");
     match &representation.typename {
-        Some(name) => astjson::print_string(&**name, out),
+        Some(name) => astjson::print_string(name, out),
         None => match document.get(object, "__typename") {
             Some(name) if document.kind(name) == Kind::String => {
                 out.extend_from_slice(document.raw(name).as_bytes());
