@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use execute::{
-    Executable, ForwardedHeaders, Generation, LocalFuture, Payload, RequestContext, Seed,
+    ErrorCode, Executable, ForwardedHeaders, Generation, GraphqlError, LocalFuture, Payload,
+    RequestContext, Seed,
 };
 use plan::Variables;
 

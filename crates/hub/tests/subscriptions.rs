@@ -1,89 +1,23 @@
 //! The hub as the server uses it: its own tasks, a provider, execution on a core, and outlets.
 
+mod stage;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use events::{EventFuture, Memory, MemorySettings, Provider};
-use events::{EventStream, Position, ProviderStats, PublishError, SourceError};
-use execute::{
-    ErrorCode, Executable, FetchError, ForwardedHeaders, Generation, GraphqlError, LocalFuture,
-    Payload, Publisher, Subgraph, SubgraphAnswer, SubgraphRequest,
+use events::{
+    EventFuture, EventStream, Memory, MemorySettings, Position, Provider, ProviderStats,
+    PublishError, SourceError,
 };
-use graph::{FieldId, SubgraphId, Supergraph};
+use execute::{ErrorCode, GraphqlError, LocalFuture, Payload};
 use hub::{
-    Cores, EndReason, EventResolver, GroupKey, Hub, HubSettings, Job, Member, Outlet,
-    OutletCommand, Resolve, Source, SubscribeRequest, TriggerState,
+    GroupKey, Hub, HubSettings, Member, Outlet, OutletCommand, Resolve, Source, SubscribeRequest,
+    TriggerState,
 };
-use plan::{
-    EntityBatch, EventField, Fetch, FetchKind, Leaf, ObjectShape, ObjectShapeId, OperationKind,
-    Path, PathStep, Plan, Representation, RepresentationField, Shape, ShapeField,
-    SubgraphOperation, SubscriptionRoot, ValueKind, ValueShape, Variables, Variant,
-};
+use stage::{Listener, OneCore, with_hub};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
-
-/// No step of these tests takes longer, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// One core: a task that starts jobs beside itself.
-struct OneCore(mpsc::UnboundedSender<Job>);
-
-impl OneCore {
-    fn start(local: &LocalSet) -> Arc<Self> {
-        let (sender, mut jobs) = mpsc::unbounded_channel::<Job>();
-        local.spawn_local(async move {
-            while let Some(job) = jobs.recv().await {
-                tokio::task::spawn_local(job());
-            }
-        });
-        Arc::new(Self(sender))
-    }
-}
-
-impl Cores for OneCore {
-    fn run(&self, job: Job) {
-        let _ = self.0.send(job);
-    }
-}
-
-/// An outlet that hands every command to the test.
-struct Told(mpsc::UnboundedSender<OutletCommand>);
-
-struct Listener {
-    outlet: Arc<Told>,
-    told: mpsc::UnboundedReceiver<OutletCommand>,
-}
-
-impl Outlet for Told {
-    fn send(&self, command: OutletCommand) {
-        let _ = self.0.send(command);
-    }
-}
-
-impl Listener {
-    fn new() -> Self {
-        let (sender, told) = mpsc::unbounded_channel();
-        Self { outlet: Arc::new(Told(sender)), told }
-    }
-
-    /// What comes next: `join`, a payload's text, or `end: why`.
-    async fn next(&mut self) -> String {
-        let command = tokio::time::timeout(PATIENCE, self.told.recv()).await;
-        match command.expect("the outlet is told in time").expect("the hub holds the outlet") {
-            OutletCommand::Join { .. } => "join".into(),
-            OutletCommand::Deliver { payload, .. } => {
-                String::from_utf8(payload.bytes.to_vec()).expect("payloads are text")
-            }
-            OutletCommand::End { reason, .. } => match reason {
-                EndReason::Complete => "end: complete".into(),
-                EndReason::Unsubscribed => "end: unsubscribed".into(),
-                EndReason::Error(error) => format!("end: {}", error.code.as_str()),
-            },
-        }
-    }
-}
 
 /// Answers with `{"data":event}`.
 struct Echo;
@@ -119,14 +53,6 @@ fn request(
         outlet: Arc::clone(&listener.outlet) as Arc<dyn Outlet>,
         member: Member { connection, operation: 1 },
     }
-}
-
-/// Plays `test` with a hub on one core.
-async fn with_hub<F: Future<Output = ()>>(settings: HubSettings, test: impl FnOnce(Arc<Hub>) -> F) {
-    let local = LocalSet::new();
-    let cores = OneCore::start(&local);
-    let hub = Arc::new(Hub::new(settings, cores));
-    local.run_until(tokio::time::timeout(PATIENCE * 2, test(hub))).await.expect("in time");
 }
 
 #[tokio::test]
@@ -397,7 +323,7 @@ impl Outlet for Counting {
 async fn subscribers_who_come_and_go_on_many_threads_leave_nothing_behind() {
     const TASKS: u64 = 8;
     const EACH: u64 = 150;
-    let (sender, mut jobs) = mpsc::unbounded_channel::<Job>();
+    let (cores, mut jobs) = OneCore::new();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         LocalSet::new().block_on(&runtime, async move {
@@ -406,7 +332,7 @@ async fn subscribers_who_come_and_go_on_many_threads_leave_nothing_behind() {
             }
         });
     });
-    let hub = Arc::new(Hub::new(HubSettings::default(), Arc::new(OneCore(sender))));
+    let hub = Arc::new(Hub::new(HubSettings::default(), cores));
     let (provider, outlet) = (memory(), Arc::new(Counting::default()));
     let comers = (0..TASKS).map(|task| {
         let (hub, provider, outlet) =
@@ -480,172 +406,4 @@ async fn a_flood_is_worked_off_in_turns_and_in_order() {
         assert!(listener.told.try_recv().is_err());
     })
     .await;
-}
-
-/// `orders` knows the total of every order.
-struct Orders;
-
-impl Subgraph for Orders {
-    fn fetch<'a>(
-        &'a self,
-        request: SubgraphRequest<'a>,
-    ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>> {
-        let body = String::from_utf8_lossy(&request.body).into_owned();
-        assert!(body.contains(r#""representations":[{"__typename":"Order","id":"7"}]"#), "{body}");
-        let answer = SubgraphAnswer {
-            status: http::StatusCode::OK,
-            headers: http::HeaderMap::new(),
-            body: r#"{"data":{"_entities":[{"total":42}]}}"#.into(),
-        };
-        Box::pin(std::future::ready(Ok(answer)))
-    }
-}
-
-struct NoPublisher;
-
-impl Publisher for NoPublisher {
-    fn publish<'a>(
-        &'a self,
-        _field: FieldId,
-        _arguments: Bytes,
-        _deadline: Instant,
-    ) -> LocalFuture<'a, Result<bool, GraphqlError>> {
-        Box::pin(std::future::ready(Ok(false)))
-    }
-}
-
-/// `subscription { moved { id total } }`: the event carries the id, `orders` the total.
-fn plan() -> Plan {
-    let leaf = |key: &str, leaf: Leaf, nullable: bool| ShapeField {
-        response_key: key.into(),
-        data_key: key.into(),
-        field_name: key.into(),
-        any_of: vec![],
-        value: ValueShape { nullable, kind: ValueKind::Leaf(leaf) },
-    };
-    let object = |type_name: &str, fields: Vec<ShapeField>| ObjectShape {
-        type_name: type_name.into(),
-        is_abstract: false,
-        variants: vec![Variant { type_name: type_name.into(), fields }],
-    };
-    let moved = ShapeField {
-        value: ValueShape { nullable: true, kind: ValueKind::Object(ObjectShapeId(1)) },
-        ..leaf("moved", Leaf::Custom, true)
-    };
-    let fields = vec![leaf("id", Leaf::Id, false), leaf("total", Leaf::Int, true)];
-    Plan {
-        kind: OperationKind::Subscription,
-        fetches: vec![Fetch {
-            subgraph: SubgraphId(0),
-            kind: FetchKind::Entities {
-                operation: SubgraphOperation {
-                    text: "query($representations:[_Any!]!){_entities(representations:$representations){...on Order{total}}}".into(),
-                    kind: OperationKind::Query,
-                    name: None,
-                    variables: vec![],
-                },
-                batches: vec![EntityBatch {
-                    data_key: "_entities".into(),
-                    variable: "representations".into(),
-                    targets: vec![Path {
-                        steps: vec![PathStep { data_key: "moved".into(), types: vec![] }],
-                    }],
-                    representation: Representation {
-                        typename: Some("Order".into()),
-                        fields: vec![RepresentationField {
-                            name: "id".into(),
-                            data_key: "id".into(),
-                            key: true,
-                            types: vec![],
-                            fields: vec![],
-                        }],
-                    },
-                }],
-            },
-            depends_on: vec![],
-            any_of: vec![],
-        }],
-        subscription: Some(SubscriptionRoot::Event(EventField {
-            subgraph: SubgraphId(1),
-            field: FieldId(0),
-            data_key: "moved".into(),
-            arguments: vec![],
-        })),
-        shape: Shape {
-            objects: vec![object("Subscription", vec![moved]), object("Order", fields)],
-            root: ObjectShapeId(0),
-        },
-    }
-}
-
-fn generation() -> Generation {
-    let graph = Supergraph::from_sdl(
-        r#"
-        schema @link(url: "https://specs.apollo.dev/link/v1.0")
-          @link(url: "https://specs.apollo.dev/join/v0.5", for: EXECUTION) { query: Query }
-        enum join__Graph { ORDERS @join__graph(name: "orders", url: "http://orders") }
-        type Query @join__type(graph: ORDERS) { a: Int }
-        "#,
-        "supergraph.graphql",
-    );
-    Generation {
-        number: 1,
-        graph_id: 1,
-        graph: Arc::new(graph.expect("a supergraph")),
-        subgraphs: vec![Arc::new(Orders)],
-        publisher: Arc::new(NoPublisher),
-    }
-}
-
-#[tokio::test]
-async fn events_are_joined_with_subgraphs_and_a_bad_one_is_an_error_payload() {
-    let resolver = Arc::new(EventResolver {
-        executable: Arc::new(Executable::new(Arc::new(plan()))),
-        variables: Arc::new(Variables::default()),
-        generation: Arc::new(generation()),
-        headers: Arc::new(ForwardedHeaders::default()),
-        timeout: PATIENCE,
-    });
-    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
-        let (provider, mut listener) = (memory(), Listener::new());
-        let _held = hub.subscribe(request(&provider, &listener, 1, resolver)).await.unwrap();
-        assert_eq!(listener.next().await, "join");
-        let good = r#"{"__typename":"Order","id":"7"}"#;
-        let joined = r#"{"data":{"moved":{"id":"7","total":42}}}"#;
-        provider.publish("a", good.into()).await.unwrap();
-        assert_eq!(listener.next().await, joined);
-        let deep = "[".repeat(100_000);
-        for bad in [
-            "not JSON",
-            "[]",
-            "{}",
-            r#"{"__typename":"Ghost","id":"7"}"#,
-            r#"{"__typename":"Order"}"#,
-            &deep,
-        ] {
-            provider.publish("a", bad.to_owned().into()).await.unwrap();
-            let payload = listener.next().await;
-            assert!(payload.contains(r#""code":"INVALID_EVENT""#), "{bad}: {payload}");
-            assert!(payload.contains(r#""data":{"moved":null}"#), "{bad}: {payload}");
-        }
-        provider.publish("a", good.into()).await.unwrap();
-        assert_eq!(listener.next().await, joined);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn an_event_that_is_too_large_is_an_error_payload() {
-    let resolver = Arc::new(EventResolver {
-        executable: Arc::new(Executable::new(Arc::new(plan()))),
-        variables: Arc::new(Variables::default()),
-        generation: Arc::new(generation()),
-        headers: Arc::new(ForwardedHeaders::default()),
-        timeout: PATIENCE,
-    });
-    let payload = resolver.resolve(vec![b' '; hub::EVENT_BYTES_MAX + 1].into()).await;
-    assert_eq!(
-        payload.bytes,
-        r#"{"errors":[{"message":"The event is larger than 8 MiB.","extensions":{"code":"INVALID_EVENT"}}]}"#
-    );
 }
