@@ -3,16 +3,32 @@
 //! Invariant: this crate knows nothing of transports. It reaches subgraphs through [`Subgraph`]
 //! and brokers through [`Publisher`].
 
+mod answer;
+mod argument_text;
+mod bounds;
+mod client_path;
 mod context;
+mod document_pool;
 mod error;
+mod error_list;
+mod event;
+mod executable;
+mod execution;
 mod payload;
+mod print;
+mod projection;
+mod representations;
+mod root_keys;
 
 pub use context::{
     FetchError, ForwardedHeaders, Generation, LocalFuture, Publisher, RequestContext, Subgraph,
     SubgraphAnswer, SubgraphRequest,
 };
 pub use error::{ErrorCode, GraphqlError, Location, PathSegment};
+pub use executable::Executable;
+pub use execution::execute;
 pub use payload::Payload;
+pub use print::{print_error, print_errors, request_error};
 
 /// Where an execution starts from.
 #[derive(Clone, Debug, Default)]
