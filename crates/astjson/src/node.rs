@@ -15,6 +15,8 @@
 //! `end` never changes after a node is written: it is how a walk over a parent that still lies in
 //! line steps over this node, whatever became of the node since.
 
+use std::fmt;
+
 /// Handle of a value in a [`Document`](crate::Document).
 ///
 /// It stays valid until the document is [reset](crate::Document::reset). Used with another
@@ -37,6 +39,19 @@ pub enum Kind {
     Array,
     /// An object.
     Object,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Null => "null",
+            Self::Bool => "a boolean",
+            Self::Number => "a number",
+            Self::String => "a string",
+            Self::Array => "an array",
+            Self::Object => "an object",
+        })
+    }
 }
 
 /// What a node is, as stored.
