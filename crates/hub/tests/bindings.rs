@@ -232,7 +232,7 @@ async fn a_mutation_publishes_the_json_of_its_arguments() {
     let memory = providers.resolve("memory/default").expect("it is there");
     let mut stream = memory.subscribe(vec!["news.7".into()], Position::New).await.expect("open");
     let bindings = Bindings::load(&graph, &providers).expect("the bindings are right");
-    let publisher = EventPublisher::new(Arc::new(bindings));
+    let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5));
     let deadline = Instant::now() + Duration::from_secs(5);
     let announce = field(&graph, "announce");
 
@@ -253,7 +253,7 @@ async fn a_mutation_publishes_the_json_of_its_arguments() {
 async fn a_broker_that_is_away_makes_a_publication_unsuccessful() {
     let graph = supergraph(&[], &[("p", r#"edfs__natsPublish {subject: "x"}"#)]);
     let bindings = Bindings::load(&graph, &providers()).expect("the bindings are right");
-    let publisher = EventPublisher::new(Arc::new(bindings));
+    let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5));
     let deadline = Instant::now() + Duration::from_millis(50);
     assert_eq!(publisher.publish(field(&graph, "p"), "{}".into(), deadline).await, Ok(false));
 }
