@@ -8,7 +8,7 @@ use crate::error::{ParseError, ParseErrorKind};
 use crate::node::{Node, NodeId, TABLE, Tag};
 use crate::scan::{Reading, Refused, Scanner};
 use crate::text::{Utf8, position};
-use crate::token::{at_end, byte, key_end, literal, number_node, skip_space, string_node};
+use crate::token::{at_end, byte, key_end, literal_node, number_node, skip_space, string_node};
 use crate::writer::Writer;
 
 /// Largest text: positions are 32 bits, with some room so that arithmetic on them cannot overflow.
@@ -87,7 +87,7 @@ impl Document {
 // Hot path: `cargo bench -p astjson -- parse`; some 350 thousand instructions for dense.json.
 #[allow(clippy::too_many_arguments)] // Apart they stay in registers.
 #[inline(always)]
-pub(crate) fn read_value(
+fn read_value(
     text: &[u8],
     mut at: usize,
     number: u32,
@@ -177,8 +177,8 @@ pub(crate) fn read_value(
                     }
                 }
                 b't' | b'f' | b'n' => {
-                    let (tag, end) = literal(text, at)?;
-                    nodes.push(Node::new(tag, 0, 0, 0, 0, index + 1), at);
+                    let (node, end) = literal_node(text, at, number, index)?;
+                    nodes.push(node, at);
                     at = end;
                 }
                 _ => return Err(Refused),
@@ -215,6 +215,22 @@ pub(crate) fn read_value(
     }
 }
 
+/// [`read_value`], not inlined: for values inside shaped ones.
+#[allow(clippy::too_many_arguments)]
+#[inline(never)]
+pub(crate) fn read_general(
+    text: &[u8],
+    at: usize,
+    number: u32,
+    depth_left: u32,
+    scanner: &mut Scanner<'_>,
+    reading: &mut Reading,
+    nodes: &mut Writer<'_>,
+    links: &mut Vec<u32>,
+) -> Result<usize, Refused> {
+    read_value(text, at, number, depth_left, scanner, reading, nodes, links)
+}
+
 /// Reads a key and its colon, space before them allowed. Returns the position after them.
 #[inline(always)]
 fn read_key(
@@ -238,7 +254,7 @@ fn read_key(
 
 /// Gives an array whose elements are not all single nodes a table of them.
 #[inline(never)]
-fn list_elements(nodes: &mut Writer<'_>, links: &mut Vec<u32>, array: u32, count: u32) {
+pub(crate) fn list_elements(nodes: &mut Writer<'_>, links: &mut Vec<u32>, array: u32, count: u32) {
     let table = links.len();
     links.reserve(count as usize + 1);
     links.push(count);

@@ -66,6 +66,18 @@ pub(crate) fn string_node(
     Node::new(Tag::String, flags, number, open as u32 + 1, (close - open - 1) as u32, index + 1)
 }
 
+/// Reads `true`, `false` or `null`. Returns its node and the position after it.
+#[inline(always)]
+pub(crate) fn literal_node(
+    text: &[u8],
+    at: usize,
+    number: u32,
+    index: u32,
+) -> Result<(Node, usize), Refused> {
+    let (tag, end) = literal(text, at)?;
+    Ok((Node::new(tag, 0, number, at as u32, (end - at) as u32, index + 1), end))
+}
+
 /// Reads `true`, `false` or `null`.
 #[inline(always)]
 pub(crate) fn literal(text: &[u8], at: usize) -> Result<(Tag, usize), Refused> {

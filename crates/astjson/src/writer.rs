@@ -71,11 +71,6 @@ impl<'a> Writer<'a> {
         unsafe { &mut *self.base.add(index as usize) }
     }
 
-    /// Forgets the nodes from `index` on.
-    pub(crate) fn truncate(&mut self, index: u32) {
-        self.next = self.next.min(index);
-    }
-
     /// Hands all nodes written over to the vector.
     pub(crate) fn finish(self) {
         // SAFETY: nodes below `next` are initialised, and `next` is at most the capacity.
@@ -93,8 +88,10 @@ fn grow(nodes: &mut Vec<Node>, next: u32, at: usize, bytes: usize) -> (*mut Node
     // SAFETY: the writer has written all nodes below `next`, which is at most the capacity.
     unsafe { nodes.set_len(next as usize) };
     let written = next as usize - length;
-    let rest = bytes.saturating_sub(at).saturating_mul(written) / at.max(1);
-    nodes.reserve_exact(rest + rest / 32 + 16);
+    // Never more than a node per byte, and not on the word of the first few bytes alone.
+    let read = at.max(64);
+    let rest = bytes.saturating_sub(at).saturating_mul(written) / read;
+    nodes.reserve_exact((rest + rest / 32).min(bytes) + 16);
     // SAFETY: shorter than before. What lies behind `len` the writer knows to be initialised.
     unsafe { nodes.set_len(length) };
     (nodes.as_mut_ptr(), room(nodes))

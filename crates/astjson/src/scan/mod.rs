@@ -126,6 +126,13 @@ pub(crate) struct Reading {
     escape: u32,
 }
 
+/// A place to go back to.
+pub(crate) struct Mark {
+    reading: Reading,
+    ahead: usize,
+    escape: usize,
+}
+
 impl Reading {
     pub(crate) const START: Reading = Reading { next: 0, count: 0, escape: NONE };
 }
@@ -191,6 +198,24 @@ impl<'a> Scanner<'a> {
             return Ok((close as usize, true));
         }
         Ok((close as usize, false))
+    }
+
+    /// Remembers where the reader is, to [go back](Scanner::go_back) to.
+    pub(crate) fn mark(&self, reading: Reading) -> Mark {
+        Mark { reading, ahead: self.ahead, escape: self.escape }
+    }
+
+    /// Goes back to a mark that was made when the reader was at `at`, outside any string.
+    pub(crate) fn go_back(&mut self, mark: Mark, at: usize) -> Reading {
+        if self.ahead == mark.ahead {
+            self.escape = mark.escape;
+            return mark.reading;
+        }
+        // The list has moved on: scan again from here.
+        self.ahead = at;
+        (self.escaping, self.inside, self.escape) = (0, 0, 0);
+        self.escapes.clear();
+        Reading::START
     }
 
     /// Checks the escapes of the string from `open` to `close`; returns the next one after it.

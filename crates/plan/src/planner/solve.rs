@@ -586,8 +586,8 @@ impl<'a> Solver<'a> {
         }
         let (jumps, jump_costs, holders) =
             drop_unused(held.len(), jumps, jump_costs, holders, &mut picks);
-        let mut cost = Cost::default();
-        cost.depth = held.iter().map(|holder| holder.depth).min().unwrap_or(0);
+        let first = held.iter().map(|holder| holder.depth).min().unwrap_or(0);
+        let mut cost = Cost { depth: first, ..Cost::default() };
         let mut requests: Vec<(SubgraphId, u32)> = Vec::new();
         for (index, supply_cost) in jump_costs.iter().enumerate() {
             let holder = &holders[held.len() + index];

@@ -232,7 +232,7 @@ fn fill(
 
 /// Close code of a connection whose queue ran over. 4000 to 4999 are ours (RFC 6455, section 7.4.2);
 /// graphql-ws reconnects after it.
-const SLOW_SUBSCRIBER: CloseCode = CloseCode(4410);
+pub(crate) const SLOW_SUBSCRIBER: CloseCode = CloseCode(4410);
 
 fn deliver(connection: &mut Connection<GraphqlTransportWs>, running: &Running, delivery: Delivery) {
     let machine = &mut connection.protocol;
