@@ -7,10 +7,13 @@ mod error;
 mod identity;
 mod input_types;
 mod introspection;
+mod lexical;
 mod limits;
+mod merging;
 mod normalise;
 mod prepared;
 mod preparer;
+mod usages;
 
 pub use error::{PrepareError, Problem};
 pub use limits::{Limit, Limits};

@@ -39,6 +39,8 @@ pub struct Prepared {
     pub plan: Arc<Plan>,
     /// The plan with everything that execution can do ahead.
     pub executable: Executable,
+    /// Estimated memory in bytes; the cache is bounded by their sum.
+    pub(crate) weight: u64,
     pub(crate) variables: VariableTypes,
     pub(crate) introspection: Option<Introspection>,
     pub(crate) schema: Arc<SchemaFacts>,
