@@ -15,6 +15,9 @@ mod prepared;
 mod preparer;
 mod usages;
 
+#[cfg(test)]
+mod tests;
+
 pub use error::{PrepareError, Problem};
 pub use limits::{Limit, Limits};
 pub use prepared::{OperationRequest, Prepared};

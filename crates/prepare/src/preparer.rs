@@ -92,24 +92,18 @@ impl Weighter<CacheKey, Arc<Prepared>> for Weight {
 }
 
 #[derive(Debug)]
-struct Work {
+pub(crate) struct Work {
     graph: Arc<Supergraph>,
     graph_id: u64,
-    schema: Arc<SchemaFacts>,
+    pub(crate) schema: Arc<SchemaFacts>,
     settings: PrepareSettings,
 }
 
 impl Preparer {
     /// A preparer for `graph`, with an empty cache. `graph_id` goes into operation ids.
     pub fn new(graph: Arc<Supergraph>, graph_id: u64, settings: PrepareSettings) -> Self {
-        let schema = Arc::clone(&graph.api.0);
-        let schema = Arc::new(SchemaFacts {
-            input_types: InputTypes::of(&schema),
-            implementers: schema.implementers_map(),
-            schema,
-        });
         Self {
-            work: Arc::new(Work { graph, graph_id, schema, settings }),
+            work: Arc::new(Work::new(graph, graph_id, settings)),
             // The number of entries decides how many parts the cache makes, 32 or more in each.
             cache: Cache::with_weighter(32 * CACHE_PARTS, CACHE_BYTES_MAX, Weight),
             stats: PrepareStats::default(),
@@ -188,50 +182,78 @@ impl Preparer {
     }
 }
 
+/// An operation before it is planned.
+#[derive(Debug)]
+pub(crate) struct Understood {
+    pub(crate) operation: plan::Operation,
+    pub(crate) operation_id: u128,
+    pub(crate) variables: VariableTypes,
+    pub(crate) introspection: Option<Introspection>,
+}
+
 impl Work {
+    pub(crate) fn new(graph: Arc<Supergraph>, graph_id: u64, settings: PrepareSettings) -> Self {
+        let schema = Arc::clone(&graph.api.0);
+        let schema = Arc::new(SchemaFacts {
+            input_types: InputTypes::of(&schema),
+            implementers: schema.implementers_map(),
+            schema,
+        });
+        Self { graph, graph_id, schema, settings }
+    }
+
     fn prepare(&self, query: &[u8], name: Option<&str>) -> Result<Prepared, PrepareError> {
-        let types = &self.schema.input_types;
-        let document = self.validate(&self.parse(query)?)?;
-        let operation =
-            document.operations.get(name).map_err(|_| unknown_operation(&document, name))?;
-        let never_null = usages::check(&document, &self.schema.schema, types, Some(operation))?;
-        let variables = VariableTypes::of(operation, types, &never_null)
-            .map_err(|problem| PrepareError::Validation(vec![problem]))?;
-        let mut normalised = normalise(&self.graph, types, &document, operation)?;
-        for (variable, ty) in normalised.variables.iter_mut().zip(variables.types()) {
-            variable.ty = ty.into();
-        }
-        let introspects = introspects(&normalised);
-        if introspects {
-            self.allow_introspection(&document, operation)?;
-        }
-        let mut besides: String = operation
-            .variables
-            .iter()
-            .filter_map(|it| Some(format!("{}={};", it.name, it.default_value.as_ref()?)))
-            .collect();
-        if introspects {
-            // What is asked of the schema stands in the text only.
-            besides.push_str(&String::from_utf8_lossy(query));
-        }
-        let operation_id = operation_id(self.graph_id, &normalised, &besides);
-        let plan = plan::plan(&self.graph, &normalised, &plan::Limits::default())
+        let Understood { operation, operation_id, variables, introspection } =
+            self.understand(query, name)?;
+        let plan = plan::plan(&self.graph, &operation, &plan::Limits::default())
             .map_err(PrepareError::Plan)?;
         let plan = Arc::new(plan);
-        let introspection = introspects
-            .then(|| Introspection { name: name.map(Into::into), document: document.clone() });
         Ok(Prepared {
             operation_id,
-            name: normalised.name.clone(),
-            kind: normalised.kind,
-            weight: weight(query, &normalised, introspects),
-            operation: normalised,
+            name: operation.name.clone(),
+            kind: operation.kind,
+            weight: weight(query, &operation, introspection.is_some()),
+            operation,
             executable: Executable::new(Arc::clone(&plan)),
             plan,
             variables,
             introspection,
             schema: Arc::clone(&self.schema),
         })
+    }
+
+    /// Everything up to the plan.
+    pub(crate) fn understand(
+        &self,
+        query: &[u8],
+        name: Option<&str>,
+    ) -> Result<Understood, PrepareError> {
+        let types = &self.schema.input_types;
+        let document = self.validate(&self.parse(query)?)?;
+        let chosen =
+            document.operations.get(name).map_err(|_| unknown_operation(&document, name))?;
+        let never_null = usages::check(&document, &self.schema.schema, types, Some(chosen))?;
+        let variables = VariableTypes::of(chosen, types, &never_null)
+            .map_err(|problem| PrepareError::Validation(vec![problem]))?;
+        let mut operation = normalise(&self.graph, types, &document, chosen)?;
+        for (variable, ty) in operation.variables.iter_mut().zip(variables.types()) {
+            variable.ty = ty.into();
+        }
+        let mut besides: String = chosen
+            .variables
+            .iter()
+            .filter_map(|it| Some(format!("{}={};", it.name, it.default_value.as_ref()?)))
+            .collect();
+        let introspects = introspects(&operation);
+        if introspects {
+            self.allow_introspection(&document, chosen)?;
+            // What is asked of the schema stands in the text only.
+            besides.push_str(&String::from_utf8_lossy(query));
+        }
+        let operation_id = operation_id(self.graph_id, &operation, &besides);
+        let introspection =
+            introspects.then(|| Introspection { name: name.map(Into::into), document });
+        Ok(Understood { operation, operation_id, variables, introspection })
     }
 
     /// The syntax tree, within the limits.
@@ -328,10 +350,7 @@ fn weight(query: &[u8], operation: &plan::Operation, introspects: bool) -> u64 {
     (BASE + text + SELECTION * selections(&operation.selection_set)) as u64
 }
 
-fn unknown_operation(
-    document: &apollo_compiler::ExecutableDocument,
-    name: Option<&str>,
-) -> PrepareError {
+fn unknown_operation(document: &ExecutableDocument, name: Option<&str>) -> PrepareError {
     /// Names shown in the message.
     const SHOWN: usize = 10;
     /// Characters of a name.
