@@ -48,13 +48,15 @@ impl VariableTypes {
         let mut out = Output::new();
         let mut variables = Vec::with_capacity(operation.variables.len());
         for variable in &operation.variables {
-            let default = variable.default_value.as_ref().map(|value| {
-                types.constant(value, &variable.ty, &mut out, 0);
-                out.take()
-            });
-            if out.is_exhausted() {
-                let message = format!("the default of variable `${}` {TOO_LARGE}", variable.name);
-                return Err(Problem::new(message));
+            let mut default = None;
+            if let Some(value) = &variable.default_value {
+                if !types.default(value, &variable.ty, &mut out, 0, 0) {
+                    let name = &variable.name;
+                    return Err(Problem::new(format!(
+                        "the default of variable `${name}` {TOO_LARGE}"
+                    )));
+                }
+                default = Some(out.take());
             }
             let ty = if never_null.contains(variable.name.as_str()) {
                 Node::new(variable.ty.as_ref().clone().non_null())

@@ -60,23 +60,18 @@ const DEFAULT_BYTES_MAX: usize = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) text: String,
+    /// In bytes.
     defaults_left: usize,
-    /// Defaults wanted more, or go deeper than [`INPUT_DEPTH_MAX`]. The text is useless then.
-    exhausted: bool,
 }
 
 impl Output {
     pub(crate) fn new() -> Self {
-        Self { text: String::new(), defaults_left: DEFAULT_BYTES_MAX, exhausted: false }
+        Self { text: String::new(), defaults_left: DEFAULT_BYTES_MAX }
     }
 
     /// The text so far, and a new start; what defaults have used up stays used up.
     pub(crate) fn take(&mut self) -> Box<str> {
         std::mem::take(&mut self.text).into()
-    }
-
-    pub(crate) fn is_exhausted(&self) -> bool {
-        self.exhausted
     }
 }
 
@@ -231,14 +226,14 @@ impl InputTypes {
             if out.text.len() > before + 1 {
                 out.text.push(',');
             }
+            let start = out.text.len();
             let _ = write!(out.text, "\"{}\":", field.name);
             match (given.pop_if(|(it, _)| *it == index), &field.default) {
                 (Some((_, value)), _) => self
                     .coerce_at(document, value, &field.ty, out, depth + 1)
                     .map_err(|mismatch| mismatch.below(&field.name))?,
                 (None, Some(default)) => {
-                    self.constant(default, &field.ty, out, depth + 1);
-                    if out.exhausted {
+                    if !self.default(default, &field.ty, out, start, depth + 1) {
                         return Err(Mismatch::new(TOO_LARGE.to_owned()));
                     }
                 }
@@ -254,78 +249,101 @@ impl InputTypes {
         Ok(())
     }
 
-    /// Writes a constant of the document or schema, which validation has checked, as JSON text.
-    pub(crate) fn constant(&self, value: &Value, ty: &Type, out: &mut Output, depth: usize) {
-        // Defaults of input objects may refer to each other, even in circles.
-        if out.exhausted || depth > INPUT_DEPTH_MAX {
-            out.exhausted = true;
-            return;
+    /// Writes a default of the document or schema, which validation has checked, as JSON text. What was
+    /// written since `start` counts as part of it. `false`: it is too large, and the text useless.
+    pub(crate) fn default(
+        &self,
+        value: &Value,
+        ty: &Type,
+        out: &mut Output,
+        start: usize,
+        depth: usize,
+    ) -> bool {
+        let end_max = start + out.defaults_left;
+        if !self.constant(value, ty, &mut out.text, end_max, depth) {
+            return false;
         }
-        let before = out.text.len();
-        match (ty, value) {
-            (_, Value::Null | Value::Variable(_)) => out.text.push_str("null"),
+        out.defaults_left = end_max - out.text.len();
+        true
+    }
+
+    /// `false`: it goes beyond `end_max` or [`INPUT_DEPTH_MAX`]. Defaults of input objects may refer to
+    /// each other, even in circles.
+    fn constant(
+        &self,
+        value: &Value,
+        ty: &Type,
+        out: &mut String,
+        end_max: usize,
+        depth: usize,
+    ) -> bool {
+        if depth > INPUT_DEPTH_MAX {
+            return false;
+        }
+        let fits = match (ty, value) {
+            (_, Value::Null | Value::Variable(_)) => {
+                out.push_str("null");
+                true
+            }
             (Type::List(item) | Type::NonNullList(item), Value::List(items)) => {
-                out.text.push('[');
-                for (index, element) in items.iter().enumerate() {
+                out.push('[');
+                let fits = items.iter().enumerate().all(|(index, element)| {
                     if index > 0 {
-                        out.text.push(',');
+                        out.push(',');
                     }
-                    self.constant(element, item, out, depth + 1);
-                }
-                out.text.push(']');
-                return;
+                    self.constant(element, item, out, end_max, depth + 1)
+                });
+                out.push(']');
+                fits
             }
             (Type::List(item) | Type::NonNullList(item), single) => {
-                out.text.push('[');
-                self.constant(single, item, out, depth + 1);
-                out.text.push(']');
-                return;
+                out.push('[');
+                let fits = self.constant(single, item, out, end_max, depth + 1);
+                out.push(']');
+                fits
             }
             (Type::Named(name) | Type::NonNullNamed(name), value) => {
                 match (self.types.get(name.as_str()), value) {
                     (Some(InputType::Object(object)), Value::Object(members)) => {
-                        return self.constant_object(object, members, out, depth);
+                        self.constant_object(object, members, out, end_max, depth)
                     }
                     (Some(InputType::Id), Value::Int(number)) => {
-                        let _ = write!(out.text, "\"{}\"", number.as_str());
+                        let _ = write!(out, "\"{}\"", number.as_str());
+                        true
                     }
-                    (_, value) => untyped(value, &mut out.text),
+                    (_, value) => {
+                        untyped(value, out);
+                        true
+                    }
                 }
             }
-        }
-        let added = out.text.len() - before;
-        match out.defaults_left.checked_sub(added) {
-            Some(left) => out.defaults_left = left,
-            None => out.exhausted = true,
-        }
+        };
+        fits && out.len() <= end_max
     }
 
     fn constant_object(
         &self,
         object: &InputObject,
         members: &[(apollo_compiler::Name, Node<Value>)],
-        out: &mut Output,
+        out: &mut String,
+        end_max: usize,
         depth: usize,
-    ) {
-        out.text.push('{');
-        let mut first = true;
-        for field in &object.fields {
+    ) -> bool {
+        let before = out.len();
+        out.push('{');
+        let fits = object.fields.iter().all(|field| {
             let given = members.iter().find(|(key, _)| *key.as_str() == *field.name);
-            let given = given.map(|(_, value)| value).or(field.default.as_ref());
-            let Some(given) = given else { continue };
-            if !std::mem::take(&mut first) {
-                out.text.push(',');
+            let Some(value) = given.map(|(_, value)| value).or(field.default.as_ref()) else {
+                return true;
+            };
+            if out.len() > before + 1 {
+                out.push(',');
             }
-            let _ = write!(out.text, "\"{}\":", field.name);
-            self.constant(given, &field.ty, out, depth + 1);
-            if out.exhausted {
-                return;
-            }
-        }
-        out.text.push('}');
-        // The braces, so that a circle of defaults without any leaf is noticed too.
-        out.defaults_left = out.defaults_left.saturating_sub(2);
-        out.exhausted = out.defaults_left == 0;
+            let _ = write!(out, "\"{}\":", field.name);
+            self.constant(value, &field.ty, out, end_max, depth + 1)
+        });
+        out.push('}');
+        fits
     }
 
     /// Is `name` the built-in `ID`?

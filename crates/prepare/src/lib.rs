@@ -7,6 +7,7 @@ mod error;
 mod identity;
 mod input_types;
 mod introspection;
+mod introspection_size;
 mod lexical;
 mod limits;
 mod merging;

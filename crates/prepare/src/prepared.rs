@@ -59,7 +59,7 @@ impl Prepared {
     /// keys, or `None` where the operation has no such fields.
     ///
     /// # Errors
-    /// [`PrepareError::Validation`] where introspection is nested too deep.
+    /// [`PrepareError::Internal`] for defects of the router.
     pub fn introspect(&self, variables: &Variables) -> Result<Option<Bytes>, PrepareError> {
         self.introspection
             .as_ref()

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use apollo_compiler::introspection::check_max_depth;
 use apollo_compiler::parser::Parser;
 use apollo_compiler::validation::{Valid, WithErrors};
 use apollo_compiler::{ExecutableDocument, ast, executable};
@@ -19,6 +20,7 @@ use crate::error::{Problem, problems, shortened};
 use crate::identity::operation_id;
 use crate::input_types::InputTypes;
 use crate::introspection::{Introspection, SchemaFacts};
+use crate::introspection_size;
 use crate::lexical::count_tokens;
 use crate::limits::{self, Limit, Limits, NESTING_MAX};
 use crate::merging;
@@ -197,6 +199,7 @@ impl Work {
         let schema = Arc::new(SchemaFacts {
             input_types: InputTypes::of(&schema),
             implementers: schema.implementers_map(),
+            introspection_values_max: introspection_size::values_max(&schema),
             schema,
         });
         Self { graph, graph_id, schema, settings }
@@ -275,7 +278,10 @@ impl Work {
                 let maximum = limits.depth.min(NESTING_MAX);
                 PrepareError::Limit { limit: Limit::Depth, maximum }
             } else {
-                PrepareError::Syntax(problems(&invalid.errors))
+                // After the first the parser mostly complains about the consequences.
+                let mut problems = problems(&invalid.errors);
+                problems.truncate(1);
+                PrepareError::Syntax(problems)
             }
         })?;
         limits::check(&document, limits)?;
@@ -312,15 +318,20 @@ impl Work {
 
     fn allow_introspection(
         &self,
-        document: &ExecutableDocument,
+        document: &Valid<ExecutableDocument>,
         operation: &executable::Operation,
     ) -> Result<(), PrepareError> {
+        let refused = |message: String| PrepareError::Validation(vec![Problem::new(message)]);
         if !self.settings.introspection {
-            return Err(PrepareError::Validation(vec![Problem::new(
-                "introspection is turned off on this router (`introspection: false`)",
-            )]));
+            let message = "introspection is turned off on this router (`introspection: false`)";
+            return Err(refused(message.to_owned()));
         }
-        let _ = (document, operation);
+        check_max_depth(document, operation)
+            .map_err(|error| refused(error.message().to_string()))?;
+        let max = self.schema.introspection_values_max;
+        if !introspection_size::fits(&self.schema, document, &operation.selection_set, max) {
+            return Err(refused(format!("introspection asks for more than {max} values")));
+        }
         Ok(())
     }
 }

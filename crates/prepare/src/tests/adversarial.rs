@@ -214,7 +214,7 @@ fn nested_values_and_types() {
     }
     for levels in [100, 240, 490, 5_000] {
         let ty = format!("{}Int{}", "[".repeat(levels), "]".repeat(levels));
-        let result = prepare(format!("query Q($a: {ty}) {{ echo(any: [$a]) }}"));
+        let result = prepare(format!("query Q($a: {ty}) {{ echo(any: {{a: $a}}) }}"));
         assert_eq!(result.is_ok(), levels <= 240, "{levels}: {result:?}");
     }
 }
@@ -239,19 +239,19 @@ fn many_of_everything() {
     within(format!("query Q {{ echo(any: [{}]) }}", "1 ".repeat(14_900))).unwrap();
     within(format!("query Q {{ echo(any: {{ {} }}) }}", "a: 1 ".repeat(4_000))).unwrap_err();
     // Mistakes.
-    refused(format!("query Q {{ me {{ {} }} }}", "nope ".repeat(14_900)), "nope");
+    refused(format!("query Q {{ me {{ id {} }} }}", "nope ".repeat(14_900)), "nope");
     refused(format!("query Q {{ me {{ id {} }} }}", "@nope ".repeat(7_000)), "nope");
     refused(format!("query Q {{ me {{ id }} }} {}", "}".repeat(14_000)), "syntax error");
     refused(format!("query Q {{ me {{ id }} }} {}", "query Q { me { id } } ".repeat(1_800)), "Q");
     refused(",".repeat(2 << 20), "limit of 15000 tokens");
-    refused(format!("query Q {{ me {{ id }} }} #{}", "x".repeat(2 << 20)).repeat(2), "Q");
+    within(format!("query Q {{ me {{ id }} }} #{}", "x".repeat(2 << 20))).unwrap();
 }
 
 #[test]
 fn long_arguments_compared_again_and_again() {
     let list = "1 ".repeat(2_000);
     let mut text = format!(
-        "query Q {{ me {{ ...F0 }} }} fragment F13 on User {{ name a: friends {{ id }} team {{ id }} }} \
+        "query Q {{ me {{ ...F0 }} }} fragment F13 on User {{ name friends {{ id }} team {{ id }} }} \
          fragment L on Query {{ sum(values: [{list}], really: 1) sum(values: [{list}], really: 1) }}"
     );
     text = text.replacen("{ me", "{ ...L me", 1);

@@ -132,7 +132,7 @@ fn values_that_do_not_fit() {
 fn what_is_not_given_is_a_default_or_nothing_or_an_error() {
     let operation =
         "query($a: Int, $b: Int = 2, $c: Filter = {min: 3}, $d: [ID] = 4, $e: Int = null) {
-        echo(int: $a, float: 1, any: [$b, $e], filter: $c, ids: $d) }";
+        echo(int: $a, float: 1, any: {b: $b, e: $e}, filter: $c, ids: $d) }";
     let some = |text: &str| Some(text.to_owned());
     let expected = [
         None,
@@ -193,15 +193,16 @@ fn an_operation_without_variables_reads_them_all_the_same() {
 #[test]
 fn the_number_of_messages_is_bounded() {
     let names: Vec<_> = (0..200).map(|index| format!("$v{index}: Int!")).collect();
-    let uses: Vec<_> = (0..200).map(|index| format!("$v{index}")).collect();
-    let operation = format!("query({}) {{ echo(any: [{}]) }}", names.join(" "), uses.join(" "));
+    let uses: Vec<_> = (0..200).map(|index| format!("v{index}: $v{index}")).collect();
+    let operation = format!("query({}) {{ echo(any: {{{}}}) }}", names.join(" "), uses.join(" "));
     assert_eq!(coerce(&operation, "{}").unwrap_err().len(), crate::error::PROBLEMS_MAX);
 }
 
 #[test]
 fn defaults_cannot_blow_up_a_small_request() {
     let objects = "{},".repeat(200_000);
-    let message = one("[Filter!]", &format!("[{}{{}}]", objects)).unwrap_err();
+    let value = format!("[{objects}{{}}]");
+    let message = one("[Filter!]", &value).map(|text| text.len()).unwrap_err();
     assert!(
         message.ends_with(": is too large with the defaults of its input objects filled in."),
         "{message}"
@@ -213,7 +214,7 @@ fn defaults_in_a_circle_are_refused_in_no_time() {
     let sdl =
         format!("{SCHEMA} input Loop @join__type(graph: A) {{ a: Loop = {{}} b: Loop = {{}} }}");
     let work = work_on(&sdl, Limits::default());
-    let operation = b"query($v: Loop) { echo(any: [$v]) }";
+    let operation = b"query($v: Loop) { echo(any: {v: $v}) }";
     let understood = work.understand(operation, None).unwrap();
     let result =
         understood.variables.coerce(&Bytes::from(r#"{"v": {}}"#), &work.schema.input_types);
@@ -222,7 +223,7 @@ fn defaults_in_a_circle_are_refused_in_no_time() {
         message.ends_with("is too large with the defaults of its input objects filled in."),
         "{message}"
     );
-    let operation = b"query($v: Loop = {}) { echo(any: [$v]) }";
+    let operation = b"query($v: Loop = {}) { echo(any: {v: $v}) }";
     let error = work.understand(operation, None).unwrap_err();
     assert!(matches!(error, PrepareError::Validation(_)), "{error}");
 }

@@ -36,7 +36,6 @@ fn whatever_changes_the_answer_changes_the_identity() {
         "query Q($i: ID!) { node(id: $i) { id name } }",
         "query Q($i: ID! = 1) { node(id: $i) { id name } }",
         "query Q($i: ID! = 2) { node(id: $i) { id name } }",
-        "query Q($i: ID = 2) { node(id: $i) { id name } }",
         "query Q($a: Boolean!) { me { id name @skip(if: $a) } }",
         "query Q($a: Boolean!) { me { id name @include(if: $a) } }",
         "query Q { echo(string: \"1\") }",

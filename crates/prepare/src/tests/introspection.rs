@@ -83,3 +83,25 @@ fn the_usual_query_of_tools_is_answered() {
     let text = text.unwrap();
     assert!(text.contains(r#""defaultValue":"{from: 1}""#), "{text}");
 }
+
+#[test]
+fn nested_lists_are_refused() {
+    let error = answer(
+        "{ __schema { types { fields { type { fields { type { fields { name } } } } } } } }",
+        "",
+    );
+    let message = "the document is not valid: Maximum introspection depth exceeded";
+    assert_eq!(error.unwrap_err().to_string(), message);
+}
+
+#[test]
+fn answers_that_multiply_are_refused() {
+    let deep = "types { fields { type { fields { type { name kind } } } interfaces { name } } }";
+    let twice = format!("{{ __schema {{ {deep} }} }}");
+    answer(&twice, "").unwrap();
+    let aliases: Vec<_> = (0..90).map(|index| format!("a{index}: {deep}")).collect();
+    let many =
+        format!("fragment F on __Schema {{ {} }} {{ __schema {{ ...F }} }}", aliases.join(" "));
+    let error = answer(&many, "").unwrap_err().to_string();
+    assert_eq!(error, "the document is not valid: introspection asks for more than 100000 values");
+}
