@@ -4,6 +4,7 @@
 use crate::error::{ParseError, ParseErrorKind};
 use crate::merge::Pending;
 use crate::node::{ESCAPED, Node, NodeId, REAL, TABLE, Tag};
+use crate::scan::{Level, Lists};
 use crate::text::{OWNED, Texts, position};
 
 /// Default of the depth limit of [`Document::parse`]. Real answers nest some 20 deep; 512 is what
@@ -43,6 +44,10 @@ pub struct Document {
     pub(crate) links: Vec<u32>,
     pub(crate) texts: Texts,
     pub(crate) depth_limit: u32,
+    /// The instructions that texts are scanned with.
+    pub(crate) level: Level,
+    /// Lists of the scanner, kept for their memory.
+    pub(crate) lists: Lists,
     /// Work list of `merge`, kept for its memory.
     pub(crate) pending: Vec<Pending>,
 }
@@ -76,6 +81,8 @@ impl Document {
             links: Vec::new(),
             texts: Texts::default(),
             depth_limit: limit,
+            level: Level::detect(),
+            lists: Lists::default(),
             pending: Vec::new(),
         }
     }
@@ -86,6 +93,15 @@ impl Document {
         self.nodes.clear();
         self.links.clear();
         self.texts.clear();
+    }
+
+    /// Scans texts with the `level`-th set of instructions this CPU has (0 is portable code) and
+    /// not the best one. Returns whether there are so many. For tests and measurements.
+    #[doc(hidden)]
+    pub fn scan_with_level(&mut self, level: usize) -> bool {
+        let found = Level::available().get(level).copied();
+        self.level = found.unwrap_or(self.level);
+        found.is_some()
     }
 
     /// Makes a `null`.

@@ -30,8 +30,11 @@ mod node;
 mod parse;
 mod print;
 mod read;
+mod scan;
 mod string;
 mod text;
+mod token;
+mod writer;
 
 pub use document::{DEPTH_LIMIT_DEFAULT, Document, WALK_DEPTH_MAX};
 pub use error::{MergeError, ParseError, ParseErrorKind};

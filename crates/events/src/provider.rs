@@ -5,6 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
+use crate::ProviderStats;
+
 /// A boxed future that may move between threads.
 pub type EventFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -26,6 +28,49 @@ pub trait Provider: Send + Sync {
 
     /// Is it connected now?
     fn is_connected(&self) -> bool;
+
+    /// Counters and state, for metrics.
+    fn stats(&self) -> &ProviderStats;
+
+    /// Does the broker accept `topic` for that use? `Err` says which rule it breaks.
+    fn check_topic(&self, topic: &str, usage: TopicUsage) -> Result<(), &'static str> {
+        let _ = usage;
+        plain_topic(topic)
+    }
+
+    /// May a value that comes from a client stand in a topic? Stricter than [`Provider::check_topic`]:
+    /// a value must not turn one topic into many, nor reach topics that belong to the broker itself.
+    /// `at_start`: nothing stands before it.
+    fn check_topic_value(&self, value: &str, at_start: bool) -> Result<(), &'static str> {
+        let _ = at_start;
+        plain_topic(value)
+    }
+}
+
+/// What a topic is used for; patterns may be subscribed to but not published to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TopicUsage {
+    /// Events are read from it.
+    Subscribe,
+    /// Events are written to it.
+    Publish,
+}
+
+/// Longest topic in bytes. NATS takes 4 KiB for a whole control line and Kafka 249 bytes for a name;
+/// 1 KiB leaves room for both and keeps what a client can make us remember small.
+pub const TOPIC_BYTES_MAX: usize = 1024;
+
+/// The rule that every provider has at least: something, not too long, no control characters.
+pub(crate) fn plain_topic(text: &str) -> Result<(), &'static str> {
+    if text.is_empty() {
+        Err("it is empty")
+    } else if text.len() > TOPIC_BYTES_MAX {
+        Err("it is longer than 1024 bytes")
+    } else if text.chars().any(char::is_control) {
+        Err("it contains a control character")
+    } else {
+        Ok(())
+    }
 }
 
 /// Where a stream begins or an event stands.

@@ -187,6 +187,8 @@ pub struct FieldInSubgraph {
     pub requires: Option<FieldSet>,
     /// `@provides`: what this subgraph resolves below this field although it is external there.
     pub provides: Option<FieldSet>,
+    /// Its type there, where that differs from the supergraph's.
+    pub ty: Option<TypeRef>,
 }
 
 /// A directive applied to a field in some subgraphs.

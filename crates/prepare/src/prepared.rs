@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use execute::Executable;
 use plan::{Operation, OperationKind, Plan, Variables};
 
 use crate::PrepareError;
@@ -36,6 +37,8 @@ pub struct Prepared {
     pub operation: Operation,
     /// How to answer it.
     pub plan: Arc<Plan>,
+    /// The plan with everything that execution can do ahead.
+    pub executable: Arc<Executable>,
     pub(crate) variables: VariableTypes,
     pub(crate) introspection: Option<Introspection>,
     pub(crate) schema: Arc<SchemaFacts>,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use apollo_compiler::parser::Parser;
+use execute::Executable;
 use graph::Supergraph;
 use quick_cache::sync::Cache;
 
@@ -204,6 +205,7 @@ impl Work {
         let variables = VariableTypes::of(operation, &self.schema.input_types);
         let plan = plan::plan(&self.graph, &normalised, &plan::Limits::default())
             .map_err(PrepareError::Plan)?;
+        let plan = Arc::new(plan);
         let introspection = introspects
             .then(|| Introspection { name: name.map(Into::into), document: document.clone() });
         Ok(Prepared {
@@ -211,7 +213,8 @@ impl Work {
             name: normalised.name.clone(),
             kind: normalised.kind,
             operation: normalised,
-            plan: Arc::new(plan),
+            executable: Arc::new(Executable::new(Arc::clone(&plan))),
+            plan,
             variables,
             introspection,
             schema: Arc::clone(&self.schema),
