@@ -180,6 +180,7 @@ impl<'a> Solver<'a> {
         if let Some(known) = self.memo.get(&key) {
             return known.clone().flatten();
         }
+        self.steps += 1;
         if self.is_exhausted() {
             return None;
         }
@@ -400,22 +401,21 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// Can the holders carry it without any further request?
+    /// Is there a way through the holders alone? Jumping for what is below is then left to the
+    /// position below: requests of one level are batched over paths, so it costs the same there.
     fn is_free(&mut self, wanted: &Wanted, holders: &[Holder<'a>]) -> bool {
         let Some(field) = wanted.field() else { return true };
         let graph = self.graph;
-        let carriers = holders.iter().filter(|holder| holder.carries(graph, field));
+        let mut carriers = holders.iter().filter(|holder| holder.carries(graph, field));
         if wanted.parts.is_empty() {
-            return carriers.count() > 0;
+            return carriers.next().is_some();
         }
         let below = graph.field(field).ty.named();
         let children: Vec<_> = carriers.map(|holder| holder.child(graph, field)).collect();
-        let is_payload = children.iter().any(|holder| holder.is_payload(graph));
-        is_payload
-            || children.into_iter().any(|child| {
-                self.position(&wanted.parts, below, vec![child])
-                    .is_some_and(|solution| solution.cost.requests == 0)
-            })
+        children.iter().any(|holder| holder.is_payload(graph))
+            || children
+                .into_iter()
+                .any(|child| self.position(&wanted.parts, below, vec![child]).is_some())
     }
 
     fn free_set(&mut self, set: &'a FieldSet, ty: TypeId, holders: &[Holder<'a>]) -> bool {
@@ -681,6 +681,7 @@ impl<'a> Solver<'a> {
         let mut eligible: Vec<usize> =
             (0..holders.len()).filter(|&index| holders[index].carries(graph, field)).collect();
         eligible.sort_by_key(|&index| holders[index].depth);
+        self.steps += eligible.len() as u64;
         // What the payload of an event declares is in the payload.
         if let Some(&payload) = eligible.iter().find(|&&index| holders[index].is_payload(graph)) {
             eligible = vec![payload];
@@ -724,9 +725,14 @@ impl<'a> Solver<'a> {
         let field = wanted.field()?;
         let definition = graph.field(field);
         let is_list = matches!(definition.ty.shape, TypeRefShape::List(_));
-        let is_done = single.as_ref().is_some_and(|(cost, _, _)| is_list || cost.requests == 0);
-        if is_done {
-            return single;
+        if let Some((cost, _, _)) = &single {
+            // Every further combination of holders is a further state for everything below, so savings
+            // are looked for in the plain case only.
+            let is_plain_pair =
+                eligible.len() == 2 && holders[eligible[0]].depth == holders[eligible[1]].depth;
+            if is_list || cost.requests == 0 || !is_plain_pair {
+                return single;
+            }
         }
         let below = definition.ty.named();
         let mut carriers = eligible.to_vec();
