@@ -32,7 +32,7 @@ pub use context::{
 pub use error::{ErrorCode, GraphqlError, Location, PathSegment};
 pub use executable::Executable;
 pub use execution::execute;
-pub use payload::Payload;
+pub use payload::{Missed, Payload};
 pub use print::{print_error, print_errors, request_error};
 
 /// Where an execution starts from.

@@ -93,7 +93,7 @@ impl Router {
             graph: Arc::clone(&graph),
             // The first stands for the event subgraph, which no fetch goes to.
             subgraphs: vec![subgraph(), subgraph()],
-            publisher: Arc::new(EventPublisher::new(Arc::clone(&bindings), Duration::from_secs(5))),
+            publisher: Arc::new(EventPublisher::new(Arc::clone(&bindings), PATIENCE)),
         });
         let preparer = Preparer::new(graph, 1, PrepareSettings::default());
         Self { memory, bindings, generation, preparer, orders }

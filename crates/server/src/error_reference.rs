@@ -12,7 +12,7 @@ use crate::refusal;
 pub fn error_reference() -> String {
     let mut text = String::from(
         "# Errors\n\n\
-         <!-- Written from the code: `UPDATE_EXPECT=1 cargo test -p server error_reference` -->\n\n\
+         <!-- Written from the code: `cargo xtask docs --write` -->\n\n\
          ## Codes\n\n\
          Every error in an answer has a code in `extensions.code`. A *request error* means that nothing was\n\
          executed: the answer has no `data`. Under `application/graphql-response+json` it has the HTTP status of the\n\
@@ -130,7 +130,7 @@ fn explain(code: ErrorCode) -> (&'static str, &'static str) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_reference_in_docs_is_what_the_code_says() {
+    fn docs_errors_md_is_up_to_date() {
         expect_test::expect_file!["../../../docs/errors.md"].assert_eq(&super::error_reference());
     }
 }

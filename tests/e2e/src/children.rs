@@ -1,24 +1,20 @@
 //! A program that a test started, and its end.
 
+use crate::waiting::{PATIENCE, POLL_INTERVAL};
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
-
-/// Until a started program is ready or a told one has ended, on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-
-/// How often a condition that nobody announces is looked at.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
+use std::thread::{JoinHandle, sleep};
+use std::time::Instant;
 
 /// How much of what a program says is kept for messages.
-const SAID_BYTES_MAX: usize = 64 * 1024;
+const SAID_BYTES_MAX: usize = 1024 * 1024;
 
 /// A running program; killed when dropped.
 pub(crate) struct Running {
     child: Child,
     said: Arc<Mutex<Vec<u8>>>,
+    readers: Vec<JoinHandle<()>>,
 }
 
 impl Running {
@@ -31,13 +27,14 @@ impl Running {
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let said = Arc::new(Mutex::new(Vec::new()));
+        let mut readers = Vec::new();
         if let Some(output) = child.stdout.take() {
-            keep(output, Arc::clone(&said));
+            readers.push(keep(output, Arc::clone(&said)));
         }
         if let Some(output) = child.stderr.take() {
-            keep(output, Arc::clone(&said));
+            readers.push(keep(output, Arc::clone(&said)));
         }
-        Self { child, said }
+        Self { child, said, readers }
     }
 
     /// The latest of what the program has said, on both channels.
@@ -68,6 +65,10 @@ impl Running {
         }
     }
 
+    pub(crate) fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// The exit code, once the program has ended by itself; `None` after a signal.
     ///
     /// # Panics
@@ -76,6 +77,10 @@ impl Running {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
+                // Its last words are still on their way.
+                for reader in self.readers.drain(..) {
+                    let _ = reader.join();
+                }
                 return status.code();
             }
             assert!(Instant::now() < deadline, "the program does not end:\n{}", self.said());
@@ -97,7 +102,7 @@ impl Drop for Running {
 }
 
 /// Reads `output` to its end on a thread of its own, so that the program never waits for a reader.
-fn keep(mut output: impl Read + Send + 'static, said: Arc<Mutex<Vec<u8>>>) {
+fn keep(mut output: impl Read + Send + 'static, said: Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let mut buffer = [0; 4096];
         while let Ok(length @ 1..) = output.read(&mut buffer) {
@@ -106,5 +111,5 @@ fn keep(mut output: impl Read + Send + 'static, said: Arc<Mutex<Vec<u8>>>) {
             let excess = said.len().saturating_sub(SAID_BYTES_MAX);
             said.drain(..excess);
         }
-    });
+    })
 }

@@ -66,6 +66,48 @@ pub fn request(
     }
 }
 
+/// Sends `bytes` on a connection of its own and reads until the server closes it: each answer in order.
+///
+/// # Errors
+/// If there is no connection, no end in time, or an answer that is not HTTP/1.1.
+pub fn exchange(address: SocketAddr, bytes: &[u8]) -> io::Result<Vec<Answer>> {
+    let mut socket = TcpStream::connect(address)?;
+    socket.set_read_timeout(Some(READ_TIMEOUT))?;
+    // A server may answer and close before it has read everything.
+    let _ = socket.write_all(bytes);
+    let mut received = Vec::new();
+    let read = socket.read_to_end(&mut received);
+    let (mut rest, mut answers) = (&received[..], Vec::new());
+    while !rest.is_empty() {
+        let Some((answer, length)) = parse_first(rest) else {
+            return Err(read.err().unwrap_or_else(|| {
+                let text = String::from_utf8_lossy(rest);
+                io::Error::new(io::ErrorKind::InvalidData, format!("not an HTTP answer: {text:?}"))
+            }));
+        };
+        answers.push(answer);
+        rest = &rest[length..];
+    }
+    match (answers.is_empty(), read) {
+        (true, Err(error)) => Err(error),
+        _ => Ok(answers),
+    }
+}
+
+/// The first of several answers, and how many bytes it took. Without a length it ends with the bytes.
+fn parse_first(bytes: &[u8]) -> Option<(Answer, usize)> {
+    let head = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let announced = std::str::from_utf8(&bytes[..head]).ok()?.split("\r\n").find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>())
+    });
+    let length = match announced {
+        Some(length) => head + length.ok().filter(|length| *length <= bytes.len() - head)?,
+        None => bytes.len(),
+    };
+    Some((parse(&bytes[..length])?, length))
+}
+
 fn parse(bytes: &[u8]) -> Option<Answer> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = std::str::from_utf8(&bytes[..end]).ok()?;
@@ -110,6 +152,16 @@ mod tests {
         assert_eq!(parse(whole).unwrap().text(), "hello");
         assert_eq!(parse(chunks).unwrap().text(), "hello");
         assert_eq!(parse(whole).unwrap().header("content-length"), Some("5"));
+    }
+
+    #[test]
+    fn answers_behind_each_other_are_told_apart_by_their_lengths() {
+        let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 400 Bad\r\n\r\nend";
+        let (first, length) = parse_first(bytes).unwrap();
+        assert_eq!((first.status, first.text().as_str()), (200, "ok"));
+        let (second, _) = parse_first(&bytes[length..]).unwrap();
+        assert_eq!((second.status, second.text().as_str()), (400, "end"));
+        assert_eq!(parse_first(&bytes[..length - 1]), None);
     }
 
     #[test]

@@ -9,5 +9,7 @@ mod http;
 pub mod nats;
 pub mod programs;
 pub mod router;
+mod waiting;
 
-pub use http::{Answer, request};
+pub use http::{Answer, exchange, request};
+pub use waiting::eventually;

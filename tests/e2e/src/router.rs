@@ -2,11 +2,16 @@
 
 use crate::children::Running;
 use crate::http::{Answer, request};
-use std::ffi::OsStr;
+use crate::waiting::eventually;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::Command;
+
+/// How often a start is repeated with other ports, when one was taken in the moment between our look
+/// and the program's.
+const STARTS_MAX: usize = 5;
 
 /// A running router; killed when dropped.
 pub struct Router {
@@ -30,16 +35,28 @@ impl Router {
     /// # Panics
     /// If it does not get ready, with what it said.
     pub fn start(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
-        let (address, admin) = (free_address(), free_address());
-        let mut command = Command::new(binary());
-        command.args(words);
-        command.args(["--listen", &address.to_string(), "--admin-listen", &admin.to_string()]);
-        let mut running = Running::start(&mut command);
-        running.wait_for("the router to be ready", || {
-            let answer = request(admin, "GET", "/health/ready", &[], b"").ok()?;
-            (answer.status == 200).then_some(())
-        });
-        Self { running, address, admin }
+        let words: Vec<OsString> = words.into_iter().map(|word| word.as_ref().into()).collect();
+        for _ in 0..STARTS_MAX {
+            let (address, admin) = (free_address(), free_address());
+            let mut command = Command::new(binary());
+            command.args(&words);
+            command.args(["--listen", &address.to_string(), "--admin-listen", &admin.to_string()]);
+            let mut running = Running::start(&mut command);
+            let is_ready = eventually("the router to be ready or to end", || {
+                let answer = request(admin, "GET", "/health/ready", &[], b"");
+                match answer {
+                    Ok(answer) if answer.status == 200 => Some(true),
+                    _ => running.has_ended().then_some(false),
+                }
+            });
+            if is_ready {
+                return Self { running, address, admin };
+            }
+            running.wait_for_end();
+            let said = running.said();
+            assert!(said.contains("cannot listen on"), "the router did not start:\n{said}");
+        }
+        panic!("no port stayed free for a moment, {STARTS_MAX} times");
     }
 
     /// Where clients go.
@@ -67,6 +84,33 @@ impl Router {
             ("accept", "application/graphql-response+json, application/json"),
         ];
         request(self.address, "POST", "/graphql", &headers, body.as_bytes())
+    }
+
+    /// The value of a metric as `/metrics` shows it, name and labels as there
+    /// (`starling_graph_loads_total{result="loaded"}`); `None` if it is not there.
+    ///
+    /// # Panics
+    /// If the admin listener does not answer.
+    pub fn metric(&self, name: &str) -> Option<u64> {
+        let answer = request(self.admin, "GET", "/metrics", &[], b"")
+            .unwrap_or_else(|error| panic!("no metrics: {error}\n{}", self.said()));
+        let text = answer.text();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        line.parse().ok()
+    }
+
+    /// Has the program ended?
+    pub fn has_ended(&mut self) -> bool {
+        self.running.has_ended()
+    }
+
+    /// Waits for the end of a router that was told to end: exit code, and all that it said.
+    ///
+    /// # Panics
+    /// If it does not end.
+    pub fn wait_for_end(mut self) -> (Option<i32>, String) {
+        let code = self.running.wait_for_end();
+        (code, self.running.said())
     }
 
     /// Asks it to end, as Ctrl-C does, and answers with its exit code.

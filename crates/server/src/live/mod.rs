@@ -1,7 +1,6 @@
 //! Live transports: WebSocket connections and event streams, one task each. What is waiting for a
 //! slow socket is bounded in [`outlet`].
 
-pub(crate) mod announce;
 pub(crate) mod outlet;
 pub(crate) mod running;
 pub(crate) mod sse;

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use execute::{GraphqlError, Payload};
+use execute::{GraphqlError, Missed, Payload};
 use hub::{EndReason, GroupId, Member, Outlet, OutletCommand};
 use tokio::sync::Notify;
 
@@ -19,8 +19,8 @@ pub(crate) enum Delivery {
         operation: u32,
         /// The result.
         payload: Payload,
-        /// Results that the policy dropped before this one.
-        lost: u64,
+        /// What the policy dropped before this one, announcements of the dropped ones included.
+        missed: Missed,
     },
     /// The last word: all results have been given.
     Complete {
@@ -68,8 +68,8 @@ struct Queue {
     members: HashMap<GroupId, Vec<Member>>,
     deliveries: VecDeque<Delivery>,
     bytes: usize,
-    /// Results dropped and not yet announced, by operation.
-    lost: HashMap<u32, u64>,
+    /// What was dropped and not announced yet, by operation.
+    missed: HashMap<u32, Missed>,
     dropped: u64,
     overflown: bool,
 }
@@ -155,8 +155,8 @@ impl Queue {
             }
         }
         self.bytes += size;
-        let lost = self.lost.remove(&operation).unwrap_or(0);
-        self.deliveries.push_back(Delivery::Next { operation, payload, lost });
+        let missed = self.missed.remove(&operation).unwrap_or_default();
+        self.deliveries.push_back(Delivery::Next { operation, payload, missed });
     }
 
     fn oldest_result(&self) -> Option<usize> {
@@ -171,18 +171,19 @@ impl Queue {
 
     /// Drops one result; the next one of that operation tells.
     fn drop_at(&mut self, at: usize) {
-        if let Some(Delivery::Next { operation, payload, lost }) = self.deliveries.remove(at) {
+        if let Some(Delivery::Next { operation, payload, missed }) = self.deliveries.remove(at) {
             self.bytes -= payload.bytes.len();
             self.dropped += 1;
-            let lost = lost + 1;
+            // What the dropped result would have announced is owed as well.
+            let owed = missed.and(payload.missed()).and(Missed { lost: 1, gap: false });
             let later = self.deliveries.iter_mut().skip(at).find_map(|it| match it {
-                Delivery::Next { operation: other, lost, .. } if *other == operation => Some(lost),
+                Delivery::Next { operation: other, missed, .. } if *other == operation => {
+                    Some(missed)
+                }
                 _ => None,
             });
-            match later {
-                Some(announced) => *announced += lost,
-                None => *self.lost.entry(operation).or_default() += lost,
-            }
+            let debt = later.unwrap_or_else(|| self.missed.entry(operation).or_default());
+            *debt = debt.and(owed);
         }
     }
 }
@@ -245,10 +246,10 @@ mod tests {
 
     fn all(outlet: &ConnectionOutlet) -> Vec<(u32, &'static str, u64)> {
         std::iter::from_fn(|| match outlet.take() {
-            Taken::Delivery(Delivery::Next { operation, payload, lost }) => {
+            Taken::Delivery(Delivery::Next { operation, payload, missed }) => {
                 let text =
                     ["1", "2", "3", "4"].into_iter().find(|it| it.as_bytes() == payload.bytes);
-                Some((operation, text.unwrap_or("?"), lost))
+                Some((operation, text.unwrap_or("?"), missed.lost))
             }
             _ => None,
         })
@@ -288,6 +289,19 @@ mod tests {
         }
         assert_eq!(all(&outlet), [(0, "3", 2), (0, "4", 0)]);
         assert_eq!(outlet.take_dropped(), 2);
+    }
+
+    #[test]
+    fn a_dropped_result_hands_on_what_it_announced() {
+        let outlet = outlet(OverflowPolicy::DropOldest, 1000, 1);
+        let announced = Missed { lost: 2, gap: true };
+        let first = Payload { bytes: "{}".into(), splice: 1, has_data: true, errors: 0 };
+        outlet.next(0, first.with_missed(announced));
+        outlet.next(0, payload("2"));
+        let Taken::Delivery(Delivery::Next { missed, .. }) = outlet.take() else {
+            panic!("nothing was kept")
+        };
+        assert_eq!(missed, Missed { lost: 3, gap: true });
     }
 
     #[test]

@@ -1,6 +1,8 @@
 // What the demo prints is what a newcomer tries first.
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { readFile } from "node:fs/promises";
+import path from "node:path";
+import { after, before, describe, it } from "node:test";
 import { startDemo } from "../router.mjs";
 import { eventually, within } from "../waiting.mjs";
 
@@ -22,50 +24,71 @@ function parseCurl(line) {
   return request;
 }
 
-describe("demo", () => {
-  it("prints an address to click and two curl lines, and both work", async () => {
-    const router = await startDemo();
-    try {
-      const said = await eventually(
-        () => router.said().match(/curl [^\n]*\n[^]*curl [^\n]*\n/) && router.said(), "curl lines");
-      assert.ok(said.includes(`${router.url}/`), said);
-      const lines = said.split("\n").map((line) => line.trim()).filter((line) => /^curl /.test(line));
-      assert.equal(lines.length, 2, said);
-      const outcomes = await Promise.all(lines.map(parseCurl).map(async (request) => {
-        const leave = new AbortController();
-        const answer = await fetch(request.url, {
-          method: request.body === undefined ? "GET" : "POST",
-          headers: request.headers,
-          body: request.body,
-          signal: leave.signal,
-        });
-        assert.equal(answer.status, 200);
-        if (answer.headers.get("content-type").startsWith("text/event-stream")) {
-          // Two events, then we hang up as Ctrl-C in curl does.
-          let text = "";
-          const decoder = new TextDecoder();
-          const read = (async () => {
-            for await (const part of answer.body) {
-              text += decoder.decode(part, { stream: true });
-              if (text.split("event: next").length > 2 && text.endsWith("\n\n")) return;
-            }
-          })();
-          await within(read, "two events");
-          leave.abort();
-          const data = [...text.matchAll(/^data: ?(.+)$/gm)].map(([, json]) => JSON.parse(json));
-          return { kind: "stream", answers: data };
-        }
-        return { kind: "answer", answers: [await answer.json()] };
-      }));
-      assert.deepEqual(outcomes.map(({ kind }) => kind).sort(), ["answer", "stream"]);
-      for (const { answers } of outcomes) {
-        for (const answer of answers) {
-          assert.equal(answer.errors, undefined, JSON.stringify(answer));
-          assert.ok(answer.data);
-        }
-      }
-    } finally {
-      assert.equal(await router.stop(), 0, router.said());
+/** What the request brings: the JSON of an answer, or of the first two events of a stream. */
+async function outcome({ url, headers, body }) {
+  const leave = new AbortController();
+  const sent = body === undefined || "content-type" in headers
+    ? headers
+    // As curl does it.
+    : { ...headers, "content-type": "application/x-www-form-urlencoded" };
+  const answer = await fetch(url, {
+    method: body === undefined ? "GET" : "POST", headers: sent, body, signal: leave.signal,
+  });
+  assert.ok(answer.ok, `${answer.status} of ${url}`);
+  const type = answer.headers.get("content-type") ?? "";
+  if (!type.startsWith("text/event-stream")) {
+    const text = await answer.text();
+    return { kind: "answer", results: /json/.test(type) ? [JSON.parse(text)] : [] };
+  }
+  let text = "";
+  const decoder = new TextDecoder();
+  const read = (async () => {
+    for await (const part of answer.body) {
+      text += decoder.decode(part, { stream: true });
+      if (text.split("event: next").length > 2 && text.endsWith("\n\n")) return;
     }
+    throw new Error("the stream ended");
+  })();
+  await within(read, "two events");
+  // As Ctrl-C in curl.
+  leave.abort();
+  const data = [...text.matchAll(/^data: ?(.+)$/gm)].map(([, json]) => JSON.parse(json));
+  return { kind: "stream", results: data };
+}
+
+function assertGood({ results }) {
+  for (const result of results) {
+    assert.equal(result.errors, undefined, JSON.stringify(result));
+  }
+}
+
+describe("demo", () => {
+  let router;
+  before(async () => {
+    router = await startDemo();
+  });
+  after(async () => {
+    if (router) assert.equal(await router.stop(), 0, router.said());
+  });
+
+  it("prints an address to click and two curl lines, and both work", async () => {
+    const said = await eventually(
+      () => router.said().split("curl ").length > 2 && router.said(), "the curl lines");
+    assert.ok(said.includes(`${router.url}/`), said);
+    const lines = said.split("\n").map((line) => line.trim()).filter((line) => /^curl /.test(line));
+    const outcomes = await Promise.all(lines.map((line) => outcome(parseCurl(line))));
+    assert.deepEqual(outcomes.map(({ kind }) => kind).sort(), ["answer", "stream"]);
+    outcomes.forEach(assertGood);
+  });
+
+  it("does what the README's curl lines say", async () => {
+    const readme = await readFile(path.join(import.meta.dirname, "../../../../README.md"), "utf8");
+    const lines = readme.replace(/\\\n\s*/g, "").split("\n").map((line) => line.trim())
+      .filter((line) => line.startsWith("curl "))
+      .map((line) => line
+        .replaceAll("http://127.0.0.1:4000", router.url)
+        .replaceAll("http://127.0.0.1:8088", router.admin));
+    assert.ok(lines.length >= 2, "the README shows curl lines");
+    for (const line of lines) assertGood(await outcome(parseCurl(line)));
   });
 });
