@@ -23,6 +23,9 @@ const PRODUCTS: [&str; 5] =
 /// with an empty npm cache; without network npm gives up by itself before this (see `npm_ci`).
 const TIME_MAX: Duration = Duration::from_secs(180);
 
+/// Past this many bytes a line is a dump, not a sentence.
+const COMPLAINT_LENGTH_MAX: usize = 200;
+
 /// How often a running child is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -141,14 +144,16 @@ fn run(name: &str, mut command: Command, log: &Path, deadline: Instant) -> Resul
         return Ok(());
     }
     let said = fs::read(log).unwrap_or_default();
-    Err(format!("{name} failed ({status}): {}", first_complaint(&String::from_utf8_lossy(&said))))
+    Err(format!("{name} failed ({status}): {}", main_complaint(&String::from_utf8_lossy(&said))))
 }
 
-/// The line of a log that says most in a warning of one line.
-fn first_complaint(log: &str) -> &str {
+/// The line of a log that says most in a warning of one line: npm spreads an error over a dozen,
+/// most of them a single word, and ends with the name of its own log.
+fn main_complaint(log: &str) -> &str {
     let lines = || log.lines().map(str::trim).filter(|line| !line.is_empty());
     lines()
-        .find(|line| line.to_lowercase().contains("error") && !line.starts_with("npm error code"))
+        .filter(|line| line.to_lowercase().contains("error") && !line.contains("complete log"))
+        .max_by_key(|line| line.len().min(COMPLAINT_LENGTH_MAX))
         .or_else(|| lines().next_back())
         .unwrap_or("it said nothing")
 }

@@ -1,14 +1,14 @@
 //! Pages in `docs/` that are generated from code.
 //!
 //! The generator of each page is a function of the crate that knows the facts; a test beside it,
-//! whose path contains `generated_docs`, compares the page on disk with what the function says, and
+//! whose name contains `is_up_to_date`, compares the page on disk with what the function says, and
 //! writes it if `UPDATE_EXPECT=1`. So `cargo test` alone keeps them true; this is the short way.
 
 use crate::{Failure, process, test};
 use std::path::Path;
 
 /// What the names of those tests have in common.
-const MARK: &str = "generated_docs";
+const MARK: &str = "is_up_to_date";
 
 /// Checks every generated page, or writes them.
 pub(crate) fn run(root: &Path, write: bool) -> Result<(), Failure> {

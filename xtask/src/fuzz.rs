@@ -1,7 +1,7 @@
 //! Fuzzing on stable Rust: builds the targets of `fuzz/` with coverage instrumentation and runs
 //! them under libFuzzer, which `libfuzzer-sys` brings along.
 //!
-//! Seeds that are worth keeping stand in `fuzz/seeds/TARGET/`. What a run adds goes to the target
+//! Seeds that are worth keeping stand in `fuzz/corpus/TARGET/`. What a run adds goes to the target
 //! folder and survives there; an input that breaks something goes to `fuzz/artifacts/TARGET/`.
 
 use crate::{Failure, process};
@@ -13,7 +13,7 @@ use std::process::Command;
 const INSTRUMENTATION: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
-    -Ccodegen-units=1 -Cdebug-assertions --cfg fuzzing";
+    -Ccodegen-units=1 --cfg fuzzing";
 
 /// An input that takes longer than this is reported as a hang.
 const INPUT_SECONDS_MAX: u32 = 10;
@@ -66,7 +66,7 @@ pub(crate) fn run(root: &Path, target: Option<&str>, seconds: u32) -> Result<(),
             .arg(format!("-artifact_prefix={}/", artifacts.display()))
             .arg("-print_final_stats=1")
             .arg(&corpus);
-        let seeds = package.join("seeds").join(name);
+        let seeds = package.join("corpus").join(name);
         if seeds.is_dir() {
             fuzz.arg(seeds);
         }

@@ -5,14 +5,17 @@ use bytes::Bytes;
 use crate::careful;
 use crate::document::Document;
 use crate::error::{ParseError, ParseErrorKind};
-use crate::node::{ESCAPED, Node, NodeId, REAL, TABLE, Tag};
+use crate::node::{Node, NodeId, TABLE, Tag};
+use crate::scan::{Reading, Refused, Scanner};
 use crate::text::{Utf8, position};
+use crate::token::{at_end, byte, key_end, literal_node, number_node, skip_space, string_node};
+use crate::writer::Writer;
 
 /// Largest text: positions are 32 bits, with some room so that arithmetic on them cannot overflow.
 const TEXT_BYTES_MAX: usize = u32::MAX as usize - 1024;
 
-/// Refused; the careful reader knows why.
-struct Refused;
+/// No container is open.
+const NONE: u32 = u32::MAX;
 
 impl Document {
     /// Parses `text` as one more document of this arena (RFC 8259, strictly) and returns its root.
@@ -25,7 +28,15 @@ impl Document {
     /// When `text` is not JSON, nests deeper than the limit of this document, or is larger than
     /// 32-bit positions reach.
     pub fn parse(&mut self, text: impl Into<Bytes>) -> Result<NodeId, ParseError> {
-        let text = text.into();
+        self.parse_with(text.into(), Self::read)
+    }
+
+    /// Checks a text, lets `read` make nodes of it under the number it is given, and keeps it.
+    pub(crate) fn parse_with(
+        &mut self,
+        text: Bytes,
+        read: impl FnOnce(&mut Self, &str, u32) -> Result<(), Refused>,
+    ) -> Result<NodeId, ParseError> {
         let too_large = ParseError { kind: ParseErrorKind::TooLarge, offset: 0 };
         // A text has at most one node per byte.
         if text.len() > TEXT_BYTES_MAX || self.nodes.len() + text.len() > TEXT_BYTES_MAX {
@@ -35,7 +46,7 @@ impl Document {
         let text = Utf8::new(text)
             .map_err(|offset| ParseError { kind: ParseErrorKind::InvalidUtf8, offset })?;
         let (nodes, links) = (self.nodes.len(), self.links.len());
-        match self.read(text.as_str(), number) {
+        match read(self, text.as_str(), number) {
             Ok(()) => {
                 self.texts.push(text);
                 Ok(NodeId(position(nodes)))
@@ -51,195 +62,208 @@ impl Document {
     }
 
     fn read(&mut self, text: &str, number: u32) -> Result<(), Refused> {
-        let bytes = text.as_bytes();
-        let nodes = &mut self.nodes;
-        let links = &mut self.links;
-        let mut at = 0;
-        let mut depth = 0;
-        // The container that is open. While it is, its `end` names the one around it, and `b`
-        // keeps the count of that one; what it counts itself is `count`.
-        const NONE: u32 = u32::MAX;
-        let mut parent = NONE;
-        let mut in_object = false;
-        let mut count = 0u32;
-        'value: loop {
-            at = skip_space(bytes, at);
-            let index = nodes.len() as u32;
-            match byte(bytes, at)? {
-                b'"' => {
-                    let (end, escaped) = string_end(bytes, at)?;
-                    let flags = if escaped { ESCAPED } else { 0 };
-                    nodes.push(string_node(number, flags, at, end, index));
-                    at = end;
+        let text = text.as_bytes();
+        let mut scanner = Scanner::new(text, self.level, &mut self.lists);
+        let mut nodes = Writer::new(&mut self.nodes, text.len());
+        let mut reading = Reading::START;
+        let depth_left = self.depth_limit;
+        let at = read_value(
+            text,
+            0,
+            number,
+            depth_left,
+            &mut scanner,
+            &mut reading,
+            &mut nodes,
+            &mut self.links,
+        )?;
+        at_end(text, at)?;
+        nodes.finish();
+        Ok(())
+    }
+}
+
+/// Reads the value at `at`, space before it allowed. Returns the position after it.
+// Hot path: `cargo bench -p astjson -- parse`; some 350 thousand instructions for dense.json.
+#[allow(clippy::too_many_arguments)] // Apart they stay in registers.
+#[inline(always)]
+fn read_value(
+    text: &[u8],
+    mut at: usize,
+    number: u32,
+    mut depth_left: u32,
+    scanner: &mut Scanner<'_>,
+    shared_reading: &mut Reading,
+    nodes: &mut Writer<'_>,
+    links: &mut Vec<u32>,
+) -> Result<usize, Refused> {
+    let mut reading = *shared_reading;
+    // The container that is open. While it is, its `end` names the one around it, and its `b` is
+    // the count of that one; what it counts itself is `count`.
+    let mut parent = NONE;
+    let mut in_object = false;
+    let mut count = 0u32;
+    'next: loop {
+        'value: {
+            if in_object {
+                // A key and a string, written without space, are what most of a text is: four
+                // quotes at the right distance tell.
+                if let Some([key, key_close, open, close]) = scanner.next_two(&reading)
+                    && key as usize == at
+                {
+                    let colon = byte(text, key_close as usize + 1)?;
+                    if open == key_close + 2 && colon == b':' {
+                        Scanner::take_two(&mut reading);
+                        let index = nodes.next();
+                        let (key, key_close) = (key as usize, key_close as usize);
+                        let (open, close) = (open as usize, close as usize);
+                        nodes.push_two(
+                            [
+                                string_node(number, false, key, key_close, index),
+                                string_node(number, false, open, close, index + 1),
+                            ],
+                            at,
+                        );
+                        at = close + 1;
+                        break 'value;
+                    }
                 }
+                at = read_key(text, at, number, scanner, &mut reading, nodes)?;
+            }
+            let mut first = byte(text, at)?;
+            if first <= b' ' {
+                at = skip_space(text, at);
+                first = byte(text, at)?;
+            }
+            let index = nodes.next();
+            if first == b'"' {
+                if !scanner.string_begins(&mut reading, at)? {
+                    return Err(Refused);
+                }
+                let (close, escaped) = scanner.string(&mut reading, at)?;
+                nodes.push(string_node(number, escaped, at, close, index), at);
+                at = close + 1;
+                break 'value;
+            }
+            match first {
                 b'-' | b'0'..=b'9' => {
-                    let (end, real) = number_end(bytes, at)?;
-                    let flags = if real { REAL } else { 0 };
-                    let length = (end - at) as u32;
-                    nodes.push(Node::new(Tag::Number, flags, number, at as u32, length, index + 1));
+                    let (node, end) = number_node(text, at, number, index)?;
+                    nodes.push(node, at);
                     at = end;
                 }
-                b't' => at = word(bytes, at, b"true", nodes, Tag::True)?,
-                b'f' => at = word(bytes, at, b"false", nodes, Tag::False)?,
-                b'n' => at = word(bytes, at, b"null", nodes, Tag::Null)?,
-                opener @ (b'{' | b'[') => {
-                    depth += 1;
-                    if depth > self.depth_limit {
+                b'{' | b'[' => {
+                    if depth_left == 0 {
                         return Err(Refused);
                     }
-                    let tag = if opener == b'{' { Tag::Object } else { Tag::Array };
-                    at = skip_space(bytes, at + 1);
-                    if byte(bytes, at)? == opener + 2 {
-                        at += 1;
-                        depth -= 1;
-                        nodes.push(Node::new(tag, 0, number, 0, 0, index + 1));
-                    } else {
-                        nodes.push(Node::new(tag, 0, number, 0, count, parent));
-                        parent = index;
-                        in_object = opener == b'{';
-                        count = 0;
-                        if in_object {
-                            at = key(bytes, at, number, nodes)?;
-                        }
-                        continue 'value;
+                    let object = first == b'{';
+                    let tag = if object { Tag::Object } else { Tag::Array };
+                    at += 1;
+                    let mut inner = byte(text, at)?;
+                    if inner <= b' ' {
+                        at = skip_space(text, at);
+                        inner = byte(text, at)?;
                     }
+                    // `]` and `}` stand two after `[` and `{` in ASCII.
+                    if inner == first + 2 {
+                        at += 1;
+                        nodes.push(Node::new(tag, 0, number, 0, 0, index + 1), at);
+                    } else {
+                        nodes.push(Node::new(tag, 0, number, 0, count, parent), at);
+                        depth_left -= 1;
+                        parent = index;
+                        in_object = object;
+                        count = 0;
+                        continue 'next;
+                    }
+                }
+                b't' | b'f' | b'n' => {
+                    let (node, end) = literal_node(text, at, number, index)?;
+                    nodes.push(node, at);
+                    at = end;
                 }
                 _ => return Err(Refused),
             }
-            loop {
-                at = skip_space(bytes, at);
-                if parent == NONE {
-                    return if at == bytes.len() { Ok(()) } else { Err(Refused) };
-                }
-                count += 1;
-                match byte(bytes, at)? {
-                    b',' => {
-                        at += 1;
-                        if in_object {
-                            at = key(bytes, skip_space(bytes, at), number, nodes)?;
-                        }
-                        continue 'value;
-                    }
-                    b'}' if in_object => {}
-                    b']' if !in_object => {
-                        let first = parent + 1;
-                        let end = nodes.len() as u32;
-                        if end - first != count {
-                            // Some element is more than one node: elements get a table.
-                            let table = links.len();
-                            links.push(count);
-                            let mut element = first;
-                            while element < end {
-                                links.push(element);
-                                element = nodes[element as usize].end;
-                            }
-                            nodes[parent as usize].meta |= TABLE;
-                            nodes[parent as usize].a = position(table);
-                        }
-                    }
-                    _ => return Err(Refused),
-                }
-                at += 1;
-                depth -= 1;
-                let end = nodes.len() as u32;
-                let closed = &mut nodes[parent as usize];
-                (parent, closed.end) = (closed.end, end);
-                (count, closed.b) = (closed.b, count);
-                in_object = parent != NONE && nodes[parent as usize].is(Tag::Object);
-            }
         }
-    }
-}
-
-fn byte(bytes: &[u8], at: usize) -> Result<u8, Refused> {
-    bytes.get(at).copied().ok_or(Refused)
-}
-
-fn skip_space(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(b' ' | b'\t' | b'\n' | b'\r') = bytes.get(at) {
-        at += 1;
-    }
-    at
-}
-
-fn string_node(number: u32, flags: u32, at: usize, end: usize, index: u32) -> Node {
-    let length = (end - at - 2) as u32;
-    Node::new(Tag::String, flags, number, at as u32 + 1, length, index + 1)
-}
-
-/// A key and its colon; returns the position after them.
-fn key(bytes: &[u8], at: usize, number: u32, nodes: &mut Vec<Node>) -> Result<usize, Refused> {
-    if byte(bytes, at)? != b'"' {
-        return Err(Refused);
-    }
-    let (end, escaped) = string_end(bytes, at)?;
-    let flags = if escaped { ESCAPED } else { 0 };
-    nodes.push(string_node(number, flags, at, end, nodes.len() as u32));
-    let at = skip_space(bytes, end);
-    if byte(bytes, at)? == b':' { Ok(at + 1) } else { Err(Refused) }
-}
-
-fn word(
-    bytes: &[u8],
-    at: usize,
-    word: &[u8],
-    nodes: &mut Vec<Node>,
-    tag: Tag,
-) -> Result<usize, Refused> {
-    if bytes.get(at..at + word.len()) != Some(word) {
-        return Err(Refused);
-    }
-    nodes.push(Node::new(tag, 0, 0, 0, 0, nodes.len() as u32 + 1));
-    Ok(at + word.len())
-}
-
-/// Position after the closing quote of the string at `at`, and whether it holds escapes.
-fn string_end(bytes: &[u8], at: usize) -> Result<(usize, bool), Refused> {
-    let mut at = at + 1;
-    let mut escaped = false;
-    loop {
-        match byte(bytes, at)? {
-            b'"' => return Ok((at + 1, escaped)),
-            b'\\' => {
-                escaped = true;
-                at += careful::escape_length(&bytes[at..]).ok_or(Refused)?;
+        loop {
+            if parent == NONE {
+                *shared_reading = reading;
+                return Ok(at);
             }
-            0..=0x1f => return Err(Refused),
-            _ => at += 1,
-        }
-    }
-}
-
-/// Position after the number at `at`, and whether it has a fraction or an exponent.
-fn number_end(bytes: &[u8], mut at: usize) -> Result<(usize, bool), Refused> {
-    let mut real = false;
-    if bytes.get(at) == Some(&b'-') {
-        at += 1;
-    }
-    if bytes.get(at) == Some(&b'0') {
-        at += 1;
-    } else {
-        at = digits(bytes, at)?;
-    }
-    if bytes.get(at) == Some(&b'.') {
-        real = true;
-        at = digits(bytes, at + 1)?;
-    }
-    if let Some(b'e' | b'E') = bytes.get(at) {
-        real = true;
-        at += 1;
-        if let Some(b'+' | b'-') = bytes.get(at) {
+            let mut after = byte(text, at)?;
+            if after <= b' ' {
+                at = skip_space(text, at);
+                after = byte(text, at)?;
+            }
             at += 1;
+            count += 1;
+            if after == b',' {
+                continue 'next;
+            }
+            if after != if in_object { b'}' } else { b']' } {
+                return Err(Refused);
+            }
+            let end = nodes.next();
+            if !in_object && end - parent - 1 != count {
+                list_elements(nodes, links, parent, count);
+            }
+            let closed = nodes.node(parent);
+            (parent, closed.end) = (closed.end, end);
+            (count, closed.b) = (closed.b, count);
+            depth_left += 1;
+            in_object = parent != NONE && nodes.node(parent).is(Tag::Object);
         }
-        at = digits(bytes, at)?;
     }
-    Ok((at, real))
 }
 
-fn digits(bytes: &[u8], start: usize) -> Result<usize, Refused> {
-    let mut at = start;
-    while let Some(b'0'..=b'9') = bytes.get(at) {
-        at += 1;
+/// [`read_value`], not inlined: for values inside shaped ones.
+#[allow(clippy::too_many_arguments)]
+#[inline(never)]
+pub(crate) fn read_general(
+    text: &[u8],
+    at: usize,
+    number: u32,
+    depth_left: u32,
+    scanner: &mut Scanner<'_>,
+    reading: &mut Reading,
+    nodes: &mut Writer<'_>,
+    links: &mut Vec<u32>,
+) -> Result<usize, Refused> {
+    read_value(text, at, number, depth_left, scanner, reading, nodes, links)
+}
+
+/// Reads a key and its colon, space before them allowed. Returns the position after them.
+#[inline(always)]
+fn read_key(
+    text: &[u8],
+    mut at: usize,
+    number: u32,
+    scanner: &mut Scanner<'_>,
+    reading: &mut Reading,
+    nodes: &mut Writer<'_>,
+) -> Result<usize, Refused> {
+    if !scanner.string_begins(reading, at)? {
+        at = skip_space(text, at);
+        if !scanner.string_begins(reading, at)? {
+            return Err(Refused);
+        }
     }
-    if at > start { Ok(at) } else { Err(Refused) }
+    let (close, escaped) = scanner.string(reading, at)?;
+    nodes.push(string_node(number, escaped, at, close, nodes.next()), at);
+    key_end(text, close)
+}
+
+/// Gives an array whose elements are not all single nodes a table of them.
+#[inline(never)]
+pub(crate) fn list_elements(nodes: &mut Writer<'_>, links: &mut Vec<u32>, array: u32, count: u32) {
+    let table = links.len();
+    links.reserve(count as usize + 1);
+    links.push(count);
+    let mut element = array + 1;
+    for _ in 0..count {
+        links.push(element);
+        element = nodes.node(element).end;
+    }
+    let array = nodes.node(array);
+    array.meta |= TABLE;
+    array.a = position(table);
 }

@@ -130,6 +130,9 @@ pub enum FetchError {
         /// What the body claims to be.
         content_type: Option<String>,
     },
+    /// What came is not an HTTP answer that can be read.
+    #[error("{0}")]
+    Protocol(String),
     /// Too many requests wait for a connection.
     #[error("too many requests are waiting for this subgraph")]
     Overloaded,

@@ -24,8 +24,9 @@ fn errors(text: &str) -> Vec<String> {
 }
 
 fn resolved_by(supergraph: &Supergraph, coordinate: &str) -> Vec<String> {
-    let (ty, field) = coordinate.split_once('.').unwrap();
-    let field = supergraph.field_named(supergraph.type_named(ty).unwrap(), field).unwrap();
+    let (ty, field) = coordinate.split_once('.').expect("Type.field");
+    let ty = supergraph.type_named(ty).expect("a known type");
+    let field = supergraph.field_named(ty, field).expect("a known field");
     names(supergraph, supergraph.field(field).resolved_by)
 }
 

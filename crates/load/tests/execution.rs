@@ -67,7 +67,8 @@ static SUBGRAPH: LazyLock<Subgraph> = LazyLock::new(|| {
             [
                 json!({"id": "1", "email": "a@example.org", "name": "Ada", "friends": [{"id": "2"}],
                        "best": {"__typename": "User", "id": "2", "name": "Bobby"}, "scores": [[1.5, null], null]}),
-                json!({"id": "2", "email": "b@example.org", "name": "Bob", "friends": [{"id": "1"}, {"id": "2"}]}),
+                json!({"id": "2", "email": "b@example.org", "name": "Bob", "friends": [{"id": "1"}, {"id": "2"}],
+                       "best": {"__typename": "User", "id": "2"}}),
             ],
         )
         .records("Product", [json!({"upc": "p1", "name": "Table"})])
@@ -331,6 +332,27 @@ fn an_operation_that_is_too_deep_or_too_large_is_refused() {
     }
     blown += " fragment F30 on User { id }";
     assert!(!refused(&json!({ "query": blown }).to_string()).is_empty());
+}
+
+#[test]
+fn an_operation_as_deep_as_routers_allow_is_executed() {
+    let levels = 120;
+    let query = format!(
+        "{{ user(id: 1) {}{{ name }}{} }}",
+        "{ best { ... on User ".repeat(levels),
+        "} }".repeat(levels)
+    );
+    let answer = subgraph().answer(json!({ "query": query }).to_string().as_bytes());
+    let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+    let innermost = (0..levels).fold(&answer["data"]["user"], |object, _| &object["best"]);
+    assert_eq!(innermost, &json!({"name": "Bob"}));
+}
+
+#[test]
+fn an_answer_without_end_is_refused() {
+    let query = format!("{{ users {}{{ id }}{} }}", "{ friends ".repeat(60), "}".repeat(60));
+    let message = refused(&json!({ "query": query }).to_string());
+    assert!(message.contains("objects"), "{message}");
 }
 
 #[test]

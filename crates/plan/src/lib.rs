@@ -2,11 +2,13 @@
 //!
 //! Invariant: pure functions over plain data. No I/O, no operation text of clients, no clock.
 
+mod json;
 mod operation;
 #[allow(clippy::module_inception, reason = "the plan is what this crate is named for")]
 mod plan;
 mod planner;
 mod shape;
+mod text;
 mod variables;
 
 pub use operation::{

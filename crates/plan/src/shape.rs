@@ -17,7 +17,7 @@ pub struct Shape {
 pub struct ObjectShapeId(pub u32);
 
 /// A selection set at a position: one variant per object type that the value may have.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ObjectShape {
     /// The static type, for messages.
     pub type_name: Box<str>,
@@ -29,7 +29,7 @@ pub struct ObjectShape {
 }
 
 /// The fields for one object type.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Variant {
     /// Name of the object type.
     pub type_name: Box<str>,
@@ -38,7 +38,7 @@ pub struct Variant {
 }
 
 /// One field of the answer.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ShapeField {
     /// The key printed.
     pub response_key: Box<str>,
@@ -53,7 +53,7 @@ pub struct ShapeField {
 }
 
 /// What a value must be.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ValueShape {
     /// May it be null?
     pub nullable: bool,
@@ -62,7 +62,7 @@ pub struct ValueShape {
 }
 
 /// What a value is when it is not null.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum ValueKind {
     /// A list of that.
     List(Box<ValueShape>),
@@ -77,7 +77,7 @@ pub enum ValueKind {
 }
 
 /// The leaf types whose serialised form the specification fixes, and the rest.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Leaf {
     /// `Int`: an integer of 32 bits.
     Int,

@@ -38,7 +38,7 @@ pub struct Prepared {
     /// How to answer it.
     pub plan: Arc<Plan>,
     /// The plan with everything that execution can do ahead.
-    pub executable: Executable,
+    pub executable: Arc<Executable>,
     /// Estimated memory in bytes; the cache is bounded by their sum.
     pub(crate) weight: u64,
     pub(crate) variables: VariableTypes,

@@ -217,7 +217,7 @@ impl Work {
             kind: operation.kind,
             weight: weight(query, &operation, introspection.is_some()),
             operation,
-            executable: Executable::new(Arc::clone(&plan)),
+            executable: Arc::new(Executable::new(Arc::clone(&plan))),
             plan,
             variables,
             introspection,

@@ -20,6 +20,7 @@ use crate::http::answer::{self, Answer};
 use crate::http::body;
 use crate::router::Router;
 use crate::scrape::Scrape;
+use crate::topology;
 
 /// Connections at once; more wait. Operators and scrapers need a handful.
 const CONNECTIONS_MAX: usize = 64;
@@ -79,10 +80,12 @@ async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>
         "/health/live" if get => answer::text(StatusCode::OK, "live\n"),
         "/health/ready" if get => ready(router),
         "/metrics" if get => metrics(registry),
-        "/admin/subscriptions" if get => subscriptions(router),
+        "/admin/subscriptions" if get => subscriptions(router).await,
         "/admin/publish" if request.method() == Method::POST => publish(router, request).await,
         "/admin/publish" => not_allowed("POST"),
-        "/health/live" | "/health/ready" | "/metrics" | "/admin/subscriptions" => not_allowed("GET"),
+        "/health/live" | "/health/ready" | "/metrics" | "/admin/subscriptions" => {
+            not_allowed("GET")
+        }
         _ => answer::text(
             StatusCode::NOT_FOUND,
             "This is the admin listener. It has:\n\
@@ -128,12 +131,14 @@ fn metrics(registry: &Registry) -> Answer {
             "application/openmetrics-text; version=1.0.0; charset=utf-8",
             text.into(),
         ),
-        Err(_) => answer::text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be printed\n"),
+        Err(_) => {
+            answer::text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be printed\n")
+        }
     }
 }
 
-fn subscriptions(router: &Router) -> Answer {
-    let text = serde_json::to_vec(&crate::topology::describe(&router.hub.topology()));
+async fn subscriptions(router: &Router) -> Answer {
+    let text = serde_json::to_vec(&topology::describe(&router.hub.topology().await));
     answer::with_type(StatusCode::OK, "application/json", text.unwrap_or_default().into())
 }
 

@@ -31,7 +31,12 @@ pub fn check(path: Option<&Path>, overrides: &Overrides) -> Vec<Diagnostic> {
             findings.extend(loaded.unknown_subgraphs(names));
             match start::idle_providers(config) {
                 Ok(providers) => {
-                    findings.extend(loaded::bind(&graph, &text, &Arc::new(providers)).err().into_iter().flatten());
+                    findings.extend(
+                        loaded::bind(&graph, &text, &Arc::new(providers))
+                            .err()
+                            .into_iter()
+                            .flatten(),
+                    );
                 }
                 Err(diagnostics) => findings.extend(diagnostics),
             }

@@ -27,6 +27,7 @@ struct Core {
 }
 
 /// Joins the threads of [`Cores`].
+#[derive(Debug)]
 pub(crate) struct CoreThreads {
     threads: Vec<JoinHandle<()>>,
     stop: watch::Sender<bool>,

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use execute::ForwardedHeaders;
 use graph::{SubgraphId, Supergraph};
 use http::header::{
@@ -45,11 +46,11 @@ const NEVER_BY_NAME: [&str; 2] = ["keep-alive", "proxy-connection"];
 impl Forwarding {
     /// The rules of `headers` for the subgraphs of `graph`.
     pub(crate) fn new(headers: &Headers, graph: &Supergraph) -> Self {
-        let by_subgraph = graph.subgraphs.iter().enumerate().filter_map(|(index, subgraph)| {
-            headers.subgraphs.contains_key(&*subgraph.name).then(|| {
-                let rules = headers.request_rules(&subgraph.name).cloned().collect();
-                (SubgraphId(index as u16), rules)
-            })
+        let special = graph.subgraphs.iter().enumerate();
+        let special = special.filter(|(_, it)| headers.subgraphs.contains_key(&*it.name));
+        let by_subgraph = special.map(|(index, subgraph)| {
+            let rules = headers.request_rules(&subgraph.name).cloned().collect();
+            (SubgraphId(index as u16), rules)
         });
         Self { all: headers.all.request.clone(), by_subgraph: by_subgraph.collect() }
     }
@@ -62,6 +63,26 @@ impl Forwarding {
             by_subgraph: by_subgraph.map(|(id, rules)| (*id, apply(rules, client))).collect(),
         })
     }
+}
+
+/// The forwarded headers in one canonical string of bytes: equal for two requests if no subgraph can
+/// tell them apart. Lengths stand before texts, so that nothing runs together.
+pub(crate) fn partition(headers: &ForwardedHeaders) -> Bytes {
+    let mut out = Vec::new();
+    let mut list = |headers: &[(HeaderName, HeaderValue)]| {
+        out.extend_from_slice(&(headers.len() as u32).to_be_bytes());
+        for (name, value) in headers {
+            for text in [name.as_str().as_bytes(), value.as_bytes()] {
+                out.extend_from_slice(&(text.len() as u32).to_be_bytes());
+                out.extend_from_slice(text);
+            }
+        }
+    };
+    list(&headers.all);
+    for (_, headers) in &headers.by_subgraph {
+        list(headers);
+    }
+    out.into()
 }
 
 fn apply(rules: &[HeaderRule], client: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use events::Providers;
 use execute::{Generation, Subgraph};
-use graph::{SubgraphKind, Supergraph};
+use graph::{SchemaError, SchemaErrors, SubgraphKind, Supergraph};
 use hub::{Bindings, EventPublisher};
+use net::TlsClient;
 use prepare::{Limits, PrepareSettings, Preparer};
 use sha2::{Digest, Sha256};
 use upstream::{Upstream, UpstreamSettings};
@@ -59,7 +60,7 @@ impl SupergraphSource {
     ///
     /// # Errors
     /// One diagnostic that names the file and says why it cannot be read.
-    pub(crate) fn read(&self) -> Result<SourceText, Box<Diagnostic>> {
+    pub fn read(&self) -> Result<SourceText, Box<Diagnostic>> {
         match self {
             Self::Text { name, sdl } => Ok(SourceText { name: name.clone(), text: sdl.clone() }),
             Self::File(path) => match std::fs::read_to_string(path) {
@@ -81,30 +82,32 @@ impl SupergraphSource {
 ///
 /// # Errors
 /// All that is wrong, with places in the text.
-pub(crate) fn read_graph(
+pub fn read_graph(
     config: &Config,
     source: &Arc<SourceText>,
 ) -> Result<Supergraph, Vec<Diagnostic>> {
-    let graph = Supergraph::from_sdl(&source.text, &source.name).map_err(|errors| {
-        let diagnostic = |error: graph::SchemaError| {
-            let mut diagnostic = Diagnostic::error("supergraph", error.message).in_source(source);
-            if let Some(span) = error.span {
-                let span = Span::of_bytes(&source.text, span.start..span.end);
-                diagnostic = diagnostic.at(span, "");
-            }
-            match error.help {
-                Some(help) => diagnostic.help(help),
-                None => diagnostic,
-            }
-        };
-        errors.0.into_iter().map(diagnostic).collect::<Vec<_>>()
-    })?;
+    let graph = Supergraph::from_sdl(&source.text, &source.name)
+        .map_err(|errors| schema_diagnostics(errors, source))?;
     let urls: HashMap<String, String> = config
         .subgraphs
         .iter()
         .filter_map(|(name, settings)| Some((name.clone(), settings.url.clone()?)))
         .collect();
-    Ok(graph.with_urls(&urls))
+    graph.with_urls(&urls).map_err(|errors| schema_diagnostics(errors, source))
+}
+
+fn schema_diagnostics(errors: SchemaErrors, source: &Arc<SourceText>) -> Vec<Diagnostic> {
+    let diagnostic = |error: SchemaError| {
+        let mut diagnostic = Diagnostic::error("supergraph", error.message).in_source(source);
+        if let Some(span) = error.span {
+            diagnostic = diagnostic.at(Span::of_bytes(&source.text, span.start..span.end), "");
+        }
+        match error.help {
+            Some(help) => diagnostic.help(help),
+            None => diagnostic,
+        }
+    };
+    errors.0.into_iter().map(diagnostic).collect()
 }
 
 /// Loads a generation.
@@ -119,6 +122,7 @@ pub(crate) fn load(
 ) -> Result<Loaded, Vec<Diagnostic>> {
     let graph = Arc::new(read_graph(config, source)?);
     let bindings = bind(&graph, source, providers)?;
+    let mut roots = None;
     let mut upstreams = Vec::new();
     let mut subgraphs: Vec<Arc<dyn Subgraph>> = Vec::new();
     for subgraph in &graph.subgraphs {
@@ -130,15 +134,15 @@ pub(crate) fn load(
         let settings = UpstreamSettings {
             timeout: traffic.timeout,
             max_response_size: traffic.max_response_size as u64,
+            max_connections: traffic.max_connections as usize,
             ..UpstreamSettings::default()
         };
-        let upstream = Upstream::new(&subgraph.name, &subgraph.url, settings).map_err(|error| {
+        let tls = tls_for(&subgraph.url, &mut roots)?;
+        let name = subgraph.name.clone();
+        let upstream = Upstream::new(name, &subgraph.url, settings, tls).map_err(|error| {
             vec![
-                Diagnostic::error(
-                    "subgraph-url",
-                    format!("subgraph `{}`: {error}", subgraph.name),
-                )
-                .help(format!("set `subgraphs.{}.url` to an http or https URL", subgraph.name)),
+                Diagnostic::error("subgraph-url", format!("subgraph `{}`: {error}", subgraph.name))
+                    .help(format!("set `subgraphs.{}.url` to an http or https URL", subgraph.name)),
             ]
         })?;
         let upstream = Arc::new(upstream);
@@ -147,15 +151,8 @@ pub(crate) fn load(
     }
     let publisher = EventPublisher::new(Arc::clone(&bindings), config.events.publish_timeout);
     let graph_id = identity(&source.text);
-    let limits = &config.limits;
     let settings = PrepareSettings {
-        limits: Limits {
-            tokens: limits.tokens as usize,
-            depth: limits.depth as usize,
-            aliases: limits.aliases as usize,
-            root_fields: limits.root_fields as usize,
-            selections: limits.selections as usize,
-        },
+        limits: Limits::from(&config.limits),
         introspection: config.introspection,
     };
     Ok(Loaded {
@@ -171,6 +168,19 @@ pub(crate) fn load(
             publisher: Arc::new(publisher),
         }),
     })
+}
+
+/// A TLS client for https URLs. The system's root certificates are read once, and only if needed.
+fn tls_for(url: &str, roots: &mut Option<TlsClient>) -> Result<Option<TlsClient>, Vec<Diagnostic>> {
+    if !url.starts_with("https:") {
+        return Ok(None);
+    }
+    if roots.is_none() {
+        let client = TlsClient::with_native_roots(&[b"http/1.1"])
+            .map_err(|error| vec![Diagnostic::error("tls", error.to_string())])?;
+        *roots = Some(client);
+    }
+    Ok(roots.clone())
 }
 
 /// Binds the root fields of event subgraphs.

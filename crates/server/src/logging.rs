@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::time::SystemTime;
 
@@ -12,10 +13,11 @@ pub const FILTER_VARIABLE: &str = "STARLING_LOG";
 
 /// Starts logging to standard error. Once per process; a second call changes nothing.
 pub fn start(log: &Log) {
-    let level = log.level.as_str();
+    let level = LevelFilter::from(log.level);
     // Libraries below speak up only when something is wrong.
     let default = format!("{level},hyper=warn,async_nats=warn,rustls=warn,h2=warn");
-    let filter = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
+    let filter =
+        EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -64,7 +64,8 @@ pub(crate) async fn run(router: &Router, ready: &Ready) -> Result<Payload, Vec<G
     };
     let executable = &ready.prepared.executable;
     let payload =
-        execute::execute(executable, &ready.variables, introspection, Seed::Nothing, &context).await;
+        execute::execute(executable, &ready.variables, introspection, Seed::Nothing, &context)
+            .await;
     router.metrics.operation(ready.prepared.kind, payload.errors > 0, started.elapsed());
     Ok(payload)
 }

@@ -24,7 +24,10 @@ pub(crate) fn errors(error: &PrepareError) -> Vec<GraphqlError> {
             vec![GraphqlError::new(ErrorCode::PlanningFailed, error.to_string())]
         }
         PrepareError::Internal(message) => {
-            tracing::error!(reason = message, "preparing an operation failed by a defect of the router");
+            tracing::error!(
+                reason = message,
+                "preparing an operation failed by a defect of the router"
+            );
             vec![GraphqlError::new(ErrorCode::InternalServerError, message.clone())]
         }
     }

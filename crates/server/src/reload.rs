@@ -49,7 +49,9 @@ fn watcher(file: &Path, changed: mpsc::Sender<()>) -> Option<notify::Recommended
             !event.kind.is_access()
                 && event.paths.iter().any(|path| {
                     path.file_name() == Some(&name)
-                        || path.file_name().is_some_and(|it| it.as_encoded_bytes().starts_with(b".."))
+                        || path
+                            .file_name()
+                            .is_some_and(|it| it.as_encoded_bytes().starts_with(b".."))
                 })
         });
         if relevant {
@@ -75,7 +77,10 @@ fn hang_up_signals(changed: mpsc::Sender<()>) {
     let Ok(mut hang_ups) = signal(SignalKind::hangup()) else { return };
     tokio::spawn(async move {
         while hang_ups.recv().await.is_some() {
-            if changed.try_send(()).is_err_and(|error| matches!(error, mpsc::error::TrySendError::Closed(()))) {
+            if changed
+                .try_send(())
+                .is_err_and(|error| matches!(error, mpsc::error::TrySendError::Closed(())))
+            {
                 return;
             }
         }
@@ -103,7 +108,10 @@ pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
     match result {
         Ok(Ok(None)) => {
             router.metrics.reload(ReloadResult::unchanged);
-            tracing::info!(generation = current.generation.number, "the supergraph has not changed");
+            tracing::info!(
+                generation = current.generation.number,
+                "the supergraph has not changed"
+            );
         }
         Ok(Ok(Some(loaded))) => {
             router.loaded.store(Arc::new(loaded));
@@ -113,7 +121,7 @@ pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
                 ErrorCode::GraphReloaded,
                 "the graph was replaced while this subscription ran; subscribe again",
             );
-            router.hub.end_generation(current.generation.number, reason);
+            router.hub.end_generation(current.generation.number, reason).await;
         }
         Ok(Err(diagnostics)) => {
             router.metrics.reload(ReloadResult::refused);

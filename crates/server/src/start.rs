@@ -105,7 +105,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     let admin_listener = bind(config.admin.listen, next_free_port)?;
     let count = match config.workers {
         Workers::Auto => cores::available(),
-        Workers::Count(count) => count.get() as usize,
+        Workers::Count(count) => usize::from(count),
     };
     let (cores, threads) = Cores::start(count).map_err(StartError::Cores)?;
     let (stop, shutdown) = watch::channel(false);
@@ -114,7 +114,11 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         Page::new(&PageConfig {
             title: "Starling".to_owned(),
             endpoint: config.path.clone(),
-            tabs: if tabs.is_empty() { vec![Tab { query: "{ __typename }".into(), variables: None }] } else { tabs },
+            tabs: if tabs.is_empty() {
+                vec![Tab { query: "{ __typename }".into(), variables: None }]
+            } else {
+                tabs
+            },
         })
     });
     let websocket = wire::websocket::Config {
@@ -209,37 +213,52 @@ impl Running {
     }
 }
 
-/// The configured providers and the one that always exists.
+/// The configured providers, for checks: none of them ever connects.
+///
+/// # Errors
+/// As [`providers`], or no runtime.
+pub(crate) fn idle_providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| {
+        vec![Diagnostic::error("internal", format!("no runtime for checking providers: {error}"))]
+    })?;
+    // Tasks are spawned here and never run: nobody drives this runtime.
+    let _entered = runtime.enter();
+    providers(config)
+}
+
+/// The configured providers; `memory/default` is always among them.
 ///
 /// # Errors
 /// Settings that no provider can use.
-pub(crate) fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
+fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
     let mut list: Vec<Arc<dyn Provider>> = Vec::new();
     let mut problems = Vec::new();
     let providers = &config.events.providers;
     for memory in &providers.memory {
-        list.push(Arc::new(Memory::new(MemorySettings {
-            id: memory.id.as_str().into(),
-            ring_events: memory.ring_events as usize,
-            ..MemorySettings::default()
-        })));
-    }
-    if !providers.memory.iter().any(|memory| memory.id == "default") {
-        list.push(Arc::new(Memory::new(MemorySettings::default())));
+        let ring_events = memory.ring_events as usize;
+        let settings = MemorySettings { ring_events, ..MemorySettings::default() };
+        list.push(Arc::new(Memory::new(&memory.id, settings)));
     }
     for nats in &providers.nats {
         let settings = NatsSettings {
-            authentication: nats.authentication.as_ref().map(|authentication| match authentication {
-                NatsAuthentication::Token(token) => {
-                    events::NatsAuthentication::Token(token.expose().to_owned())
-                }
-                NatsAuthentication::UserInfo(user) => events::NatsAuthentication::UserPassword {
-                    user: user.username.clone(),
-                    password: user.password.expose().to_owned(),
+            authentication: nats.authentication.as_ref().map(
+                |authentication| match authentication {
+                    NatsAuthentication::Token(token) => {
+                        events::NatsAuthentication::Token(token.expose().to_owned())
+                    }
+                    NatsAuthentication::UserInfo(user) => {
+                        events::NatsAuthentication::UserPassword {
+                            user: user.username.clone(),
+                            password: user.password.expose().to_owned(),
+                        }
+                    }
                 },
-            }),
+            ),
             retry: events::Retry { initial: nats.retry.initial, max: nats.retry.max },
-            ..NatsSettings::new(&nats.id, &nats.url)
+            id: nats.id.as_str().into(),
+            url: nats.url.clone(),
+            queue_events: MemorySettings::default().queue_events,
         };
         match Nats::start(settings) {
             Ok(provider) => list.push(Arc::new(provider)),

@@ -2,6 +2,7 @@
 // (see `PageConfig` in crates/ide/src/lib.rs); nothing is fetched from any other origin.
 import { createGraphiQLFetcher } from "@graphiql/toolkit";
 import { GraphiQL } from "graphiql";
+import { getOperationAST, parse } from "graphql";
 import "graphiql/style.css";
 import "./main.css";
 import { createClient } from "graphql-ws";
@@ -23,9 +24,21 @@ const socket = createClient({
 });
 const send = createGraphiQLFetcher({ url: url.href, wsClient: socket });
 
+// GraphiQL learns the operations of a document a moment after it changes. Whoever runs a tab right
+// after opening it would send the name of the operation before, and a subscription by POST.
 function fetcher(params, options) {
   headers = options?.headers ?? {};
-  return send(params, options);
+  let documentAST;
+  try {
+    documentAST = parse(params.query);
+  } catch {
+    // The server says what is wrong with it.
+    return send(params, options);
+  }
+  const operation =
+    getOperationAST(documentAST, params.operationName) ?? getOperationAST(documentAST);
+  const operationName = operation?.name?.value ?? params.operationName;
+  return send({ ...params, operationName }, { ...options, documentAST });
 }
 
 // Tabs are remembered for each set of initial tabs: two routers that take turns on one port (the

@@ -17,6 +17,16 @@ use super::store::{Record, Resolvers, Slot, Store, concrete_type, only_key_membe
 /// Errors of one answer; more say nothing new.
 const ERRORS_MAX: usize = 1000;
 
+/// Objects printed for one answer. Records that refer to each other let a short operation ask for any number; a
+/// hundred thousand entities with ten objects each fit.
+const OBJECTS_MAX: u32 = 1_000_000;
+
+/// Bytes reserved for an answer because an earlier one of the same operation had them.
+const SIZE_HINT_MAX: usize = 1024 * 1024;
+
+/// Bytes of one answer, some times what routers accept.
+const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+
 /// What a field resolver is asked.
 pub struct Call<'a> {
     /// The field's arguments: coerced, with defaults.
@@ -126,6 +136,9 @@ pub(super) struct Execution<'a> {
     buffer: Vec<u8>,
     path: Vec<Segment<'a>>,
     errors: Vec<Value>,
+    objects_left: u32,
+    /// One of the bounds above is reached: nothing more is printed, and nothing of it is answered.
+    exhausted: bool,
 }
 
 impl<'a> Execution<'a> {
@@ -148,16 +161,23 @@ impl<'a> Execution<'a> {
             buffer: Vec::with_capacity(capacity),
             path: Vec::new(),
             errors: Vec::new(),
+            objects_left: OBJECTS_MAX,
+            exhausted: false,
         }
     }
 
-    /// Executes the operation and returns the GraphQL response.
-    pub(super) fn run(mut self) -> Vec<u8> {
+    /// Executes the operation and returns the GraphQL response, or a message where it would be too large.
+    pub(super) fn run(mut self) -> Result<Vec<u8>, String> {
         let operation = self.operation;
         self.buffer.extend_from_slice(b"{\"data\":");
         let start = self.buffer.len();
         let source = self.store.root(operation.root).map_or(Source::Nothing, Source::Record);
         if self.fields(&operation.fields, operation.root, source).is_err() {
+            if self.exhausted {
+                return Err(format!(
+                    "the answer has more than {OBJECTS_MAX} objects or {ANSWER_BYTES_MAX} bytes"
+                ));
+            }
             self.null_from(start);
         }
         if !self.errors.is_empty() {
@@ -166,8 +186,8 @@ impl<'a> Execution<'a> {
             let _ = serde_json::to_writer(&mut self.buffer, &self.errors);
         }
         self.buffer.push(b'}');
-        operation.size_hint.fetch_max(self.buffer.len(), Ordering::Relaxed);
-        self.buffer
+        operation.size_hint.fetch_max(self.buffer.len().min(SIZE_HINT_MAX), Ordering::Relaxed);
+        Ok(self.buffer)
     }
 
     /// Prints an object.
@@ -178,6 +198,11 @@ impl<'a> Execution<'a> {
         type_id: TypeId,
         source: Source<'_>,
     ) -> Result<(), Nulled> {
+        self.objects_left = self.objects_left.saturating_sub(1);
+        if self.objects_left == 0 || self.buffer.len() > ANSWER_BYTES_MAX {
+            self.exhausted = true;
+            return Err(Nulled);
+        }
         self.buffer.push(b'{');
         let mut first = true;
         for field in fields {
@@ -268,7 +293,7 @@ impl<'a> Execution<'a> {
         start: usize,
     ) -> Result<(), Nulled> {
         if done.is_err() {
-            if shape.non_null {
+            if shape.non_null || self.exhausted {
                 return Err(Nulled);
             }
             self.null_from(start);

@@ -148,7 +148,7 @@ impl Subgraph {
         )?;
         let (model, store, resolvers) =
             (&self.inner.model, &self.inner.store, &self.inner.resolvers);
-        Ok(Execution::new(model, store, resolvers, operation, &variables, fault).run())
+        Execution::new(model, store, resolvers, operation, &variables, fault).run()
     }
 
     /// The compiled form of an operation text: from the cache after its first sight.
@@ -232,7 +232,7 @@ impl SubgraphBuilder {
 /// What a subgraph answers to one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// 200 where execution began, 400 where the request was refused before that.
+    /// 200 where the operation was executed, 400 where the request was refused.
     pub status: u16,
     /// The GraphQL response as JSON text.
     pub body: Vec<u8>,

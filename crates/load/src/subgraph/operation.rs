@@ -16,8 +16,8 @@ use super::model::{FieldIndex, Model, Shape, TypeId};
 /// Tokens of one operation text: ten times what a router's larger fetches have.
 const TOKENS_MAX: usize = 100_000;
 
-/// Nesting of fields. Bounds the recursion of compiling and executing.
-const DEPTH_MAX: usize = 100;
+/// Nesting of fields: more than routers allow their clients. Bounds the recursion of compiling and executing.
+const DEPTH_MAX: usize = 128;
 
 /// Fields of all operations of a document after inlining. Bounds what fragments within fragments can blow up to.
 const FIELDS_MAX: usize = 100_000;

@@ -1,10 +1,12 @@
 //! What a client's operation may cost.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::format::SizeText;
-use super::size;
+use super::format::{DurationText, SizeText};
+use super::{duration, size};
 
 /// Bounds of a client's operation. All hold before anything is planned or fetched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -35,6 +37,12 @@ pub struct Limits {
     /// How many fields an operation may select after its fragments are expanded.
     #[schemars(range(min = 1, max = 10_000_000), example = 10_000)]
     pub selections: usize,
+
+    /// How long a query or mutation may take in all, every subgraph request included, and how long one
+    /// event of a subscription. What is not there by then is null, with an error.
+    #[serde(with = "duration::text")]
+    #[schemars(with = "DurationText", example = "20s")]
+    pub time: Duration,
 }
 
 impl Default for Limits {
@@ -46,6 +54,7 @@ impl Default for Limits {
             root_fields: 100,
             tokens: 15_000,
             selections: 100_000,
+            time: Duration::from_secs(60),
         }
     }
 }

@@ -55,7 +55,8 @@ pub(crate) fn apply(cors: &Cors, origin: Option<&HeaderValue>, answer: &mut Answ
 }
 
 fn remove(answer: &mut Answer) {
-    for name in [ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_MAX_AGE] {
+    for name in [ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_MAX_AGE]
+    {
         answer.headers_mut().remove(name);
     }
 }
@@ -98,7 +99,10 @@ mod tests {
             apply(&cors, headers(origin).get(ORIGIN), &mut answer);
             answer.headers().get(ACCESS_CONTROL_ALLOW_ORIGIN).cloned()
         };
-        assert_eq!(allowed("https://app.example"), Some(HeaderValue::from_static("https://app.example")));
+        assert_eq!(
+            allowed("https://app.example"),
+            Some(HeaderValue::from_static("https://app.example"))
+        );
         assert_eq!(allowed("https://evil.example"), None);
     }
 }

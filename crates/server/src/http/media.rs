@@ -114,9 +114,15 @@ mod tests {
         use AnswerType::{EventStream, GraphqlResponse, Json};
         for (accept, expected) in [
             ("application/graphql-response+json", Some(GraphqlResponse)),
-            ("application/graphql-response+json; charset=utf-8, application/json; q=0.9", Some(GraphqlResponse)),
+            (
+                "application/graphql-response+json; charset=utf-8, application/json; q=0.9",
+                Some(GraphqlResponse),
+            ),
             ("application/json, application/graphql-response+json", Some(Json)),
-            ("application/json;q=0.5, application/graphql-response+json;q=0.7", Some(GraphqlResponse)),
+            (
+                "application/json;q=0.5, application/graphql-response+json;q=0.7",
+                Some(GraphqlResponse),
+            ),
             ("*/*", Some(Json)),
             ("application/*", Some(Json)),
             ("text/html,application/xhtml+xml,*/*;q=0.8", Some(Json)),

@@ -1,8 +1,8 @@
 //! The page at the root, and 404 for everything that is nothing.
 
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, HeaderName, HeaderValue,
-    IF_NONE_MATCH, UPGRADE,
+    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH,
+    UPGRADE,
 };
 use http::{HeaderMap, Method, Request, StatusCode};
 
@@ -10,7 +10,12 @@ use super::answer::{self, Answer};
 use crate::router::Router;
 
 /// Is a person with a browser at the endpoint, rather than a GraphQL client?
-pub(crate) fn is_wanted(router: &Router, method: &Method, uri: &http::Uri, headers: &HeaderMap) -> bool {
+pub(crate) fn is_wanted(
+    router: &Router,
+    method: &Method,
+    uri: &http::Uri,
+    headers: &HeaderMap,
+) -> bool {
     router.page.is_some()
         && method == Method::GET
         && uri.query().is_none()

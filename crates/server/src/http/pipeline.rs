@@ -61,7 +61,7 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
     let parsed = read(router, &head, body, media).await;
     let operation = match parsed {
         Ok(operation) => operation,
-        Err(answer) => return answer,
+        Err(answer) => return *answer,
     };
     let ready = match operation::prepare(router, &operation, &head.headers).await {
         Ok(ready) => ready,
@@ -69,8 +69,12 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
         Err(errors) => return answer::request_errors(&errors, media, false),
     };
     if head.method == Method::GET && ready.prepared.kind == OperationKind::Mutation {
-        let message = "a mutation must be sent by POST: GET requests may be repeated by anyone on the way";
-        return answer::method_not_allowed("POST", &GraphqlError::new(ErrorCode::BadRequest, message));
+        let message =
+            "a mutation must be sent by POST: GET requests may be repeated by anyone on the way";
+        return answer::method_not_allowed(
+            "POST",
+            &GraphqlError::new(ErrorCode::BadRequest, message),
+        );
     }
     if media == AnswerType::EventStream {
         return sse::answer(router, ready, &head.headers);
@@ -93,26 +97,29 @@ async fn read<B>(
     head: &http::request::Parts,
     body: B,
     media: AnswerType,
-) -> Result<OperationRequest, Answer>
+) -> Result<OperationRequest, Box<Answer>>
 where
     B: Body<Data = Bytes>,
     B::Error: std::fmt::Display,
 {
     let malformed = |status, message: String| {
-        Err(answer::refused(status, &[GraphqlError::new(ErrorCode::BadRequest, message)], media))
+        let error = GraphqlError::new(ErrorCode::BadRequest, message);
+        Err(Box::new(answer::refused(status, &[error], media)))
     };
     let parsed = if head.method == Method::GET {
         request::from_query_string(head.uri.query().unwrap_or_default())
     } else {
         if !media::is_json_body(&head.headers) {
-            let message = "the request body must be JSON in UTF-8: send `content-type: application/json`";
+            let message =
+                "the request body must be JSON in UTF-8: send `content-type: application/json`";
             return malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, message.to_owned());
         }
         match body::read(body, router.config.limits.body).await {
             Ok(body) => request::from_json(body),
             Err(BodyError::TooLarge) => {
                 let limit = router.config.limits.body;
-                let message = format!("the request body is larger than {limit} bytes (`limits.body`)");
+                let message =
+                    format!("the request body is larger than {limit} bytes (`limits.body`)");
                 return malformed(StatusCode::PAYLOAD_TOO_LARGE, message);
             }
             Err(BodyError::TooSlow) => {
@@ -121,7 +128,10 @@ where
                 return malformed(StatusCode::REQUEST_TIMEOUT, message);
             }
             Err(BodyError::Broken(reason)) => {
-                return malformed(StatusCode::BAD_REQUEST, format!("the request body broke off: {reason}"));
+                return malformed(
+                    StatusCode::BAD_REQUEST,
+                    format!("the request body broke off: {reason}"),
+                );
             }
         }
     };

@@ -166,7 +166,8 @@ mod tests {
 
     #[test]
     fn url_parameters_are_decoded() {
-        let request = from_query_string("query=%7B%20a%20%7D&variables=%7B%22x%22%3A1%7D&operationName=");
+        let request =
+            from_query_string("query=%7B%20a%20%7D&variables=%7B%22x%22%3A1%7D&operationName=");
         assert_eq!(
             request,
             Ok(OperationRequest {

@@ -9,6 +9,7 @@ pub(crate) mod websocket;
 
 use crate::metrics::{Policy, PolicyLabel};
 use crate::router::Router;
+pub(crate) use websocket::SLOW_SUBSCRIBER;
 
 /// Sleeps until then; for ever without an instant.
 async fn sleep_until(instant: Option<tokio::time::Instant>) {

@@ -246,7 +246,8 @@ mod tests {
     fn all(outlet: &ConnectionOutlet) -> Vec<(u32, &'static str, u64)> {
         std::iter::from_fn(|| match outlet.take() {
             Taken::Delivery(Delivery::Next { operation, payload, lost }) => {
-                let text = ["1", "2", "3", "4"].into_iter().find(|it| it.as_bytes() == payload.bytes);
+                let text =
+                    ["1", "2", "3", "4"].into_iter().find(|it| it.as_bytes() == payload.bytes);
                 Some((operation, text.unwrap_or("?"), lost))
             }
             _ => None,

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use execute::{ErrorCode, GraphqlError};
 use http::HeaderMap;
-use hub::{Member, SubscribeRequest, Subscription};
-use plan::OperationKind;
+use hub::{EventResolver, GroupKey, Member, SubscribeRequest, Subscription};
+use plan::{OperationKind, SubscriptionRoot};
 use prepare::OperationRequest;
 use tokio::task::AbortHandle;
 
 use super::outlet::{ConnectionOutlet, Delivery};
+use crate::forwarding;
 use crate::operation::{self, Ready};
 use crate::router::Router;
 
@@ -89,14 +90,9 @@ impl Running {
     }
 
     async fn subscribe(&self, number: u32, ready: Ready) {
-        let request = SubscribeRequest {
-            generation: Arc::clone(&ready.loaded.generation),
-            bindings: Arc::clone(&ready.loaded.bindings),
-            prepared: ready.prepared,
-            variables: Arc::new(ready.variables),
-            headers: ready.headers,
-            outlet: Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>,
-            member: Member { connection: self.connection, operation: number },
+        let request = match self.subscribe_request(number, ready) {
+            Ok(request) => request,
+            Err(error) => return self.failed(number, vec![error]),
         };
         match self.router.hub.subscribe(request).await {
             Ok(subscription) => {
@@ -108,6 +104,44 @@ impl Running {
             }
             Err(error) => self.failed(number, vec![error]),
         }
+    }
+
+    fn subscribe_request(
+        &self,
+        number: u32,
+        ready: Ready,
+    ) -> Result<SubscribeRequest, GraphqlError> {
+        let Ready { loaded, prepared, variables, headers } = ready;
+        let field = match &prepared.plan.subscription {
+            Some(SubscriptionRoot::Event(field)) => field,
+            Some(SubscriptionRoot::Upstream { .. }) | None => {
+                return Err(GraphqlError::new(
+                    ErrorCode::NotSupported,
+                    "subscriptions of subgraphs that have a server are not supported yet; bind the field to \
+                     a topic in an event subgraph",
+                ));
+            }
+        };
+        let source = loaded.bindings.source(field, &variables)?;
+        let variables = Arc::new(variables);
+        Ok(SubscribeRequest {
+            source,
+            group: GroupKey {
+                generation: loaded.generation.number,
+                operation_id: prepared.operation_id,
+                variables: Arc::clone(&variables),
+                partition: forwarding::partition(&headers),
+            },
+            resolve: Arc::new(EventResolver {
+                executable: Arc::clone(&prepared.executable),
+                variables,
+                generation: Arc::clone(&loaded.generation),
+                headers,
+                timeout: self.router.config.limits.time,
+            }),
+            outlet: Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>,
+            member: Member { connection: self.connection, operation: number },
+        })
     }
 
     fn failed(&self, number: u32, errors: Vec<GraphqlError>) {

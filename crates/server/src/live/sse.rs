@@ -67,10 +67,8 @@ async fn stream(
     running: Running,
     pieces: mpsc::Sender<Bytes>,
 ) {
-    let open = router
-        .metrics
-        .streams
-        .get_or_create_owned(&TransportLabel { transport: Transport::sse });
+    let open =
+        router.metrics.streams.get_or_create_owned(&TransportLabel { transport: Transport::sse });
     open.inc();
     let heartbeat = router.config.subscriptions.heartbeat;
     let config = Config { heartbeat: (!heartbeat.is_zero()).then_some(heartbeat) };
@@ -126,4 +124,3 @@ fn deliver(sse: &mut Sse, delivery: Delivery) {
         }
     }
 }
-

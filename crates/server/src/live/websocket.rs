@@ -14,9 +14,10 @@ use hyper_util::rt::TokioIo;
 use prepare::OperationRequest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use wire::Connection;
+use wire::connection::Connection;
 use wire::graphql_transport_ws::{self as protocol, Event, GraphqlTransportWs};
-use wire::websocket::{self, CloseCode};
+use wire::websocket::CloseCode;
+use wire::websocket::handshake;
 
 use super::announce;
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
@@ -47,13 +48,15 @@ pub(crate) fn upgrade(router: &Arc<Router>, mut request: Request<Incoming>) -> A
     }
     let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let method = request.method().as_str();
-    let accept = match websocket::accept(method, headers, &[protocol::SUBPROTOCOL]) {
+    let accept = match handshake::accept(method, headers, &[protocol::SUBPROTOCOL]) {
         Ok(accept) => accept,
         Err(rejection) => {
-            let status = StatusCode::from_u16(rejection.status()).unwrap_or(StatusCode::BAD_REQUEST);
+            let status =
+                StatusCode::from_u16(rejection.status()).unwrap_or(StatusCode::BAD_REQUEST);
             let mut answer = answer::text(status, format!("{rejection}\n"));
             for (name, value) in rejection.headers() {
-                let (name, value) = (HeaderName::from_static(name), HeaderValue::from_static(value));
+                let (name, value) =
+                    (HeaderName::from_static(name), HeaderValue::from_static(value));
                 answer.headers_mut().insert(name, value);
             }
             return answer;
@@ -182,7 +185,10 @@ fn obey(connection: &mut Connection<GraphqlTransportWs>, running: &Running, even
             running.start(
                 number,
                 OperationRequest {
-                    query: request.query.map(|it| Bytes::from(it.into_string())).unwrap_or_default(),
+                    query: request
+                        .query
+                        .map(|it| Bytes::from(it.into_string()))
+                        .unwrap_or_default(),
                     operation_name: request.operation_name,
                     variables: request.variables.unwrap_or_default(),
                     extensions: request.extensions.unwrap_or_default(),
@@ -226,7 +232,7 @@ fn fill(
 
 /// Close code of a connection whose queue ran over. 4000 to 4999 are ours (RFC 6455, section 7.4.2);
 /// graphql-ws reconnects after it.
-const SLOW_SUBSCRIBER: CloseCode = CloseCode(4410);
+pub(crate) const SLOW_SUBSCRIBER: CloseCode = CloseCode(4410);
 
 fn deliver(connection: &mut Connection<GraphqlTransportWs>, running: &Running, delivery: Delivery) {
     let machine = &mut connection.protocol;

@@ -17,8 +17,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let overrides =
-        Overrides { supergraph: arguments.supergraph.clone(), ..Overrides::default() };
+    let overrides = Overrides { supergraph: arguments.supergraph.clone(), ..Overrides::default() };
     let findings = server::check(arguments.config.as_deref(), &overrides);
     super::report(&findings);
     if server::has_errors(&findings) {

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use server::config::{Config, Log, LogLevel, parse_address};
 use ide::Tab;
+use server::config::{Config, Log, LogLevel, parse_address};
 use server::{Options, Running};
 use starling::demo;
 
@@ -30,9 +30,9 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     };
     let result = runtime.block_on(async {
         let subgraphs = demo::subgraphs::start().await.map_err(|error| error.to_string())?;
-        let mut config = Config::default();
         // What goes wrong is shown; what goes well is told below.
-        config.log = Log { level: LogLevel::Warn, ..Log::default() };
+        let log = Log { level: LogLevel::Warn, ..Log::default() };
+        let mut config = Config { log, ..Config::default() };
         server::logging::start(&config.log);
         if let Some(address) = arguments.listen {
             config.listen = vec![server::config::Listener { address }];
@@ -53,7 +53,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         };
         let running = server::start(options).await.map_err(|error| error.to_string())?;
         super::print(&greeting(&subgraphs, &running, wanted));
-        let traffic = tokio::spawn(demo::generator::run(subgraphs.board.clone(), running.providers()));
+        let traffic =
+            tokio::spawn(demo::generator::run(subgraphs.board.clone(), running.providers()));
         running.wait_for_signal().await;
         super::print("\nGoodbye.\n");
         traffic.abort();
@@ -88,7 +89,12 @@ fn greeting(
     }
     let _ = writeln!(text, "  subgraph {:<9} no server: topics at {}", "events", demo::PROVIDER);
     if let Some(wanted) = wanted.filter(|wanted| wanted.port() != 0 && wanted != address) {
-        let _ = writeln!(text, "\n  Port {} is taken, so the router is on {}.", wanted.port(), address.port());
+        let _ = writeln!(
+            text,
+            "\n  Port {} is taken, so the router is on {}.",
+            wanted.port(),
+            address.port()
+        );
     }
     let _ = write!(
         text,
@@ -107,11 +113,10 @@ fn greeting(
     text
 }
 
-const CURL_QUERY: &str =
-    "{ flights { number airline { name } destination { name weather { summary temperature } } } }";
+const CURL_QUERY: &str = "{ departures(first: 3) { id airline { name } destination { city weather { summary temperature } } } }";
 
 const CURL_SUBSCRIPTION: &str =
-    "subscription { flightMoved { number status altitude destination { name weather { summary } } } }";
+    "subscription { flightMoved { id status altitude destination { city weather { summary } } } }";
 
 fn curl(url: &str, options: &str, query: &str) -> String {
     format!(

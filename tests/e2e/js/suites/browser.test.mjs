@@ -72,15 +72,16 @@ describe("browser", { skip: programs.skipWithout(programs.chromium, "chromium") 
       return;
     }
     await page.locator(".graphiql-execute-button").click();
-    assertJoined(await shownResult(page, () => true));
+    let shown = await shownResult(page, () => true);
+    assertJoined(shown);
 
     await page.locator(".graphiql-tab").nth(1).click();
     await page.locator(".graphiql-execute-button").click();
-    const first = await shownResult(page, () => true);
-    assertJoined(first);
-    const earlier = JSON.stringify(first);
-    const second = await shownResult(page, (value) => JSON.stringify(value) !== earlier);
-    assertJoined(second);
+    for (let ticks = 0; ticks < 2; ticks += 1) {
+      const before = JSON.stringify(shown);
+      shown = await shownResult(page, (value) => JSON.stringify(value) !== before);
+      assertJoined(shown);
+    }
     await page.locator(".graphiql-execute-button").click();
     assert.deepEqual(problems, []);
     await close();
