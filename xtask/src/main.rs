@@ -1,3 +1,57 @@
-//! Developer commands.
+//! Developer commands: `cargo xtask …`. CONTRIBUTING.md says when to use which.
+//!
+//! Each command is a module with a `run`. A command prints what it does, then succeeds or says in
+//! one line why not; the process exits with 0 or 1, or with 2 if it was called wrongly.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks by printing")]
 
-fn main() {}
+mod arguments;
+mod docs;
+mod fuzz;
+mod licences;
+mod process;
+mod programs;
+mod soak;
+mod test;
+
+use arguments::Command;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Why a command did not succeed, for the person who called it.
+type Failure = String;
+
+fn main() -> ExitCode {
+    let command = match arguments::parse(std::env::args().skip(1)) {
+        Ok(command) => command,
+        Err(problem) => {
+            eprintln!("{problem}\n\n{}", arguments::HELP);
+            return ExitCode::from(2);
+        }
+    };
+    let root = root();
+    let outcome = match command {
+        Command::Help => {
+            println!("{}", arguments::HELP);
+            Ok(())
+        }
+        Command::Test { filter } => test::run(&root, filter.as_deref()),
+        Command::Soak { name, seconds } => soak::run(&root, &name, seconds),
+        Command::Fuzz { target, seconds } => fuzz::run(&root, target.as_deref(), seconds),
+        Command::Docs { write } => docs::run(&root, write),
+        Command::Licences => licences::run(&root),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("xtask: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The folder of the workspace. Cargo sets the variable for what `cargo run` starts.
+fn root() -> PathBuf {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    package.parent().map_or_else(|| PathBuf::from("."), Path::to_owned)
+}

@@ -1,1 +1,22 @@
-//! Brokers behind Source and Sink: memory and NATS.
+//! Brokers behind `Source` and `Sink`: memory and NATS.
+//!
+//! Invariant: topics, payloads and positions are all this crate knows; nothing of GraphQL execution.
+//! A [`Provider`] is one configured broker, [`Providers`] finds it by the name that directives use.
+
+mod backoff;
+mod feed;
+mod memory;
+mod nats;
+mod provider;
+mod providers;
+mod stats;
+
+pub use backoff::Retry;
+pub use memory::{Memory, MemorySettings};
+pub use nats::{Nats, NatsAuthentication, NatsSettings, NatsSettingsError};
+pub use provider::{
+    Event, EventFuture, EventStream, Position, Provider, PublishError, SourceError, SourceMessage,
+    StreamEnd, TOPIC_BYTES_MAX, TopicUsage,
+};
+pub use providers::{Providers, ProvidersError, ResolveError};
+pub use stats::{ProviderState, ProviderStats};

@@ -1,1 +1,46 @@
 //! A plan and variables become a payload: fetch, merge, repair nulls, print.
+//!
+//! Invariant: this crate knows nothing of transports. It reaches subgraphs through [`Subgraph`]
+//! and brokers through [`Publisher`].
+//!
+//! The way of a request: an [`Executable`] (plan, constant texts) and an arena from the thread's
+//! pool → `execution` starts every fetch whose inputs are there → `representations` writes what
+//! an entity fetch asks → `answer` reads what comes back and merges it into one tree →
+//! `projection` walks the response shape over the tree, repairs nulls and prints.
+
+mod answer;
+mod argument_text;
+mod bounds;
+mod client_path;
+mod context;
+mod document_pool;
+mod error;
+mod error_list;
+mod event;
+mod executable;
+mod execution;
+mod payload;
+mod print;
+mod projection;
+mod representations;
+mod root_keys;
+
+pub use context::{
+    FetchError, ForwardedHeaders, Generation, LocalFuture, Publisher, RequestContext, Subgraph,
+    SubgraphAnswer, SubgraphRequest,
+};
+pub use error::{ErrorCode, GraphqlError, Location, PathSegment};
+pub use executable::Executable;
+pub use execution::execute;
+pub use payload::{Missed, Payload};
+pub use print::{print_error, print_errors, request_error};
+
+/// Where an execution starts from.
+#[derive(Clone, Debug, Default)]
+pub enum Seed {
+    /// An empty tree: queries and mutations.
+    #[default]
+    Nothing,
+    /// An event of a subscription: JSON text of the value of the root field.
+    Event(bytes::Bytes),
+}

@@ -1,1 +1,29 @@
 //! The supergraph model: types, fields, who resolves what, keys and jumps.
+//!
+//! Invariant: this crate knows nothing of operations. It is read once per generation and never
+//! changes afterwards.
+
+mod api;
+mod errors;
+mod ids;
+mod jumps;
+mod model;
+mod sdl;
+mod subgraph_set;
+
+pub use errors::{ERRORS_MAX, SchemaError, SchemaErrors, Span};
+pub use ids::{FieldId, SubgraphId, TypeId};
+pub use jumps::{Jumps, Reachable};
+pub use model::{
+    AppliedDirective, Argument, ConstValue, Field, FieldInSubgraph, FieldSet, FieldSetItem, Key,
+    Subgraph, SubgraphKind, Supergraph, Type, TypeInSubgraph, TypeKind, TypeRef, TypeRefShape,
+};
+pub use sdl::SDL_BYTES_MAX;
+pub use subgraph_set::{SUBGRAPHS_MAX, SubgraphSet};
+
+/// The schema that clients see, as the parser and validator of operations wants it.
+/// Join and link machinery and everything `@inaccessible` are gone.
+#[derive(Clone, Debug)]
+pub struct ApiSchema(
+    pub std::sync::Arc<apollo_compiler::validation::Valid<apollo_compiler::Schema>>,
+);

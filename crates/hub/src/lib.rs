@@ -1,1 +1,26 @@
 //! Triggers, groups and subscribers: one resolution per group and event, shared bytes to all.
+//!
+//! Invariant: knows nothing of sockets. Events come in through `events::Provider`, payloads go out
+//! through [`Outlet`].
+//!
+//! [`Bindings`] reads the directives of a supergraph and says which [`Source`] a subscription listens to. The [`Hub`]
+//! opens one trigger per source, makes one group per operation, variables and partition, resolves each
+//! event once per group on the [`Cores`], and tells each outlet once.
+
+mod binding;
+mod hub;
+mod outlet;
+mod resolve;
+mod settings;
+mod shard;
+mod source;
+mod stats;
+
+pub use binding::{BindingError, Bindings, EventPublisher};
+pub use hub::{Hub, SubscribeRequest, Subscription};
+pub use outlet::{EndReason, GroupId, Member, Outlet, OutletCommand};
+pub use resolve::{Cores, EVENT_BYTES_MAX, EventResolver, Job, Resolve};
+pub use settings::HubSettings;
+pub use shard::GroupKey;
+pub use source::Source;
+pub use stats::{GroupView, HubStats, TriggerState, TriggerView};

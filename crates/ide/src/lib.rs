@@ -1,1 +1,192 @@
 //! The page at the root of the router: GraphiQL bundled at build time, or a plain page of our own.
+//!
+//! [`Page::new`] is told where the API is and what the first tabs hold; [`Page::asset`] answers
+//! paths with bytes and headers. This crate knows nothing of HTTP servers: the caller writes the
+//! response. Everything a browser needs is inside the binary; no asset is fetched from elsewhere.
+//!
+//! | path | what |
+//! |---|---|
+//! | `/` | GraphiQL, or the plain page in a build without it ([`IS_GRAPHIQL`]) |
+//! | `/ide/plain` | the plain page, in every build |
+//! | `/ide/…` | what the two load |
+//!
+//! How GraphiQL gets into the binary, and when it does not, is in `build.rs`.
+
+mod asset;
+mod template;
+
+pub use asset::{Asset, Encoded};
+
+use asset::{CSS, HTML, JAVASCRIPT, SVG};
+use serde::Serialize;
+
+/// Whether this build holds GraphiQL. If not, `/` is the plain page.
+pub const IS_GRAPHIQL: bool = cfg!(graphiql);
+
+/// To be sent with every asset, as `Content-Security-Policy`.
+///
+/// Scripts come from this origin only and never from the document; nothing is loaded from and
+/// nothing is sent to another origin, whatever a schema's descriptions (which GraphiQL renders as
+/// Markdown) say. `connect-src 'self'` covers WebSockets to the same host (CSP level 3, section
+/// 6.7.2.8). Style elements are allowed because GraphiQL's widgets insert some.
+pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; \
+    style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; \
+    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// The headers that go with every asset, beside content type, encoding and entity tag.
+///
+/// `no-cache` means "ask before use": with the entity tag a reload costs one small exchange, and a
+/// new build of the router is never shown with the scripts of the old one.
+pub const HEADERS: [(&str, &str); 5] = [
+    ("content-security-policy", CONTENT_SECURITY_POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cache-control", "no-cache"),
+    ("vary", "accept-encoding"),
+];
+
+/// What the page is told when it is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PageConfig {
+    /// Name in the window's title and on the page.
+    pub title: String,
+    /// Where the API is: an absolute path such as `/graphql`, on the origin that serves the page.
+    /// Queries go there by POST, subscriptions over a WebSocket (`graphql-transport-ws`) or, from
+    /// the plain page, as server-sent events.
+    pub endpoint: String,
+    /// What the page opens with, first tab in front. A browser that has been here before, with
+    /// the same tabs, shows what its user left.
+    pub tabs: Vec<Tab>,
+}
+
+/// One tab of the page.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tab {
+    /// GraphQL text.
+    pub query: String,
+    /// A JSON object as text, as the editor shows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variables: Option<String>,
+}
+
+/// The page for one configuration. Built once; answers are shared bytes.
+#[derive(Clone, Debug)]
+pub struct Page {
+    root: Asset,
+    plain: Asset,
+}
+
+impl Page {
+    /// Renders the page for `config`.
+    pub fn new(config: &PageConfig) -> Self {
+        let root = if IS_GRAPHIQL {
+            include_str!("../page/src/index.html")
+        } else {
+            include_str!("../plain/index.html")
+        };
+        Self {
+            root: Asset::rendered(HTML, template::render(root, config)),
+            plain: Asset::rendered(
+                HTML,
+                template::render(include_str!("../plain/index.html"), config),
+            ),
+        }
+    }
+
+    /// The asset at `path`, an absolute path without query; `None` if the page has no such asset.
+    pub fn asset(&self, path: &str) -> Option<Asset> {
+        let asset = match path {
+            "/" => self.root.clone(),
+            "/ide/plain" => self.plain.clone(),
+            "/ide/plain.js" => {
+                Asset::embedded(JAVASCRIPT, include_bytes!("../plain/plain.js"), None)
+            }
+            "/ide/plain.css" => Asset::embedded(CSS, include_bytes!("../plain/plain.css"), None),
+            "/ide/icon.svg" => Asset::embedded(SVG, include_bytes!("../icon.svg"), None),
+            _ => return graphiql(path),
+        };
+        Some(asset)
+    }
+}
+
+#[cfg(graphiql)]
+fn graphiql(path: &str) -> Option<Asset> {
+    macro_rules! product {
+        ($name:literal) => {
+            include_bytes!(concat!(env!("OUT_DIR"), "/bundle/", $name))
+        };
+    }
+    Some(match path {
+        "/ide/graphiql.js" => {
+            Asset::embedded(JAVASCRIPT, product!("graphiql.js"), Some(product!("graphiql.js.gz")))
+        }
+        "/ide/graphiql.css" => {
+            Asset::embedded(CSS, product!("graphiql.css"), Some(product!("graphiql.css.gz")))
+        }
+        "/ide/third-party.txt" => Asset::embedded(asset::TEXT, product!("third-party.txt"), None),
+        _ => return None,
+    })
+}
+
+#[cfg(not(graphiql))]
+fn graphiql(_path: &str) -> Option<Asset> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page() -> Page {
+        Page::new(&PageConfig {
+            title: "Starling".to_owned(),
+            endpoint: "/graphql".to_owned(),
+            tabs: vec![Tab { query: "{ __typename }".to_owned(), variables: None }],
+        })
+    }
+
+    fn text(asset: &Asset) -> String {
+        String::from_utf8(asset.encoded(None).bytes.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn every_asset_that_a_page_refers_to_is_served_from_the_same_origin() {
+        for path in ["/", "/ide/plain"] {
+            let html = text(&page().asset(path).unwrap());
+            let mut count = 0;
+            for attribute in ["src=\"", "href=\""] {
+                for (start, _) in html.match_indices(attribute) {
+                    let reference = html[start + attribute.len()..].split('"').next().unwrap();
+                    assert!(page().asset(reference).is_some(), "{path} refers to {reference}");
+                    count += 1;
+                }
+            }
+            assert_eq!(count, 3, "icon, style sheet and script of {path}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_not_the_page_s_is_nothing() {
+        for path in ["", "/graphql", "/ide", "/ide/", "/ide/../secret", "/ide/graphiql.js.gz"] {
+            assert_eq!(page().asset(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_root_is_graphiql_exactly_in_a_build_that_has_it() {
+        let html = text(&page().asset("/").unwrap());
+        assert_eq!(html.contains("/ide/graphiql.js"), IS_GRAPHIQL);
+        assert_eq!(page().asset("/ide/graphiql.js").is_some(), IS_GRAPHIQL);
+    }
+
+    #[test]
+    fn a_different_configuration_has_a_different_entity_tag() {
+        let other = Page::new(&PageConfig {
+            title: "Starling".to_owned(),
+            endpoint: "/api".to_owned(),
+            tabs: vec![],
+        });
+        assert_ne!(page().asset("/").unwrap().etag(), other.asset("/").unwrap().etag());
+        assert_eq!(page().asset("/").unwrap().etag(), page().asset("/").unwrap().etag());
+    }
+}

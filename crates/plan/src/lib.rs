@@ -1,1 +1,26 @@
 //! A normalised operation becomes a plan of subgraph fetches and the shape of the answer.
+//!
+//! Invariant: pure functions over plain data. No I/O, no operation text of clients, no clock.
+
+mod json;
+mod operation;
+#[allow(clippy::module_inception, reason = "the plan is what this crate is named for")]
+mod plan;
+mod planner;
+mod shape;
+mod text;
+mod variables;
+
+pub use operation::{
+    Condition, Field, FieldTarget, Fragment, Operation, OperationKind, Selection, SelectionSet,
+    Value, Variable, VariableId,
+};
+pub use plan::{
+    EntityBatch, EventField, Fetch, FetchId, FetchKind, Path, PathStep, Plan, Representation,
+    RepresentationField, SubgraphOperation, SubscriptionRoot,
+};
+pub use planner::{Limits, PlanError, plan};
+pub use shape::{
+    Leaf, ObjectShape, ObjectShapeId, Shape, ShapeField, ValueKind, ValueShape, Variant,
+};
+pub use variables::Variables;

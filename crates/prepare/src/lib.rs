@@ -1,1 +1,25 @@
 //! Operation text becomes a prepared operation: parsed, validated, normalised, planned, cached.
+//!
+//! Invariant: knows nothing of sockets. Everything hangs on one supergraph; a reload makes a new preparer.
+
+mod coerce;
+mod error;
+mod identity;
+mod input_types;
+mod introspection;
+mod introspection_size;
+mod lexical;
+mod limits;
+mod merging;
+mod normalise;
+mod prepared;
+mod preparer;
+mod usages;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::{PrepareError, Problem};
+pub use limits::{Limit, Limits};
+pub use prepared::{OperationRequest, Prepared};
+pub use preparer::{PrepareSettings, PrepareStats, Preparer};

@@ -1,1 +1,31 @@
 //! The router as a server: HTTP pipeline, configuration, admin, reload.
+//!
+//! Invariant: knows nothing of planning's internals. [`http::pipeline`](http) reads as the path of a
+//! request; [`start`] as the life of a process.
+
+pub mod config;
+pub mod diagnostic;
+pub mod logging;
+
+mod admin;
+mod check;
+mod connections;
+mod cores;
+mod error_reference;
+mod forwarding;
+mod http;
+mod live;
+mod loaded;
+mod metrics;
+mod operation;
+mod refusal;
+mod reload;
+mod router;
+mod scrape;
+mod start;
+mod topology;
+
+pub use check::{check, has_errors};
+pub use error_reference::error_reference;
+pub use loaded::{SupergraphSource, read_graph};
+pub use start::{Options, Running, StartError, start};

@@ -1,1 +1,64 @@
 //! Protocol machines without sockets: WebSocket, graphql-transport-ws, SSE.
+//!
+//! Every machine here is plain state: bytes and commands go in, bytes and events come out, and the
+//! caller owns sockets, threads and clocks. Time is a parameter. The verbs are the same everywhere:
+//!
+//! - `receive(now, bytes)` takes what a read returned, in pieces of any size;
+//! - `poll_transmit(now)` gives what must be written, in order, until it gives `None`;
+//! - `poll_event()` gives what the peer meant, until it gives `None`;
+//! - `poll_timeout()` says when to call `handle_timeout(now)`; calling early does nothing.
+//!
+//! Drain `poll_transmit` and `poll_event` after each call. Machines have no queue that a slow peer
+//! could fill: what waits for a slow socket waits in the caller's own bounded queue.
+//!
+//! | module | speaks |
+//! |---|---|
+//! | [`websocket`] | RFC 6455: opening handshake, frames, closing handshake, liveness |
+//! | [`graphql_transport_ws`] | the protocol of the npm package graphql-ws, server and client |
+//! | [`connection`] | a subprotocol joined to the WebSocket under it |
+//! | [`sse`] | GraphQL over server-sent events, distinct connections mode |
+//! | `pair` | test kit (feature `testkit`): two machines, a virtual network and clock |
+//!
+//! A server's side of one socket, from the upgrade to the first result:
+//!
+//! ```
+//! use std::{sync::Arc, time::Instant};
+//! use wire::connection::Connection;
+//! use wire::graphql_transport_ws::{Event, GraphqlTransportWs, SUBPROTOCOL};
+//!
+//! # fn serve(read: &[u8]) -> Vec<u8> {
+//! let now = Instant::now();
+//! let protocol = GraphqlTransportWs::new(Arc::default(), Some(SUBPROTOCOL), now);
+//! let mut connection = Connection::server(Arc::default(), protocol, now);
+//!
+//! connection.receive(now, read);
+//! while let Some(event) = connection.poll_event() {
+//!     match event {
+//!         Event::Init { .. } => connection.protocol.accept_init(None),
+//!         Event::Subscribe { id, .. } => {
+//!             connection.protocol.next(&id, r#"{"data":{"hello":"world"}}"#.into());
+//!             connection.protocol.complete(&id);
+//!         }
+//!         Event::Complete { .. } | Event::Ended(_) => {}
+//!     }
+//! }
+//! let mut write = Vec::new();
+//! while let Some(chunks) = connection.poll_transmit(now) {
+//!     chunks.append_to(&mut write);
+//! }
+//! # write
+//! # }
+//! # assert_eq!(serve(b"\x81\x9a\0\0\0\0{\"type\":\"connection_init\"}"), b"\x81\x19{\"type\":\"connection_ack\"}");
+//! ```
+//!
+//! Nothing here parses GraphQL, and JSON is looked at only as far as a protocol's envelope needs.
+
+mod chunks;
+pub mod connection;
+pub mod graphql_transport_ws;
+#[cfg(feature = "testkit")]
+pub mod pair;
+pub mod sse;
+pub mod websocket;
+
+pub use chunks::Chunks;

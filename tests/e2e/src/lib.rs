@@ -1,1 +1,15 @@
-//! End-to-end tests over real sockets, with real clients and real brokers.
+//! What tests over real sockets share: the router as a program, brokers as programs, and the rule
+//! for programs that are not there.
+//!
+//! Nothing here knows GraphQL, and nothing depends on our other crates, so that any of them can use
+//! it in its tests. The suites with foreign clients are in `js/`.
+
+mod children;
+mod http;
+pub mod nats;
+pub mod programs;
+pub mod router;
+mod waiting;
+
+pub use http::{Answer, exchange, request};
+pub use waiting::eventually;

@@ -1,0 +1,81 @@
+//! How long to wait before the next attempt. Knows nothing of what is attempted.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+/// When to try again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Retry {
+    /// Before the second attempt; doubles with each failure.
+    pub initial: Duration,
+    /// Never longer than this.
+    pub max: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { initial: Duration::from_millis(100), max: Duration::from_secs(5) }
+    }
+}
+
+/// Doubling delays with jitter: each is between half of the nominal delay and the whole, so that routers
+/// that lost the same broker do not come back at the same moment.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    retry: Retry,
+    failures: u32,
+    random: u64,
+}
+
+impl Backoff {
+    pub(crate) fn new(retry: Retry) -> Self {
+        // `RandomState` is seeded by the system; `| 1` because xorshift never leaves zero.
+        Self { retry, failures: 0, random: RandomState::new().hash_one(0) | 1 }
+    }
+
+    /// After success.
+    pub(crate) fn reset(&mut self) {
+        self.failures = 0;
+    }
+
+    /// After a failure: how long to wait now.
+    pub(crate) fn next(&mut self) -> Duration {
+        let nominal = self
+            .retry
+            .initial
+            .saturating_mul(2u32.saturating_pow(self.failures))
+            .min(self.retry.max.max(self.retry.initial));
+        self.failures = self.failures.saturating_add(1);
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let fraction = (self.random >> 11) as f64 / (1u64 << 53) as f64;
+        nominal.mul_f64(0.5 + fraction / 2.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_double_up_to_the_maximum_and_start_again_after_success() {
+        let retry = Retry { initial: Duration::from_millis(100), max: Duration::from_millis(1000) };
+        let mut backoff = Backoff::new(retry);
+        for nominal in [100, 200, 400, 800, 1000, 1000, 1000] {
+            let delay = backoff.next();
+            let nominal = Duration::from_millis(nominal);
+            assert!(delay >= nominal / 2 && delay <= nominal, "{delay:?} for {nominal:?}");
+        }
+        backoff.reset();
+        assert!(backoff.next() <= Duration::from_millis(100));
+    }
+
+    #[test]
+    fn a_thousand_failures_neither_overflow_nor_pass_the_maximum() {
+        let mut backoff = Backoff::new(Retry::default());
+        for _ in 0..1000 {
+            assert!(backoff.next() <= Duration::from_secs(5));
+        }
+    }
+}

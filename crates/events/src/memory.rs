@@ -1,0 +1,508 @@
+//! The provider inside the process: the default of the demo and of tests, always there.
+//!
+//! Topics are plain names without patterns. Each keeps a ring of its latest events, so that a stream can
+//! start after a known number. Nothing survives the process.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use crate::feed::{Feed, Offered};
+use crate::provider::plain_topic;
+use crate::{
+    Event, EventFuture, EventStream, Position, Provider, ProviderState, ProviderStats,
+    PublishError, SourceError, StreamEnd, TopicUsage,
+};
+
+/// Largest event in bytes: what NATS takes by default, so that moving there changes nothing.
+const EVENT_BYTES_MAX: usize = 1024 * 1024;
+
+/// Streams that were dropped are looked for when this many feeds exist, and then at every doubling.
+const FEEDS_BEFORE_PRUNING: usize = 64;
+
+/// Bounds of a [`Memory`] provider.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemorySettings {
+    /// Events that each topic's ring keeps for replay.
+    pub ring_events: usize,
+    /// Bytes of payload that all rings together keep; the rings of the longest silent topics go first.
+    pub ring_bytes: usize,
+    /// Topics known at a time. Beyond it the longest silent topic without streams is forgotten; where
+    /// all have streams, a new topic is refused.
+    pub topics_max: usize,
+    /// Events that wait in one stream.
+    pub queue_events: usize,
+}
+
+impl Default for MemorySettings {
+    /// 128 events a topic and 64 MiB in all: enough to look back in a demo, small beside the rest of the process.
+    fn default() -> Self {
+        Self {
+            ring_events: 128,
+            ring_bytes: 64 * 1024 * 1024,
+            topics_max: 100_000,
+            queue_events: 1024,
+        }
+    }
+}
+
+/// A broker in memory.
+#[derive(Debug)]
+pub struct Memory {
+    name: Box<str>,
+    settings: MemorySettings,
+    stats: ProviderStats,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    topics: HashMap<Arc<str>, Topic>,
+    feeds: HashMap<u64, Feed>,
+    next_feed: u64,
+    prune_at: usize,
+    /// Sum of payload bytes in all rings.
+    ring_bytes: usize,
+    /// Counts publications and subscriptions; the clock behind [`Topic::touched`].
+    clock: u64,
+    /// Highest number of any topic that was forgotten: a topic that comes back counts on from here, so
+    /// that a number never means two events.
+    forgotten: u64,
+}
+
+#[derive(Debug, Default)]
+struct Topic {
+    ring: VecDeque<Event>,
+    /// Number of the latest event; 0: none so far.
+    latest: u64,
+    feeds: Vec<u64>,
+    touched: u64,
+}
+
+impl Memory {
+    /// The provider `memory/{id}`.
+    pub fn new(id: &str, settings: MemorySettings) -> Self {
+        Self::with_name(&format!("memory/{id}"), settings)
+    }
+
+    pub(crate) fn with_name(name: &str, settings: MemorySettings) -> Self {
+        let stats = ProviderStats::default();
+        stats.set_state(ProviderState::Connected);
+        let state = State { prune_at: FEEDS_BEFORE_PRUNING, ..State::default() };
+        Self { name: name.into(), settings, stats, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code that can panic runs while the lock is held; if one ever did, topics would still be whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn subscribe_now(
+        &self,
+        topics: &[Box<str>],
+        from: &Position,
+    ) -> Result<EventStream, SourceError> {
+        let invalid = |topic: &str, reason: &str| SourceError::InvalidTopic {
+            provider: self.name.clone(),
+            topic: topic.into(),
+            reason: reason.into(),
+        };
+        for topic in topics {
+            plain_topic(topic).map_err(|reason| invalid(topic, reason))?;
+        }
+        let mut state = self.state();
+        state.prune(&self.stats);
+        // Replay must fit beside what the queue holds for later.
+        let mut replayed = Vec::new();
+        let mut gap = false;
+        for name in topics {
+            let topic = state
+                .topic(name, &self.settings)
+                .ok_or_else(|| invalid(name, "too many topics are in use"))?;
+            if let Position::After(number) = *from {
+                let oldest = topic.latest + 1 - topic.ring.len() as u64;
+                // A number that is yet to come was counted by an earlier process.
+                gap |= number + 1 < oldest || number > topic.latest;
+                replayed.extend(
+                    topic.ring.iter().filter(|event| event.sequence > Some(number)).cloned(),
+                );
+            }
+        }
+        let id = state.next_feed;
+        state.next_feed += 1;
+        let (mut feed, stream) = Feed::new(self.settings.queue_events + replayed.len() + 1);
+        if gap {
+            feed.gap();
+            ProviderStats::add(&self.stats.gaps, 1);
+        }
+        for event in replayed {
+            feed.offer(event);
+        }
+        state.feeds.insert(id, feed);
+        for name in topics {
+            let topic = state.topics.get_mut(&**name);
+            // A topic named twice gets its events once.
+            if let Some(topic) = topic.filter(|topic| topic.feeds.last() != Some(&id)) {
+                topic.feeds.push(id);
+            }
+        }
+        ProviderStats::add(&self.stats.streams, 1);
+        Ok(stream)
+    }
+
+    fn publish_now(&self, topic: &str, payload: Bytes) -> Result<(), PublishError> {
+        let refused = |reason: &str| {
+            ProviderStats::add(&self.stats.errors, 1);
+            PublishError::Refused {
+                provider: self.name.clone(),
+                topic: topic.into(),
+                reason: reason.into(),
+            }
+        };
+        plain_topic(topic).map_err(refused)?;
+        if payload.len() > EVENT_BYTES_MAX {
+            return Err(refused("it is larger than 1 MiB"));
+        }
+        let mut state = self.state();
+        state
+            .publish(topic, payload, &self.settings, &self.stats)
+            .ok_or_else(|| refused("too many topics are in use"))?;
+        ProviderStats::add(&self.stats.published, 1);
+        Ok(())
+    }
+}
+
+impl State {
+    /// The topic of that name, made if need be; `None` if there are too many.
+    fn topic(&mut self, name: &str, settings: &MemorySettings) -> Option<&mut Topic> {
+        self.clock += 1;
+        if !self.topics.contains_key(name) {
+            if self.topics.len() >= settings.topics_max && !self.forget_silent_topics() {
+                return None;
+            }
+            let topic = Topic { latest: self.forgotten, ..Topic::default() };
+            self.topics.insert(name.into(), topic);
+        }
+        let topic = self.topics.get_mut(name)?;
+        topic.touched = self.clock;
+        Some(topic)
+    }
+
+    /// Forgets an eighth of all topics without streams (at least one), the longest silent first: a scan
+    /// for each single one would cost every new topic a walk over all. False if there is none.
+    fn forget_silent_topics(&mut self) -> bool {
+        let feeds = &self.feeds;
+        let mut silent: Vec<(u64, Arc<str>)> = self
+            .topics
+            .iter()
+            .filter(|(_, topic)| !topic.feeds.iter().any(|feed| feeds.contains_key(feed)))
+            .map(|(name, topic)| (topic.touched, Arc::clone(name)))
+            .collect();
+        silent.sort_unstable();
+        silent.truncate((silent.len() / 8).max(1));
+        for (_, name) in &silent {
+            if let Some(topic) = self.topics.remove(name) {
+                self.ring_bytes -=
+                    topic.ring.iter().map(|event| event.payload.len()).sum::<usize>();
+                self.forgotten = self.forgotten.max(topic.latest);
+            }
+        }
+        !silent.is_empty()
+    }
+
+    fn publish(
+        &mut self,
+        name: &str,
+        payload: Bytes,
+        settings: &MemorySettings,
+        stats: &ProviderStats,
+    ) -> Option<()> {
+        let bytes = payload.len();
+        self.topic(name, settings)?;
+        if self.ring_bytes + bytes > settings.ring_bytes {
+            self.empty_oldest_rings(
+                (settings.ring_bytes - settings.ring_bytes / 8).saturating_sub(bytes),
+            );
+        }
+        let keep = settings.ring_events > 0 && self.ring_bytes + bytes <= settings.ring_bytes;
+
+        let (name, mut topic) = self.topics.remove_entry(name)?;
+        topic.latest += 1;
+        let event = Event { topic: Arc::clone(&name), payload, sequence: Some(topic.latest) };
+        let mut heard = false;
+        let feeds = &mut self.feeds;
+        topic.feeds.retain(|id| {
+            let Some(feed) = feeds.get_mut(id) else { return false };
+            match feed.offer(event.clone()) {
+                Offered::Taken => heard = true,
+                Offered::Dropped => {
+                    ProviderStats::add(&stats.dropped, 1);
+                    ProviderStats::add(&stats.gaps, 1);
+                }
+                Offered::Gone => {
+                    feeds.remove(id);
+                    ProviderStats::subtract(&stats.streams, 1);
+                    return false;
+                }
+            }
+            true
+        });
+        if heard {
+            ProviderStats::add(&stats.received, 1);
+        }
+        if keep {
+            if topic.ring.len() == settings.ring_events
+                && let Some(oldest) = topic.ring.pop_front()
+            {
+                self.ring_bytes -= oldest.payload.len();
+            }
+            self.ring_bytes += bytes;
+            topic.ring.push_back(event);
+        } else {
+            // A ring has no holes: without its latest event it is empty.
+            self.ring_bytes -= topic.ring.drain(..).map(|event| event.payload.len()).sum::<usize>();
+        }
+        self.topics.insert(name, topic);
+        Some(())
+    }
+
+    /// Empties the rings of the longest silent topics until all together hold no more than `target` bytes.
+    /// Called with an eighth to spare, so that a full store does not sort its topics for each event.
+    fn empty_oldest_rings(&mut self, target: usize) {
+        let mut by_age: Vec<_> =
+            self.topics.values_mut().filter(|topic| !topic.ring.is_empty()).collect();
+        by_age.sort_unstable_by_key(|topic| topic.touched);
+        for topic in by_age {
+            if self.ring_bytes <= target {
+                break;
+            }
+            self.ring_bytes -= topic.ring.drain(..).map(|event| event.payload.len()).sum::<usize>();
+        }
+    }
+
+    /// Forgets the feeds of dropped streams, so that subscribing to silent topics over and over leaks nothing.
+    fn prune(&mut self, stats: &ProviderStats) {
+        if self.feeds.len() < self.prune_at {
+            return;
+        }
+        let before = self.feeds.len();
+        self.feeds.retain(|_, feed| !feed.is_gone());
+        ProviderStats::subtract(&stats.streams, (before - self.feeds.len()) as u64);
+        let feeds = &self.feeds;
+        for topic in self.topics.values_mut() {
+            topic.feeds.retain(|id| feeds.contains_key(id));
+        }
+        self.prune_at = (self.feeds.len() * 2).max(FEEDS_BEFORE_PRUNING);
+    }
+}
+
+impl Provider for Memory {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn subscribe(
+        &self,
+        topics: Vec<Box<str>>,
+        from: Position,
+    ) -> EventFuture<'_, Result<EventStream, SourceError>> {
+        Box::pin(async move { self.subscribe_now(&topics, &from) })
+    }
+
+    fn publish(&self, topic: &str, payload: Bytes) -> EventFuture<'_, Result<(), PublishError>> {
+        let result = self.publish_now(topic, payload);
+        Box::pin(std::future::ready(result))
+    }
+
+    fn is_connected(&self) -> bool {
+        true
+    }
+
+    fn stats(&self) -> &ProviderStats {
+        &self.stats
+    }
+
+    fn check_topic(&self, topic: &str, _usage: TopicUsage) -> Result<(), &'static str> {
+        plain_topic(topic)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        for (_, feed) in self.state().feeds.drain() {
+            feed.end(StreamEnd::Closed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SourceMessage;
+
+    fn memory(settings: MemorySettings) -> Memory {
+        Memory::new("default", settings)
+    }
+
+    fn subscribe(memory: &Memory, topics: &[&str], from: Position) -> EventStream {
+        let topics: Vec<Box<str>> = topics.iter().map(|&topic| topic.into()).collect();
+        memory.subscribe_now(&topics, &from).unwrap()
+    }
+
+    fn publish(memory: &Memory, topic: &str, payload: &'static str) {
+        memory.publish_now(topic, payload.into()).unwrap();
+    }
+
+    /// What has come so far: `topic#number payload`.
+    fn heard(stream: &mut EventStream) -> Vec<String> {
+        std::iter::from_fn(|| stream.messages.try_recv().ok())
+            .map(|message| match message {
+                SourceMessage::Event(event) => format!(
+                    "{}#{} {}",
+                    event.topic,
+                    event.sequence.unwrap(),
+                    String::from_utf8_lossy(&event.payload)
+                ),
+                SourceMessage::Gap => "gap".into(),
+                SourceMessage::End(end) => end.to_string(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn events_are_numbered_per_topic_and_reach_every_stream_of_it() {
+        let memory = memory(MemorySettings::default());
+        let mut both = subscribe(&memory, &["a", "b"], Position::New);
+        let mut only_b = subscribe(&memory, &["b"], Position::New);
+        publish(&memory, "a", "1");
+        publish(&memory, "b", "2");
+        publish(&memory, "a", "3");
+        publish(&memory, "c", "nobody");
+        assert_eq!(heard(&mut both), ["a#1 1", "b#1 2", "a#2 3"]);
+        assert_eq!(heard(&mut only_b), ["b#1 2"]);
+        assert_eq!(memory.stats.published.load(std::sync::atomic::Ordering::Relaxed), 4);
+        assert_eq!(memory.stats.received.load(std::sync::atomic::Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn a_topic_named_twice_is_heard_once() {
+        let memory = memory(MemorySettings::default());
+        let mut stream = subscribe(&memory, &["a", "a"], Position::New);
+        publish(&memory, "a", "1");
+        assert_eq!(heard(&mut stream), ["a#1 1"]);
+    }
+
+    #[test]
+    fn a_stream_after_a_number_replays_from_the_ring() {
+        let memory = memory(MemorySettings { ring_events: 3, ..MemorySettings::default() });
+        for payload in ["1", "2", "3", "4"] {
+            publish(&memory, "a", payload);
+        }
+        let mut inside = subscribe(&memory, &["a"], Position::After(2));
+        assert_eq!(heard(&mut inside), ["a#3 3", "a#4 4"]);
+        let mut edge = subscribe(&memory, &["a"], Position::After(1));
+        assert_eq!(heard(&mut edge), ["a#2 2", "a#3 3", "a#4 4"]);
+        let mut too_old = subscribe(&memory, &["a"], Position::After(0));
+        assert_eq!(heard(&mut too_old), ["gap", "a#2 2", "a#3 3", "a#4 4"]);
+        let mut latest = subscribe(&memory, &["a"], Position::After(4));
+        assert_eq!(heard(&mut latest), Vec::<String>::new());
+        publish(&memory, "a", "5");
+        assert_eq!(heard(&mut latest), ["a#5 5"]);
+    }
+
+    #[test]
+    fn a_slow_stream_drops_and_hears_of_the_gap_while_its_neighbour_gets_all() {
+        let memory = memory(MemorySettings { queue_events: 1, ..MemorySettings::default() });
+        let mut slow = subscribe(&memory, &["a"], Position::New);
+        let mut quick = subscribe(&memory, &["a"], Position::New);
+        let mut all = Vec::new();
+        for payload in ["1", "2", "3", "4"] {
+            publish(&memory, "a", payload);
+            all.extend(heard(&mut quick));
+        }
+        assert_eq!(all, ["a#1 1", "a#2 2", "a#3 3", "a#4 4"]);
+        let first = heard(&mut slow);
+        publish(&memory, "a", "5");
+        let then = heard(&mut slow);
+        assert_eq!(
+            (first, then),
+            (vec!["a#1 1".into(), "a#2 2".into()], vec!["gap".into(), "a#5 5".into()])
+        );
+    }
+
+    #[test]
+    fn beyond_the_bound_the_longest_silent_topic_is_forgotten_and_never_reuses_numbers() {
+        let memory = memory(MemorySettings { topics_max: 2, ..MemorySettings::default() });
+        publish(&memory, "old", "1");
+        publish(&memory, "old", "2");
+        publish(&memory, "new", "1");
+        publish(&memory, "third", "1");
+        let mut old = subscribe(&memory, &["old"], Position::After(1));
+        assert_eq!(heard(&mut old), ["gap"]);
+        publish(&memory, "old", "3");
+        assert_eq!(heard(&mut old), ["old#3 3"]);
+    }
+
+    #[test]
+    fn topics_that_are_listened_to_are_not_forgotten() {
+        let memory = memory(MemorySettings { topics_max: 1, ..MemorySettings::default() });
+        let stream = subscribe(&memory, &["a"], Position::New);
+        assert_eq!(
+            memory.publish_now("b", Bytes::new()).unwrap_err().to_string(),
+            r#"provider memory/default refused the event for topic "b": too many topics are in use"#
+        );
+        assert_eq!(
+            memory.subscribe_now(&["b".into()], &Position::New).unwrap_err().to_string(),
+            r#"provider memory/default does not accept topic "b": too many topics are in use"#
+        );
+        drop(stream);
+        publish(&memory, "a", "the publisher notices that nobody listens");
+        publish(&memory, "b", "1");
+    }
+
+    #[test]
+    fn rings_together_stay_within_their_bytes() {
+        let memory = memory(MemorySettings { ring_bytes: 10, ..MemorySettings::default() });
+        publish(&memory, "a", "1234");
+        publish(&memory, "b", "1234");
+        publish(&memory, "c", "1234");
+        assert_eq!(memory.state().ring_bytes, 8);
+        assert_eq!(heard(&mut subscribe(&memory, &["a"], Position::After(0))), ["gap"]);
+        assert_eq!(heard(&mut subscribe(&memory, &["b"], Position::After(0))), ["b#1 1234"]);
+        publish(&memory, "b", "larger than all rings");
+        assert_eq!(heard(&mut subscribe(&memory, &["b"], Position::After(1))), ["gap"]);
+        assert_eq!(memory.state().ring_bytes, 0);
+    }
+
+    #[test]
+    fn streams_dropped_on_silent_topics_do_not_pile_up() {
+        let memory = memory(MemorySettings::default());
+        for _ in 0..10 * FEEDS_BEFORE_PRUNING {
+            drop(subscribe(&memory, &["silent"], Position::New));
+        }
+        assert!(memory.state().feeds.len() <= FEEDS_BEFORE_PRUNING);
+        assert!(memory.state().topics["silent"].feeds.len() <= FEEDS_BEFORE_PRUNING);
+    }
+
+    #[test]
+    fn closing_the_provider_ends_its_streams() {
+        let memory = memory(MemorySettings::default());
+        let mut stream = subscribe(&memory, &["a"], Position::New);
+        drop(memory);
+        assert_eq!(heard(&mut stream), ["the provider was closed"]);
+    }
+
+    #[test]
+    fn topics_and_payloads_have_bounds() {
+        let memory = memory(MemorySettings::default());
+        let reason = |topic: &str, payload: Bytes| {
+            memory.publish_now(topic, payload).unwrap_err().to_string()
+        };
+        assert!(reason("", Bytes::new()).ends_with("it is empty"));
+        assert!(reason("a\nb", Bytes::new()).ends_with("it contains a control character"));
+        assert!(reason(&"a".repeat(2000), Bytes::new()).ends_with("it is longer than 1024 bytes"));
+        let large = Bytes::from(vec![b' '; EVENT_BYTES_MAX + 1]);
+        assert!(reason("a", large).ends_with("it is larger than 1 MiB"));
+    }
+}

@@ -1,0 +1,178 @@
+//! Where the broker is and how to sign in. Credentials are taken out of URLs here, so that no message,
+//! log line or `Debug` text of ours or of the client library can show them.
+
+use async_nats::{ConnectOptions, ServerAddr};
+use percent_encoding::percent_decode_str;
+use url::Url;
+
+/// How to sign in to NATS.
+#[derive(Clone, PartialEq, Eq)]
+pub enum NatsAuthentication {
+    /// A token.
+    Token(String),
+    /// A user and a password.
+    UserPassword {
+        /// User name.
+        user: String,
+        /// Password.
+        password: String,
+    },
+}
+
+impl std::fmt::Debug for NatsAuthentication {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Token(_) => "Token(…)",
+            Self::UserPassword { .. } => "UserPassword(…)",
+        })
+    }
+}
+
+/// Settings that can never work. Messages hold no part of the URL, since it may hold credentials.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NatsSettingsError {
+    /// No address at all.
+    #[error("the NATS url is empty; expected nats://host:port")]
+    NoAddress,
+    /// One of the addresses is no URL.
+    #[error("NATS address {number} is not a URL ({reason}); expected nats://host:port")]
+    NotAUrl {
+        /// Which of the addresses, from 1.
+        number: usize,
+        /// What the parser says.
+        reason: String,
+    },
+    /// One of the addresses has a scheme we do not speak.
+    #[error("NATS address {number} has scheme {scheme:?}; expected nats or tls")]
+    Scheme {
+        /// Which of the addresses, from 1.
+        number: usize,
+        /// The scheme.
+        scheme: String,
+    },
+}
+
+/// One server.
+#[derive(Clone, Debug)]
+pub(super) struct Address {
+    server: ServerAddr,
+    authentication: Option<NatsAuthentication>,
+}
+
+impl Address {
+    /// Reads `nats://a:4222,nats://b:4222`.
+    pub(super) fn parse_list(
+        urls: &str,
+        authentication: Option<&NatsAuthentication>,
+    ) -> Result<Vec<Self>, NatsSettingsError> {
+        let list = urls
+            .split(',')
+            .map(str::trim)
+            .filter(|url| !url.is_empty())
+            .enumerate()
+            .map(|(index, url)| Self::parse(index + 1, url, authentication))
+            .collect::<Result<Vec<_>, _>>()?;
+        if list.is_empty() { Err(NatsSettingsError::NoAddress) } else { Ok(list) }
+    }
+
+    fn parse(
+        number: usize,
+        text: &str,
+        authentication: Option<&NatsAuthentication>,
+    ) -> Result<Self, NatsSettingsError> {
+        let not_a_url =
+            |reason: &str| NatsSettingsError::NotAUrl { number, reason: reason.to_owned() };
+        let parsed = if text.contains("://") {
+            Url::parse(text)
+        } else {
+            Url::parse(&format!("nats://{text}"))
+        };
+        let mut url = parsed.map_err(|error| not_a_url(&error.to_string()))?;
+        if !matches!(url.scheme(), "nats" | "tls") {
+            return Err(NatsSettingsError::Scheme { number, scheme: url.scheme().to_owned() });
+        }
+        if url.host_str().is_none_or(str::is_empty) {
+            return Err(not_a_url("it has no host"));
+        }
+        let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let user = decode(url.username());
+        let in_url = match url.password().map(decode) {
+            Some(password) => Some(NatsAuthentication::UserPassword { user, password }),
+            None if !user.is_empty() => Some(NatsAuthentication::Token(user)),
+            None => None,
+        };
+        let no_host = |()| not_a_url("it has no host");
+        url.set_username("").map_err(no_host)?;
+        url.set_password(None).map_err(no_host)?;
+        let server = ServerAddr::from_url(url).map_err(|error| not_a_url(&error.to_string()))?;
+        Ok(Self { server, authentication: authentication.cloned().or(in_url) })
+    }
+
+    /// For logs of ours: `host:port`.
+    pub(super) fn host_and_port(&self) -> String {
+        format!("{}:{}", self.server.host(), self.server.port())
+    }
+
+    /// One attempt.
+    pub(super) async fn connect(
+        &self,
+        options: ConnectOptions,
+    ) -> Result<async_nats::Client, async_nats::ConnectError> {
+        let options = match self.authentication.clone() {
+            Some(NatsAuthentication::Token(token)) => options.token(token),
+            Some(NatsAuthentication::UserPassword { user, password }) => {
+                options.user_and_password(user, password)
+            }
+            None => options,
+        };
+        options.connect(self.server.clone()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(urls: &str) -> Vec<(String, Option<NatsAuthentication>)> {
+        Address::parse_list(urls, None)
+            .unwrap()
+            .into_iter()
+            .map(|address| (address.server.as_url_str().to_owned(), address.authentication))
+            .collect()
+    }
+
+    #[test]
+    fn credentials_are_taken_out_of_the_url() {
+        let user = NatsAuthentication::UserPassword { user: "me".into(), password: "p@ss".into() };
+        let token = NatsAuthentication::Token("s3cret".into());
+        assert_eq!(
+            parsed("nats://me:p%40ss@broker:4333, nats://s3cret@other,plain:1"),
+            [
+                ("nats://broker:4333".into(), Some(user)),
+                ("nats://other".into(), Some(token)),
+                ("nats://plain:1".into(), None),
+            ]
+        );
+    }
+
+    #[test]
+    fn configured_authentication_overrides_what_the_url_carries() {
+        let token = NatsAuthentication::Token("new".into());
+        let list = Address::parse_list("nats://old@broker", Some(&token)).unwrap();
+        assert_eq!(list[0].authentication, Some(token));
+        assert_eq!(list[0].host_and_port(), "broker:4222");
+    }
+
+    #[test]
+    fn nothing_shows_a_secret() {
+        let secret = "s3cret";
+        let url = format!("nats://{secret}@broker");
+        let address = Address::parse_list(&url, None).unwrap();
+        assert!(!format!("{address:?}").contains(secret));
+        for bad in ["http://s3cret@broker", "nats://s3cret@:4222", "nats://s3cret@host:99999"] {
+            let error = Address::parse_list(bad, None).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains(secret), "{error}");
+        }
+        assert_eq!(Address::parse_list(" , ", None).unwrap_err(), NatsSettingsError::NoAddress);
+    }
+}

@@ -1,0 +1,390 @@
+//! The NATS provider against a real `nats-server`.
+
+mod server;
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use events::{
+    EventStream, Nats, NatsAuthentication, NatsSettings, Position, Provider, ProviderState, Retry,
+    SourceError, SourceMessage,
+};
+use futures_util::StreamExt;
+use server::{NatsServer, program};
+
+/// No step of these tests takes longer, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn settings(url: &str) -> NatsSettings {
+    NatsSettings {
+        id: "default".into(),
+        url: url.into(),
+        authentication: None,
+        retry: Retry { initial: Duration::from_millis(10), max: Duration::from_millis(100) },
+        queue_events: 1024,
+    }
+}
+
+fn provider(server: &NatsServer) -> Nats {
+    Nats::start(settings(&server.url())).expect("the settings are right")
+}
+
+async fn foreign_client(server: &NatsServer) -> async_nats::Client {
+    async_nats::connect(server.url()).await.expect("the broker is there")
+}
+
+async fn subscribe(provider: &Nats, topics: &[&str]) -> EventStream {
+    let topics = topics.iter().map(|&topic| topic.into()).collect();
+    provider.subscribe(topics, Position::New).await.expect("the broker is there")
+}
+
+/// The next message: `topic payload`, `gap` or why the stream ended.
+async fn next(stream: &mut EventStream) -> String {
+    let message = tokio::time::timeout(PATIENCE, stream.messages.recv()).await;
+    match message.expect("a message comes in time").expect("the stream says why it ends") {
+        SourceMessage::Event(event) => {
+            format!("{} {}", event.topic, String::from_utf8_lossy(&event.payload))
+        }
+        SourceMessage::Gap => "gap".into(),
+        SourceMessage::End(end) => end.to_string(),
+    }
+}
+
+/// For what the other process shows no sign of: asks again until it holds.
+async fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let waiting = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+#[tokio::test]
+async fn an_event_of_any_client_reaches_every_stream_that_wants_its_subject() {
+    let Some(program) = program() else { return };
+    let server = NatsServer::start(&program, -1, &[]);
+    let provider = provider(&server);
+    let mut exact = subscribe(&provider, &["orders.7", "orders.8"]).await;
+    let mut pattern = subscribe(&provider, &["orders.*"]).await;
+    let client = foreign_client(&server).await;
+    for (subject, payload) in [("orders.7", "a"), ("orders.9", "b"), ("orders.8", "c")] {
+        client.publish(subject, payload.into()).await.expect("published");
+    }
+    client.flush().await.expect("flushed");
+    assert_eq!([next(&mut exact).await, next(&mut exact).await], ["orders.7 a", "orders.8 c"]);
+    for expected in ["orders.7 a", "orders.9 b", "orders.8 c"] {
+        assert_eq!(next(&mut pattern).await, expected);
+    }
+    assert_eq!(provider.stats().received.load(Relaxed), 5);
+
+    let resumed = provider.subscribe(vec!["orders.7".into()], Position::After(1)).await;
+    assert_eq!(next(&mut resumed.expect("open")).await, "gap", "core NATS has no past");
+}
+
+#[tokio::test]
+async fn an_event_that_we_publish_reaches_any_client() {
+    let Some(program) = program() else { return };
+    let server = NatsServer::start(&program, -1, &[]);
+    let provider = provider(&server);
+    let client = foreign_client(&server).await;
+    let mut subscriber = client.subscribe("orders.>").await.expect("subscribed");
+    client.flush().await.expect("flushed");
+    // A round trip: the broker has worked through what this client said before.
+    let inbox = client.new_inbox();
+    let mut own = client.subscribe(inbox.clone()).await.expect("subscribed");
+    client.publish(inbox, "".into()).await.expect("published");
+    own.next().await.expect("the round trip ends");
+
+    provider.publish("orders.7.moved", r#"{"id":7}"#.into()).await.expect("published");
+    let message = tokio::time::timeout(PATIENCE, subscriber.next()).await.expect("in time");
+    let message = message.expect("a message");
+    assert_eq!(
+        (message.subject.as_str(), &*message.payload),
+        ("orders.7.moved", &br#"{"id":7}"#[..])
+    );
+    assert_eq!(provider.stats().published.load(Relaxed), 1);
+
+    let error = provider.publish("orders.*", "x".into()).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "provider nats/default refused the event for topic \"orders.*\": a subject to publish to has no wildcards"
+    );
+    let large = vec![b' '; 2 * 1024 * 1024];
+    let error = provider.publish("orders.7", large.into()).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "provider nats/default refused the event for topic \"orders.7\": it is larger than the broker accepts"
+    );
+}
+
+#[tokio::test]
+async fn streams_share_one_broker_subscription_per_subject_and_the_last_one_ends_it() {
+    let Some(program) = program() else { return };
+    let server = NatsServer::start(&program, -1, &[]);
+    let provider = provider(&server);
+    let first = subscribe(&provider, &["a", "b"]).await;
+    let second = subscribe(&provider, &["a"]).await;
+    let inbox = 1;
+    assert_eq!(server.subscriptions(), inbox + 2);
+    drop(first);
+    eventually("b is unsubscribed", || server.subscriptions() == inbox + 1).await;
+    drop(second);
+    eventually("a is unsubscribed", || server.subscriptions() == inbox).await;
+    assert_eq!(provider.stats().streams.load(Relaxed), 0);
+}
+
+#[tokio::test]
+async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_go_on() {
+    let Some(program) = program() else { return };
+    let server = NatsServer::start(&program, -1, &[]);
+    let port = server.port;
+    let provider = provider(&server);
+    let mut stream = subscribe(&provider, &["a"]).await;
+    provider.publish("a", "before".into()).await.expect("published");
+    assert_eq!(next(&mut stream).await, "a before");
+    drop(server);
+    assert_eq!(next(&mut stream).await, "gap");
+    assert_eq!(provider.stats().state(), ProviderState::Disconnected);
+
+    let error = provider.subscribe(vec!["b".into()], Position::New).await.unwrap_err();
+    assert!(
+        matches!(&error, SourceError::Unavailable { provider, .. } if &**provider == "nats/default")
+    );
+    provider.publish("a", "lost".into()).await.expect_err("nobody takes it");
+
+    let server = NatsServer::start(&program, port.into(), &[]);
+    eventually("connected again", || provider.is_connected()).await;
+    let inbox = 1;
+    eventually("subscribed again", || server.subscriptions() == inbox + 1).await;
+    let client = foreign_client(&server).await;
+    client.publish("a", "after".into()).await.expect("published");
+    client.flush().await.expect("flushed");
+    assert_eq!(next(&mut stream).await, "a after");
+    assert_eq!(provider.stats().reconnects.load(Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_comes_back_with_all_its_subjects() {
+    let Some(program) = program() else { return };
+    let server = NatsServer::start(&program, -1, &[]);
+    let broker = std::net::SocketAddr::from(([127, 0, 0, 1], server.port));
+    let (proxy, cut) = cuttable_proxy(broker).await;
+    let provider = Nats::start(settings(&format!("nats://{proxy}"))).expect("settings");
+    let mut streams = vec![
+        subscribe(&provider, &["a"]).await,
+        subscribe(&provider, &["b"]).await,
+        subscribe(&provider, &["a", "b"]).await,
+    ];
+    for round in 1..=3 {
+        cut.notify_waiters();
+        for stream in &mut streams {
+            assert_eq!(next(stream).await, "gap");
+        }
+        let inbox = 1;
+        eventually("connected again", || {
+            provider.stats().reconnects.load(Relaxed) == round
+                && server.subscriptions() == inbox + 2
+        })
+        .await;
+        let client = foreign_client(&server).await;
+        for subject in ["a", "b"] {
+            client.publish(subject, round.to_string().into()).await.expect("published");
+        }
+        client.flush().await.expect("flushed");
+        assert_eq!(next(&mut streams[0]).await, format!("a {round}"));
+        assert_eq!(next(&mut streams[1]).await, format!("b {round}"));
+        assert_eq!(next(&mut streams[2]).await, format!("a {round}"));
+        assert_eq!(next(&mut streams[2]).await, format!("b {round}"));
+        drop(client);
+    }
+}
+
+/// Passes bytes on to `broker`; a notification cuts all its connections.
+async fn cuttable_proxy(
+    broker: std::net::SocketAddr,
+) -> (std::net::SocketAddr, std::sync::Arc<tokio::sync::Notify>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let cut = std::sync::Arc::new(tokio::sync::Notify::new());
+    let cut_here = std::sync::Arc::clone(&cut);
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let cut = std::sync::Arc::clone(&cut_here);
+            tokio::spawn(async move {
+                let mut server = tokio::net::TcpStream::connect(broker).await.expect("the broker");
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                    () = cut.notified() => {}
+                }
+            });
+        }
+    });
+    (address, cut)
+}
+
+#[tokio::test]
+async fn a_process_that_stands_still_loses_events_and_says_so_only_where_it_did() {
+    let Some(program) = program() else { return };
+    let server = NatsServer::start(&program, -1, &[]);
+    let provider = Nats::start(NatsSettings { queue_events: 100_000, ..settings(&server.url()) })
+        .expect("settings");
+    let mut quiet = subscribe(&provider, &["quiet"]).await;
+    let mut flooded = subscribe(&provider, &["flood"]).await;
+    let mut also_quiet = subscribe(&provider, &["also.quiet"]).await;
+    let url = server.url();
+    // This thread, and with it the provider, stands still until the flood is in its socket.
+    std::thread::spawn(move || {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+        runtime.block_on(async move {
+            let client = async_nats::connect(url).await.expect("the broker is there");
+            for number in 0..50_000 {
+                client.publish("flood", number.to_string().into()).await.expect("published");
+            }
+            for subject in ["flood", "quiet", "also.quiet"] {
+                client.publish(subject, "last".into()).await.expect("published");
+            }
+            client.flush().await.expect("flushed");
+            // A round trip: the broker has sent on all that came before.
+            let inbox = client.new_inbox();
+            let mut own = client.subscribe(inbox.clone()).await.expect("subscribed");
+            client.publish(inbox, "".into()).await.expect("published");
+            own.next().await.expect("the round trip ends");
+        });
+    })
+    .join()
+    .expect("published");
+    assert_eq!(next(&mut quiet).await, "quiet last");
+    assert_eq!(next(&mut also_quiet).await, "also.quiet last");
+    let mut gaps = 0;
+    let mut heard = 0;
+    let mut latest = None;
+    while gaps == 0 {
+        match next(&mut flooded).await.strip_prefix("flood ").map(str::parse::<u64>) {
+            Some(number) => {
+                let number = number.ok();
+                assert!(number > latest, "in order");
+                (heard, latest) = (heard + 1, number);
+            }
+            None => gaps += 1,
+        }
+    }
+    assert!(heard < 50_000 && provider.stats().dropped.load(Relaxed) > 0, "{heard}");
+    for subject in ["quiet", "also.quiet"] {
+        provider.publish(subject, "no gap before this".into()).await.expect("published");
+    }
+    assert_eq!(next(&mut quiet).await, "quiet no gap before this");
+    assert_eq!(next(&mut also_quiet).await, "also.quiet no gap before this");
+}
+
+#[tokio::test]
+async fn a_broker_that_is_away_at_start_is_named_in_the_error_and_found_later() {
+    let Some(program) = program() else { return };
+    let port = {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        socket.local_addr().expect("bound").port()
+    };
+    let provider = Nats::start(settings(&format!("nats://127.0.0.1:{port}"))).expect("settings");
+    let error = provider.subscribe(vec!["a".into()], Position::New).await.unwrap_err().to_string();
+    assert!(error.starts_with("provider nats/default is not connected: "), "{error}");
+    assert_eq!(provider.stats().state(), ProviderState::Connecting);
+
+    let server = NatsServer::start(&program, port.into(), &[]);
+    eventually("connected", || provider.is_connected()).await;
+    let mut stream = subscribe(&provider, &["a"]).await;
+    provider.publish("a", "1".into()).await.expect("published");
+    assert_eq!(next(&mut stream).await, "a 1");
+    assert_eq!(provider.stats().reconnects.load(Relaxed), 0);
+    drop(server);
+}
+
+#[tokio::test]
+async fn a_token_signs_in_and_a_wrong_one_is_neither_accepted_nor_shown() {
+    let Some(program) = program() else { return };
+    let server = NatsServer::start(&program, -1, &["--auth", "s3cret"]);
+    let in_url = format!("nats://s3cret@127.0.0.1:{}", server.port);
+    let mut stream = {
+        let provider = Nats::start(settings(&in_url)).expect("settings");
+        subscribe(&provider, &["a"]).await
+    };
+    assert_eq!(next(&mut stream).await, "the provider was closed");
+
+    let configured = NatsSettings {
+        authentication: Some(NatsAuthentication::Token("s3cret".into())),
+        ..settings(&server.url())
+    };
+    subscribe(&Nats::start(configured).expect("settings"), &["a"]).await;
+
+    let wrong = NatsSettings {
+        authentication: Some(NatsAuthentication::Token("wr0ng".into())),
+        ..settings(&in_url)
+    };
+    let shown = format!("{wrong:?}");
+    let provider = Nats::start(wrong).expect("settings");
+    let error = provider.subscribe(vec!["a".into()], Position::New).await.unwrap_err().to_string();
+    assert!(error.contains("authorization violation"), "{error}");
+    for secret in ["s3cret", "wr0ng"] {
+        assert!(!error.contains(secret) && !shown.contains(secret), "{error} {shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_user_and_password_sign_in() {
+    let Some(program) = program() else { return };
+    let server = NatsServer::start(&program, -1, &["--user", "me", "--pass", "p@ss"]);
+    let url = format!("nats://me:p%40ss@127.0.0.1:{}", server.port);
+    subscribe(&Nats::start(settings(&url)).expect("settings"), &["a"]).await;
+}
+
+#[tokio::test]
+async fn a_stream_that_is_not_read_gets_a_gap_and_its_neighbour_everything() {
+    let Some(program) = program() else { return };
+    let server = NatsServer::start(&program, -1, &[]);
+    let provider =
+        Nats::start(NatsSettings { queue_events: 4, ..settings(&server.url()) }).expect("settings");
+    let mut slow = subscribe(&provider, &["a"]).await;
+    let mut quick = subscribe(&provider, &["a"]).await;
+    for number in 1..=10 {
+        provider.publish("a", number.to_string().into()).await.expect("published");
+        assert_eq!(next(&mut quick).await, format!("a {number}"));
+    }
+    for number in 1..=4 {
+        assert_eq!(next(&mut slow).await, format!("a {number}"));
+    }
+    provider.publish("a", "11".into()).await.expect("published");
+    assert_eq!([next(&mut slow).await, next(&mut slow).await], ["gap", "a 11"]);
+    assert_eq!(provider.stats().dropped.load(Relaxed), 6);
+}
+
+#[tokio::test]
+async fn a_subject_that_the_user_may_not_read_ends_its_stream_with_the_brokers_words() {
+    let Some(program) = program() else { return };
+    let config = std::env::temp_dir().join(format!("starling-nats-{}.conf", std::process::id()));
+    let text = r#"authorization { users = [ { user: me, password: x, permissions: { subscribe: { deny: "secret.>" } } } ] }"#;
+    std::fs::write(&config, text).expect("a temporary file");
+    let server = NatsServer::start(&program, -1, &["-c", config.to_str().expect("a plain path")]);
+    std::fs::remove_file(&config).expect("it was read");
+    let url = format!("nats://me:x@127.0.0.1:{}", server.port);
+    let provider = Nats::start(settings(&url)).expect("settings");
+    let mut refused = subscribe(&provider, &["secret.a"]).await;
+    let mut allowed = subscribe(&provider, &["a"]).await;
+    assert_eq!(
+        next(&mut refused).await,
+        r#"the broker refused: Permissions Violation for Subscription to "secret.a""#
+    );
+    provider.publish("a", "1".into()).await.expect("published");
+    assert_eq!(next(&mut allowed).await, "a 1");
+}
+
+#[tokio::test]
+async fn subjects_with_spaces_or_empty_tokens_never_reach_the_broker() {
+    let Some(program) = program() else { return };
+    let server = NatsServer::start(&program, -1, &[]);
+    let provider = provider(&server);
+    for topic in ["a b", "a..b", "", "a\r\nPUB b 0\r\n"] {
+        let error = provider.subscribe(vec![topic.into()], Position::New).await.unwrap_err();
+        assert!(matches!(error, SourceError::InvalidTopic { .. }), "{error}");
+        provider.publish(topic, "x".into()).await.expect_err("refused");
+    }
+}

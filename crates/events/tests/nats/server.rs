@@ -1,0 +1,93 @@
+//! A real `nats-server` for one test, killed with it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+/// A running broker.
+pub(crate) struct NatsServer {
+    process: Child,
+    pub(crate) port: u16,
+    monitor: u16,
+}
+
+/// Where the program is: `STARLING_TEST_NATS_SERVER`, else in `PATH`. Without one the test is skipped with a line
+/// that says so; under `CI=true` that is a failure.
+#[allow(clippy::print_stdout, reason = "who runs the tests must see what was skipped")]
+pub(crate) fn program() -> Option<PathBuf> {
+    let named = std::env::var_os("STARLING_TEST_NATS_SERVER").map(PathBuf::from);
+    let in_path = || {
+        let path = std::env::var_os("PATH")?;
+        std::env::split_paths(&path).map(|dir| dir.join("nats-server")).find(|file| file.is_file())
+    };
+    let found = named.or_else(in_path);
+    if found.is_none() {
+        let hint = "nats-server not found: install it or set STARLING_TEST_NATS_SERVER";
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{hint}");
+        println!("skipped: {hint}");
+    }
+    found
+}
+
+impl NatsServer {
+    /// Starts on `port` (-1: a free one) and returns when it is ready, which it says on its standard error.
+    pub(crate) fn start(program: &PathBuf, port: i32, arguments: &[&str]) -> Self {
+        let mut process = Command::new(program)
+            .args(["-a", "127.0.0.1", "-m", "-1", "-p", &port.to_string()])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("nats-server starts");
+        let mut log = BufReader::new(process.stderr.take().expect("stderr is piped"));
+        let (mut port, mut monitor, mut text) = (0, 0, String::new());
+        loop {
+            let start = text.len();
+            let read = log.read_line(&mut text).expect("its log is readable");
+            assert!(read > 0, "nats-server ended instead of starting:\n{text}");
+            let line = &text[start..];
+            let number = || line.trim().rsplit(':').next().and_then(|port| port.parse().ok());
+            if line.contains("Listening for client connections") {
+                port = number().expect("a port");
+            } else if line.contains("Starting http monitor") {
+                monitor = number().expect("a port");
+            } else if line.contains("Server is ready") {
+                break;
+            }
+        }
+        // Whatever else it says must not fill the pipe.
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        Self { process, port, monitor }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// Subscriptions that the broker holds for clients.
+    pub(crate) fn subscriptions(&self) -> u64 {
+        let address = SocketAddr::from(([127, 0, 0, 1], self.monitor));
+        let mut socket = TcpStream::connect(address).expect("the monitor listens");
+        socket.write_all(b"GET /connz HTTP/1.0\r\n\r\n").expect("request");
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).expect("answer");
+        answer
+            .split("\"subscriptions\":")
+            .skip(1)
+            .map(|rest| {
+                let digits: String =
+                    rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
+                digits.parse::<u64>().expect("a number")
+            })
+            .sum()
+    }
+}
+
+impl Drop for NatsServer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,38 @@
+//! Every bound of an execution, with its reason. What is over a bound ends with a clear error and
+//! costs nobody but the operation itself.
+
+/// Entity representations that one operation may send, duplicates not counted. At some 50 bytes
+/// each this is 5 MB of request bodies; real pages need hundreds.
+pub(crate) const REPRESENTATIONS_MAX: u32 = 100_000;
+
+/// Objects that the target paths of one entity batch may lead to. Linked entities can make the
+/// tree much larger than what was received, so the walk needs a bound of its own.
+pub(crate) const TARGET_OBJECTS_MAX: usize = 1_000_000;
+
+/// Errors in one answer; what comes after is counted only. Clients show a handful.
+pub(crate) const ERRORS_MAX: usize = 200;
+
+/// Bytes of one error message. Subgraphs have been seen to send whole stack traces.
+pub(crate) const ERROR_MESSAGE_BYTES_MAX: usize = 2048;
+
+/// Bytes of the `extensions` of one subgraph error; larger ones are left out.
+pub(crate) const ERROR_EXTENSIONS_BYTES_MAX: usize = 8192;
+
+/// Places that one subgraph error about an entity is reported at, when the entity stands at many.
+pub(crate) const ERROR_PLACES_MAX: usize = 16;
+
+/// Tree nodes looked at to find the places of one subgraph error. Past it the error is reported
+/// at those found so far.
+pub(crate) const ERROR_PLACE_VISITS_MAX: u32 = 200_000;
+
+/// Bytes of one printed answer: twice what one subgraph may send by default. Linked entities may
+/// be printed at many places; this ends it before memory does.
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// Documents that a thread keeps for its next requests. More than this many operations are
+/// rarely in flight on one core.
+pub(crate) const POOLED_DOCUMENTS_MAX: usize = 64;
+
+/// A document that has held more text than this is not kept, so that one huge answer does not
+/// pin its memory.
+pub(crate) const POOLED_DOCUMENT_TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;

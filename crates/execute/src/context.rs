@@ -1,0 +1,155 @@
+//! What execution needs to know beside plan and variables: who stands behind each subgraph, which
+//! headers go along, until when.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use graph::{FieldId, SubgraphId, Supergraph};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use crate::GraphqlError;
+
+/// A future that stays on its core: request state need not be `Send`.
+pub type LocalFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// One immutable loaded graph with everything that serves it. A reload makes a new one; requests
+/// and subscriptions hold theirs by `Arc`.
+pub struct Generation {
+    /// Counts loads from 1.
+    pub number: u64,
+    /// Hash of the supergraph's text.
+    pub graph_id: u64,
+    /// The model.
+    pub graph: Arc<Supergraph>,
+    /// By [`SubgraphId`]. Event subgraphs have a stand-in that refuses.
+    pub subgraphs: Vec<Arc<dyn Subgraph>>,
+    /// Publishes for the mutations of event subgraphs.
+    pub publisher: Arc<dyn Publisher>,
+}
+
+impl Generation {
+    /// Who answers for a subgraph.
+    pub fn subgraph(&self, id: SubgraphId) -> &dyn Subgraph {
+        &*self.subgraphs[usize::from(id.0)]
+    }
+}
+
+impl std::fmt::Debug for Generation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Generation({}, {:016x})", self.number, self.graph_id)
+    }
+}
+
+/// What travels with one operation.
+#[derive(Clone, Debug)]
+pub struct RequestContext {
+    /// The graph that answers.
+    pub generation: Arc<Generation>,
+    /// Headers to send to subgraphs.
+    pub headers: Arc<ForwardedHeaders>,
+    /// When everything must be done.
+    pub deadline: Instant,
+}
+
+/// The headers that the configuration forwards, rendered once per request.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ForwardedHeaders {
+    /// For every subgraph without rules of its own, sorted by name.
+    pub all: Vec<(HeaderName, HeaderValue)>,
+    /// For subgraphs with rules of their own (those of `all` are merged in already), sorted by name.
+    pub by_subgraph: Vec<(SubgraphId, Vec<(HeaderName, HeaderValue)>)>,
+}
+
+impl ForwardedHeaders {
+    /// What goes to `subgraph`.
+    pub fn of(&self, subgraph: SubgraphId) -> &[(HeaderName, HeaderValue)] {
+        self.by_subgraph
+            .iter()
+            .find(|(id, _)| *id == subgraph)
+            .map_or(&self.all, |(_, headers)| headers)
+    }
+}
+
+/// Who answers for a subgraph. Implemented by `upstream` over HTTP and by tests.
+pub trait Subgraph: Send + Sync {
+    /// Sends one request and waits for the whole answer. Never retries a mutation.
+    fn fetch<'a>(
+        &'a self,
+        request: SubgraphRequest<'a>,
+    ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>>;
+}
+
+/// One request to a subgraph.
+#[derive(Clone, Debug)]
+pub struct SubgraphRequest<'a> {
+    /// The JSON body: `{"query":…,"variables":…}`.
+    pub body: Bytes,
+    /// Is it a mutation? Those are never repeated or shared.
+    pub is_mutation: bool,
+    /// To send along.
+    pub headers: &'a [(HeaderName, HeaderValue)],
+    /// When the answer must be there. The subgraph's own timeout may end it earlier.
+    pub deadline: Instant,
+}
+
+/// A subgraph's answer whose body looks like JSON; execution parses it.
+#[derive(Clone, Debug)]
+pub struct SubgraphAnswer {
+    /// HTTP status. Other than 2xx is fine as long as the body is a GraphQL answer.
+    pub status: StatusCode,
+    /// Headers that response rules or cache policies may read.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+/// Why a subgraph gave no answer.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FetchError {
+    /// No connection.
+    #[error("connection failed: {0}")]
+    Connect(String),
+    /// The connection broke before the answer was complete.
+    #[error("connection closed before the answer was complete: {0}")]
+    Closed(String),
+    /// Not in time.
+    #[error("no answer within {0:?}")]
+    Timeout(std::time::Duration),
+    /// The body is over the limit.
+    #[error("answer larger than {limit} bytes")]
+    TooLarge {
+        /// `traffic.max_response_size`
+        limit: u64,
+    },
+    /// The status says failure and the body is no GraphQL answer.
+    #[error("HTTP status {status}{}", content_type.as_deref().map(|it| format!(", content type {it}")).unwrap_or_default())]
+    Status {
+        /// HTTP status.
+        status: StatusCode,
+        /// What the body claims to be.
+        content_type: Option<String>,
+    },
+    /// What came is not an HTTP answer that can be read.
+    #[error("{0}")]
+    Protocol(String),
+    /// Too many requests wait for a connection.
+    #[error("too many requests are waiting for this subgraph")]
+    Overloaded,
+    /// The subgraph has no server: an event subgraph, or no URL is known.
+    #[error("this subgraph has no server")]
+    NoServer,
+}
+
+/// Publishes events for mutations of event subgraphs. Implemented where providers are known.
+pub trait Publisher: Send + Sync {
+    /// Publishes `arguments` (a JSON object's text) to the topic that `field`'s directive names.
+    /// `Ok(false)`: the broker refused or is away; it has been logged. `Err`: the field is not bound to
+    /// a topic that can be published to, or its template cannot be rendered.
+    fn publish<'a>(
+        &'a self,
+        field: FieldId,
+        arguments: Bytes,
+        deadline: Instant,
+    ) -> LocalFuture<'a, Result<bool, GraphqlError>>;
+}

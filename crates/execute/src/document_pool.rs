@@ -1,0 +1,65 @@
+//! One arena per operation, taken from the thread's pool and given back when the operation ends,
+//! also when it is dropped half-way.
+
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+
+use astjson::{Document, NodeId, ParseError};
+use bytes::Bytes;
+
+use crate::bounds::{POOLED_DOCUMENT_TEXT_BYTES_MAX, POOLED_DOCUMENTS_MAX};
+
+thread_local! {
+    static POOL: RefCell<Vec<Document>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An empty document that returns to the pool on drop.
+pub(crate) struct PooledDocument {
+    document: Document,
+    text_bytes: usize,
+}
+
+impl PooledDocument {
+    /// Takes one from the pool, or makes one.
+    pub(crate) fn take() -> Self {
+        let document = POOL.with_borrow_mut(Vec::pop).unwrap_or_default();
+        Self { document, text_bytes: 0 }
+    }
+
+    /// Parses one more text into it.
+    pub(crate) fn parse(&mut self, text: Bytes) -> Result<NodeId, ParseError> {
+        self.text_bytes = self.text_bytes.saturating_add(text.len());
+        self.document.parse(text)
+    }
+}
+
+impl Drop for PooledDocument {
+    fn drop(&mut self) {
+        if self.text_bytes > POOLED_DOCUMENT_TEXT_BYTES_MAX {
+            return;
+        }
+        let mut document = std::mem::take(&mut self.document);
+        document.reset();
+        // While the thread ends its pool may be gone already; then the document simply goes too.
+        let _ = POOL.try_with(|pool| {
+            let mut pool = pool.borrow_mut();
+            if pool.len() < POOLED_DOCUMENTS_MAX {
+                pool.push(document);
+            }
+        });
+    }
+}
+
+impl Deref for PooledDocument {
+    type Target = Document;
+
+    fn deref(&self) -> &Document {
+        &self.document
+    }
+}
+
+impl DerefMut for PooledDocument {
+    fn deref_mut(&mut self) -> &mut Document {
+        &mut self.document
+    }
+}

@@ -1,0 +1,152 @@
+//! The one GraphQL error of the router and its codes.
+
+use std::borrow::Cow;
+
+/// `extensions.code` of an error. `docs/errors.md` lists them with their HTTP status.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ErrorCode {
+    /// The request is not a well-formed GraphQL request (body, parameters, headers).
+    BadRequest,
+    /// The document does not parse.
+    GraphqlParseFailed,
+    /// The document does not validate against the schema, or names no known operation.
+    GraphqlValidationFailed,
+    /// Several operations and no name, or an unknown name.
+    OperationNotFound,
+    /// A variable's value does not fit its type.
+    BadUserInput,
+    /// The operation is over a configured limit.
+    OperationLimitExceeded,
+    /// The operation is valid but no plan can answer it.
+    PlanningFailed,
+    /// The operation needs what this version cannot do.
+    NotSupported,
+    /// A subgraph could not be reached, answered badly or too late.
+    SubgraphRequestFailed,
+    /// An error that a subgraph reported without a code of its own.
+    DownstreamServiceError,
+    /// A value does not fit the schema: null where none may be, a string for an `Int`.
+    InvalidSubgraphValue,
+    /// The request took longer than its deadline.
+    Timeout,
+    /// A provider of events is down or unknown.
+    ProviderUnavailable,
+    /// An event is malformed.
+    InvalidEvent,
+    /// The graph was replaced and the subscription could not go on.
+    GraphReloaded,
+    /// The subscriber read too slowly.
+    SlowSubscriber,
+    /// The router is shutting down.
+    ShuttingDown,
+    /// A limit on connections, subscriptions or queues was reached.
+    Overloaded,
+    /// A defect of the router.
+    InternalServerError,
+}
+
+impl ErrorCode {
+    /// Every code, for the generated table.
+    pub const ALL: [Self; 19] = [
+        Self::BadRequest,
+        Self::GraphqlParseFailed,
+        Self::GraphqlValidationFailed,
+        Self::OperationNotFound,
+        Self::BadUserInput,
+        Self::OperationLimitExceeded,
+        Self::PlanningFailed,
+        Self::NotSupported,
+        Self::SubgraphRequestFailed,
+        Self::DownstreamServiceError,
+        Self::InvalidSubgraphValue,
+        Self::Timeout,
+        Self::ProviderUnavailable,
+        Self::InvalidEvent,
+        Self::GraphReloaded,
+        Self::SlowSubscriber,
+        Self::ShuttingDown,
+        Self::Overloaded,
+        Self::InternalServerError,
+    ];
+
+    /// As clients see it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::BadRequest => "BAD_REQUEST",
+            Self::GraphqlParseFailed => "GRAPHQL_PARSE_FAILED",
+            Self::GraphqlValidationFailed => "GRAPHQL_VALIDATION_FAILED",
+            Self::OperationNotFound => "OPERATION_NOT_FOUND",
+            Self::BadUserInput => "BAD_USER_INPUT",
+            Self::OperationLimitExceeded => "OPERATION_LIMIT_EXCEEDED",
+            Self::PlanningFailed => "PLANNING_FAILED",
+            Self::NotSupported => "NOT_SUPPORTED",
+            Self::SubgraphRequestFailed => "SUBGRAPH_REQUEST_FAILED",
+            Self::DownstreamServiceError => "DOWNSTREAM_SERVICE_ERROR",
+            Self::InvalidSubgraphValue => "INVALID_SUBGRAPH_VALUE",
+            Self::Timeout => "TIMEOUT",
+            Self::ProviderUnavailable => "PROVIDER_UNAVAILABLE",
+            Self::InvalidEvent => "INVALID_EVENT",
+            Self::GraphReloaded => "GRAPH_RELOADED",
+            Self::SlowSubscriber => "SLOW_SUBSCRIBER",
+            Self::ShuttingDown => "SHUTTING_DOWN",
+            Self::Overloaded => "OVERLOADED",
+            Self::InternalServerError => "INTERNAL_SERVER_ERROR",
+        }
+    }
+}
+
+/// One step of an error's path in the client's answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PathSegment {
+    /// A response key.
+    Key(Box<str>),
+    /// An index of a list, from 0.
+    Index(u32),
+}
+
+/// A place in the client's document, both from 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Location {
+    /// Line.
+    pub line: u32,
+    /// Column, in characters.
+    pub column: u32,
+}
+
+/// An error as the GraphQL specification, section 7.1.2, puts it into an answer.
+#[derive(Clone, PartialEq, Debug)]
+pub struct GraphqlError {
+    /// What happened and what to do, for the client's developer. Never a secret, never an address of the inside.
+    pub message: Cow<'static, str>,
+    /// Places in the document; empty for errors of execution.
+    pub locations: Vec<Location>,
+    /// Where in the answer; empty for request errors.
+    pub path: Vec<PathSegment>,
+    /// `extensions.code`
+    pub code: ErrorCode,
+    /// A subgraph's own `extensions` (a JSON object's text): its members are printed after ours, a `code`
+    /// among them replaces `code`.
+    pub extensions: Option<Box<str>>,
+    /// `extensions.serviceName`: the subgraph it came from.
+    pub subgraph: Option<Box<str>>,
+}
+
+impl GraphqlError {
+    /// An error without a place.
+    pub fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            message: message.into(),
+            locations: Vec::new(),
+            path: Vec::new(),
+            code,
+            extensions: None,
+            subgraph: None,
+        }
+    }
+
+    /// With the place in the answer.
+    pub fn at(mut self, path: Vec<PathSegment>) -> Self {
+        self.path = path;
+        self
+    }
+}

@@ -1,0 +1,111 @@
+//! The event that a subscription's execution starts from: is its payload what the plan counts on?
+
+use astjson::{Document, Kind, NodeId};
+use plan::{FetchKind, Plan, RepresentationField, ShapeField, ValueKind, ValueShape};
+
+use crate::client_path::has_type;
+
+/// Checks the payload of an event that stands for `field`, a root field of the subscription.
+/// `Err` says what is wrong with it, to go after "The event ".
+pub(crate) fn check(
+    document: &Document,
+    plan: &Plan,
+    field: &ShapeField,
+    payload: NodeId,
+) -> Result<(), String> {
+    check_value(document, plan, &field.data_key, &field.value, payload)
+}
+
+fn check_value(
+    document: &Document,
+    plan: &Plan,
+    data_key: &str,
+    shape: &ValueShape,
+    value: NodeId,
+) -> Result<(), String> {
+    match &shape.kind {
+        ValueKind::List(element) => {
+            if document.kind(value) != Kind::Array {
+                return Err("is not a JSON array".into());
+            }
+            for value in document.elements(value) {
+                if !(document.is_null(value) && element.nullable) {
+                    check_value(document, plan, data_key, element, value)?;
+                }
+            }
+            Ok(())
+        }
+        ValueKind::Object(id) => {
+            if document.kind(value) != Kind::Object {
+                return Err("is not a JSON object".into());
+            }
+            let Some(typename) = document.get(value, "__typename") else {
+                return Err("has no __typename".into());
+            };
+            let known = plan.shape.objects.get(id.0 as usize).is_some_and(|object| {
+                object.variants.iter().any(|it| document.str_eq(typename, &it.type_name))
+            });
+            if !known {
+                return Err(match document.as_str(typename) {
+                    Some(name) => {
+                        format!("has the __typename \"{name}\", which is not expected here")
+                    }
+                    None => "has a __typename that is not a string".into(),
+                });
+            }
+            check_keys(document, plan, data_key, value)
+        }
+        ValueKind::Leaf(_) | ValueKind::Typename | ValueKind::Verbatim => Ok(()),
+    }
+}
+
+/// Every key that the first fetches send must be in the event itself.
+fn check_keys(
+    document: &Document,
+    plan: &Plan,
+    data_key: &str,
+    object: NodeId,
+) -> Result<(), String> {
+    for fetch in plan.fetches.iter().filter(|fetch| fetch.depends_on.is_empty()) {
+        let FetchKind::Entities { batches, .. } = &fetch.kind else { continue };
+        for batch in batches {
+            let concerned = batch.targets.iter().any(|target| {
+                matches!(&target.steps[..], [step] if *step.data_key == *data_key
+                    && has_type(document, object, &step.types))
+            });
+            if concerned {
+                check_members(document, &batch.representation.fields, object)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_members(
+    document: &Document,
+    fields: &[RepresentationField],
+    object: NodeId,
+) -> Result<(), String> {
+    for field in fields {
+        if !field.key || !has_type(document, object, &field.types) {
+            continue;
+        }
+        match document.get(object, &field.data_key) {
+            None => return Err(format!("has no key field \"{}\"", field.name)),
+            Some(value) if document.is_null(value) => {
+                return Err(format!("has null as key field \"{}\"", field.name));
+            }
+            Some(value) if field.fields.is_empty() => {
+                if matches!(document.kind(value), Kind::Object) {
+                    return Err(format!("has an object as key field \"{}\"", field.name));
+                }
+            }
+            Some(value) => match document.kind(value) {
+                Kind::Object => check_members(document, &field.fields, value)?,
+                Kind::Array => {}
+                _ => return Err(format!("has no object as key field \"{}\"", field.name)),
+            },
+        }
+    }
+    Ok(())
+}

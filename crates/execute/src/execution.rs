@@ -1,0 +1,269 @@
+//! One execution from its start to the printed payload: which fetch runs when. What a fetch
+//! sends, what becomes of its answer and what of its failure have modules of their own below.
+
+use std::collections::VecDeque;
+use std::pin::pin;
+
+use astjson::{Kind, NodeId};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use plan::{EventField, Fetch, SubscriptionRoot, Variables};
+
+use crate::bounds::{PAYLOAD_BYTES_MAX, REPRESENTATIONS_MAX};
+use crate::document_pool::PooledDocument;
+use crate::error_list::ErrorList;
+use crate::executable::Executable;
+use crate::print::print_errors;
+use crate::projection::{self, Stop};
+use crate::representations::Collected;
+use crate::{
+    ErrorCode, FetchError, GraphqlError, PathSegment, Payload, RequestContext, Seed,
+    SubgraphAnswer, SubgraphRequest, event,
+};
+
+mod absorb;
+mod failure;
+mod request;
+
+/// Executes an operation: runs its fetches, merges what they answer, and prints the payload.
+///
+/// - `introspection`: JSON text of an object that holds the values of the operation's `__schema`
+///   and `__type` fields by data key.
+/// - `seed`: the event, for subscriptions.
+/// - `context`: of the generation that the plan was made for; the plan's ids mean nothing elsewhere.
+///
+/// Never fails: whatever goes wrong is in the payload. Must run on a tokio runtime with timers.
+/// Dropping the future cancels what is in flight.
+pub async fn execute(
+    executable: &Executable,
+    variables: &Variables,
+    introspection: Option<Bytes>,
+    seed: Seed,
+    context: &RequestContext,
+) -> Payload {
+    let mut execution = Execution::new(executable, variables, context);
+    if execution.plant(introspection, seed) {
+        execution.run().await;
+    }
+    execution.finish()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Waiting,
+    InFlight,
+    Done,
+}
+
+struct Execution<'a> {
+    executable: &'a Executable,
+    variables: &'a Variables,
+    context: &'a RequestContext,
+    document: PooledDocument,
+    root: NodeId,
+    errors: ErrorList,
+    states: Vec<State>,
+    waits_for: Vec<u32>,
+    /// By fetch, while it is in flight: the objects of each batch.
+    collected: Vec<Vec<Collected>>,
+    representations_left: u32,
+}
+
+/// What a fetch in flight waits for.
+enum Call<'a> {
+    Subgraph { request: SubgraphRequest<'a> },
+    Publish { event: &'a EventField, arguments: Bytes },
+}
+
+enum Outcome {
+    Answer(Result<SubgraphAnswer, FetchError>),
+    Published(Result<bool, GraphqlError>),
+}
+
+async fn call<'a>(
+    index: usize,
+    fetch: &'a Fetch,
+    call: Call<'a>,
+    context: &'a RequestContext,
+) -> (usize, Outcome) {
+    let generation = &*context.generation;
+    let outcome = match call {
+        Call::Subgraph { request } => {
+            Outcome::Answer(generation.subgraph(fetch.subgraph).fetch(request).await)
+        }
+        Call::Publish { event, arguments } => Outcome::Published(
+            generation.publisher.publish(event.field, arguments, context.deadline).await,
+        ),
+    };
+    (index, outcome)
+}
+
+impl<'a> Execution<'a> {
+    fn new(
+        executable: &'a Executable,
+        variables: &'a Variables,
+        context: &'a RequestContext,
+    ) -> Self {
+        let mut document = PooledDocument::take();
+        let root = document.new_object();
+        let count = executable.fetches.len();
+        Self {
+            executable,
+            variables,
+            context,
+            document,
+            root,
+            errors: ErrorList::default(),
+            states: vec![State::Waiting; count],
+            waits_for: executable.fetches.iter().map(|fetch| fetch.dependencies).collect(),
+            collected: std::iter::repeat_with(Vec::new).take(count).collect(),
+            representations_left: REPRESENTATIONS_MAX,
+        }
+    }
+
+    /// Puts introspection and the event into the tree. `false`: there is nothing to fetch for.
+    fn plant(&mut self, introspection: Option<Bytes>, seed: Seed) -> bool {
+        if let Some(text) = introspection {
+            match self.document.parse(text) {
+                Ok(values) if self.document.kind(values) == Kind::Object => {
+                    self.root = values;
+                }
+                _ => {
+                    let message = "The result of introspection cannot be read.";
+                    let error = GraphqlError::new(ErrorCode::InternalServerError, message);
+                    self.errors.push(0, error);
+                }
+            }
+        }
+        let Seed::Event(payload) = seed else { return true };
+        let plan = &**self.executable.plan();
+        let Some(root) = &plan.subscription else { return true };
+        let fields = plan
+            .shape
+            .objects
+            .get(plan.shape.root.0 as usize)
+            .and_then(|object| object.variants.first())
+            .map_or(&[][..], |variant| &variant.fields);
+        let field = fields.iter().find(|field| match root {
+            SubscriptionRoot::Event(event) => field.data_key == event.data_key,
+            // A subscription has one root field.
+            SubscriptionRoot::Upstream { .. } => true,
+        });
+        let Some(field) = field else { return true };
+        let checked = match (self.document.parse(payload), root) {
+            (Ok(payload), SubscriptionRoot::Event(_)) => {
+                event::check(&self.document, plan, field, payload).map(|()| payload)
+            }
+            // A subgraph's event is as good as any other answer of it.
+            (Ok(payload), SubscriptionRoot::Upstream { .. }) => Ok(payload),
+            (Err(error), _) => Err(format!("is not valid JSON: {error}")),
+        };
+        match checked {
+            Ok(payload) => {
+                self.document.set(self.root, &field.data_key, payload);
+                true
+            }
+            Err(problem) => {
+                let path = vec![PathSegment::Key(field.response_key.clone())];
+                let message = format!("The event {problem}.");
+                let error = GraphqlError::new(ErrorCode::InvalidEvent, message).at(path);
+                self.errors.push(0, error);
+                self.errors.explain_keys(std::slice::from_ref(&field.data_key));
+                false
+            }
+        }
+    }
+
+    async fn run(&mut self) {
+        let executable = self.executable;
+        let context = self.context;
+        let plan = &**executable.plan();
+        let mut ready: VecDeque<usize> =
+            (0..self.waits_for.len()).filter(|&index| self.waits_for[index] == 0).collect();
+        let mut in_flight = FuturesUnordered::new();
+        let mut deadline = pin!(tokio::time::sleep_until(context.deadline.into()));
+        loop {
+            while let Some(index) = ready.pop_front() {
+                let fetch = &plan.fetches[index];
+                if let Some(request) = self.start(index, fetch) {
+                    self.states[index] = State::InFlight;
+                    in_flight.push(call(index, fetch, request, context));
+                } else {
+                    self.complete(index, &mut ready);
+                }
+            }
+            tokio::select! {
+                biased;
+                answered = in_flight.next() => {
+                    let Some((index, outcome)) = answered else { return };
+                    self.absorb(index, outcome);
+                    self.complete(index, &mut ready);
+                }
+                () = &mut deadline => {
+                    self.cut_off();
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Marks a fetch as done; the fetches that waited for it only are ready.
+    fn complete(&mut self, index: usize, ready: &mut VecDeque<usize>) {
+        self.states[index] = State::Done;
+        for &dependent in &self.executable.fetches[index].dependents {
+            let waits_for = &mut self.waits_for[dependent as usize];
+            *waits_for -= 1;
+            if *waits_for == 0 {
+                ready.push_back(dependent as usize);
+            }
+        }
+    }
+
+    fn is_wanted(&self, fetch: &Fetch) -> bool {
+        fetch.any_of.is_empty() || fetch.any_of.iter().any(|it| it.holds(self.variables))
+    }
+    /// Checks and prints what is in the tree.
+    fn finish(mut self) -> Payload {
+        let plan = &**self.executable.plan();
+        let mut out = Vec::with_capacity(1024);
+        out.extend_from_slice(b"{\"data\":");
+        let mark = out.len();
+        self.errors.sort();
+        let printed = projection::print_data(
+            &self.document,
+            self.root,
+            &plan.shape,
+            self.variables,
+            &mut self.errors,
+            &mut out,
+        );
+        match printed {
+            Ok(()) => {}
+            Err(Stop::Null) => {
+                out.truncate(mark);
+                out.extend_from_slice(b"null");
+            }
+            Err(Stop::TooLarge) => {
+                out = Vec::from(&b"{\"data\":null"[..]);
+                self.errors = ErrorList::default();
+                let message = format!("The answer is larger than {PAYLOAD_BYTES_MAX} bytes.");
+                let error = GraphqlError::new(ErrorCode::OperationLimitExceeded, message);
+                self.errors.push(0, error);
+            }
+        }
+        let errors = self.errors.into_errors();
+        if !errors.is_empty() {
+            out.extend_from_slice(b",\"errors\":");
+            print_errors(&errors, &mut out);
+        }
+        let splice = out.len();
+        out.push(b'}');
+        Payload {
+            bytes: Bytes::from(out),
+            splice,
+            has_data: true,
+            errors: u32::try_from(errors.len()).unwrap_or(u32::MAX),
+        }
+    }
+}

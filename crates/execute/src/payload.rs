@@ -1,0 +1,164 @@
+//! What execution hands out: the printed answer.
+
+use bytes::Bytes;
+
+/// One printed answer: `{"data":…,"errors":…}`, `extensions` last if there are any. Cheap to clone;
+/// every subscriber of a group gets the same bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Payload {
+    /// JSON text.
+    pub bytes: Bytes,
+    /// Offset in `bytes` where a recipient's own `extensions` members may be inserted: before the closing
+    /// brace of the answer, or, where the answer has `extensions` already, before theirs.
+    pub splice: usize,
+    /// Does the answer have a `data` entry (even null)? Without one it is a request error, which
+    /// decides the HTTP status (GraphQL over HTTP, section 6.4.2).
+    pub has_data: bool,
+    /// How many errors it carries.
+    pub errors: u32,
+}
+
+/// What a recipient did not get before a payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Missed {
+    /// Events dropped on the way, `extensions.lost`.
+    pub lost: u64,
+    /// The source may have lost events, nobody knows how many: `extensions.gap`.
+    pub gap: bool,
+}
+
+impl Missed {
+    /// Both together.
+    pub fn and(self, other: Self) -> Self {
+        Self { lost: self.lost.saturating_add(other.lost), gap: self.gap || other.gap }
+    }
+}
+
+impl Payload {
+    /// What it announces already. Who drops a payload owes this to the recipient, and one lost event more.
+    pub fn missed(&self) -> Missed {
+        self.announced().0
+    }
+
+    /// A copy that announces `missed` in addition to what it announces already.
+    pub fn with_missed(&self, missed: Missed) -> Self {
+        if missed == Missed::default() {
+            return self.clone();
+        }
+        let (announced, length) = self.announced();
+        let missed = missed.and(announced);
+        let mut payload = self.clone();
+        if length > 0 {
+            let rest = &self.bytes[self.splice + length..];
+            payload.bytes = [&self.bytes[..self.splice], rest].concat().into();
+        }
+        // What is added last comes first, which is where `announced` looks for it.
+        if missed.gap {
+            payload = payload.with_extension("gap", "true");
+        }
+        if missed.lost > 0 {
+            payload = payload.with_extension("lost", &missed.lost.to_string());
+        }
+        payload
+    }
+
+    /// What [`Payload::with_missed`] has put at the splice, and how long that is with a comma behind it.
+    fn announced(&self) -> (Missed, usize) {
+        let all = self.bytes.get(self.splice..).unwrap_or_default();
+        let (mut missed, mut rest) = (Missed::default(), all);
+        if let Some(after) = rest.strip_prefix(b"\"lost\":") {
+            let digits = after.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let number = std::str::from_utf8(&after[..digits]).ok().and_then(|it| it.parse().ok());
+            missed.lost = number.unwrap_or(u64::MAX);
+            rest = &after[digits..];
+            rest = rest.strip_prefix(b",").unwrap_or(rest);
+        }
+        if let Some(after) = rest.strip_prefix(b"\"gap\":true") {
+            missed.gap = true;
+            rest = after.strip_prefix(b",").unwrap_or(after);
+        }
+        (missed, all.len() - rest.len())
+    }
+
+    /// A copy with one more member in the answer's `extensions`; `value` is JSON text. Only recipients that
+    /// need it pay for the copy.
+    pub fn with_extension(&self, name: &str, value: &str) -> Self {
+        let splice = self.splice.min(self.bytes.len());
+        let (before, after) = self.bytes.split_at(splice);
+        let mut bytes = Vec::with_capacity(self.bytes.len() + name.len() + value.len() + 24);
+        bytes.extend_from_slice(before);
+        // The splice is at the brace that closes the answer, or inside of `extensions`.
+        let opens = after == b"}";
+        if opens {
+            bytes.extend_from_slice(if before.ends_with(b"{") {
+                b"\"extensions\":{"
+            } else {
+                b",\"extensions\":{"
+            });
+        }
+        let splice = bytes.len();
+        astjson::print_string(name, &mut bytes);
+        bytes.push(b':');
+        bytes.extend_from_slice(value.as_bytes());
+        if opens {
+            bytes.push(b'}');
+        } else if !after.starts_with(b"}") {
+            bytes.push(b',');
+        }
+        bytes.extend_from_slice(after);
+        Self { bytes: bytes.into(), splice, ..*self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn payload(text: &'static str, splice: usize) -> Payload {
+        Payload { bytes: text.into(), splice, has_data: true, errors: 0 }
+    }
+
+    #[test]
+    fn members_are_added_to_extensions_which_are_made_if_need_be() {
+        let plain = payload(r#"{"data":{"a":1}}"#, 15);
+        let lost = plain.with_extension("lost", "3");
+        assert_eq!(lost.bytes, r#"{"data":{"a":1},"extensions":{"lost":3}}"#);
+        let both = lost.with_extension("gap", "true");
+        assert_eq!(both.bytes, r#"{"data":{"a":1},"extensions":{"gap":true,"lost":3}}"#);
+    }
+
+    #[test]
+    fn what_was_missed_adds_up() {
+        let plain = payload(r#"{"data":1}"#, 9);
+        assert_eq!(plain.missed(), Missed::default());
+        assert_eq!(plain.with_missed(Missed::default()), plain);
+        let lost = plain.with_missed(Missed { lost: 2, gap: false });
+        assert_eq!(lost.bytes, r#"{"data":1,"extensions":{"lost":2}}"#);
+        let both = lost.with_missed(Missed { lost: 10, gap: true });
+        assert_eq!(both.bytes, r#"{"data":1,"extensions":{"lost":12,"gap":true}}"#);
+        assert_eq!(both.missed(), Missed { lost: 12, gap: true });
+        let gap = plain.with_missed(Missed { lost: 0, gap: true });
+        assert_eq!(gap.bytes, r#"{"data":1,"extensions":{"gap":true}}"#);
+        assert_eq!(gap.missed(), Missed { lost: 0, gap: true });
+        let more = gap.with_missed(Missed { lost: 1, gap: false });
+        assert_eq!(more.bytes, r#"{"data":1,"extensions":{"lost":1,"gap":true}}"#);
+        let traced = payload(r#"{"data":1,"extensions":{"trace":1}}"#, 24);
+        let lost = traced.with_missed(Missed { lost: 1, gap: true });
+        let expected = r#"{"data":1,"extensions":{"lost":1,"gap":true,"trace":1}}"#;
+        assert_eq!(lost.bytes, expected);
+        assert_eq!(
+            lost.with_missed(Missed { lost: 1, gap: false }).bytes,
+            expected.replace(":1,\"gap", ":2,\"gap")
+        );
+    }
+
+    #[test]
+    fn extensions_that_are_there_already_stay() {
+        let empty = payload(r#"{"data":null,"extensions":{}}"#, 27);
+        let gap = empty.with_extension("gap", "true");
+        assert_eq!(gap.bytes, r#"{"data":null,"extensions":{"gap":true}}"#);
+        let traced = payload(r#"{"data":null,"extensions":{"trace":1}}"#, 27);
+        let gap = traced.with_extension("gap", "true");
+        assert_eq!(gap.bytes, r#"{"data":null,"extensions":{"gap":true,"trace":1}}"#);
+    }
+}

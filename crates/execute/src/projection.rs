@@ -1,0 +1,357 @@
+//! The final pass: response shape and data tree are walked together, values are checked, nulls
+//! move up to the nearest nullable parent (GraphQL specification, section 6.4.4), and the answer is
+//! printed into one buffer.
+
+use std::borrow::Cow;
+
+use astjson::{Document, Kind, NodeId};
+use plan::{
+    Leaf, ObjectShape, ObjectShapeId, Shape, ShapeField, ValueKind, ValueShape, Variables, Variant,
+};
+
+use crate::bounds::PAYLOAD_BYTES_MAX;
+use crate::error_list::ErrorList;
+use crate::{ErrorCode, GraphqlError, PathSegment};
+
+/// Why a value was not printed. What was printed of it must be truncated away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stop {
+    /// It is null, and the error is recorded.
+    Null,
+    /// The answer is over [`PAYLOAD_BYTES_MAX`].
+    TooLarge,
+}
+
+/// Prints the value of `data`. `Err(Stop::Null)`: it is null as a whole.
+pub(crate) fn print_data(
+    document: &Document,
+    root: NodeId,
+    shape: &Shape,
+    variables: &Variables,
+    errors: &mut ErrorList,
+    out: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    let explained = if errors.explained_all { Explained::Yes } else { Explained::AtRoot };
+    let mut projection = Projection { document, shape, variables, errors, out, path: Vec::new() };
+    projection.object(shape.root, root, explained)
+}
+
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Key(&'a str),
+    Index(u32),
+}
+
+/// Do the errors recorded so far account for nulls here?
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Explained {
+    /// In the root object: its keys are looked up one by one.
+    AtRoot,
+    No,
+    Yes,
+}
+
+struct Projection<'a, 'r> {
+    document: &'a Document,
+    shape: &'a Shape,
+    variables: &'a Variables,
+    errors: &'r mut ErrorList,
+    out: &'r mut Vec<u8>,
+    path: Vec<Step<'a>>,
+}
+
+impl<'a> Projection<'a, '_> {
+    // Recursion is bounded by the depth of the operation (limited when it is prepared) and the
+    // list nesting of the schema's types: the walk follows the shape, not the data.
+    fn object(
+        &mut self,
+        id: ObjectShapeId,
+        node: NodeId,
+        explained: Explained,
+    ) -> Result<(), Stop> {
+        let Some(shape) = self.shape.objects.get(id.0 as usize) else {
+            return Err(self.mismatch(ErrorCode::InternalServerError, "the plan has no such shape"));
+        };
+        let variant = self.variant(shape, node)?;
+        let explained = match explained {
+            Explained::No if self.errors.explained_objects.contains(&node) => Explained::Yes,
+            other => other,
+        };
+        self.out.push(b'{');
+        let mut first = true;
+        for field in &variant.fields {
+            if !field.any_of.is_empty()
+                && !field.any_of.iter().any(|condition| condition.holds(self.variables))
+            {
+                continue;
+            }
+            if !std::mem::take(&mut first) {
+                self.out.push(b',');
+            }
+            self.out.push(b'"');
+            self.out.extend_from_slice(field.response_key.as_bytes());
+            self.out.extend_from_slice(b"\":");
+            let explained = match explained {
+                Explained::AtRoot if self.errors.explained_keys.contains(&field.data_key) => {
+                    Explained::Yes
+                }
+                Explained::AtRoot => Explained::No,
+                other => other,
+            };
+            self.path.push(Step::Key(&field.response_key));
+            let value = self.document.get(node, &field.data_key);
+            let result = self.value(At { variant, field, explained }, &field.value, value);
+            self.path.pop();
+            result?;
+        }
+        self.out.push(b'}');
+        if self.out.len() > PAYLOAD_BYTES_MAX { Err(Stop::TooLarge) } else { Ok(()) }
+    }
+
+    fn variant(&mut self, shape: &'a ObjectShape, node: NodeId) -> Result<&'a Variant, Stop> {
+        if !shape.is_abstract {
+            return match shape.variants.first() {
+                Some(variant) => Ok(variant),
+                None => Err(self.mismatch(ErrorCode::InternalServerError, "the shape is empty")),
+            };
+        }
+        let name = self.document.get(node, "__typename");
+        let variant = name.and_then(|name| {
+            shape.variants.iter().find(|it| self.document.str_eq(name, &it.type_name))
+        });
+        variant.ok_or_else(|| {
+            let problem = match name.and_then(|name| self.document.as_str(name)) {
+                None => format!("an object of type {} came without __typename", shape.type_name),
+                Some(name) => format!("\"{name}\" is no object type of {}", shape.type_name),
+            };
+            self.mismatch(ErrorCode::InvalidSubgraphValue, problem)
+        })
+    }
+
+    fn value(
+        &mut self,
+        at: At<'a>,
+        shape: &'a ValueShape,
+        node: Option<NodeId>,
+    ) -> Result<(), Stop> {
+        let mark = self.out.len();
+        let result = match (&shape.kind, node) {
+            (ValueKind::Typename, _) => {
+                astjson::print_string(&at.variant.type_name, self.out);
+                return Ok(());
+            }
+            (kind, Some(node)) if !self.document.is_null(node) => self.non_null(at, kind, node),
+            _ if shape.nullable => Err(Stop::Null),
+            _ => Err(self.null_violation(at)),
+        };
+        match result {
+            Err(Stop::Null) if shape.nullable => {
+                self.out.truncate(mark);
+                self.out.extend_from_slice(b"null");
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn non_null(&mut self, at: At<'a>, kind: &'a ValueKind, node: NodeId) -> Result<(), Stop> {
+        let document = self.document;
+        match kind {
+            ValueKind::Object(id) => {
+                if document.kind(node) != Kind::Object {
+                    return Err(self.wrong_kind(at, "an object", node));
+                }
+                self.object(*id, node, at.explained)
+            }
+            ValueKind::List(element_shape) => {
+                if document.kind(node) != Kind::Array {
+                    return Err(self.wrong_kind(at, "a list", node));
+                }
+                self.out.push(b'[');
+                for (index, element) in document.elements(node).enumerate() {
+                    if index > 0 {
+                        self.out.push(b',');
+                    }
+                    self.path.push(Step::Index(index as u32));
+                    let result = self.value(at, element_shape, Some(element));
+                    self.path.pop();
+                    result?;
+                }
+                self.out.push(b']');
+                Ok(())
+            }
+            ValueKind::Leaf(leaf) => self.leaf(at, leaf, node),
+            ValueKind::Typename | ValueKind::Verbatim => {
+                document.print(node, self.out);
+                Ok(())
+            }
+        }
+    }
+
+    fn leaf(&mut self, at: At<'a>, leaf: &Leaf, node: NodeId) -> Result<(), Stop> {
+        let document = self.document;
+        let kind = document.kind(node);
+        let expected = match leaf {
+            Leaf::Int => {
+                if kind == Kind::Number
+                    && let Some(text) = int_text(document.raw(node))
+                {
+                    self.out.extend_from_slice(text.as_bytes());
+                    return Ok(());
+                }
+                "an integer of 32 bits"
+            }
+            Leaf::Float if kind == Kind::Number => return self.raw(node),
+            Leaf::Float => "a number",
+            Leaf::String if kind == Kind::String => return self.raw(node),
+            Leaf::String => "a string",
+            Leaf::Boolean if kind == Kind::Bool => return self.raw(node),
+            Leaf::Boolean => "a boolean",
+            Leaf::Id if kind == Kind::String => return self.raw(node),
+            Leaf::Id if kind == Kind::Number && is_integer_text(document.raw(node)) => {
+                self.out.push(b'"');
+                self.out.extend_from_slice(document.raw(node).as_bytes());
+                self.out.push(b'"');
+                return Ok(());
+            }
+            Leaf::Id => "a string or an integer",
+            Leaf::Enum(values) => {
+                if kind == Kind::String && values.iter().any(|it| document.str_eq(node, it)) {
+                    return self.raw(node);
+                }
+                "a value of its enum"
+            }
+            Leaf::Custom => {
+                document.print(node, self.out);
+                return Ok(());
+            }
+        };
+        Err(self.wrong_kind(at, expected, node))
+    }
+
+    /// Scalars go out as they came in.
+    fn raw(&mut self, node: NodeId) -> Result<(), Stop> {
+        self.out.extend_from_slice(self.document.raw(node).as_bytes());
+        Ok(())
+    }
+
+    fn null_violation(&mut self, at: At<'_>) -> Stop {
+        if at.explained != Explained::Yes && !self.error_at_or_below() {
+            self.report(ErrorCode::InvalidSubgraphValue, || {
+                format!(
+                    "Cannot return null for non-nullable field {}.{}.",
+                    at.variant.type_name, at.field.field_name
+                )
+                .into()
+            });
+        }
+        Stop::Null
+    }
+
+    fn wrong_kind(&mut self, at: At<'_>, expected: &str, node: NodeId) -> Stop {
+        // What came is named, not shown: it may be anything.
+        let got = match self.document.kind(node) {
+            Kind::Null => "null",
+            Kind::Bool => "a boolean",
+            Kind::Number => "a number that does not fit",
+            Kind::String => "a string that does not fit",
+            Kind::Array => "a list",
+            Kind::Object => "an object",
+        };
+        let got = match (self.document.kind(node), expected) {
+            (Kind::Number, "an integer of 32 bits" | "a string or an integer") => got,
+            (Kind::Number, _) => "a number",
+            (Kind::String, "a value of its enum") => got,
+            (Kind::String, _) => "a string",
+            _ => got,
+        };
+        self.report(ErrorCode::InvalidSubgraphValue, || {
+            format!(
+                "Field {}.{} must be {expected}, a subgraph sent {got}.",
+                at.variant.type_name, at.field.field_name
+            )
+            .into()
+        });
+        Stop::Null
+    }
+
+    fn mismatch(&mut self, code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Stop {
+        self.report(code, || message.into());
+        Stop::Null
+    }
+
+    fn report(&mut self, code: ErrorCode, message: impl FnOnce() -> Cow<'static, str>) {
+        if self.errors.is_full() {
+            self.errors.count_left_out();
+            return;
+        }
+        let path = self.path.iter().map(|step| match *step {
+            Step::Key(key) => PathSegment::Key(key.into()),
+            Step::Index(index) => PathSegment::Index(index),
+        });
+        let error = GraphqlError::new(code, message()).at(path.collect());
+        // These come last, in the order of the answer.
+        self.errors.push(u32::MAX, error);
+    }
+
+    /// Has an error been recorded for this place, or for one below it from where a null came up?
+    fn error_at_or_below(&self) -> bool {
+        self.errors.kept().any(|error| {
+            error.path.len() >= self.path.len()
+                && error.path.iter().zip(&self.path).all(|(theirs, ours)| match (theirs, ours) {
+                    (PathSegment::Key(theirs), Step::Key(ours)) => **theirs == **ours,
+                    (PathSegment::Index(theirs), Step::Index(ours)) => theirs == ours,
+                    _ => false,
+                })
+        })
+    }
+}
+
+/// The field being printed.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    variant: &'a Variant,
+    field: &'a ShapeField,
+    explained: Explained,
+}
+
+fn is_integer_text(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The text of an `Int`: integers as they came, `3.0` and `3e0` as `3` (section 3.5.1 lets a
+/// service coerce where nothing is lost). `None`: no integer of 32 bits.
+fn int_text(text: &str) -> Option<Cow<'_, str>> {
+    if is_integer_text(text) {
+        return text.parse::<i32>().is_ok().then_some(Cow::Borrowed(text));
+    }
+    let value: f64 = text.parse().ok()?;
+    let fits = value.fract() == 0.0 && value >= f64::from(i32::MIN) && value <= f64::from(i32::MAX);
+    fits.then(|| Cow::Owned((value as i32).to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::int_text;
+
+    #[test]
+    fn an_int_has_32_bits_and_no_fraction() {
+        let cases = [
+            ("0", Some("0")),
+            ("-0", Some("-0")),
+            ("2147483647", Some("2147483647")),
+            ("-2147483648", Some("-2147483648")),
+            ("2147483648", None),
+            ("-2147483649", None),
+            ("3.0", Some("3")),
+            ("1e3", Some("1000")),
+            ("1.5", None),
+            ("1e300", None),
+            ("99999999999999999999999", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(int_text(text).as_deref(), expected, "{text}");
+        }
+    }
+}

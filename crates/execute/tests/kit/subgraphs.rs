@@ -1,0 +1,163 @@
+//! Subgraphs in memory, and a generation made of them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use execute::{
+    ErrorCode, FetchError, ForwardedHeaders, Generation, GraphqlError, LocalFuture, Publisher,
+    RequestContext, Subgraph, SubgraphAnswer, SubgraphRequest,
+};
+use graph::{ApiSchema, FieldId, SubgraphId, SubgraphKind, Supergraph, TypeId};
+use http::{HeaderMap, StatusCode};
+
+/// What a subgraph does when a request comes whose body contains `contains`.
+pub struct Rule {
+    pub subgraph: String,
+    pub contains: String,
+    pub reaction: String,
+}
+
+/// Everything that was sent, in order.
+pub type Log = Arc<Mutex<Vec<String>>>;
+
+pub struct World {
+    pub log: Log,
+    pub generation: Arc<Generation>,
+}
+
+impl World {
+    pub fn new(names: &[String], rules: Vec<Rule>) -> Self {
+        let log = Log::default();
+        let rules = Arc::new(rules);
+        let subgraphs: Vec<Arc<dyn Subgraph>> = names
+            .iter()
+            .map(|name| -> Arc<dyn Subgraph> {
+                Arc::new(InMemory {
+                    name: name.clone(),
+                    rules: Arc::clone(&rules),
+                    log: Arc::clone(&log),
+                })
+            })
+            .collect();
+        let publisher = Arc::new(InMemory {
+            name: "publisher".into(),
+            rules: Arc::clone(&rules),
+            log: Arc::clone(&log),
+        });
+        let generation = Generation {
+            number: 1,
+            graph_id: 1,
+            graph: Arc::new(supergraph(names)),
+            subgraphs,
+            publisher,
+        };
+        Self { log, generation: Arc::new(generation) }
+    }
+
+    pub fn context(&self, deadline: std::time::Instant) -> RequestContext {
+        RequestContext {
+            generation: Arc::clone(&self.generation),
+            headers: Arc::new(ForwardedHeaders::default()),
+            deadline,
+        }
+    }
+}
+
+fn supergraph(names: &[String]) -> Supergraph {
+    let schema = apollo_compiler::Schema::parse_and_validate("type Query { a: Int }", "t.graphql");
+    Supergraph {
+        subgraphs: names
+            .iter()
+            .map(|name| graph::Subgraph {
+                name: name.as_str().into(),
+                url: "http://127.0.0.1:1/".into(),
+                kind: SubgraphKind::Server,
+            })
+            .collect(),
+        types: Vec::new(),
+        fields: Vec::new(),
+        type_names: HashMap::new(),
+        query: TypeId(0),
+        mutation: None,
+        subscription: None,
+        api: ApiSchema(Arc::new(schema.unwrap())),
+    }
+}
+
+struct InMemory {
+    name: String,
+    rules: Arc<Vec<Rule>>,
+    log: Log,
+}
+
+impl InMemory {
+    fn reaction(&self, text: &str) -> String {
+        self.log.lock().unwrap().push(format!("{} {text}", self.name));
+        self.rules
+            .iter()
+            .find(|rule| rule.subgraph == self.name && text.contains(&rule.contains))
+            .map(|rule| rule.reaction.clone())
+            .unwrap_or_else(|| panic!("no rule of {} answers {text}", self.name))
+    }
+}
+
+impl Subgraph for InMemory {
+    fn fetch<'a>(
+        &'a self,
+        request: SubgraphRequest<'a>,
+    ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>> {
+        let reaction = self.reaction(std::str::from_utf8(&request.body).unwrap());
+        Box::pin(async move {
+            match reaction.as_str() {
+                "!refused" => Err(FetchError::Connect("connection refused".into())),
+                "!closed" => Err(FetchError::Closed("unexpected end of file".into())),
+                "!timeout" => Err(FetchError::Timeout(std::time::Duration::from_secs(2))),
+                "!large" => Err(FetchError::TooLarge { limit: 1000 }),
+                "!overloaded" => Err(FetchError::Overloaded),
+                "!html" => Err(FetchError::Status {
+                    status: StatusCode::BAD_GATEWAY,
+                    content_type: Some("text/html".into()),
+                }),
+                "!never" => std::future::pending().await,
+                text => {
+                    let (status, body) = match text.strip_prefix("[500] ") {
+                        Some(body) => (StatusCode::INTERNAL_SERVER_ERROR, body),
+                        None => (StatusCode::OK, text),
+                    };
+                    // One turn of the runtime, so that fetches in flight at once really are.
+                    tokio::task::yield_now().await;
+                    let body = Bytes::copy_from_slice(body.as_bytes());
+                    Ok(SubgraphAnswer { status, headers: HeaderMap::new(), body })
+                }
+            }
+        })
+    }
+}
+
+impl Publisher for InMemory {
+    fn publish<'a>(
+        &'a self,
+        field: FieldId,
+        arguments: Bytes,
+        _: std::time::Instant,
+    ) -> LocalFuture<'a, Result<bool, GraphqlError>> {
+        let text = format!("{} {}", field.0, std::str::from_utf8(&arguments).unwrap());
+        let reaction = self.reaction(&text);
+        Box::pin(async move {
+            match reaction.as_str() {
+                "true" => Ok(true),
+                "false" => Ok(false),
+                _ => Err(GraphqlError::new(ErrorCode::BadUserInput, reaction)),
+            }
+        })
+    }
+}
+
+pub fn subgraph_id(names: &mut Vec<String>, name: &str) -> SubgraphId {
+    let index = names.iter().position(|it| it == name).unwrap_or_else(|| {
+        names.push(name.into());
+        names.len() - 1
+    });
+    SubgraphId(index as u16)
+}

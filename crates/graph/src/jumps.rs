@@ -1,0 +1,176 @@
+//! Jumps: which keys lead from the holders of an object to another subgraph, and what can be
+//! reached in the end. Serves planning now and satisfiability checks of composition later.
+//!
+//! A *holder* is a subgraph that has an object in hand. Reachability is the least fixpoint of
+//! "holders of (type, start) include U": monotone over finite sets, so polynomial by construction.
+
+use std::collections::HashMap;
+
+use crate::{
+    FieldId, FieldSet, FieldSetItem, Key, SubgraphId, SubgraphKind, SubgraphSet, Supergraph, TypeId,
+};
+
+impl Supergraph {
+    /// What `subgraph` says of a field, if it mentions it.
+    pub fn field_in(
+        &self,
+        field: FieldId,
+        subgraph: SubgraphId,
+    ) -> Option<&crate::FieldInSubgraph> {
+        self.field(field).subgraphs.iter().find(|there| there.subgraph == subgraph)
+    }
+
+    /// What `subgraph` says of a type, if it defines it.
+    pub fn type_in(&self, ty: TypeId, subgraph: SubgraphId) -> Option<&crate::TypeInSubgraph> {
+        self.ty(ty).subgraphs.iter().find(|there| there.subgraph == subgraph)
+    }
+
+    /// The named type that `field` has in `subgraph`, which may narrow the supergraph's.
+    pub fn field_type_in(&self, field: FieldId, subgraph: SubgraphId) -> TypeId {
+        let there = self.field_in(field, subgraph).and_then(|there| there.ty.as_ref());
+        there.unwrap_or(&self.field(field).ty).named()
+    }
+
+    /// The object types that `subgraph` can return where the type is `ty`, in schema order.
+    pub fn possible_in(&self, ty: TypeId, subgraph: SubgraphId) -> &[TypeId] {
+        if !self.ty(ty).kind.is_abstract() {
+            return &self.ty(ty).possible;
+        }
+        self.type_in(ty, subgraph).map_or(&[], |there| &there.possible)
+    }
+
+    /// The keys by which the router may ask `subgraph` for objects of type `ty`. None lead to an event
+    /// subgraph, which has no server, or to an interface object, which does not know the type.
+    pub fn keys_into(&self, ty: TypeId, subgraph: SubgraphId) -> impl Iterator<Item = &Key> {
+        let is_server = self.subgraph(subgraph).kind == SubgraphKind::Server;
+        self.type_in(ty, subgraph)
+            .filter(move |there| is_server && !there.interface_object)
+            .into_iter()
+            .flat_map(|there| &there.keys)
+            .filter(|key| key.resolvable)
+    }
+}
+
+/// All jumps of a supergraph, compiled once.
+#[derive(Debug)]
+pub struct Jumps {
+    /// For each object type that has resolvable keys: the subgraphs they lead to.
+    targets: HashMap<TypeId, SubgraphSet>,
+    reachable: Reachable,
+}
+
+impl Jumps {
+    /// Compiles the jumps of `supergraph`.
+    pub fn new(supergraph: &Supergraph) -> Self {
+        let mut targets = HashMap::new();
+        for (index, ty) in supergraph.types.iter().enumerate() {
+            let id = TypeId(index as u32);
+            let set: SubgraphSet = ty
+                .subgraphs
+                .iter()
+                .map(|there| there.subgraph)
+                .filter(|&subgraph| supergraph.keys_into(id, subgraph).next().is_some())
+                .collect();
+            if !set.is_empty() {
+                targets.insert(id, set);
+            }
+        }
+        let reachable = Reachable::new(supergraph, &targets);
+        Self { targets, reachable }
+    }
+
+    /// The subgraphs to which some resolvable key of `ty` leads, from wherever.
+    pub fn targets(&self, ty: TypeId) -> SubgraphSet {
+        self.targets.get(&ty).copied().unwrap_or_default()
+    }
+
+    /// The subgraphs that can hold an object of type `ty` in the end, if `holders` have it now.
+    pub fn reachable(&self, ty: TypeId, holders: SubgraphSet) -> SubgraphSet {
+        self.reachable.reached_by(ty, holders)
+    }
+}
+
+/// The fixpoint: who can hold an object in the end.
+#[derive(Debug, Default)]
+pub struct Reachable {
+    /// Start with one holder; a missing entry: nobody else.
+    from: HashMap<(TypeId, SubgraphId), SubgraphSet>,
+}
+
+impl Reachable {
+    fn new(supergraph: &Supergraph, targets: &HashMap<TypeId, SubgraphSet>) -> Self {
+        let mut reachable = Self::default();
+        let mut starts: Vec<(TypeId, SubgraphId)> = targets
+            .keys()
+            .flat_map(|&ty| {
+                supergraph.ty(ty).subgraphs.iter().map(move |there| (ty, there.subgraph))
+            })
+            .collect();
+        starts.sort_unstable();
+        let mut has_changed = true;
+        while has_changed {
+            has_changed = false;
+            for &(ty, start) in &starts {
+                let holders = reachable.reached_from(ty, start);
+                let mut grown = holders;
+                // Within one start the order does not matter: the outer loop runs until nothing changes.
+                for to in targets[&ty].difference(holders).iter() {
+                    let leads = supergraph
+                        .keys_into(ty, to)
+                        .any(|key| reachable.obtains(supergraph, &key.fields, ty, grown));
+                    if leads {
+                        grown.insert(to);
+                    }
+                }
+                if grown != holders {
+                    reachable.from.insert((ty, start), grown);
+                    has_changed = true;
+                }
+            }
+        }
+        reachable
+    }
+
+    fn reached_from(&self, ty: TypeId, start: SubgraphId) -> SubgraphSet {
+        self.from.get(&(ty, start)).copied().unwrap_or_else(|| SubgraphSet::of(start))
+    }
+
+    /// Who can hold it in the end. Several holders reach at least what each reaches alone.
+    fn reached_by(&self, ty: TypeId, holders: SubgraphSet) -> SubgraphSet {
+        holders.iter().map(|start| self.reached_from(ty, start)).fold(holders, SubgraphSet::union)
+    }
+
+    /// Can all of `set` be had of an object of type `on` that `holders` hold?
+    fn obtains(
+        &self,
+        supergraph: &Supergraph,
+        set: &FieldSet,
+        on: TypeId,
+        holders: SubgraphSet,
+    ) -> bool {
+        set.items.iter().all(|item| match item {
+            FieldSetItem::Fragment { on, fields } => self.obtains(supergraph, fields, *on, holders),
+            FieldSetItem::Field { field, fields, .. } => {
+                let concrete = supergraph.ty(on).fields.contains(field);
+                let field = match concrete {
+                    true => *field,
+                    // The set was written on an interface; this object type has its own field of that name.
+                    false => match supergraph.field_named(on, &supergraph.field(*field).name) {
+                        Some(own) => own,
+                        None => return false,
+                    },
+                };
+                let carriers = supergraph.field(field).resolved_by.intersection(holders);
+                let child = supergraph.field(field).ty.named();
+                !carriers.is_empty()
+                    && (fields.items.is_empty()
+                        || self.obtains(
+                            supergraph,
+                            fields,
+                            child,
+                            self.reached_by(child, carriers),
+                        ))
+            }
+        })
+    }
+}

@@ -1,0 +1,108 @@
+//! Event subgraphs: which root fields are bound to topics, and whether the binding directives stand
+//! where they may. What their arguments mean is the hub's business.
+
+use apollo_compiler::Schema;
+
+use crate::{SubgraphId, SubgraphKind, Supergraph, TypeId, errors::Errors};
+
+/// Which root a directive of the event families belongs on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Root {
+    Subscription,
+    Mutation,
+}
+
+/// The binding directives that are supported.
+const BINDINGS: [(&str, Root); 4] = [
+    ("edfs__natsSubscribe", Root::Subscription),
+    ("edfs__natsPublish", Root::Mutation),
+    ("events__subscribe", Root::Subscription),
+    ("events__publish", Root::Mutation),
+];
+
+fn is_of_event_family(name: &str) -> bool {
+    name.starts_with("edfs__") || name.starts_with("events__")
+}
+
+/// Decides the kind of every subgraph without URL and checks the event directives of all fields.
+pub(super) fn check(supergraph: &mut Supergraph, schema: &Schema, errors: &mut Errors<'_>) {
+    let mut event_subgraphs = crate::SubgraphSet::EMPTY;
+    for field in &supergraph.fields {
+        for directive in field.directives.iter().filter(|d| is_of_event_family(&d.name)) {
+            event_subgraphs = event_subgraphs.union(directive.subgraphs);
+        }
+    }
+    for (index, subgraph) in supergraph.subgraphs.iter_mut().enumerate() {
+        if subgraph.url.is_empty() && event_subgraphs.contains(SubgraphId(index as u16)) {
+            subgraph.kind = SubgraphKind::Events;
+        }
+    }
+    for field in &supergraph.fields {
+        let parent = supergraph.ty(field.parent);
+        let place =
+            || schema.type_field(&parent.name, &field.name).ok().and_then(|field| field.location());
+        let coordinate = || format!("{}.{}", parent.name, field.name);
+        for directive in field.directives.iter().filter(|d| is_of_event_family(&d.name)) {
+            let Some((_, root)) = BINDINGS.iter().find(|(name, _)| *name == &*directive.name)
+            else {
+                errors.push(
+                    place(),
+                    format!("`@{}` on `{}` is not supported yet", directive.name, coordinate()),
+                    Some("supported are @edfs__natsSubscribe, @edfs__natsPublish, @events__subscribe and @events__publish"),
+                );
+                continue;
+            };
+            let (wanted, wanted_name) = match root {
+                Root::Subscription => (supergraph.subscription, "Subscription"),
+                Root::Mutation => (supergraph.mutation, "Mutation"),
+            };
+            if wanted != Some(field.parent) {
+                errors.push(
+                    place(),
+                    format!("`@{}` stands on `{}`", directive.name, coordinate()),
+                    Some(&format!("it belongs on root fields of {wanted_name}")),
+                );
+            }
+            for subgraph in directive.subgraphs.iter() {
+                let subgraph = supergraph.subgraph(subgraph);
+                if subgraph.kind != SubgraphKind::Events {
+                    errors.push(
+                        place(),
+                        format!(
+                            "`@{}` on `{}` is applied in subgraph `{}`, which has a server",
+                            directive.name,
+                            coordinate(),
+                            subgraph.name
+                        ),
+                        Some(
+                            "event directives belong in an event subgraph, one whose url is empty",
+                        ),
+                    );
+                }
+            }
+        }
+        let is_root = is_root(supergraph, field.parent);
+        for subgraph in field.resolved_by.iter().filter(|_| is_root) {
+            let is_bound = field
+                .directives
+                .iter()
+                .any(|d| is_of_event_family(&d.name) && d.subgraphs.contains(subgraph));
+            let subgraph = supergraph.subgraph(subgraph);
+            if subgraph.kind == SubgraphKind::Events && !is_bound {
+                errors.push(
+                    place(),
+                    format!(
+                        "`{}` is a root field of event subgraph `{}` but is bound to no topic",
+                        coordinate(),
+                        subgraph.name
+                    ),
+                    Some("every root field of an event subgraph has a directive such as @edfs__natsSubscribe"),
+                );
+            }
+        }
+    }
+}
+
+fn is_root(supergraph: &Supergraph, ty: TypeId) -> bool {
+    ty == supergraph.query || Some(ty) == supergraph.mutation || Some(ty) == supergraph.subscription
+}

@@ -1,0 +1,98 @@
+//! The texts of `@key`, `@requires` and `@provides`: parsed and resolved against the supergraph.
+
+use std::fmt::Write as _;
+
+use apollo_compiler::ast::{Definition, Selection};
+
+use crate::{FieldSet, FieldSetItem, Supergraph, TypeId, TypeKind};
+
+/// How deeply field sets and defaults may nest. People write three levels.
+pub(super) const DEPTH_MAX: usize = 64;
+
+/// How many tokens a field set may have: far above any real one, small enough to cost nothing.
+const TOKENS_MAX: usize = 10_000;
+
+/// Reads `text` as selections on `on`. The error says what is wrong, without the place.
+pub(super) fn parse(text: &str, on: TypeId, supergraph: &Supergraph) -> Result<FieldSet, String> {
+    let inner = text.trim();
+    let source = if inner.starts_with('{') { inner.to_owned() } else { format!("{{{inner}\n}}") };
+    let document = apollo_compiler::parser::Parser::new()
+        .recursion_limit(DEPTH_MAX)
+        .token_limit(TOKENS_MAX)
+        .parse_ast(source, "field set")
+        .map_err(|failed| match failed.errors.iter().next() {
+            Some(first) => first.error.to_string(),
+            None => "syntax error".to_owned(),
+        })?;
+    let [Definition::OperationDefinition(operation)] = &*document.definitions else {
+        return Err("a field set is one list of fields".to_owned());
+    };
+    let set = resolve(&operation.selection_set, on, supergraph)?;
+    if set.items.is_empty() {
+        Err("a field set names at least one field".to_owned())
+    } else {
+        Ok(set)
+    }
+}
+
+fn resolve(
+    selections: &[Selection],
+    on: TypeId,
+    supergraph: &Supergraph,
+) -> Result<FieldSet, String> {
+    let mut items = Vec::with_capacity(selections.len());
+    for selection in selections {
+        match selection {
+            Selection::Field(field) if field.name == "__typename" => {}
+            Selection::Field(field) => {
+                if field.alias.is_some() || !field.directives.is_empty() {
+                    return Err(format!("`{}` has an alias or directive here", field.name));
+                }
+                let type_name = &supergraph.ty(on).name;
+                let Some(id) = supergraph.field_named(on, &field.name) else {
+                    return Err(format!("type `{type_name}` has no field `{}`", field.name));
+                };
+                let child = supergraph.field(id).ty.named();
+                let is_composite = supergraph.ty(child).kind.is_composite();
+                if is_composite == field.selection_set.is_empty() {
+                    let wants = if is_composite { "needs" } else { "cannot have" };
+                    return Err(format!("`{type_name}.{}` {wants} a selection", field.name));
+                }
+                let mut arguments = String::new();
+                for argument in &field.arguments {
+                    if !arguments.is_empty() {
+                        arguments.push_str(", ");
+                    }
+                    let value = argument.value.serialize().no_indent();
+                    // Writing to a string does not fail.
+                    let _ = write!(arguments, "{}: {value}", argument.name);
+                }
+                items.push(FieldSetItem::Field {
+                    field: id,
+                    arguments: arguments.into(),
+                    fields: resolve(&field.selection_set, child, supergraph)?,
+                });
+            }
+            Selection::InlineFragment(fragment) => {
+                let target = match &fragment.type_condition {
+                    None => on,
+                    Some(name) => supergraph
+                        .type_named(name)
+                        .filter(|&id| supergraph.ty(id).kind.is_composite())
+                        .ok_or_else(|| format!("there is no type `{name}` to select on"))?,
+                };
+                let fields = resolve(&fragment.selection_set, target, supergraph)?;
+                let is_same = target == on && supergraph.ty(on).kind == TypeKind::Object;
+                if is_same {
+                    items.extend(fields.items);
+                } else if !fields.items.is_empty() {
+                    items.push(FieldSetItem::Fragment { on: target, fields });
+                }
+            }
+            Selection::FragmentSpread(_) => {
+                return Err("named fragments have no meaning here".to_owned());
+            }
+        }
+    }
+    Ok(FieldSet { items })
+}

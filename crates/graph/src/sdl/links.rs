@@ -1,0 +1,205 @@
+//! `@link` and its ancestor `@core`: which specifications a supergraph uses, and under which names.
+
+use std::collections::HashMap;
+
+use apollo_compiler::{Name, Schema, ast::Value, parser::SourceSpan, schema::Directive};
+
+use crate::errors::Errors;
+
+/// The specifications a supergraph names.
+pub(crate) struct Links {
+    features: Vec<Feature>,
+}
+
+/// One `@link(url:, as:, import:, for:)`.
+struct Feature {
+    /// `join` of `https://specs.apollo.dev/join/v0.3`.
+    name: String,
+    /// `0.3`
+    version: String,
+    /// Its namespace in this schema.
+    prefix: String,
+    /// Imported name (`@key`, `FieldSet`) to its name here.
+    imports: HashMap<String, String>,
+    /// `SECURITY` or `EXECUTION`: whoever does not know the feature must not serve the schema.
+    purpose: Option<String>,
+    url: String,
+    place: Option<SourceSpan>,
+}
+
+/// Versions of the join specification that are read.
+const JOIN_VERSIONS: [&str; 5] = ["0.1", "0.2", "0.3", "0.4", "0.5"];
+
+/// Features that are obeyed, or that ask nothing of a router.
+const KNOWN: [&str; 6] = ["core", "link", "join", "inaccessible", "tag", "cost"];
+
+/// Namespaces that belong to composition and never reach clients, linked or not.
+const MACHINERY: [&str; 9] =
+    ["join", "link", "core", "federation", "inaccessible", "tag", "context", "connect", "source"];
+
+impl Links {
+    pub(crate) fn read(schema: &Schema, errors: &mut Errors<'_>) -> Self {
+        let mut features = Vec::new();
+        for directive in schema.schema_definition.directives.iter() {
+            let url_argument = match directive.name.as_str() {
+                "core" => "feature",
+                _ if directive.specified_argument_by_name("url").is_some() => "url",
+                _ => continue,
+            };
+            let Some(feature) = Feature::read(directive, url_argument, errors) else { continue };
+            feature.check(errors);
+            features.push(feature);
+        }
+        Self { features }
+    }
+
+    fn feature(&self, name: &str) -> Option<&Feature> {
+        self.features.iter().find(|feature| feature.name == name)
+    }
+
+    /// What `@feature__directive` is called here, without the `@`.
+    pub(crate) fn directive(&self, feature: &str, directive: &str) -> String {
+        let Some(linked) = self.feature(feature) else {
+            return namespaced(feature, feature, directive);
+        };
+        match linked.imports.get(&format!("@{directive}")) {
+            Some(name) => name.trim_start_matches('@').to_owned(),
+            None => namespaced(&linked.prefix, feature, directive),
+        }
+    }
+
+    /// What the type `feature__type` is called here.
+    pub(crate) fn type_name(&self, feature: &str, ty: &str) -> String {
+        match self.feature(feature) {
+            Some(linked) => match linked.imports.get(ty) {
+                Some(name) => name.clone(),
+                None => format!("{}__{ty}", linked.prefix),
+            },
+            None => format!("{feature}__{ty}"),
+        }
+    }
+
+    /// Does that type belong to composition?
+    pub(crate) fn is_machinery_type(&self, name: &str) -> bool {
+        let namespace = name.split_once("__").map(|(namespace, _)| namespace);
+        namespace.is_some_and(|namespace| MACHINERY.contains(&namespace))
+            || self.features.iter().filter(|feature| feature.is_machinery()).any(|feature| {
+                namespace == Some(&feature.prefix)
+                    || feature.imports.values().any(|imported| imported == name)
+            })
+    }
+
+    /// Does that directive (no `@`) belong to composition?
+    pub(crate) fn is_machinery_directive(&self, name: &str) -> bool {
+        let namespace = name.split_once("__").map_or(name, |(namespace, _)| namespace);
+        MACHINERY.contains(&namespace)
+            || self.features.iter().filter(|feature| feature.is_machinery()).any(|feature| {
+                namespace == feature.prefix
+                    || feature
+                        .imports
+                        .values()
+                        .any(|imported| imported.strip_prefix('@') == Some(name))
+            })
+    }
+
+    /// Is this the first version of join, with `@join__owner` and value types without `@join__type`?
+    pub(crate) fn is_join_v0_1(&self) -> bool {
+        self.feature("join").is_some_and(|join| join.version == "0.1")
+    }
+}
+
+/// A directive named like its feature is the namespace itself: `@link`, `@inaccessible`, `@tag`.
+fn namespaced(prefix: &str, feature: &str, directive: &str) -> String {
+    if feature == directive { prefix.to_owned() } else { format!("{prefix}__{directive}") }
+}
+
+impl Feature {
+    fn read(directive: &Directive, url_argument: &str, errors: &mut Errors<'_>) -> Option<Self> {
+        let argument = directive.specified_argument_by_name(url_argument)?;
+        let place = argument.location();
+        let url = argument.as_str()?.to_owned();
+        let mut segments =
+            url.trim_end_matches('/').rsplit('/').filter(|segment| !segment.is_empty());
+        let last = segments.next().unwrap_or_default();
+        let version = last.strip_prefix('v').filter(|version| {
+            version.starts_with(|first: char| first.is_ascii_digit())
+                && version.chars().all(|c| c.is_ascii_digit() || c == '.')
+        });
+        let (name, version) = match version {
+            Some(version) => (segments.next().unwrap_or_default(), version),
+            None => (last, ""),
+        };
+        let text = |name: &str| match directive.specified_argument_by_name(name).map(|v| &**v) {
+            Some(Value::String(text)) => Some(text.clone()),
+            Some(Value::Enum(name)) => Some(name.to_string()),
+            _ => None,
+        };
+        let mut imports = HashMap::new();
+        if let Some(Value::List(list)) =
+            directive.specified_argument_by_name("import").map(|v| &**v)
+        {
+            for item in list {
+                match &**item {
+                    Value::String(name) => {
+                        imports.insert(name.clone(), name.clone());
+                    }
+                    Value::Object(members) => {
+                        let member = |wanted: &str| {
+                            members
+                                .iter()
+                                .find(|(name, _)| *name == wanted)
+                                .and_then(|(_, value)| value.as_str())
+                        };
+                        if let Some(name) = member("name") {
+                            imports
+                                .insert(name.to_owned(), member("as").unwrap_or(name).to_owned());
+                        }
+                    }
+                    _ => errors.push(
+                        item.location(),
+                        "an import is a string or an object {name, as}",
+                        None,
+                    ),
+                }
+            }
+        }
+        Some(Self {
+            prefix: text("as").unwrap_or_else(|| name.to_owned()),
+            name: name.to_owned(),
+            version: version.to_owned(),
+            imports,
+            purpose: text("for"),
+            url,
+            place,
+        })
+    }
+
+    /// Event directives stay visible: their result type is part of what clients see.
+    fn is_machinery(&self) -> bool {
+        !matches!(&*self.name, "edfs" | "events") && !self.prefix.is_empty()
+    }
+
+    fn check(&self, errors: &mut Errors<'_>) {
+        if self.name == "join" && !JOIN_VERSIONS.contains(&&*self.version) {
+            errors.push(
+                self.place,
+                format!("version {} of the join specification is not supported", self.version),
+                Some("versions 0.1 to 0.5 are read"),
+            );
+        } else if let Some(purpose) = &self.purpose
+            && !KNOWN.contains(&&*self.name)
+        {
+            errors.push(
+                self.place,
+                format!(
+                    "the schema needs `{}` for {purpose}, which is not supported yet",
+                    self.url
+                ),
+                Some("serving it without would be wrong; compose without this feature"),
+            );
+        }
+        if !self.prefix.is_empty() && Name::new(&self.prefix).is_err() {
+            errors.push(self.place, format!("`{}` is not a namespace", self.prefix), None);
+        }
+    }
+}

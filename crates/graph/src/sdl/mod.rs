@@ -1,0 +1,139 @@
+//! Reads supergraph SDL: the join specification v0.1 to v0.5. Field sets, links and directive
+//! arguments have files of their own beside this one; what clients may see is made in [`crate::api`].
+
+mod directive_arguments;
+mod event_fields;
+mod field_sets;
+pub(crate) mod links;
+mod reader;
+
+use std::collections::HashMap;
+
+use apollo_compiler::{Schema, parser::Parser, schema::ExtendedType};
+
+use crate::{SchemaErrors, SubgraphKind, Supergraph, errors::Errors};
+use links::Links;
+
+/// How large a supergraph may be: ten times the largest public ones, far below the 32-bit offsets of the parser.
+pub const SDL_BYTES_MAX: usize = 256 << 20;
+
+/// How deeply values and types may nest in a schema. People write five levels.
+const DEPTH_MAX: usize = 128;
+
+/// Definitions that some composers leave out. They are added where a schema applies them undefined.
+const DEFINITIONS: &str = "
+directive @link(url: String, as: String, for: link__Purpose, import: [link__Import]) repeatable on SCHEMA
+scalar link__Import
+enum link__Purpose { SECURITY EXECUTION }
+scalar join__FieldSet
+scalar join__DirectiveArguments
+directive @join__graph(name: String!, url: String!) on ENUM_VALUE
+directive @join__enumValue(graph: join__Graph!) repeatable on ENUM_VALUE
+directive @join__field(graph: join__Graph, requires: join__FieldSet, provides: join__FieldSet, type: String, external: Boolean, override: String, usedOverridden: Boolean, overrideLabel: String) repeatable on FIELD_DEFINITION | INPUT_FIELD_DEFINITION
+directive @join__implements(graph: join__Graph!, interface: String!) repeatable on OBJECT | INTERFACE
+directive @join__type(graph: join__Graph!, key: join__FieldSet, extension: Boolean! = false, resolvable: Boolean! = true, isInterfaceObject: Boolean! = false) repeatable on OBJECT | INTERFACE | UNION | ENUM | INPUT_OBJECT | SCALAR
+directive @join__unionMember(graph: join__Graph!, member: String!) repeatable on UNION
+directive @join__directive(graphs: [join__Graph!], name: String!, args: join__DirectiveArguments) repeatable on SCHEMA | OBJECT | INTERFACE | FIELD_DEFINITION
+directive @inaccessible on FIELD_DEFINITION | OBJECT | INTERFACE | UNION | ARGUMENT_DEFINITION | SCALAR | ENUM | ENUM_VALUE | INPUT_OBJECT | INPUT_FIELD_DEFINITION
+directive @tag(name: String!) repeatable on FIELD_DEFINITION | INTERFACE | OBJECT | UNION | ARGUMENT_DEFINITION | SCALAR | ENUM | ENUM_VALUE | INPUT_OBJECT | INPUT_FIELD_DEFINITION | SCHEMA
+directive @oneOf on INPUT_OBJECT
+enum join__Graph { NONE }
+type Query { none: Int }
+";
+
+impl Supergraph {
+    /// Reads a supergraph. `file_name` is for the parser's own bookkeeping; errors do not repeat it.
+    ///
+    /// A subgraph with an empty URL and no event directives is accepted here, because configuration
+    /// may know its URL: [`Supergraph::with_urls`] refuses it.
+    ///
+    /// # Errors
+    /// All that is wrong with the text, at most [`crate::ERRORS_MAX`] entries.
+    pub fn from_sdl(sdl: &str, file_name: &str) -> Result<Self, SchemaErrors> {
+        let mut errors = Errors::new(sdl);
+        if sdl.len() > SDL_BYTES_MAX {
+            errors.push(None, format!("the schema is larger than {SDL_BYTES_MAX} bytes"), None);
+            errors.finish()?;
+        }
+        let mut builder = Schema::builder().ignore_builtin_redefinitions();
+        Parser::new().recursion_limit(DEPTH_MAX).parse_into_schema_builder(
+            sdl,
+            file_name,
+            &mut builder,
+        );
+        let mut schema = match builder.build() {
+            Ok(schema) => schema,
+            Err(failed) => {
+                errors.push_diagnostics(&failed.errors);
+                errors.finish()?;
+                failed.partial
+            }
+        };
+        let links = Links::read(&schema, &mut errors);
+        if !matches!(
+            schema.types.get(links.type_name("join", "Graph").as_str()),
+            Some(ExtendedType::Enum(_))
+        ) {
+            errors.push(None, NOT_A_SUPERGRAPH, Some(HOW_TO_COMPOSE));
+            errors.finish()?;
+        }
+        if schema.schema_definition.query.is_none() {
+            errors.push(
+                None,
+                "the schema has no query root",
+                Some("every supergraph has a type `Query` with fields"),
+            );
+        }
+        errors.finish()?;
+        add_missing_definitions(&mut schema);
+        let schema = match schema.validate() {
+            Ok(schema) => schema,
+            Err(failed) => {
+                errors.push_diagnostics(&failed.errors);
+                errors.finish()?;
+                // Failing without a reason does not happen; were it to, reading on checks everything itself.
+                apollo_compiler::validation::Valid::assume_valid(failed.partial)
+            }
+        };
+        let supergraph = reader::read(&schema, &links, &mut errors);
+        errors.finish().map(|()| supergraph)
+    }
+
+    /// Replaces the URLs of the subgraphs named here; names that no subgraph has are left to the caller.
+    ///
+    /// # Errors
+    /// A subgraph that is not an event subgraph has no URL in the end.
+    pub fn with_urls(mut self, urls: &HashMap<String, String>) -> Result<Self, SchemaErrors> {
+        let mut errors = Errors::new("");
+        for subgraph in &mut self.subgraphs {
+            if let Some(url) = urls.get(&*subgraph.name) {
+                subgraph.url = url.as_str().into();
+            }
+            if subgraph.kind == SubgraphKind::Server && subgraph.url.is_empty() {
+                errors.push(
+                    None,
+                    format!("subgraph `{}` has no URL", subgraph.name),
+                    Some("give it one in the supergraph or in the configuration; only event subgraphs, whose root fields have event directives, do without"),
+                );
+            }
+        }
+        errors.finish().map(|()| self)
+    }
+}
+
+const NOT_A_SUPERGRAPH: &str =
+    "this is not a supergraph: it has no `enum join__Graph` that lists subgraphs";
+const HOW_TO_COMPOSE: &str = "a supergraph is what composition makes of the schemas of all subgraphs; compose them and load the result";
+
+fn add_missing_definitions(schema: &mut Schema) {
+    // The text is a constant of ours; if it did not parse, nothing would be added.
+    let Ok(known) = Schema::parse(DEFINITIONS, "definitions.graphql") else { return };
+    for (name, definition) in &known.directive_definitions {
+        schema.directive_definitions.entry(name.clone()).or_insert_with(|| definition.clone());
+    }
+    for (name, definition) in &known.types {
+        if name.contains("__") && !definition.is_built_in() {
+            schema.types.entry(name.clone()).or_insert_with(|| definition.clone());
+        }
+    }
+}

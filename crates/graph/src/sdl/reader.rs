@@ -1,0 +1,635 @@
+//! From a valid schema with join directives to [`Supergraph`].
+
+use std::collections::HashMap;
+
+use apollo_compiler::{
+    Node, Schema,
+    ast::{self, Value},
+    parser::SourceSpan,
+    schema::{Component, DirectiveList, ExtendedType, FieldDefinition},
+};
+
+use super::{directive_arguments as arguments, event_fields, field_sets, links::Links};
+use crate::{
+    ApiSchema, AppliedDirective, Argument, Field, FieldId, FieldInSubgraph, FieldSet, FieldSetItem,
+    Key, SUBGRAPHS_MAX, Subgraph, SubgraphId, SubgraphKind, SubgraphSet, Supergraph, Type, TypeId,
+    TypeInSubgraph, TypeKind, TypeRef, TypeRefShape, api, errors::Errors,
+};
+
+/// The result means something only if no errors were pushed.
+pub(super) fn read(schema: &Schema, links: &Links, errors: &mut Errors<'_>) -> Supergraph {
+    let graphs = Graphs::read(schema, links, errors);
+    let mut reader = Reader {
+        schema,
+        graphs,
+        names: Names::of(links),
+        is_v0_1: links.is_join_v0_1(),
+        field_sets: Vec::new(),
+        types: Vec::new(),
+        fields: Vec::new(),
+        type_names: HashMap::new(),
+        errors,
+    };
+    reader.declare_types(links);
+    reader.read_types();
+    let Reader { graphs, field_sets, types, fields, type_names, .. } = reader;
+    let root = |name: &Option<apollo_compiler::schema::ComponentName>| {
+        name.as_ref().and_then(|name| type_names.get(name.as_str()).copied())
+    };
+    let roots = &schema.schema_definition;
+    let api = api::api_schema(schema, links, errors);
+    let mut supergraph = Supergraph {
+        query: root(&roots.query).unwrap_or(TypeId(0)),
+        mutation: root(&roots.mutation),
+        subscription: root(&roots.subscription),
+        subgraphs: graphs.subgraphs,
+        types,
+        fields,
+        type_names,
+        api: ApiSchema(std::sync::Arc::new(api)),
+    };
+    fill_possible_types(&mut supergraph, schema, &graphs.by_name, &Names::of(links));
+    fill_field_sets(&mut supergraph, field_sets, errors);
+    let is_v0_1 = links.is_join_v0_1();
+    resolve_key_members(&mut supergraph, is_v0_1);
+    hide_what_clients_cannot_see(&mut supergraph);
+    event_fields::check(&mut supergraph, schema, errors);
+    supergraph
+}
+
+/// Names of the join directives in this schema.
+struct Names {
+    ty: String,
+    field: String,
+    implements: String,
+    union_member: String,
+    owner: String,
+    directive: String,
+    inaccessible: String,
+    machinery: Vec<String>,
+}
+
+impl Names {
+    fn of(links: &Links) -> Self {
+        let join = |directive: &str| links.directive("join", directive);
+        let inaccessible = links.directive("inaccessible", "inaccessible");
+        Self {
+            ty: join("type"),
+            field: join("field"),
+            implements: join("implements"),
+            union_member: join("unionMember"),
+            owner: join("owner"),
+            directive: join("directive"),
+            machinery: ["field", "directive"]
+                .map(join)
+                .into_iter()
+                .chain([inaccessible.clone()])
+                .collect(),
+            inaccessible,
+        }
+    }
+}
+
+/// The subgraphs and the enum values that stand for them.
+struct Graphs {
+    subgraphs: Vec<Subgraph>,
+    by_name: HashMap<String, SubgraphId>,
+}
+
+impl Graphs {
+    fn read(schema: &Schema, links: &Links, errors: &mut Errors<'_>) -> Self {
+        let mut graphs = Self { subgraphs: Vec::new(), by_name: HashMap::new() };
+        let directive = links.directive("join", "graph");
+        let Some(ExtendedType::Enum(values)) =
+            schema.types.get(links.type_name("join", "Graph").as_str())
+        else {
+            return graphs;
+        };
+        for (value, definition) in &values.values {
+            let Some(applied) = definition.directives.get(&directive) else {
+                errors.push(
+                    definition.location(),
+                    format!("`{value}` has no `@{directive}(name:, url:)`"),
+                    None,
+                );
+                continue;
+            };
+            let name = arguments::text(applied, "name").map_or(value.as_str(), |(name, _)| name);
+            let url = arguments::text(applied, "url").map_or("", |(url, _)| url);
+            if graphs.subgraphs.iter().any(|other| &*other.name == name) {
+                errors.push(
+                    applied.location(),
+                    format!("two subgraphs are named `{name}`"),
+                    Some("names of subgraphs are unique: configuration, logs and metrics use them"),
+                );
+            }
+            if graphs.subgraphs.len() == SUBGRAPHS_MAX {
+                errors.push(
+                    definition.location(),
+                    format!("there are more than {SUBGRAPHS_MAX} subgraphs"),
+                    Some("merge some of them"),
+                );
+                break;
+            }
+            let id = SubgraphId(graphs.subgraphs.len() as u16);
+            graphs.by_name.insert(value.to_string(), id);
+            graphs.subgraphs.push(Subgraph {
+                name: name.into(),
+                url: url.into(),
+                kind: SubgraphKind::Server,
+            });
+        }
+        if graphs.subgraphs.is_empty() && errors.is_empty() {
+            errors.push(values.location(), "the supergraph has no subgraphs", None);
+        }
+        graphs
+    }
+}
+
+/// Where the parsed form of a field set belongs.
+enum Slot {
+    Key { ty: TypeId, subgraph: SubgraphId, resolvable: bool },
+    Requires { field: FieldId, mention: usize },
+    Provides { field: FieldId, mention: usize },
+}
+
+/// A field set that waits until all types are known.
+struct PendingFieldSet {
+    text: String,
+    place: Option<SourceSpan>,
+    slot: Slot,
+}
+
+struct Reader<'a, 'e, 't> {
+    schema: &'a Schema,
+    graphs: Graphs,
+    names: Names,
+    is_v0_1: bool,
+    field_sets: Vec<PendingFieldSet>,
+    types: Vec<Type>,
+    fields: Vec<Field>,
+    type_names: HashMap<Box<str>, TypeId>,
+    errors: &'e mut Errors<'t>,
+}
+
+impl Reader<'_, '_, '_> {
+    /// Gives every type that is not machinery its id, built-in scalars first.
+    fn declare_types(&mut self, links: &Links) {
+        for name in ["Int", "Float", "String", "Boolean", "ID"] {
+            self.declare(name, TypeKind::Scalar, false);
+        }
+        for (name, definition) in &self.schema.types {
+            if definition.is_built_in()
+                || links.is_machinery_type(name)
+                || self.type_names.contains_key(name.as_str())
+            {
+                continue;
+            }
+            let inaccessible = definition.directives().has(&self.names.inaccessible);
+            let kind = match definition {
+                ExtendedType::Scalar(_) => TypeKind::Scalar,
+                ExtendedType::Object(_) => TypeKind::Object,
+                ExtendedType::Interface(_) => TypeKind::Interface,
+                ExtendedType::Union(_) => TypeKind::Union,
+                ExtendedType::InputObject(_) => TypeKind::InputObject,
+                ExtendedType::Enum(values) => TypeKind::Enum(
+                    values
+                        .values
+                        .iter()
+                        .filter(|(_, value)| !value.directives.has(&self.names.inaccessible))
+                        .map(|(name, _)| name.as_str().into())
+                        .collect(),
+                ),
+            };
+            self.declare(name, kind, inaccessible);
+        }
+    }
+
+    fn declare(&mut self, name: &str, kind: TypeKind, inaccessible: bool) {
+        let id = TypeId(self.types.len() as u32);
+        self.type_names.insert(name.into(), id);
+        self.types.push(Type {
+            name: name.into(),
+            kind,
+            fields: Vec::new(),
+            possible: Vec::new(),
+            implements: Vec::new(),
+            subgraphs: Vec::new(),
+            inaccessible,
+        });
+    }
+
+    fn read_types(&mut self) {
+        for index in 0..self.types.len() {
+            let id = TypeId(index as u32);
+            let name = self.types[index].name.clone();
+            let schema = self.schema;
+            let Some(definition) = schema.types.get(&*name) else { continue };
+            self.read_join_types(id, definition.directives());
+            let (fields, implements) = match definition {
+                ExtendedType::Object(object) => (&object.fields, &object.implements_interfaces),
+                ExtendedType::Interface(interface) => {
+                    (&interface.fields, &interface.implements_interfaces)
+                }
+                _ => continue,
+            };
+            self.types[index].implements = implements
+                .iter()
+                .filter_map(|name| self.type_names.get(name.as_str()).copied())
+                .collect();
+            let owner = definition
+                .directives()
+                .get(&self.names.owner)
+                .filter(|_| self.is_v0_1)
+                .and_then(|owner| self.graph_argument(owner, "graph"));
+            for field in fields.values() {
+                self.read_field(id, owner, field);
+            }
+        }
+    }
+
+    fn read_join_types(&mut self, id: TypeId, directives: &DirectiveList) {
+        let name = self.names.ty.clone();
+        for directive in directives.get_all(&name) {
+            let Some(subgraph) = self.graph_argument(directive, "graph") else { continue };
+            let ty = &mut self.types[id.0 as usize];
+            if !ty.subgraphs.iter().any(|there| there.subgraph == subgraph) {
+                ty.subgraphs.push(TypeInSubgraph {
+                    subgraph,
+                    keys: Vec::new(),
+                    interface_object: false,
+                    possible: Vec::new(),
+                });
+            }
+            if arguments::boolean(directive, "isInterfaceObject") == Some(true)
+                && let Some(there) =
+                    ty.subgraphs.iter_mut().find(|there| there.subgraph == subgraph)
+            {
+                there.interface_object = true;
+            }
+            if let Some((text, place)) = arguments::text(directive, "key") {
+                let resolvable = arguments::boolean(directive, "resolvable").unwrap_or(true);
+                let slot = Slot::Key { ty: id, subgraph, resolvable };
+                self.field_sets.push(PendingFieldSet { text: text.to_owned(), place, slot });
+            }
+        }
+        // A type without marks is a value type of join v0.1, or was written by hand: it is the same everywhere.
+        let all = self.graphs.subgraphs.len();
+        let ty = &mut self.types[id.0 as usize];
+        if ty.subgraphs.is_empty() || (self.is_v0_1 && !directives.has(&self.names.owner)) {
+            for subgraph in (0..all).map(|index| SubgraphId(index as u16)) {
+                if !ty.subgraphs.iter().any(|there| there.subgraph == subgraph) {
+                    ty.subgraphs.push(TypeInSubgraph {
+                        subgraph,
+                        keys: Vec::new(),
+                        interface_object: false,
+                        possible: Vec::new(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// The subgraph that an argument names; an error if there is none of that name.
+    fn graph_argument(&mut self, directive: &ast::Directive, name: &str) -> Option<SubgraphId> {
+        let (graph, place) = arguments::enum_name(directive, name)?;
+        let id = self.graphs.by_name.get(graph).copied();
+        if id.is_none() {
+            let help = "subgraphs are the values of the enum join__Graph";
+            self.errors.push(place, format!("there is no subgraph `{graph}`"), Some(help));
+        }
+        id
+    }
+
+    fn read_field(
+        &mut self,
+        parent: TypeId,
+        owner: Option<SubgraphId>,
+        definition: &Component<FieldDefinition>,
+    ) {
+        let id = FieldId(self.fields.len() as u32);
+        let Some(ty) = self.type_ref(&definition.ty) else { return };
+        let mut field = Field {
+            name: definition.name.as_str().into(),
+            parent,
+            ty,
+            arguments: definition
+                .arguments
+                .iter()
+                .map(|argument| Argument {
+                    name: argument.name.as_str().into(),
+                    ty: argument.ty.to_string().into(),
+                    default: argument
+                        .default_value
+                        .as_ref()
+                        .map(|value| value.serialize().no_indent().to_string().into()),
+                })
+                .collect(),
+            subgraphs: Vec::new(),
+            resolved_by: SubgraphSet::EMPTY,
+            directives: Vec::new(),
+            inaccessible: definition.directives.has(&self.names.inaccessible),
+        };
+        let name = self.names.field.clone();
+        if definition.directives.has(&name) {
+            self.read_join_fields(id, &mut field, definition);
+        } else {
+            let everywhere = self.types[parent.0 as usize].subgraphs.iter().map(|t| t.subgraph);
+            let subgraphs: Vec<_> = owner.map_or_else(|| everywhere.collect(), |owner| vec![owner]);
+            for subgraph in subgraphs {
+                field.resolved_by.insert(subgraph);
+                field.subgraphs.push(mention(subgraph));
+            }
+        }
+        self.read_applied_directives(&mut field, definition);
+        self.types[parent.0 as usize].fields.push(id);
+        self.fields.push(field);
+    }
+
+    fn read_join_fields(&mut self, id: FieldId, field: &mut Field, definition: &FieldDefinition) {
+        let name = self.names.field.clone();
+        let mut overridden = Vec::new();
+        for directive in definition.directives.get_all(&name) {
+            // Without `graph` no subgraph has the field itself: it comes from an interface object.
+            let Some(subgraph) = self.graph_argument(directive, "graph") else { continue };
+            let index = field.subgraphs.len();
+            let mut there = mention(subgraph);
+            there.external = arguments::boolean(directive, "external") == Some(true)
+                || arguments::boolean(directive, "usedOverridden") == Some(true);
+            if let Some((label, place)) = arguments::text(directive, "overrideLabel") {
+                self.errors.push(
+                    place,
+                    format!("progressive override (label `{label}`) is not supported yet"),
+                    Some("remove the label from @override"),
+                );
+            }
+            if let Some((from, _)) = arguments::text(directive, "override") {
+                overridden.push((from.to_owned(), subgraph));
+            }
+            if directive.specified_argument_by_name("contextArguments").is_some() {
+                self.errors.push(
+                    directive.location(),
+                    format!("`{}` uses @fromContext, which is not supported yet", field.name),
+                    None,
+                );
+            }
+            if let Some((text, place)) = arguments::text(directive, "type") {
+                match ast::Type::parse(text, "type.graphql").ok().and_then(|ty| self.type_ref(&ty))
+                {
+                    Some(ty) => there.ty = Some(ty).filter(|ty| *ty != field.ty),
+                    None => self.errors.push(place, format!("`{text}` is not a type"), None),
+                }
+            }
+            for (argument, is_requires) in [("requires", true), ("provides", false)] {
+                if let Some((text, place)) = arguments::text(directive, argument) {
+                    let slot = match is_requires {
+                        true => Slot::Requires { field: id, mention: index },
+                        false => Slot::Provides { field: id, mention: index },
+                    };
+                    self.field_sets.push(PendingFieldSet { text: text.to_owned(), place, slot });
+                }
+            }
+            field.subgraphs.push(there);
+        }
+        for (from, by) in overridden {
+            for there in &mut field.subgraphs {
+                let subgraph = &self.graphs.subgraphs[usize::from(there.subgraph.0)];
+                if there.subgraph != by && *subgraph.name == *from {
+                    there.external = true;
+                }
+            }
+        }
+        field.resolved_by =
+            field.subgraphs.iter().filter(|there| !there.external).map(|t| t.subgraph).collect();
+    }
+
+    fn read_applied_directives(&mut self, field: &mut Field, definition: &FieldDefinition) {
+        for directive in definition.directives.iter() {
+            if directive.name == self.names.directive.as_str() {
+                let mut subgraphs = SubgraphSet::EMPTY;
+                let graphs = directive.specified_argument_by_name("graphs");
+                for graph in graphs.and_then(|value| value.as_list()).unwrap_or_default() {
+                    let name = match &**graph {
+                        Value::Enum(name) => name.as_str(),
+                        Value::String(text) => text,
+                        _ => continue,
+                    };
+                    match self.graphs.by_name.get(name) {
+                        Some(&id) => subgraphs.insert(id),
+                        None => self.errors.push(
+                            graph.location(),
+                            format!("there is no subgraph `{name}`"),
+                            Some("subgraphs are the values of the enum join__Graph"),
+                        ),
+                    }
+                }
+                let Some((name, _)) = arguments::text(directive, "name") else { continue };
+                let members = match directive.specified_argument_by_name("args").map(|args| &**args)
+                {
+                    Some(Value::Object(members)) => members.as_slice(),
+                    _ => &[],
+                };
+                field.directives.push(AppliedDirective {
+                    subgraphs,
+                    name: name.trim_start_matches('@').into(),
+                    arguments: members
+                        .iter()
+                        .map(|(name, value)| (name.as_str().into(), arguments::constant(value)))
+                        .collect(),
+                });
+            } else if !self.names.machinery.iter().any(|name| directive.name == name.as_str()) {
+                field.directives.push(AppliedDirective {
+                    subgraphs: field.subgraphs.iter().map(|there| there.subgraph).collect(),
+                    name: directive.name.as_str().into(),
+                    arguments: directive
+                        .arguments
+                        .iter()
+                        .map(|argument| {
+                            (argument.name.as_str().into(), arguments::constant(&argument.value))
+                        })
+                        .collect(),
+                });
+            }
+        }
+    }
+
+    fn type_ref(&self, ty: &ast::Type) -> Option<TypeRef> {
+        let (nullable, shape) = match ty {
+            ast::Type::Named(name) | ast::Type::NonNullNamed(name) => {
+                let id = self.type_names.get(name.as_str())?;
+                (matches!(ty, ast::Type::Named(_)), TypeRefShape::Named(*id))
+            }
+            ast::Type::List(inner) | ast::Type::NonNullList(inner) => (
+                matches!(ty, ast::Type::List(_)),
+                TypeRefShape::List(Box::new(self.type_ref(inner)?)),
+            ),
+        };
+        Some(TypeRef { nullable, shape })
+    }
+}
+
+fn mention(subgraph: SubgraphId) -> FieldInSubgraph {
+    FieldInSubgraph { subgraph, external: false, requires: None, provides: None, ty: None }
+}
+
+fn fill_possible_types(
+    supergraph: &mut Supergraph,
+    schema: &Schema,
+    graphs: &HashMap<String, SubgraphId>,
+    names: &Names,
+) {
+    // (abstract type, subgraph) to object types, where the schema says so.
+    let mut said: HashMap<(TypeId, SubgraphId), Vec<TypeId>> = HashMap::new();
+    let mut is_said: std::collections::HashSet<TypeId> = std::collections::HashSet::new();
+    let mut possible: Vec<Vec<TypeId>> = vec![Vec::new(); supergraph.types.len()];
+    let graph_of = |directive: &Node<ast::Directive>| {
+        arguments::enum_name(directive, "graph").and_then(|(name, _)| graphs.get(name).copied())
+    };
+    for (index, ty) in supergraph.types.iter().enumerate() {
+        let id = TypeId(index as u32);
+        let Some(definition) = schema.types.get(&*ty.name) else { continue };
+        match definition {
+            ExtendedType::Object(_) => {
+                possible[index].push(id);
+                for &interface in &ty.implements {
+                    possible[interface.0 as usize].push(id);
+                }
+                for directive in definition.directives().get_all(&names.implements) {
+                    let Some(interface) = arguments::text(directive, "interface")
+                        .and_then(|(name, _)| supergraph.type_named(name))
+                    else {
+                        continue;
+                    };
+                    is_said.insert(interface);
+                    if let Some(graph) = graph_of(directive) {
+                        said.entry((interface, graph)).or_default().push(id);
+                    }
+                }
+            }
+            ExtendedType::Union(union) => {
+                possible[index] =
+                    union.members.iter().filter_map(|name| supergraph.type_named(name)).collect();
+                for directive in definition.directives().get_all(&names.union_member) {
+                    is_said.insert(id);
+                    let member = arguments::text(directive, "member")
+                        .and_then(|(name, _)| supergraph.type_named(name));
+                    if let (Some(member), Some(graph)) = (member, graph_of(directive)) {
+                        said.entry((id, graph)).or_default().push(member);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    let defined: Vec<SubgraphSet> = supergraph
+        .types
+        .iter()
+        .map(|ty| ty.subgraphs.iter().map(|there| there.subgraph).collect())
+        .collect();
+    for (index, (ty, possible)) in supergraph.types.iter_mut().zip(possible).enumerate() {
+        ty.possible = possible;
+        ty.possible.sort_unstable();
+        ty.possible.dedup();
+        if !ty.kind.is_abstract() {
+            continue;
+        }
+        let id = TypeId(index as u32);
+        for there in ty.subgraphs.iter_mut().filter(|there| !there.interface_object) {
+            there.possible = match is_said.contains(&id) {
+                true => said.remove(&(id, there.subgraph)).unwrap_or_default(),
+                false => ty
+                    .possible
+                    .iter()
+                    .copied()
+                    .filter(|member| defined[member.0 as usize].contains(there.subgraph))
+                    .collect(),
+            };
+            there.possible.sort_unstable();
+            there.possible.dedup();
+        }
+    }
+}
+
+fn fill_field_sets(
+    supergraph: &mut Supergraph,
+    pending: Vec<PendingFieldSet>,
+    errors: &mut Errors<'_>,
+) {
+    for PendingFieldSet { text, place, slot } in pending {
+        let (on, what) = match &slot {
+            Slot::Key { ty, .. } => (*ty, "key"),
+            Slot::Requires { field, .. } => (supergraph.field(*field).parent, "requires"),
+            Slot::Provides { field, .. } => (supergraph.field(*field).ty.named(), "provides"),
+        };
+        let set = match field_sets::parse(&text, on, supergraph) {
+            Ok(set) => set,
+            Err(reason) => {
+                let message = format!("`{what}: \"{text}\"` cannot be read: {reason}");
+                errors.push(place, message, None);
+                continue;
+            }
+        };
+        match slot {
+            Slot::Key { ty, subgraph, resolvable } => {
+                let there = &mut supergraph.types[ty.0 as usize].subgraphs;
+                if let Some(there) = there.iter_mut().find(|there| there.subgraph == subgraph) {
+                    there.keys.push(Key { fields: set, resolvable });
+                }
+            }
+            Slot::Requires { field, mention } => {
+                supergraph.fields[field.0 as usize].subgraphs[mention].requires = Some(set);
+            }
+            Slot::Provides { field, mention } => {
+                supergraph.fields[field.0 as usize].subgraphs[mention].provides = Some(set);
+            }
+        }
+    }
+}
+
+/// Whoever has a key can name its members, also where the schema calls them external, as extensions
+/// of Federation 1 do.
+fn resolve_key_members(supergraph: &mut Supergraph, is_v0_1: bool) {
+    let mut members = Vec::new();
+    for ty in &supergraph.types {
+        for there in &ty.subgraphs {
+            for key in &there.keys {
+                collect_members(&key.fields, there.subgraph, &mut members);
+            }
+        }
+    }
+    for (field, subgraph) in members {
+        let field = &mut supergraph.fields[field.0 as usize];
+        let is_mentioned = field.subgraphs.iter().any(|there| there.subgraph == subgraph);
+        if is_mentioned || is_v0_1 {
+            field.resolved_by.insert(subgraph);
+        }
+        if !is_mentioned && is_v0_1 {
+            field.subgraphs.push(mention(subgraph));
+        }
+    }
+}
+
+fn collect_members(set: &FieldSet, subgraph: SubgraphId, into: &mut Vec<(FieldId, SubgraphId)>) {
+    for item in &set.items {
+        let fields = match item {
+            FieldSetItem::Field { field, fields, .. } => {
+                into.push((*field, subgraph));
+                fields
+            }
+            FieldSetItem::Fragment { fields, .. } => fields,
+        };
+        collect_members(fields, subgraph, into);
+    }
+}
+
+fn hide_what_clients_cannot_see(supergraph: &mut Supergraph) {
+    let api = supergraph.api.0.clone();
+    for ty in &mut supergraph.types {
+        let is_built_in_scalar = matches!(&*ty.name, "Int" | "Float" | "String" | "Boolean" | "ID");
+        ty.inaccessible |= !is_built_in_scalar && !api.types.contains_key(&*ty.name);
+    }
+    for field in &mut supergraph.fields {
+        let parent = &supergraph.types[field.parent.0 as usize].name;
+        field.inaccessible |= api.type_field(parent, &field.name).is_err();
+    }
+}

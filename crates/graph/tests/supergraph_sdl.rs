@@ -1,0 +1,279 @@
+//! Reading supergraph SDL: what the model says afterwards, and what is said about bad texts.
+
+use graph::{SubgraphKind, SubgraphSet, Supergraph};
+
+const BENCHMARK: &str = include_str!("../../../fixtures/federation-benchmark/supergraph.graphql");
+
+const JOIN: &str = r#"
+schema @link(url: "https://specs.apollo.dev/link/v1.0") @link(url: "https://specs.apollo.dev/join/v0.5", for: EXECUTION) { query: Query }
+"#;
+
+fn read(body: &str) -> Supergraph {
+    match Supergraph::from_sdl(&format!("{JOIN}{body}"), "test.graphql") {
+        Ok(supergraph) => supergraph,
+        Err(errors) => panic!("{errors}"),
+    }
+}
+
+/// The messages, without places.
+fn errors(text: &str) -> Vec<String> {
+    match Supergraph::from_sdl(text, "test.graphql") {
+        Ok(_) => panic!("it was accepted"),
+        Err(errors) => errors.0.into_iter().map(|error| error.message).collect(),
+    }
+}
+
+fn resolved_by(supergraph: &Supergraph, coordinate: &str) -> Vec<String> {
+    let (ty, field) = coordinate.split_once('.').expect("Type.field");
+    let ty = supergraph.type_named(ty).expect("a known type");
+    let field = supergraph.field_named(ty, field).expect("a known field");
+    names(supergraph, supergraph.field(field).resolved_by)
+}
+
+fn names(supergraph: &Supergraph, set: SubgraphSet) -> Vec<String> {
+    set.iter().map(|id| supergraph.subgraph(id).name.to_string()).collect()
+}
+
+#[test]
+fn the_benchmark_supergraph_says_who_resolves_what() {
+    let supergraph = Supergraph::from_sdl(BENCHMARK, "supergraph.graphql").unwrap();
+    assert_eq!(resolved_by(&supergraph, "Product.upc"), ["inventory", "products", "reviews"]);
+    assert_eq!(resolved_by(&supergraph, "Product.weight"), ["products"]);
+    assert_eq!(resolved_by(&supergraph, "User.username"), ["accounts"]);
+    assert_eq!(resolved_by(&supergraph, "Review.product"), ["reviews"]);
+    let product = supergraph.type_named("Product").unwrap();
+    let shipping = supergraph.field_named(product, "shippingEstimate").unwrap();
+    let requires = supergraph.field(shipping).subgraphs[0].requires.as_ref().unwrap();
+    assert_eq!(requires.items.len(), 2);
+    let jumps = graph::Jumps::new(&supergraph);
+    assert_eq!(names(&supergraph, jumps.targets(product)), ["inventory", "products", "reviews"]);
+    let user = supergraph.type_named("User").unwrap();
+    let reviews = SubgraphSet::of(graph::SubgraphId(3));
+    assert_eq!(names(&supergraph, jumps.reachable(user, reviews)), ["accounts", "reviews"]);
+}
+
+#[test]
+fn the_api_schema_has_no_join_machinery() {
+    let supergraph = Supergraph::from_sdl(BENCHMARK, "supergraph.graphql").unwrap();
+    let sdl = supergraph.api_sdl();
+    assert!(!sdl.contains("join__") && !sdl.contains("link__"), "{sdl}");
+    assert!(sdl.contains("topProducts(first: Int = 5): [Product]"), "{sdl}");
+}
+
+#[test]
+fn what_is_inaccessible_takes_along_what_depends_on_it() {
+    let supergraph = read(
+        r#"
+        enum join__Graph { A @join__graph(name: "a", url: "http://a") }
+        type Query @join__type(graph: A) { open: String @deprecated(reason: "old") hidden: Hidden both: Both }
+        type Hidden @join__type(graph: A) @inaccessible { x: Int }
+        union Both @join__type(graph: A) = Hidden | Shown
+        type Shown @join__type(graph: A) { x: Int only: Only }
+        type Only @join__type(graph: A) { x: Int @inaccessible }
+        enum Color @join__type(graph: A) { RED GREEN @inaccessible }
+        "#,
+    );
+    let sdl = supergraph.api_sdl();
+    assert!(!sdl.contains("Hidden") && !sdl.contains("Only") && !sdl.contains("GREEN"), "{sdl}");
+    assert!(sdl.contains("@deprecated(reason: \"old\")"), "{sdl}");
+    let query = supergraph.query;
+    let hidden = supergraph.field_named(query, "hidden").unwrap();
+    assert!(supergraph.field(hidden).inaccessible);
+}
+
+#[test]
+fn external_and_overridden_fields_are_resolved_elsewhere_but_keys_at_home() {
+    let supergraph = read(
+        r#"
+        enum join__Graph { A @join__graph(name: "a", url: "http://a") B @join__graph(name: "b", url: "http://b") }
+        type Query @join__type(graph: A) @join__type(graph: B) { p: P @join__field(graph: A) }
+        type P @join__type(graph: A, key: "id") @join__type(graph: B, key: "id") {
+          id: ID! @join__field(graph: A) @join__field(graph: B, external: true)
+          moved: Int @join__field(graph: A, usedOverridden: true) @join__field(graph: B, override: "a")
+          asked: Int @join__field(graph: A, external: true) @join__field(graph: B)
+          nowhere: Int @join__field
+        }
+        "#,
+    );
+    assert_eq!(resolved_by(&supergraph, "P.id"), ["a", "b"]);
+    assert_eq!(resolved_by(&supergraph, "P.moved"), ["b"]);
+    assert_eq!(resolved_by(&supergraph, "P.asked"), ["b"]);
+    assert!(resolved_by(&supergraph, "P.nowhere").is_empty());
+}
+
+#[test]
+fn the_first_join_version_has_owners_and_value_types() {
+    let text = r#"
+        schema @core(feature: "https://specs.apollo.dev/core/v0.2") @core(feature: "https://specs.apollo.dev/join/v0.1", for: EXECUTION) { query: Query }
+        directive @core(as: String, feature: String!, for: core__Purpose) repeatable on SCHEMA
+        directive @join__field(graph: join__Graph, provides: join__FieldSet, requires: join__FieldSet) on FIELD_DEFINITION
+        directive @join__graph(name: String!, url: String!) on ENUM_VALUE
+        directive @join__owner(graph: join__Graph!) on INTERFACE | OBJECT
+        directive @join__type(graph: join__Graph!, key: join__FieldSet) repeatable on INTERFACE | OBJECT
+        enum core__Purpose { EXECUTION SECURITY }
+        scalar join__FieldSet
+        enum join__Graph { A @join__graph(name: "a" url: "http://a") B @join__graph(name: "b" url: "http://b") }
+        type Query { user: User @join__field(graph: A) }
+        type User @join__owner(graph: A) @join__type(graph: A, key: "id") @join__type(graph: B, key: "id") {
+          id: ID! @join__field(graph: A)
+          name: String
+          score: Score @join__field(graph: B)
+        }
+        type Score { points: Int }
+    "#;
+    let supergraph = Supergraph::from_sdl(text, "v0.1.graphql").unwrap();
+    assert_eq!(resolved_by(&supergraph, "User.id"), ["a", "b"]);
+    assert_eq!(resolved_by(&supergraph, "User.name"), ["a"]);
+    assert_eq!(resolved_by(&supergraph, "Score.points"), ["a", "b"]);
+}
+
+const EVENTS: &str = r#"
+    enum join__Graph { EVENTS @join__graph(name: "events", url: "") P @join__graph(name: "p", url: "http://p") }
+    type Query @join__type(graph: EVENTS) @join__type(graph: P) { p: Product @join__field(graph: P) }
+    type Product @join__type(graph: EVENTS, key: "id", resolvable: false) @join__type(graph: P, key: "id") {
+      id: ID! @join__field(graph: EVENTS, external: true) @join__field(graph: P)
+      name: String @join__field(graph: P)
+    }
+"#;
+
+#[test]
+fn an_event_subgraph_is_known_by_its_empty_url_and_its_directives() {
+    let text = format!(
+        r#"schema @link(url: "https://specs.apollo.dev/join/v0.4") {{ query: Query subscription: Subscription mutation: Mutation }}
+        {EVENTS}
+        type Subscription @join__type(graph: EVENTS) {{
+          ticked(id: ID!): Product @join__directive(graphs: [EVENTS], name: "edfs__natsSubscribe", args: {{subjects: ["t.{{{{ args.id }}}}"], providerId: "default"}})
+        }}
+        type Mutation @join__type(graph: EVENTS) {{
+          tick(id: ID!): edfs__PublishResult! @join__directive(graphs: [EVENTS], name: "events__publish", args: {{topic: "t"}})
+        }}
+        type edfs__PublishResult @join__type(graph: EVENTS) {{ success: Boolean! }}"#
+    );
+    let supergraph = Supergraph::from_sdl(&text, "events.graphql").unwrap();
+    assert_eq!(supergraph.subgraphs[0].kind, SubgraphKind::Events);
+    assert!(supergraph.api_sdl().contains("type edfs__PublishResult"));
+    assert_eq!(resolved_by(&supergraph, "Product.id"), ["events", "p"]);
+    let ticked = supergraph.field_named(supergraph.subscription.unwrap(), "ticked").unwrap();
+    let directive = &supergraph.field(ticked).directives[0];
+    assert_eq!(&*directive.name, "edfs__natsSubscribe");
+    assert!(directive.argument("subjects").is_some());
+    assert!(supergraph.with_urls(&std::collections::HashMap::new()).is_ok());
+}
+
+#[test]
+fn event_directives_stand_on_root_fields_of_event_subgraphs_only() {
+    let text = format!(
+        r#"schema {{ query: Query subscription: Subscription }}
+        {EVENTS}
+        type Subscription @join__type(graph: EVENTS) @join__type(graph: P) {{
+          a: Product @join__field(graph: P) @join__directive(graphs: [P], name: "edfs__natsSubscribe", args: {{subjects: ["t"]}})
+          b: Product @join__field(graph: EVENTS) @join__directive(graphs: [EVENTS], name: "events__publish", args: {{topic: "t"}})
+          c: Product @join__field(graph: EVENTS)
+        }}"#
+    );
+    assert_eq!(
+        errors(&text),
+        [
+            "`@edfs__natsSubscribe` on `Subscription.a` is applied in subgraph `p`, which has a server",
+            "`@events__publish` stands on `Subscription.b`",
+            "`Subscription.c` is a root field of event subgraph `events` but is bound to no topic",
+        ]
+    );
+}
+
+#[test]
+fn a_subgraph_without_url_needs_one_from_the_configuration() {
+    let body = r#"
+        enum join__Graph { A @join__graph(name: "a", url: "") }
+        type Query @join__type(graph: A) { x: Int }
+    "#;
+    let error = read(body).with_urls(&std::collections::HashMap::new()).unwrap_err();
+    assert_eq!(error.0[0].message, "subgraph `a` has no URL");
+    let urls = [("a".to_owned(), "http://a".to_owned())].into_iter().collect();
+    assert_eq!(&*read(body).with_urls(&urls).unwrap().subgraphs[0].url, "http://a");
+}
+
+#[test]
+fn a_plain_schema_is_told_what_a_supergraph_is() {
+    assert_eq!(
+        errors("type Query @key(fields: \"x\") { x: Int }"),
+        ["this is not a supergraph: it has no `enum join__Graph` that lists subgraphs"]
+    );
+}
+
+#[test]
+fn several_errors_come_at_once_with_their_places() {
+    let text = format!(
+        "{JOIN}{}",
+        r#"
+        enum join__Graph { A @join__graph(name: "a", url: "http://a") }
+        type Query @join__type(graph: A) { p: P @join__field(graph: A, provides: "nope") q(a: Int): P @join__field(graph: A, overrideLabel: "percent(5)") }
+        type P @join__type(graph: A, key: "id {") @join__type(graph: A, key: "name") { id: ID! }
+        "#
+    );
+    let Err(found) = Supergraph::from_sdl(&text, "t.graphql") else { panic!("it was accepted") };
+    let messages: Vec<_> = found.0.iter().map(|error| &*error.message).collect();
+    assert_eq!(messages.len(), 4, "{messages:#?}");
+    assert_eq!(messages[0], "`provides: \"nope\"` cannot be read: type `P` has no field `nope`");
+    assert_eq!(messages[1], "progressive override (label `percent(5)`) is not supported yet");
+    assert!(
+        messages[2].starts_with("`key: \"id {\"` cannot be read: syntax error"),
+        "{messages:?}"
+    );
+    let span = found.0[0].span.unwrap();
+    assert_eq!(&text[span.start..span.end], "\"nope\"");
+    assert_eq!(span.line, 5);
+}
+
+#[test]
+fn features_that_must_be_understood_and_are_not_are_refused() {
+    let text = r#"
+        schema @link(url: "https://specs.apollo.dev/join/v0.9") @link(url: "https://specs.apollo.dev/authenticated/v0.1", for: SECURITY) { query: Query }
+        enum join__Graph { A @join__graph(name: "a", url: "http://a") }
+        type Query @join__type(graph: A) { x: Int }
+    "#;
+    assert_eq!(
+        errors(text),
+        [
+            "version 0.9 of the join specification is not supported",
+            "the schema needs `https://specs.apollo.dev/authenticated/v0.1` for SECURITY, which is not supported yet",
+        ]
+    );
+}
+
+#[test]
+fn unknown_subgraphs_and_too_many_are_errors() {
+    let text = r#"
+        schema @link(url: "https://specs.apollo.dev/join/v0.3") { query: Query }
+        enum join__Graph { A @join__graph(name: "a", url: "http://a") }
+        type Query @join__type(graph: B) { x: Int @join__field(graph: C) }
+    "#;
+    let found = errors(text);
+    assert!(found.iter().any(|message| message.contains('B')), "{found:?}");
+    let graphs: String = (0..=graph::SUBGRAPHS_MAX)
+        .map(|n| format!("G{n} @join__graph(name: \"g{n}\", url: \"http://g\") "))
+        .collect();
+    let text = format!("enum join__Graph {{ {graphs} }} type Query {{ x: Int }}");
+    assert_eq!(errors(&text), ["there are more than 256 subgraphs"]);
+}
+
+#[test]
+fn a_schema_without_query_is_an_error() {
+    let text =
+        "enum join__Graph { A @join__graph(name: \"a\", url: \"http://a\") } type P { x: Int }";
+    assert_eq!(errors(text), ["the schema has no query root"]);
+}
+
+#[test]
+fn damaged_texts_never_panic() {
+    // Every truncation and every single-byte replacement at a stride: cheap, and it has no luck in it.
+    let stride = 101;
+    for cut in (0..BENCHMARK.len()).step_by(stride) {
+        let _ = Supergraph::from_sdl(&BENCHMARK[..cut], "cut.graphql");
+        for replacement in ["{", "\"", "@", "join__Graph", "\u{fffd}", "0"] {
+            let mut text = BENCHMARK.to_owned();
+            text.replace_range(cut..cut + 1, replacement);
+            let _ = Supergraph::from_sdl(&text, "changed.graphql");
+        }
+    }
+}

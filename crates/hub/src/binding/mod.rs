@@ -1,0 +1,342 @@
+//! Which topics the root fields of event subgraphs are bound to, as their directives say:
+//!
+//! | directive | on | arguments |
+//! |---|---|---|
+//! | `@edfs__natsSubscribe` | Subscription | `subjects: [String!]!`, `providerId: String = "default"` |
+//! | `@edfs__natsPublish` | Mutation | `subject: String!`, `providerId: String = "default"` |
+//! | `@events__subscribe` | Subscription | `topics: [String!]!`, `providerId: String = "default"` |
+//! | `@events__publish` | Mutation | `topic: String!`, `providerId: String = "default"` |
+//!
+//! In the last two, `providerId` is `kind/id`, or a bare id that only one kind has.
+//! That the directives stand on the right root fields is checked where the supergraph is read.
+
+mod publisher;
+mod template;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use events::{Provider, Providers, TopicUsage};
+use execute::{ErrorCode, GraphqlError};
+use graph::{AppliedDirective, ConstValue, Field, FieldId, Supergraph, TypeKind};
+use plan::{EventField, Variables};
+
+pub use publisher::EventPublisher;
+
+use crate::Source;
+use template::{Arguments, JsonArguments, PlannedArguments, RenderError, Template};
+
+/// Topics that one subscription field may name. Each is a subscription at the broker.
+const TOPICS_MAX: usize = 64;
+
+/// The provider of a directive that names none.
+const DEFAULT_PROVIDER: &str = "default";
+
+/// Something wrong with the binding of one field.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{coordinate} @{directive}: {message}")]
+pub struct BindingError {
+    /// `Subscription.orderMoved`
+    pub coordinate: Box<str>,
+    /// Without the `@`.
+    pub directive: Box<str>,
+    /// What is wrong, and what would be right.
+    pub message: String,
+}
+
+/// All bindings of one supergraph.
+#[derive(Debug, Default)]
+pub struct Bindings {
+    subscribe: HashMap<FieldId, Binding>,
+    publish: HashMap<FieldId, Binding>,
+}
+
+/// One field's provider and topics; to publish there is exactly one topic.
+struct Binding {
+    provider: Arc<dyn Provider>,
+    topics: Vec<Template>,
+}
+
+impl std::fmt::Debug for Binding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {:?}", self.provider.name(), self.topics)
+    }
+}
+
+/// The directives that bind.
+struct Kind {
+    directive: &'static str,
+    usage: TopicUsage,
+    /// Name of the argument with the topics.
+    topics: &'static str,
+    /// The only kind of provider it means.
+    provider_kind: Option<&'static str>,
+}
+
+const KINDS: [Kind; 4] = [
+    Kind {
+        directive: "edfs__natsSubscribe",
+        usage: TopicUsage::Subscribe,
+        topics: "subjects",
+        provider_kind: Some("nats"),
+    },
+    Kind {
+        directive: "edfs__natsPublish",
+        usage: TopicUsage::Publish,
+        topics: "subject",
+        provider_kind: Some("nats"),
+    },
+    Kind {
+        directive: "events__subscribe",
+        usage: TopicUsage::Subscribe,
+        topics: "topics",
+        provider_kind: None,
+    },
+    Kind {
+        directive: "events__publish",
+        usage: TopicUsage::Publish,
+        topics: "topic",
+        provider_kind: None,
+    },
+];
+
+impl Bindings {
+    /// Reads the directives of all root fields.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them, in the order of the schema.
+    pub fn load(graph: &Supergraph, providers: &Providers) -> Result<Self, Vec<BindingError>> {
+        let mut bindings = Self::default();
+        let mut errors = Vec::new();
+        for root in [graph.mutation, graph.subscription].into_iter().flatten() {
+            for &id in &graph.ty(root).fields {
+                let field = graph.field(id);
+                let mut bound = false;
+                for directive in &field.directives {
+                    let Some(kind) = KINDS.iter().find(|it| *it.directive == *directive.name)
+                    else {
+                        continue;
+                    };
+                    let result = if std::mem::replace(&mut bound, true) {
+                        Err(vec!["a second binding of the same field is not supported".to_owned()])
+                    } else {
+                        Binding::load(graph, field, directive, kind, providers)
+                    };
+                    match (result, kind.usage) {
+                        (Ok(binding), TopicUsage::Subscribe) => {
+                            bindings.subscribe.insert(id, binding);
+                        }
+                        (Ok(binding), TopicUsage::Publish) => {
+                            bindings.publish.insert(id, binding);
+                        }
+                        (Err(messages), _) => {
+                            let coordinate = format!("{}.{}", graph.ty(root).name, field.name);
+                            errors.extend(messages.into_iter().map(|message| BindingError {
+                                coordinate: coordinate.as_str().into(),
+                                directive: kind.directive.into(),
+                                message,
+                            }));
+                        }
+                    }
+                }
+            }
+        }
+        if errors.is_empty() { Ok(bindings) } else { Err(errors) }
+    }
+
+    /// Where the events of `field` come from, with these variables.
+    ///
+    /// # Errors
+    /// `BAD_USER_INPUT` if an argument cannot stand in a topic: it is null, a list, an object or a fraction, or
+    /// the provider has reason to refuse it (NATS: spaces, wildcards, empty tokens). `NOT_SUPPORTED`
+    /// if the field is bound to no topic.
+    pub fn source(
+        &self,
+        field: &EventField,
+        variables: &Variables,
+    ) -> Result<Source, GraphqlError> {
+        let binding = self.subscribe.get(&field.field).ok_or_else(not_bound)?;
+        let arguments = PlannedArguments { arguments: &field.arguments, variables };
+        let topics = binding
+            .topics
+            .iter()
+            .map(|template| binding.render(template, &arguments, TopicUsage::Subscribe))
+            .collect::<Result<_, _>>()?;
+        Ok(Source::new(Arc::clone(&binding.provider), topics))
+    }
+
+    /// Where `field` publishes to, with these arguments (JSON text of an object).
+    fn target(
+        &self,
+        field: FieldId,
+        arguments: &Bytes,
+    ) -> Result<(&Arc<dyn Provider>, Box<str>), GraphqlError> {
+        let binding = self.publish.get(&field).ok_or_else(not_bound)?;
+        let template = binding.topics.first().ok_or_else(not_bound)?;
+        let arguments = JsonArguments::parse(arguments).ok_or_else(|| {
+            GraphqlError::new(
+                ErrorCode::BadUserInput,
+                "The arguments are nested too deep to publish.",
+            )
+        })?;
+        let topic = binding.render(template, &arguments, TopicUsage::Publish)?;
+        Ok((&binding.provider, topic))
+    }
+}
+
+fn not_bound() -> GraphqlError {
+    GraphqlError::new(ErrorCode::NotSupported, "This field is not bound to a topic.")
+}
+
+impl Binding {
+    fn load(
+        graph: &Supergraph,
+        field: &Field,
+        directive: &AppliedDirective,
+        kind: &Kind,
+        providers: &Providers,
+    ) -> Result<Self, Vec<String>> {
+        let mut errors = Vec::new();
+        for (name, _) in &directive.arguments {
+            if **name != *kind.topics && &**name != "providerId" {
+                errors.push(format!(
+                    "argument {name:?} is not supported; known are {:?} and \"providerId\"",
+                    kind.topics
+                ));
+            }
+        }
+        let provider = match directive.argument("providerId") {
+            None | Some(ConstValue::Null) => Ok(DEFAULT_PROVIDER),
+            Some(ConstValue::String(id)) => Ok(&**id),
+            Some(_) => Err("providerId must be a string".to_owned()),
+        };
+        let provider = provider.and_then(|id| {
+            let provider = match kind.provider_kind {
+                Some(kind) => providers.resolve_kind(kind, id),
+                None => providers.resolve(id),
+            };
+            provider.map(Arc::clone).map_err(|error| error.to_string())
+        });
+        let provider = provider.map_err(|error| errors.push(error)).ok();
+
+        let topics = topic_strings(directive.argument(kind.topics), kind)
+            .map_err(|error| errors.push(error))
+            .unwrap_or_default();
+        let mut templates = Vec::new();
+        for topic in topics {
+            let template = match Template::parse(topic) {
+                Ok(template) => template,
+                Err(error) => {
+                    errors.push(format!("topic {topic:?}: {error}"));
+                    continue;
+                }
+            };
+            for path in template.paths() {
+                if let Err(error) = check_argument(graph, field, path) {
+                    errors.push(format!("topic {topic:?}: {error}"));
+                }
+            }
+            // A letter is a value that every provider takes, so what is refused is the text around it.
+            let sample = template.with_every_argument("x");
+            if let Some(Err(reason)) =
+                provider.as_ref().map(|provider| provider.check_topic(&sample, kind.usage))
+            {
+                errors.push(format!("topic {topic:?}: {reason}"));
+            }
+            templates.push(template);
+        }
+        match provider {
+            Some(provider) if errors.is_empty() => Ok(Self { provider, topics: templates }),
+            _ => Err(errors),
+        }
+    }
+
+    fn render(
+        &self,
+        template: &Template,
+        arguments: &dyn Arguments,
+        usage: TopicUsage,
+    ) -> Result<Box<str>, GraphqlError> {
+        template
+            .render(arguments, |value, at_start| self.provider.check_topic_value(value, at_start))
+            .and_then(|topic| match self.provider.check_topic(&topic, usage) {
+                Ok(()) => Ok(topic),
+                Err(reason) => Err(RenderError::Topic { reason }),
+            })
+            .map_err(|error| {
+                let message = match error {
+                    RenderError::Value { path, reason } => {
+                        format!("Argument \"{path}\" cannot be part of a topic: {reason}.")
+                    }
+                    RenderError::Topic { reason } => {
+                        format!("The arguments make no topic: {reason}.")
+                    }
+                };
+                GraphqlError::new(ErrorCode::BadUserInput, message)
+            })
+    }
+}
+
+/// The topics that the directive names. As everywhere in GraphQL, one value stands for a list of one.
+fn topic_strings<'a>(value: Option<&'a ConstValue>, kind: &Kind) -> Result<Vec<&'a str>, String> {
+    let name = kind.topics;
+    let wanted = || match kind.usage {
+        TopicUsage::Subscribe => format!("{name} must be a list of strings"),
+        TopicUsage::Publish => format!("{name} must be a string"),
+    };
+    let topics = match value {
+        None | Some(ConstValue::Null) => return Err(format!("{name} is missing")),
+        Some(ConstValue::String(topic)) => vec![&**topic],
+        Some(ConstValue::List(items)) if kind.usage == TopicUsage::Subscribe => items
+            .iter()
+            .map(|item| match item {
+                ConstValue::String(topic) => Ok(&**topic),
+                _ => Err(wanted()),
+            })
+            .collect::<Result<_, _>>()?,
+        Some(_) => return Err(wanted()),
+    };
+    if topics.is_empty() {
+        Err(format!("{name} is empty"))
+    } else if topics.len() > TOPICS_MAX {
+        Err(format!("{name} has {} entries; at most {TOPICS_MAX} are allowed", topics.len()))
+    } else {
+        Ok(topics)
+    }
+}
+
+/// Does the field have that argument, and can its value ever be a word?
+fn check_argument(
+    graph: &Supergraph,
+    field: &Field,
+    path: &template::ArgumentPath,
+) -> Result<(), String> {
+    let Some(argument) = field.arguments.iter().find(|it| it.name == path.argument) else {
+        let names: Vec<_> = field.arguments.iter().map(|it| &*it.name).collect();
+        return Err(if names.is_empty() {
+            format!("there is no argument {:?}; the field has none", path.argument)
+        } else {
+            format!("there is no argument {:?}; the field has {}", path.argument, names.join(", "))
+        });
+    };
+    let named = argument.ty.trim_matches(['[', ']', '!']);
+    let is_object = graph
+        .type_named(named)
+        .is_some_and(|id| matches!(graph.ty(id).kind, TypeKind::InputObject));
+    let problem = if argument.ty.starts_with('[') {
+        "a list, which cannot stand in a topic"
+    } else if is_object && path.members.is_empty() {
+        "an input object; name one of its fields"
+    } else if !is_object && !path.members.is_empty() && is_builtin_scalar(named) {
+        "no input object and has no fields"
+    } else {
+        return Ok(());
+    };
+    Err(format!("argument {:?} is {problem}", path.argument))
+}
+
+/// Custom scalars may hold objects.
+fn is_builtin_scalar(name: &str) -> bool {
+    matches!(name, "Int" | "Float" | "String" | "Boolean" | "ID")
+}

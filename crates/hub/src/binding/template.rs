@@ -1,0 +1,316 @@
+//! Topics with arguments in them: `orders.{{ args.id }}`. Compiled when a graph is loaded, rendered for each
+//! subscription and publication. Which topics a provider accepts is the provider's business.
+
+use std::borrow::Cow;
+
+use astjson::{Document, Kind, NodeId};
+use bytes::Bytes;
+use plan::{Value, Variables};
+
+/// Nesting that rendering follows into the JSON of an argument.
+const DEPTH_MAX: u32 = 64;
+
+/// A compiled topic.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Template {
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Part {
+    Text(Box<str>),
+    Argument(ArgumentPath),
+}
+
+/// `args.order.id`: an argument's name and the members below it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ArgumentPath {
+    pub(crate) argument: Box<str>,
+    pub(crate) members: Vec<Box<str>>,
+}
+
+impl std::fmt::Display for ArgumentPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.argument)?;
+        self.members.iter().try_for_each(|member| write!(f, ".{member}"))
+    }
+}
+
+/// Why a template cannot be rendered with these arguments.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum RenderError {
+    /// The argument's value is none that can stand in a topic.
+    Value { path: String, reason: Cow<'static, str> },
+    /// The whole is no topic.
+    Topic { reason: &'static str },
+}
+
+/// Where arguments come from.
+pub(crate) trait Arguments {
+    /// The value at `path` as text for a topic, or why it is none.
+    fn text(&self, path: &ArgumentPath) -> Result<String, Cow<'static, str>>;
+}
+
+impl Template {
+    /// Compiles `source`; the error says what is wrong with it.
+    pub(crate) fn parse(source: &str) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        let mut rest = source;
+        while let Some((text, after)) = rest.split_once("{{") {
+            if !text.is_empty() {
+                parts.push(Part::Text(text.into()));
+            }
+            let (inside, after) =
+                after.split_once("}}").ok_or_else(|| "a {{ is not closed by }}".to_owned())?;
+            parts.push(Part::Argument(parse_path(inside.trim())?));
+            rest = after;
+        }
+        if !rest.is_empty() {
+            parts.push(Part::Text(rest.into()));
+        }
+        Ok(Self { parts })
+    }
+
+    /// The arguments it names.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &ArgumentPath> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Argument(path) => Some(path),
+            Part::Text(_) => None,
+        })
+    }
+
+    /// The topic with `value` in the place of every argument: what a check at load looks at.
+    pub(crate) fn with_every_argument(&self, value: &str) -> String {
+        self.parts
+            .iter()
+            .map(|part| match part {
+                Part::Text(text) => &**text,
+                Part::Argument(_) => value,
+            })
+            .collect()
+    }
+
+    /// The topic for these arguments. `check_value` decides which values may stand in it; its second
+    /// argument says whether nothing stands before the value.
+    pub(crate) fn render(
+        &self,
+        arguments: &dyn Arguments,
+        check_value: impl Fn(&str, bool) -> Result<(), &'static str>,
+    ) -> Result<Box<str>, RenderError> {
+        let mut topic = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => topic.push_str(text),
+                Part::Argument(path) => {
+                    let error = |reason| RenderError::Value { path: path.to_string(), reason };
+                    let value = arguments.text(path).map_err(error)?;
+                    check_value(&value, topic.is_empty()).map_err(|reason| error(reason.into()))?;
+                    topic.push_str(&value);
+                }
+            }
+        }
+        Ok(topic.into())
+    }
+}
+
+fn parse_path(text: &str) -> Result<ArgumentPath, String> {
+    let mut names = text.split('.').map(str::trim);
+    let hint = || format!("{{{{ {text} }}}} is not understood; write {{{{ args.name }}}}");
+    if names.next() != Some("args") {
+        return Err(hint());
+    }
+    let names: Vec<Box<str>> = names.map(Into::into).collect();
+    let is_name = |name: &str| {
+        name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+            && name.chars().all(|char| char.is_ascii_alphanumeric() || char == '_')
+    };
+    match names.split_first() {
+        Some((argument, members)) if names.iter().all(|name| is_name(name)) => {
+            Ok(ArgumentPath { argument: argument.clone(), members: members.to_vec() })
+        }
+        _ => Err(hint()),
+    }
+}
+
+/// Arguments of a field as the plan holds them.
+pub(crate) struct PlannedArguments<'a> {
+    pub(crate) arguments: &'a [(Box<str>, Value)],
+    pub(crate) variables: &'a Variables,
+}
+
+impl Arguments for PlannedArguments<'_> {
+    fn text(&self, path: &ArgumentPath) -> Result<String, Cow<'static, str>> {
+        let mut value = member(self.arguments, &path.argument);
+        let mut members = path.members.iter();
+        loop {
+            return match value {
+                None => Err("it is not given".into()),
+                Some(Value::Variable(id)) => match self.variables.get(*id) {
+                    Some(json) => json_text(json, members.as_slice()),
+                    None => Err("it is not given".into()),
+                },
+                Some(Value::Object(entries)) => match members.next() {
+                    Some(name) => {
+                        value = member(entries, name);
+                        continue;
+                    }
+                    None => Err("it is an object".into()),
+                },
+                Some(Value::Null) => Err("it is null".into()),
+                Some(_) if !members.as_slice().is_empty() => Err("it is not given".into()),
+                Some(Value::Int(text) | Value::String(text) | Value::Enum(text)) => {
+                    Ok(text.to_string())
+                }
+                Some(Value::Boolean(value)) => Ok(value.to_string()),
+                Some(Value::Float(_)) => Err("it is a fractional number".into()),
+                Some(Value::List(_)) => Err("it is a list".into()),
+            };
+        }
+    }
+}
+
+fn member<'a>(entries: &'a [(Box<str>, Value)], name: &str) -> Option<&'a Value> {
+    entries.iter().find(|(key, _)| &**key == name).map(|(_, value)| value)
+}
+
+/// Arguments of a field as one JSON object.
+pub(crate) struct JsonArguments {
+    document: Document,
+    root: NodeId,
+}
+
+impl JsonArguments {
+    /// `None` if `text` is no JSON object.
+    pub(crate) fn parse(text: &Bytes) -> Option<Self> {
+        let mut document = Document::with_depth_limit(DEPTH_MAX);
+        let root = document.parse(text.clone()).ok()?;
+        (document.kind(root) == Kind::Object).then_some(Self { document, root })
+    }
+}
+
+impl Arguments for JsonArguments {
+    fn text(&self, path: &ArgumentPath) -> Result<String, Cow<'static, str>> {
+        let argument = self.document.get(self.root, &path.argument).ok_or("it is not given")?;
+        node_text(&self.document, argument, &path.members)
+    }
+}
+
+fn json_text(json: &str, members: &[Box<str>]) -> Result<String, Cow<'static, str>> {
+    let mut document = Document::with_depth_limit(DEPTH_MAX);
+    let root = document
+        .parse(Bytes::copy_from_slice(json.as_bytes()))
+        .map_err(|_| "it is nested too deep")?;
+    node_text(&document, root, members)
+}
+
+fn node_text(
+    document: &Document,
+    mut node: NodeId,
+    members: &[Box<str>],
+) -> Result<String, Cow<'static, str>> {
+    for name in members {
+        if document.is_null(node) {
+            return Err("it is null".into());
+        }
+        node = document.get(node, name).ok_or("it is not given")?;
+    }
+    match document.kind(node) {
+        Kind::String => Ok(document.as_str(node).unwrap_or_default().into_owned()),
+        Kind::Number if document.is_integer(node) => Ok(document.raw(node).to_owned()),
+        Kind::Number => Err("it is a fractional number".into()),
+        Kind::Bool => Ok(document.raw(node).to_owned()),
+        Kind::Null => Err("it is null".into()),
+        Kind::Array => Err("it is a list".into()),
+        Kind::Object => Err("it is an object".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plan::VariableId;
+
+    fn rendered(template: &str, json: &'static str) -> Result<String, String> {
+        let arguments = JsonArguments::parse(&json.into()).unwrap();
+        Template::parse(template)
+            .unwrap()
+            .render(&arguments, |_, _| Ok(()))
+            .map(String::from)
+            .map_err(|error| match error {
+                RenderError::Value { path, reason } => format!("{path}: {reason}"),
+                RenderError::Topic { reason } => reason.to_owned(),
+            })
+    }
+
+    #[test]
+    fn arguments_are_put_in_with_and_without_spaces() {
+        let json = r#"{"id":7,"name":"a\"b","on":true,"order":{"id":"x"}}"#;
+        for (template, topic) in [
+            ("plain", "plain"),
+            ("{{ args.id }}", "7"),
+            ("o.{{args.id}}.{{  args.on  }}.e", "o.7.true.e"),
+            ("o.{{ args.order.id }}", "o.x"),
+            ("{{args.name}}{{args.id}}", "a\"b7"),
+        ] {
+            assert_eq!(rendered(template, json).as_deref(), Ok(topic), "{template}");
+        }
+    }
+
+    #[test]
+    fn values_that_are_no_word_are_refused_with_their_name() {
+        let json = r#"{"n":null,"l":[1],"o":{"l":[]},"f":1.5,"s":"x"}"#;
+        for (path, reason) in [
+            ("n", "n: it is null"),
+            ("n.id", "n.id: it is null"),
+            ("l", "l: it is a list"),
+            ("o", "o: it is an object"),
+            ("o.l", "o.l: it is a list"),
+            ("o.x", "o.x: it is not given"),
+            ("s.x", "s.x: it is not given"),
+            ("f", "f: it is a fractional number"),
+            ("missing", "missing: it is not given"),
+        ] {
+            let template = format!("t.{{{{ args.{path} }}}}");
+            assert_eq!(rendered(&template, json), Err(reason.to_owned()));
+        }
+    }
+
+    #[test]
+    fn planned_arguments_render_as_their_json_does() {
+        let variables =
+            Variables { values: vec![Some(r#"{"id":"v"}"#.into()), None, Some("\"RED\"".into())] };
+        let arguments = [
+            ("literal".into(), Value::Object(vec![("id".into(), Value::Int("7".into()))])),
+            ("variable".into(), Value::Variable(VariableId(0))),
+            ("absent".into(), Value::Variable(VariableId(1))),
+            ("colour".into(), Value::Variable(VariableId(2))),
+            ("mixed".into(), Value::Object(vec![("in".into(), Value::Variable(VariableId(0)))])),
+            ("list".into(), Value::List(vec![])),
+        ];
+        let planned = PlannedArguments { arguments: &arguments, variables: &variables };
+        let text = |path: &str| planned.text(&parse_path(path).unwrap()).map_err(String::from);
+        assert_eq!(text("args.literal.id"), Ok("7".into()));
+        assert_eq!(text("args.variable.id"), Ok("v".into()));
+        assert_eq!(text("args.mixed.in.id"), Ok("v".into()));
+        assert_eq!(text("args.colour"), Ok("RED".into()));
+        assert_eq!(text("args.absent"), Err("it is not given".into()));
+        assert_eq!(text("args.other"), Err("it is not given".into()));
+        assert_eq!(text("args.literal"), Err("it is an object".into()));
+        assert_eq!(text("args.list"), Err("it is a list".into()));
+        assert_eq!(text("args.literal.id.x"), Err("it is not given".into()));
+    }
+
+    #[test]
+    fn what_is_no_template_is_refused() {
+        for (source, error) in [
+            ("a.{{ args.id", "a {{ is not closed by }}"),
+            ("{{ id }}", "{{ id }} is not understood; write {{ args.name }}"),
+            ("{{ args }}", "{{ args }} is not understood; write {{ args.name }}"),
+            ("{{ args. }}", "{{ args. }} is not understood; write {{ args.name }}"),
+            ("{{ args.a-b }}", "{{ args.a-b }} is not understood; write {{ args.name }}"),
+            ("{{}}", "{{  }} is not understood; write {{ args.name }}"),
+        ] {
+            assert_eq!(Template::parse(source), Err(error.to_owned()), "{source}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! How the hub reaches sockets. An outlet serves many connections (a reactor thread) or one (a task
+//! per connection) and keeps the lists of members itself, so that a group and event cost one command.
+
+use execute::{GraphqlError, Payload};
+
+/// A group of subscribers that get the same bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct GroupId(pub u64);
+
+/// One subscriber behind an outlet: which of its connections, and which operation there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Member {
+    /// Connection, numbered by the outlet and never used twice.
+    pub connection: u64,
+    /// Operation, numbered by the connection.
+    pub operation: u32,
+}
+
+/// What the hub tells an outlet. Commands of one group arrive in order.
+#[derive(Clone, Debug)]
+pub enum OutletCommand {
+    /// `member` is in `group` from now on.
+    Join {
+        /// The group.
+        group: GroupId,
+        /// Who.
+        member: Member,
+    },
+    /// To all members of `group`.
+    Deliver {
+        /// The group.
+        group: GroupId,
+        /// What.
+        payload: Payload,
+    },
+    /// The subscription of `member` is over; nothing follows for it.
+    End {
+        /// The group it was in.
+        group: GroupId,
+        /// Who.
+        member: Member,
+        /// Why.
+        reason: EndReason,
+    },
+}
+
+/// Why a subscription ended.
+#[derive(Clone, PartialEq, Debug)]
+pub enum EndReason {
+    /// The source completed.
+    Complete,
+    /// The subscriber asked for it.
+    Unsubscribed,
+    /// It cannot go on.
+    Error(Box<GraphqlError>),
+}
+
+/// Takes commands without blocking and without loss of order. An outlet bounds what it queues for slow
+/// sockets by its own policy; it never makes the hub wait.
+pub trait Outlet: Send + Sync {
+    /// Hands over one command.
+    fn send(&self, command: OutletCommand);
+}

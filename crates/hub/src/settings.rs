@@ -1,0 +1,41 @@
+//! Bounds of the hub.
+
+/// How much the hub takes on before it refuses or drops. Every dropped event is announced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HubSettings {
+    /// Tasks that triggers are spread over.
+    pub shards: usize,
+    /// Subscribers at a time; one more is refused.
+    pub subscribers_max: usize,
+    /// Resolutions in flight in the whole hub; groups beyond it wait their turn.
+    pub resolutions_in_flight: usize,
+    /// Events of one group in flight, or done and waiting for an earlier one.
+    pub group_in_flight: usize,
+    /// Events that wait in one group behind those in flight. One more drops the oldest of them.
+    pub group_waiting: usize,
+}
+
+impl Default for HubSettings {
+    /// One shard moves hundreds of thousands of deliveries a second, so a few are enough; the other
+    /// figures are the design's. Waiting events of all groups of a trigger share their bytes.
+    fn default() -> Self {
+        Self {
+            shards: 4,
+            subscribers_max: 1_000_000,
+            resolutions_in_flight: 1024,
+            group_in_flight: 8,
+            group_waiting: 64,
+        }
+    }
+}
+
+/// Subscribe commands that wait for one shard; beyond it `subscribe` waits. A shard works through one in
+/// microseconds, so this is a burst of some milliseconds.
+pub(crate) const COMMANDS_MAX: usize = 1024;
+
+/// Messages taken from one trigger's stream at a time, and subscribers who leave at a time.
+pub(crate) const MESSAGES_PER_TURN: usize = 64;
+
+/// Offers of an event to a group that one trigger may cause before other work gets its turn; one event is always
+/// finished. At some 100 ns each this is half a millisecond.
+pub(crate) const OFFERS_PER_TURN: usize = 4096;

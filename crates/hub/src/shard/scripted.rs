@@ -1,0 +1,254 @@
+//! A shard between scripted callers, sources, cores and outlets. Nothing runs by itself: a test decides
+//! what happens next, so every order of things can be played.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use events::{Event, Memory, MemorySettings, Provider, SourceError, SourceMessage};
+use execute::{GraphqlError, LocalFuture, Payload};
+use futures_util::FutureExt;
+use futures_util::future::{AbortRegistration, Abortable};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Effect, GroupKey, Joining, Leaver, Shard, SubscriberId, TriggerId};
+use crate::stats::{HubStats, Seat};
+use crate::{
+    EndReason, GroupId, HubSettings, Member, Outlet, OutletCommand, Resolve, Source, Subscription,
+};
+
+/// What one member has heard so far: `join`, payloads, `end: why`.
+pub(super) type Heard = Vec<String>;
+
+/// Keeps lists of members as a real outlet does, and panics where the hub breaks a promise.
+#[derive(Default)]
+pub(super) struct ScriptedOutlet {
+    state: Mutex<OutletState>,
+}
+
+#[derive(Default)]
+struct OutletState {
+    groups: HashMap<GroupId, Vec<Member>>,
+    heard: BTreeMap<(u64, u32), Heard>,
+    deliveries: usize,
+}
+
+impl ScriptedOutlet {
+    pub(super) fn heard(&self, member: Member) -> Heard {
+        let state = self.state.lock().unwrap();
+        state.heard.get(&(member.connection, member.operation)).cloned().unwrap_or_default()
+    }
+
+    /// Commands to deliver, one per group and event.
+    pub(super) fn deliveries(&self) -> usize {
+        self.state.lock().unwrap().deliveries
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.state.lock().unwrap().groups.is_empty()
+    }
+}
+
+impl Outlet for ScriptedOutlet {
+    fn send(&self, command: OutletCommand) {
+        let OutletState { groups, heard, deliveries } = &mut *self.state.lock().unwrap();
+        match command {
+            OutletCommand::Join { group, member } => {
+                let heard = heard.entry((member.connection, member.operation)).or_default();
+                assert!(heard.is_empty(), "{member:?} joins first and once: {heard:?}");
+                heard.push("join".into());
+                groups.entry(group).or_default().push(member);
+            }
+            OutletCommand::Deliver { group, payload } => {
+                let members =
+                    groups.get(&group).expect("only groups with members are delivered to");
+                *deliveries += 1;
+                for member in members {
+                    let heard = heard.get_mut(&(member.connection, member.operation)).unwrap();
+                    heard.push(String::from_utf8(payload.bytes.to_vec()).unwrap());
+                }
+            }
+            OutletCommand::End { group, member, reason } => {
+                let members = groups.get_mut(&group).expect("only members end");
+                let index = members.iter().position(|it| *it == member).expect("each ends once");
+                members.swap_remove(index);
+                if members.is_empty() {
+                    groups.remove(&group);
+                }
+                let reason = match reason {
+                    EndReason::Complete => "complete".to_owned(),
+                    EndReason::Unsubscribed => "unsubscribed".to_owned(),
+                    EndReason::Error(error) => error.code.as_str().to_owned(),
+                };
+                let heard = heard.get_mut(&(member.connection, member.operation)).unwrap();
+                heard.push(format!("end: {reason}"));
+            }
+        }
+    }
+}
+
+/// The scripts resolve by hand.
+struct ByHand;
+
+impl Resolve for ByHand {
+    fn resolve(self: Arc<Self>, _event: Bytes) -> LocalFuture<'static, Payload> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// `{"data":event}`
+pub(super) fn payload(event: &Bytes) -> Payload {
+    let text = format!("{{\"data\":{}}}", String::from_utf8_lossy(event));
+    Payload { splice: text.len() - 1, bytes: text.into(), has_data: true, errors: 0 }
+}
+
+pub(super) struct Resolution {
+    pub(super) group: GroupId,
+    pub(super) ticket: u64,
+    pub(super) event: Bytes,
+    abort: AbortRegistration,
+}
+
+impl Resolution {
+    /// As a task would see it: what is aborted yields nothing.
+    pub(super) fn was_aborted(self) -> bool {
+        Abortable::new(std::future::pending::<()>(), self.abort).now_or_never().is_some()
+    }
+}
+
+pub(super) type Answer = oneshot::Receiver<Result<Subscription, GraphqlError>>;
+
+/// The whole stage.
+pub(super) struct Stage {
+    pub(super) shard: Shard,
+    pub(super) stats: Arc<HubStats>,
+    pub(super) provider: Arc<dyn Provider>,
+    pub(super) opening: Vec<TriggerId>,
+    pub(super) closed: Vec<TriggerId>,
+    /// Started and not yet done, oldest first.
+    pub(super) resolutions: Vec<Resolution>,
+    leaves: mpsc::UnboundedReceiver<(GroupId, SubscriberId)>,
+}
+
+impl Stage {
+    pub(super) fn new(settings: HubSettings) -> Self {
+        let stats = Arc::new(HubStats::default());
+        let (leaver, leaves) = Leaver::channel();
+        let settings = HubSettings { shards: 1, ..settings };
+        Self {
+            shard: Shard::new(0, settings, Arc::clone(&stats), leaver),
+            stats,
+            provider: Arc::new(Memory::new("default", MemorySettings::default())),
+            opening: Vec::new(),
+            closed: Vec::new(),
+            resolutions: Vec::new(),
+            leaves,
+        }
+    }
+
+    /// `operation` decides the group, `topic` the trigger.
+    pub(super) fn subscribe(
+        &mut self,
+        outlet: &Arc<ScriptedOutlet>,
+        member: Member,
+        topic: &str,
+        operation: u128,
+        generation: u64,
+    ) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        self.shard.subscribe(Joining {
+            source: Source::new(Arc::clone(&self.provider), vec![topic.into()]),
+            key: GroupKey {
+                generation,
+                operation_id: operation,
+                variables: Arc::default(),
+                partition: Bytes::new(),
+            },
+            resolve: Arc::new(ByHand),
+            outlet: Arc::clone(outlet) as Arc<dyn Outlet>,
+            member,
+            seat: Seat::take(&self.stats, usize::MAX).unwrap(),
+            reply,
+        });
+        self.take_effects();
+        answer
+    }
+
+    /// The oldest trigger that waits gets its stream.
+    pub(super) fn open(&mut self) -> TriggerId {
+        let trigger = self.opening.remove(0);
+        self.shard.opened(trigger, Ok(()));
+        self.take_effects();
+        trigger
+    }
+
+    pub(super) fn refuse_to_open(&mut self, error: SourceError) {
+        let trigger = self.opening.remove(0);
+        assert!(!self.shard.opened(trigger, Err(error)));
+        self.take_effects();
+    }
+
+    pub(super) fn event(&mut self, trigger: TriggerId, payload: &str) {
+        let event =
+            Event { topic: "topic".into(), payload: payload.to_owned().into(), sequence: None };
+        self.message(trigger, SourceMessage::Event(event));
+    }
+
+    pub(super) fn message(&mut self, trigger: TriggerId, message: SourceMessage) {
+        self.shard.source_message(trigger, Some(message));
+        self.take_effects();
+    }
+
+    /// The resolution at `index` is done.
+    pub(super) fn resolve(&mut self, index: usize) {
+        let Resolution { group, ticket, event, abort: _ } = self.resolutions.remove(index);
+        self.shard.resolved(group, ticket, Some(payload(&event)));
+        self.take_effects();
+    }
+
+    pub(super) fn resolve_all(&mut self) {
+        while !self.resolutions.is_empty() {
+            self.resolve(0);
+        }
+    }
+
+    /// Drops a handle and lets the shard hear of it.
+    pub(super) fn leave(&mut self, subscription: Subscription) {
+        drop(subscription);
+        self.hear_of_leaving();
+    }
+
+    pub(super) fn hear_of_leaving(&mut self) {
+        while let Ok((group, subscriber)) = self.leaves.try_recv() {
+            self.shard.leave(group, subscriber);
+        }
+        self.take_effects();
+    }
+
+    pub(super) fn take_effects(&mut self) {
+        for effect in self.shard.take_effects() {
+            match effect {
+                Effect::Open { trigger, .. } => self.opening.push(trigger),
+                Effect::Close { trigger } => {
+                    self.opening.retain(|it| *it != trigger);
+                    assert!(!self.closed.contains(&trigger), "a trigger closes once");
+                    self.closed.push(trigger);
+                }
+                Effect::Resolve { group, ticket, event, resolve: _, abort } => {
+                    self.resolutions.push(Resolution { group, ticket, event, abort });
+                }
+            }
+        }
+        // What a task would no longer hear of.
+        let (live, aborted) = std::mem::take(&mut self.resolutions)
+            .into_iter()
+            .partition(|it| self.shard.groups.contains_key(&it.group));
+        self.resolutions = live;
+        let aborted: Vec<Resolution> = aborted;
+        assert!(aborted.into_iter().all(Resolution::was_aborted), "nobody wants these any more");
+    }
+}
+
+pub(super) fn member(number: u64) -> Member {
+    Member { connection: number, operation: 1 }
+}

@@ -1,0 +1,338 @@
+//! What a shard promises, one behaviour each. The random order of everything is in [`super::simulation`].
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use events::{SourceError, SourceMessage, StreamEnd};
+use execute::{ErrorCode, GraphqlError};
+
+use super::scripted::{Answer, ScriptedOutlet, Stage, member};
+use super::{Shard, TriggerId};
+use crate::{HubSettings, Subscription};
+
+fn stage() -> (Stage, Arc<ScriptedOutlet>) {
+    (Stage::new(HubSettings::default()), Arc::default())
+}
+
+fn joined(mut answer: Answer) -> Subscription {
+    answer.try_recv().expect("the answer is there").expect("it is a subscription")
+}
+
+fn refused(mut answer: Answer) -> GraphqlError {
+    answer.try_recv().expect("the answer is there").expect_err("it is an error")
+}
+
+/// A live trigger with one subscriber, number 1, of operation 1.
+fn live(stage: &mut Stage, outlet: &Arc<ScriptedOutlet>) -> (TriggerId, Subscription) {
+    let answer = stage.subscribe(outlet, member(1), "a", 1, 1);
+    let trigger = stage.open();
+    (trigger, joined(answer))
+}
+
+fn is_empty(shard: &Shard) -> bool {
+    shard.triggers.is_empty()
+        && shard.by_source.is_empty()
+        && shard.groups.is_empty()
+        && shard.resolving == 0
+}
+
+#[test]
+fn a_subscriber_joins_hears_events_and_ends_once() {
+    let (mut stage, outlet) = stage();
+    let mut answer = stage.subscribe(&outlet, member(1), "a", 1, 1);
+    assert!(answer.try_recv().is_err(), "the answer waits for the source");
+    assert_eq!(outlet.heard(member(1)), Vec::<String>::new());
+
+    let trigger = stage.open();
+    let subscription = joined(answer);
+    stage.event(trigger, "1");
+    stage.resolve_all();
+    stage.event(trigger, "2");
+    stage.leave(subscription);
+    assert_eq!(outlet.heard(member(1)), ["join", r#"{"data":1}"#, "end: unsubscribed"]);
+    assert_eq!(stage.closed, [trigger]);
+    assert!(is_empty(&stage.shard) && outlet.is_empty());
+    assert_eq!(stage.stats.subscribers.load(Relaxed), 0);
+    assert_eq!(stage.stats.dropped_group_left.load(Relaxed), 1);
+}
+
+#[test]
+fn equal_groups_share_one_resolution_and_each_outlet_hears_of_it_once() {
+    let (mut stage, first) = stage();
+    let second = Arc::<ScriptedOutlet>::default();
+    let (trigger, _one) = live(&mut stage, &first);
+    let _two = joined(stage.subscribe(&first, member(2), "a", 1, 1));
+    let _three = joined(stage.subscribe(&second, member(3), "a", 1, 1));
+    let _other = joined(stage.subscribe(&second, member(4), "a", 2, 1));
+    stage.event(trigger, "1");
+    assert_eq!(stage.resolutions.len(), 2, "one for each group");
+    stage.resolve_all();
+    assert_eq!((first.deliveries(), second.deliveries()), (1, 2));
+    for (outlet, number) in [(&first, 1), (&first, 2), (&second, 3), (&second, 4)] {
+        assert_eq!(outlet.heard(member(number)), ["join", r#"{"data":1}"#]);
+    }
+    assert_eq!(stage.stats.deliveries.load(Relaxed), 4);
+}
+
+#[test]
+fn generation_operation_variables_and_partition_all_keep_groups_apart() {
+    let (mut stage, outlet) = stage();
+    let (_, _one) = live(&mut stage, &outlet);
+    let same = joined(stage.subscribe(&outlet, member(2), "a", 1, 1));
+    let operation = joined(stage.subscribe(&outlet, member(3), "a", 2, 1));
+    let generation = joined(stage.subscribe(&outlet, member(4), "a", 1, 2));
+    assert_eq!(same.group(), _one.group());
+    assert_ne!(operation.group(), _one.group());
+    assert_ne!(generation.group(), _one.group());
+    let key = |variable: &str, partition: &'static str| crate::GroupKey {
+        generation: 1,
+        operation_id: 1,
+        variables: Arc::new(plan::Variables { values: vec![Some(variable.into())] }),
+        partition: partition.into(),
+    };
+    assert_eq!(key("1", "a"), key("1", "a"));
+    assert_ne!(key("1", "a"), key("2", "a"));
+    assert_ne!(key("1", "a"), key("1", "b"));
+}
+
+#[test]
+fn events_are_released_in_order_whatever_is_done_first() {
+    let (mut stage, outlet) = stage();
+    let (trigger, _subscription) = live(&mut stage, &outlet);
+    for event in ["1", "2", "3"] {
+        stage.event(trigger, event);
+    }
+    stage.resolve(2);
+    stage.resolve(1);
+    assert_eq!(outlet.heard(member(1)), ["join"]);
+    stage.resolve(0);
+    let expected = ["join", r#"{"data":1}"#, r#"{"data":2}"#, r#"{"data":3}"#];
+    assert_eq!(outlet.heard(member(1)), expected);
+}
+
+#[test]
+fn a_group_that_is_behind_drops_its_oldest_and_says_how_many_while_others_go_on() {
+    let settings = HubSettings { group_in_flight: 1, group_waiting: 2, ..HubSettings::default() };
+    let mut stage = Stage::new(settings);
+    let outlet = Arc::<ScriptedOutlet>::default();
+    let (trigger, slow) = live(&mut stage, &outlet);
+    let quick = joined(stage.subscribe(&outlet, member(2), "a", 2, 1));
+    let mut slow_resolution = None;
+    for event in ["1", "2", "3", "4", "5"] {
+        stage.event(trigger, event);
+        slow_resolution = slow_resolution
+            .or_else(|| stage.resolutions.iter().position(|it| it.group == slow.group()));
+        let done = stage.resolutions.iter().position(|it| it.group == quick.group()).unwrap();
+        stage.resolve(done);
+    }
+    assert_eq!(outlet.heard(member(2)).len(), 6, "the other group got all of them");
+    assert_eq!(outlet.heard(member(1)), ["join"]);
+    stage.resolve_all();
+    assert_eq!(
+        outlet.heard(member(1)),
+        ["join", r#"{"data":1}"#, r#"{"data":4,"extensions":{"lost":2}}"#, r#"{"data":5}"#]
+    );
+    assert_eq!(stage.stats.dropped_group_behind.load(Relaxed), 2);
+}
+
+#[test]
+fn a_gap_is_announced_with_the_next_event() {
+    let (mut stage, outlet) = stage();
+    let (trigger, _subscription) = live(&mut stage, &outlet);
+    stage.event(trigger, "1");
+    stage.message(trigger, SourceMessage::Gap);
+    stage.message(trigger, SourceMessage::Gap);
+    stage.event(trigger, "2");
+    stage.event(trigger, "3");
+    stage.resolve_all();
+    assert_eq!(
+        outlet.heard(member(1)),
+        ["join", r#"{"data":1}"#, r#"{"data":2,"extensions":{"gap":true}}"#, r#"{"data":3}"#]
+    );
+}
+
+#[test]
+fn resolutions_in_flight_are_bounded_and_groups_take_turns() {
+    let settings = HubSettings { resolutions_in_flight: 2, ..HubSettings::default() };
+    let mut stage = Stage::new(settings);
+    let outlet = Arc::<ScriptedOutlet>::default();
+    let (trigger, one) = live(&mut stage, &outlet);
+    let two = joined(stage.subscribe(&outlet, member(2), "a", 2, 1));
+    for event in ["1", "2", "3"] {
+        stage.event(trigger, event);
+        assert!(stage.resolutions.len() <= 2);
+    }
+    let mut order = Vec::new();
+    while !stage.resolutions.is_empty() {
+        order.push(stage.resolutions[0].group == one.group());
+        stage.resolve(0);
+    }
+    assert_eq!(order, [true, false, true, false, true, false]);
+    assert_eq!(outlet.heard(member(1)).len(), 4);
+    assert_eq!(outlet.heard(member(2)).len(), 4);
+    drop((one, two));
+}
+
+#[test]
+fn a_source_that_ends_delivers_what_it_sent_and_then_ends_everybody() {
+    let (mut stage, outlet) = stage();
+    let (trigger, subscription) = live(&mut stage, &outlet);
+    let _idle = joined(stage.subscribe(&outlet, member(2), "a", 2, 1));
+    stage.event(trigger, "1");
+    let idle = stage.resolutions.iter().position(|it| it.group != subscription.group()).unwrap();
+    stage.resolve(idle);
+    stage.message(trigger, SourceMessage::End(StreamEnd::Closed));
+    assert_eq!(outlet.heard(member(2)).last().unwrap(), "end: PROVIDER_UNAVAILABLE");
+    assert_eq!(outlet.heard(member(1)), ["join"]);
+
+    let later = stage.subscribe(&outlet, member(3), "a", 1, 1);
+    assert_eq!(stage.opening.len(), 1, "a new subscriber gets a new source");
+    stage.resolve_all();
+    let expected = ["join", r#"{"data":1}"#, "end: PROVIDER_UNAVAILABLE"];
+    assert_eq!(outlet.heard(member(1)), expected);
+    stage.leave(subscription);
+    assert_eq!(outlet.heard(member(1)), expected, "it has ended already");
+    stage.open();
+    let later = joined(later);
+    stage.leave(later);
+    assert!(is_empty(&stage.shard) && outlet.is_empty());
+}
+
+#[test]
+fn a_provider_that_is_away_is_named_to_everybody_who_waits_and_asked_again_later() {
+    let (mut stage, outlet) = stage();
+    let answers = [1, 2].map(|number| stage.subscribe(&outlet, member(number), "a", 1, 1));
+    assert_eq!(stage.opening.len(), 1);
+    stage.refuse_to_open(SourceError::Unavailable {
+        provider: "nats/default".into(),
+        reason: "10.0.0.7 refused the connection".into(),
+    });
+    for answer in answers {
+        let error = refused(answer);
+        assert_eq!(error.code, ErrorCode::ProviderUnavailable);
+        assert_eq!(
+            error.message,
+            "The event provider nats/default is not connected at present; try again later."
+        );
+    }
+    assert_eq!(outlet.heard(member(1)), Vec::<String>::new());
+    assert!(is_empty(&stage.shard));
+    assert_eq!(stage.stats.subscribers.load(Relaxed), 0);
+
+    let answer = stage.subscribe(&outlet, member(3), "a", 1, 1);
+    stage.open();
+    joined(answer);
+}
+
+#[test]
+fn callers_who_give_up_while_the_source_opens_leave_nothing_behind() {
+    let (mut stage, outlet) = stage();
+    drop(stage.subscribe(&outlet, member(1), "a", 1, 1));
+    let trigger = stage.open();
+    assert_eq!(stage.closed, [trigger]);
+    assert!(is_empty(&stage.shard) && outlet.is_empty());
+    assert_eq!(outlet.heard(member(1)), Vec::<String>::new());
+    assert_eq!(stage.stats.subscribers.load(Relaxed), 0);
+}
+
+#[test]
+fn a_reload_ends_the_old_generation_only() {
+    let (mut stage, outlet) = stage();
+    let (trigger, old) = live(&mut stage, &outlet);
+    let _new = joined(stage.subscribe(&outlet, member(2), "a", 1, 2));
+    let waiting = stage.subscribe(&outlet, member(3), "b", 1, 1);
+    stage.event(trigger, "1");
+    let reason = GraphqlError::new(ErrorCode::GraphReloaded, "The graph was replaced.");
+    stage.shard.end_generation(1, &reason);
+    stage.take_effects();
+    assert_eq!(outlet.heard(member(1)), ["join", "end: GRAPH_RELOADED"]);
+    assert_eq!(refused(waiting).code, ErrorCode::GraphReloaded);
+    assert!(stage.opening.is_empty(), "nobody waits for b any more");
+    stage.resolve_all();
+    assert_eq!(outlet.heard(member(2)), ["join", r#"{"data":1}"#]);
+    stage.leave(old);
+    assert_eq!(outlet.heard(member(1)), ["join", "end: GRAPH_RELOADED"]);
+    let late = refused(stage.subscribe(&outlet, member(4), "a", 1, 1));
+    assert_eq!(late, reason, "it was on its way while the graph was replaced");
+}
+
+#[test]
+fn groups_that_go_while_they_stand_in_line_do_not_pile_up_there() {
+    let settings = HubSettings { resolutions_in_flight: 1, ..HubSettings::default() };
+    let mut stage = Stage::new(settings);
+    let outlet = Arc::<ScriptedOutlet>::default();
+    let (trigger, _busy) = live(&mut stage, &outlet);
+    stage.event(trigger, "1");
+    for number in 2..1000 {
+        let subscription = joined(stage.subscribe(&outlet, member(number), "a", number.into(), 1));
+        stage.event(trigger, "2");
+        stage.leave(subscription);
+    }
+    assert!(stage.shard.ready.len() < 100, "{}", stage.shard.ready.len());
+}
+
+#[test]
+fn after_shutting_down_everybody_has_ended_and_nobody_gets_in() {
+    let (mut stage, outlet) = stage();
+    let (trigger, _subscription) = live(&mut stage, &outlet);
+    let waiting = stage.subscribe(&outlet, member(2), "b", 1, 1);
+    stage.event(trigger, "1");
+    stage.shard.shut_down();
+    stage.take_effects();
+    assert_eq!(outlet.heard(member(1)), ["join", "end: SHUTTING_DOWN"]);
+    assert_eq!(refused(waiting).code, ErrorCode::ShuttingDown);
+    assert_eq!(
+        refused(stage.subscribe(&outlet, member(3), "a", 1, 1)).code,
+        ErrorCode::ShuttingDown
+    );
+    assert!(is_empty(&stage.shard) && outlet.is_empty());
+}
+
+#[test]
+fn a_resolution_that_breaks_off_is_an_error_payload_and_the_subscription_lives_on() {
+    let (mut stage, outlet) = stage();
+    let (trigger, _subscription) = live(&mut stage, &outlet);
+    stage.event(trigger, "1");
+    let broken = stage.resolutions.remove(0);
+    stage.shard.resolved(broken.group, broken.ticket, None);
+    stage.take_effects();
+    stage.event(trigger, "2");
+    stage.resolve_all();
+    assert_eq!(
+        outlet.heard(member(1)),
+        [
+            "join",
+            r#"{"errors":[{"message":"The event could not be resolved.","extensions":{"code":"INTERNAL_SERVER_ERROR"}}]}"#,
+            r#"{"data":2}"#
+        ]
+    );
+}
+
+#[test]
+fn the_topology_shows_triggers_groups_and_counts() {
+    let (mut stage, outlet) = stage();
+    let (trigger, _one) = live(&mut stage, &outlet);
+    let _two = joined(stage.subscribe(&outlet, member(2), "a", 1, 1));
+    let _waiting = stage.subscribe(&outlet, member(3), "b", 7, 1);
+    stage.event(trigger, "1");
+    let view: Vec<_> = stage
+        .shard
+        .topology()
+        .into_iter()
+        .map(|it| {
+            let groups: Vec<_> = it
+                .groups
+                .iter()
+                .map(|group| (group.operation_id, group.members, group.outlets, group.in_flight))
+                .collect();
+            (it.provider, it.topics, it.state.as_str(), it.events, groups)
+        })
+        .collect();
+    assert_eq!(
+        view,
+        [
+            ("memory/default".into(), vec!["a".into()], "live", 1, vec![(1, 2, 1, 1)]),
+            ("memory/default".into(), vec!["b".into()], "opening", 0, vec![]),
+        ]
+    );
+}

@@ -1,0 +1,119 @@
+//! What the hub counts, and its live topology. The server exports both.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::GroupId;
+
+/// Counters of the whole hub. The first three go up and down, the others only grow.
+#[derive(Debug, Default)]
+pub struct HubStats {
+    /// Triggers open or opening.
+    pub triggers: AtomicU64,
+    /// Groups.
+    pub groups: AtomicU64,
+    /// Subscribers, those whose trigger is still opening included.
+    pub subscribers: AtomicU64,
+    /// Events that came from providers, once per trigger.
+    pub events: AtomicU64,
+    /// Resolutions started: once per group and event.
+    pub resolutions: AtomicU64,
+    /// Resolutions that broke off without a payload (a defect, or the cores are going away).
+    pub resolutions_failed: AtomicU64,
+    /// Payloads handed to outlets: once per outlet, group and event.
+    pub broadcasts: AtomicU64,
+    /// Payloads for subscribers: the sum of members over all broadcasts.
+    pub deliveries: AtomicU64,
+    /// Events dropped because a group did not keep up, once per group.
+    pub dropped_group_behind: AtomicU64,
+    /// Events resolved in vain because the last member left meanwhile, once per group.
+    pub dropped_group_left: AtomicU64,
+    /// Gaps that providers announced, once per trigger.
+    pub gaps: AtomicU64,
+    /// Subscriptions refused: the provider could not open the stream.
+    pub refused_provider: AtomicU64,
+    /// Subscriptions refused: too many subscribers.
+    pub refused_overload: AtomicU64,
+}
+
+pub(crate) fn add(counter: &AtomicU64, count: usize) {
+    counter.fetch_add(count as u64, Relaxed);
+}
+
+pub(crate) fn subtract(counter: &AtomicU64, count: usize) {
+    counter.fetch_sub(count as u64, Relaxed);
+}
+
+/// One subscriber's place among [`crate::HubSettings::subscribers_max`]; free again when dropped.
+#[derive(Debug)]
+pub(crate) struct Seat(Arc<HubStats>);
+
+impl Seat {
+    pub(crate) fn take(stats: &Arc<HubStats>, most: usize) -> Option<Self> {
+        let seat = Self(Arc::clone(stats));
+        let before = stats.subscribers.fetch_add(1, Relaxed);
+        (before < most as u64).then_some(seat)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        subtract(&self.0.subscribers, 1);
+    }
+}
+
+/// One trigger as the admin listener shows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TriggerView {
+    /// `kind/id`
+    pub provider: Box<str>,
+    /// As rendered, sorted.
+    pub topics: Vec<Box<str>>,
+    /// Opening, live, or ending.
+    pub state: TriggerState,
+    /// Events that came so far.
+    pub events: u64,
+    /// Its groups, oldest first.
+    pub groups: Vec<GroupView>,
+}
+
+/// How far a trigger is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TriggerState {
+    /// The provider was asked for a stream.
+    Opening,
+    /// Events come.
+    Live,
+    /// The source ended; what it sent before is still being resolved.
+    Ending,
+}
+
+impl TriggerState {
+    /// As the admin listener shows it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Opening => "opening",
+            Self::Live => "live",
+            Self::Ending => "ending",
+        }
+    }
+}
+
+/// One group as the admin listener shows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupView {
+    /// Its number.
+    pub id: GroupId,
+    /// Of the graph that it runs on.
+    pub generation: u64,
+    /// Identity of the operation.
+    pub operation_id: u128,
+    /// Subscribers.
+    pub members: u64,
+    /// Outlets that they sit behind.
+    pub outlets: u64,
+    /// Events being resolved, or done and waiting for an earlier one.
+    pub in_flight: u64,
+    /// Events that wait behind them.
+    pub waiting: u64,
+}

@@ -1,0 +1,78 @@
+// GraphiQL on the router that served this page. The server writes its configuration into the page
+// (see `PageConfig` in crates/ide/src/lib.rs); nothing is fetched from any other origin.
+import { createGraphiQLFetcher } from "@graphiql/toolkit";
+import { GraphiQL } from "graphiql";
+import { getOperationAST, parse } from "graphql";
+import "graphiql/style.css";
+import "./main.css";
+import { createClient } from "graphql-ws";
+import { createRoot } from "react-dom/client";
+
+const config = JSON.parse(document.getElementById("starling-config").textContent);
+const url = new URL(config.endpoint, window.location.href);
+const socketUrl = new URL(url);
+socketUrl.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+
+// What the headers editor holds also goes out as the payload of `connection_init`, because a
+// browser cannot set headers on a WebSocket.
+let headers = {};
+const socket = createClient({
+  url: socketUrl.href,
+  connectionParams: () => headers,
+  lazy: true,
+  retryAttempts: 3,
+});
+const send = createGraphiQLFetcher({ url: url.href, wsClient: socket });
+
+// GraphiQL learns the operations of a document a moment after it changes. Whoever runs a tab right
+// after opening it would send the name of the operation before, and a subscription by POST.
+function fetcher(params, options) {
+  headers = options?.headers ?? {};
+  let documentAST;
+  try {
+    documentAST = parse(params.query);
+  } catch {
+    // The server says what is wrong with it.
+    return send(params, options);
+  }
+  const operation =
+    getOperationAST(documentAST, params.operationName) ?? getOperationAST(documentAST);
+  const operationName = operation?.name?.value ?? params.operationName;
+  return send({ ...params, operationName }, { ...options, documentAST });
+}
+
+// Tabs are remembered for each set of initial tabs: two routers that take turns on one port (the
+// demo, then your own graph) do not see each other's.
+function storageFor(name) {
+  const prefix = `starling:${name}:`;
+  return {
+    getItem: (key) => localStorage.getItem(prefix + key),
+    setItem: (key, value) => localStorage.setItem(prefix + key, value),
+    removeItem: (key) => localStorage.removeItem(prefix + key),
+    clear() {
+      for (const key of Object.keys(localStorage)) {
+        if (key.startsWith(prefix)) localStorage.removeItem(key);
+      }
+    },
+    get length() {
+      return Object.keys(localStorage).filter((key) => key.startsWith(prefix)).length;
+    },
+  };
+}
+
+const root = document.getElementById("page");
+createRoot(root).render(
+  <GraphiQL
+    fetcher={fetcher}
+    storage={storageFor(root.dataset.tabs)}
+    defaultTabs={config.tabs.map(({ query, variables }) => ({ query, variables }))}
+    defaultEditorToolsVisibility={config.tabs.some((tab) => tab.variables) ? "variables" : undefined}
+    shouldPersistHeaders={false}
+  >
+    <GraphiQL.Logo>
+      <a className="starling-logo" href={url.pathname === "/" ? undefined : "/"}>
+        {config.title}
+      </a>
+    </GraphiQL.Logo>
+  </GraphiQL>,
+);

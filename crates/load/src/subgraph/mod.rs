@@ -1,0 +1,254 @@
+//! A subgraph that serves a schema over HTTP from data in memory.
+//!
+//! ```text
+//! SDL, records, resolvers ──SubgraphBuilder──► Subgraph ──Server──► http://127.0.0.1:port/
+//! ```
+//!
+//! - `model`: what a schema means to the executor: types, fields, keys, all numbered.
+//! - `store`: records of those types, linked and printed once, at start.
+//! - `operation`: an operation text turned into numbers, once per text.
+//! - `input`: variables and arguments.
+//! - `execution`: numbers plus records to bytes.
+//! - `fault`: what a test can make go wrong, and what it can see.
+//! - `server`: sockets.
+//!
+//! It executes queries and mutations as the GraphQL specification says (sections 6.2 to 6.4), with the two root fields
+//! of the Federation subgraph specification, `_entities` and `_service`. It does not serve subscriptions or
+//! introspection (`_service { sdl }` tells the schema), and it does not enforce who may ask for what.
+
+mod execution;
+mod fault;
+mod input;
+mod model;
+mod operation;
+mod server;
+mod store;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use quick_cache::sync::Cache;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+pub use execution::Call;
+pub use fault::{Controls, Fault, RecordedRequest};
+pub use server::{Server, ServerBuilder};
+
+use execution::{Execution, FieldFault};
+use model::Model;
+use operation::Document;
+use store::{EntityResolver, FieldResolver, Resolvers, Store};
+
+/// Operation texts kept in compiled form. A router sends a few dozen distinct texts; a thousand of them take some
+/// megabytes at most.
+const DOCUMENTS_MAX: usize = 1024;
+
+/// Longer texts are compiled anew each time, so that the cache stays within `DOCUMENTS_MAX` times this.
+const CACHED_TEXT_BYTES_MAX: usize = 64 * 1024;
+
+/// Why a subgraph could not be built.
+#[derive(Debug, thiserror::Error)]
+pub enum SubgraphError {
+    /// The SDL is not a schema, even when unknown directives are ignored.
+    #[error("the subgraph's schema is not valid:\n{0}")]
+    Schema(String),
+    /// A record or resolver names a type, field or member that the schema does not have.
+    #[error("the subgraph's data does not fit its schema: {0}")]
+    Data(String),
+}
+
+/// Why one field has no value: becomes a GraphQL error with the path of the field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldError {
+    /// The `message` of the GraphQL error.
+    pub message: String,
+    /// The `extensions.code` of the GraphQL error.
+    pub code: Option<String>,
+}
+
+impl FieldError {
+    /// An error with a message and a code.
+    pub fn with_code(message: impl Into<String>, code: impl Into<String>) -> Self {
+        Self { message: message.into(), code: Some(code.into()) }
+    }
+}
+
+impl From<&str> for FieldError {
+    fn from(message: &str) -> Self {
+        Self { message: message.to_owned(), code: None }
+    }
+}
+
+impl From<String> for FieldError {
+    fn from(message: String) -> Self {
+        Self { message, code: None }
+    }
+}
+
+/// A subgraph's schema, data and resolvers, ready to answer requests. Cheap to clone.
+#[derive(Clone)]
+pub struct Subgraph {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    model: Model,
+    store: Store,
+    resolvers: Resolvers,
+    documents: Cache<Box<str>, Arc<Document>>,
+}
+
+/// Collects what a [`Subgraph`] knows; nothing is checked before [`SubgraphBuilder::build`].
+pub struct SubgraphBuilder {
+    sdl: String,
+    records: Vec<(String, Value)>,
+    fields: Vec<(String, String, FieldResolver)>,
+    entities: Vec<(String, EntityResolver)>,
+}
+
+impl Subgraph {
+    /// Starts a subgraph with this schema. Federation directives (any version, with or without `@link`) and unknown
+    /// directives are tolerated; `_entities`, `_service` and their types are added.
+    pub fn builder(sdl: impl Into<String>) -> SubgraphBuilder {
+        SubgraphBuilder {
+            sdl: sdl.into(),
+            records: Vec::new(),
+            fields: Vec::new(),
+            entities: Vec::new(),
+        }
+    }
+
+    /// The schema as it was given, which is also what `_service { sdl }` answers.
+    pub fn sdl(&self) -> &str {
+        &self.inner.model.sdl
+    }
+
+    /// Answers one GraphQL request, given as the JSON body of a POST.
+    pub fn answer(&self, body: &[u8]) -> Answer {
+        self.answer_with(body, None)
+    }
+
+    fn answer_with(&self, body: &[u8], fault: Option<&FieldFault>) -> Answer {
+        match self.try_answer(body, fault) {
+            Ok(bytes) => Answer { status: 200, body: bytes },
+            Err(message) => Answer { status: 400, body: errors_only(&message) },
+        }
+    }
+
+    fn try_answer(&self, body: &[u8], fault: Option<&FieldFault>) -> Result<Vec<u8>, String> {
+        let request: Request<'_> = serde_json::from_slice(body)
+            .map_err(|error| format!("the request body is not a GraphQL request: {error}"))?;
+        let document = self.document(&request.query)?;
+        let operation = document.operation(request.operation_name.as_deref())?;
+        let variables = input::variables(
+            &self.inner.model,
+            &operation.variables,
+            request.variables.unwrap_or_default(),
+        )?;
+        let (model, store, resolvers) =
+            (&self.inner.model, &self.inner.store, &self.inner.resolvers);
+        Execution::new(model, store, resolvers, operation, &variables, fault).run()
+    }
+
+    /// The compiled form of an operation text: from the cache after its first sight.
+    fn document(&self, text: &str) -> Result<Arc<Document>, String> {
+        if let Some(document) = self.inner.documents.get(text) {
+            return Ok(document);
+        }
+        let document = Arc::new(Document::compile(&self.inner.model, text)?);
+        if text.len() <= CACHED_TEXT_BYTES_MAX {
+            self.inner.documents.insert(text.into(), Arc::clone(&document));
+        }
+        Ok(document)
+    }
+
+    fn field_fault(
+        &self,
+        type_name: &str,
+        field: &str,
+        message: Option<String>,
+    ) -> Option<FieldFault> {
+        let type_id = self.inner.model.type_id(type_name)?;
+        let field = self.inner.model.object(type_id).field_index(field)?;
+        Some(FieldFault { type_id, field, message })
+    }
+}
+
+impl SubgraphBuilder {
+    /// Adds records: JSON objects whose members are fields of the type.
+    ///
+    /// A member of an object type may be given in full, or as its key alone (`{"id": "1"}`): where a record of that
+    /// type has the same key, what is not given is taken from there, so records may refer to each other in circles.
+    /// A member of an interface or union type says its `__typename`. The values of root fields are the members of a
+    /// single record of the root type (`"Query"`). A field without member is null.
+    #[must_use]
+    pub fn records(mut self, type_name: &str, records: impl IntoIterator<Item = Value>) -> Self {
+        self.records.extend(records.into_iter().map(|record| (type_name.to_owned(), record)));
+        self
+    }
+
+    /// Computes a field at each request, instead of reading it from the record. The result is read as a member of a
+    /// record is: objects may be given as their key alone, which is null where no record of the type has that key.
+    #[must_use]
+    pub fn resolver(
+        mut self,
+        type_name: &str,
+        field: &str,
+        resolve: impl Fn(&Call<'_>) -> Result<Value, FieldError> + Send + Sync + 'static,
+    ) -> Self {
+        self.fields.push((type_name.to_owned(), field.to_owned(), Box::new(resolve)));
+        self
+    }
+
+    /// Decides what `_entities` answers for a representation of this type: an object (which may be its key alone),
+    /// null, or an error at that entity.
+    ///
+    /// Without this, an entity is the record with the same key, and null where there is none; a type without any
+    /// records takes the representation itself.
+    #[must_use]
+    pub fn entity(
+        mut self,
+        type_name: &str,
+        resolve: impl Fn(&Map<String, Value>) -> Result<Value, FieldError> + Send + Sync + 'static,
+    ) -> Self {
+        self.entities.push((type_name.to_owned(), Box::new(resolve)));
+        self
+    }
+
+    /// Checks schema and data against each other and links the records.
+    ///
+    /// # Errors
+    /// [`SubgraphError`] where the schema is not valid or the data names what it does not have.
+    pub fn build(self) -> Result<Subgraph, SubgraphError> {
+        let mut model = Model::read(&self.sdl)?;
+        let resolvers = Resolvers::attach(&mut model, self.fields, self.entities)?;
+        let store = Store::link(&model, self.records)?;
+        let documents = Cache::new(DOCUMENTS_MAX);
+        Ok(Subgraph { inner: Arc::new(Inner { model, store, resolvers, documents }) })
+    }
+}
+
+/// What a subgraph answers to one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// 200 where the operation was executed, 400 where the request was refused.
+    pub status: u16,
+    /// The GraphQL response as JSON text.
+    pub body: Vec<u8>,
+}
+
+#[derive(Deserialize)]
+struct Request<'a> {
+    #[serde(borrow)]
+    query: Cow<'a, str>,
+    #[serde(borrow, default, rename = "operationName")]
+    operation_name: Option<Cow<'a, str>>,
+    #[serde(default)]
+    variables: Option<Map<String, Value>>,
+}
+
+/// A GraphQL response for a request that was not executed (specification section 7.1.2, request errors).
+fn errors_only(message: &str) -> Vec<u8> {
+    serde_json::json!({ "errors": [{ "message": message }] }).to_string().into_bytes()
+}

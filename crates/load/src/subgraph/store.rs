@@ -1,0 +1,386 @@
+//! What a subgraph knows: records of its types, linked to each other and printed once, and the resolvers.
+//!
+//! A record has a slot for each field of its type. Leaves lie in one arena as JSON text, so answering a field is a copy.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use super::execution::Call;
+use super::model::{FieldModel, Model, Shape, TypeId};
+use super::{FieldError, SubgraphError};
+
+/// Computes a field.
+pub(super) type FieldResolver =
+    Box<dyn Fn(&Call<'_>) -> Result<Value, FieldError> + Send + Sync + 'static>;
+
+/// Finds the entity that a representation stands for.
+pub(super) type EntityResolver =
+    Box<dyn Fn(&Map<String, Value>) -> Result<Value, FieldError> + Send + Sync + 'static>;
+
+/// The functions that the model's `resolver` numbers stand for.
+#[derive(Default)]
+pub(super) struct Resolvers {
+    pub(super) fields: Vec<FieldResolver>,
+    pub(super) entities: Vec<EntityResolver>,
+}
+
+/// One object.
+pub(super) struct Record {
+    pub(super) type_id: TypeId,
+    /// One slot for each field of the type.
+    pub(super) slots: Box<[Slot]>,
+}
+
+/// The value of one field of a record.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Slot {
+    /// The record says nothing about this field.
+    #[default]
+    Absent,
+    Null,
+    /// A leaf, or a list of leaves without nulls: JSON text in the arena.
+    Text {
+        start: u32,
+        end: u32,
+    },
+    Record(RecordId),
+    List(Box<[Slot]>),
+}
+
+/// A record, by its place in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RecordId(u32);
+
+/// All records of a subgraph.
+pub(super) struct Store {
+    records: Vec<Record>,
+    text: Vec<u8>,
+    /// For each type, for each of its keys: key text to record.
+    by_key: Vec<Vec<HashMap<String, RecordId>>>,
+    /// The first record of each type, which for root types is the only one.
+    first: Vec<Option<RecordId>>,
+}
+
+impl Resolvers {
+    pub(super) fn attach(
+        model: &mut Model,
+        fields: Vec<(String, String, FieldResolver)>,
+        entities: Vec<(String, EntityResolver)>,
+    ) -> Result<Self, SubgraphError> {
+        let mut resolvers = Self::default();
+        for (type_name, field, resolve) in fields {
+            let id = type_of(model, &type_name)?;
+            let object = model.object_mut(id);
+            let index = object.field_index(&field).ok_or_else(|| {
+                SubgraphError::Data(format!("there is no field `{type_name}.{field}`"))
+            })?;
+            object.fields[usize::from(index)].resolver = Some(resolvers.fields.len());
+            resolvers.fields.push(resolve);
+        }
+        for (type_name, resolve) in entities {
+            let id = type_of(model, &type_name)?;
+            if model.object(id).keys.is_empty() {
+                return Err(SubgraphError::Data(format!("`{type_name}` is not an entity")));
+            }
+            model.object_mut(id).entity_resolver = Some(resolvers.entities.len());
+            resolvers.entities.push(resolve);
+        }
+        Ok(resolvers)
+    }
+}
+
+impl Store {
+    /// Links the given records to each other.
+    pub(super) fn link(model: &Model, given: Vec<(String, Value)>) -> Result<Self, SubgraphError> {
+        let mut store = Self {
+            records: Vec::with_capacity(given.len()),
+            text: Vec::new(),
+            by_key: model.objects.iter().map(|o| vec![HashMap::new(); o.keys.len()]).collect(),
+            first: vec![None; model.objects.len()],
+        };
+        let mut objects = Vec::with_capacity(given.len());
+        for (type_name, value) in given {
+            let Value::Object(object) = value else {
+                return Err(SubgraphError::Data(format!(
+                    "a record of `{type_name}` is not an object"
+                )));
+            };
+            let type_id = type_of(model, &type_name)?;
+            let id = store.add(model, type_id)?;
+            store.index(model, type_id, id, &object)?;
+            objects.push((id, object));
+        }
+        let mut overlays = Vec::new();
+        for (id, object) in &objects {
+            store.fill(model, *id, object, &mut overlays)?;
+        }
+        for (overlay, base) in overlays {
+            let inherited = store.records[base.index()].slots.clone();
+            for (slot, from_base) in store.records[overlay.index()].slots.iter_mut().zip(inherited)
+            {
+                if matches!(slot, Slot::Absent) {
+                    *slot = from_base;
+                }
+            }
+        }
+        store.describe(model)?;
+        Ok(store)
+    }
+
+    /// Gives `Query._service { sdl }` its value.
+    fn describe(&mut self, model: &Model) -> Result<(), SubgraphError> {
+        let Some(query) = model.schema.schema_definition.query.as_ref() else { return Ok(()) };
+        let (query, service) = (type_of(model, query)?, type_of(model, "_Service")?);
+        let root = match self.first[query.index()] {
+            Some(root) => root,
+            None => {
+                let root = self.add(model, query)?;
+                *self.first[query.index()].insert(root)
+            }
+        };
+        let description = self.add(model, service)?;
+        if let Some(index) = model.object(service).field_index("sdl") {
+            let sdl = self.print(model.object(service).field(index), &Value::from(&*model.sdl))?;
+            self.records[description.index()].slots[usize::from(index)] = sdl;
+        }
+        if let Some(index) = model.object(query).field_index("_service") {
+            self.records[root.index()].slots[usize::from(index)] = Slot::Record(description);
+        }
+        Ok(())
+    }
+
+    pub(super) fn record(&self, id: RecordId) -> &Record {
+        &self.records[id.index()]
+    }
+
+    pub(super) fn text(&self, start: u32, end: u32) -> &[u8] {
+        &self.text[start as usize..end as usize]
+    }
+
+    /// The record that holds the values of a root type's fields.
+    pub(super) fn root(&self, type_id: TypeId) -> Option<&Record> {
+        self.first[type_id.index()].map(|id| self.record(id))
+    }
+
+    pub(super) fn has_records(&self, type_id: TypeId) -> bool {
+        self.first[type_id.index()].is_some()
+    }
+
+    /// The record with the same key as this object.
+    pub(super) fn find(
+        &self,
+        model: &Model,
+        type_id: TypeId,
+        object: &Map<String, Value>,
+    ) -> Option<RecordId> {
+        model.object(type_id).keys.iter().zip(&self.by_key[type_id.index()]).find_map(
+            |(key, by_text)| {
+                if by_text.is_empty() {
+                    return None;
+                }
+                by_text.get(&key.text_of(object)?).copied()
+            },
+        )
+    }
+
+    fn add(&mut self, model: &Model, type_id: TypeId) -> Result<RecordId, SubgraphError> {
+        let id = RecordId(u32::try_from(self.records.len()).map_err(|_| too_much())?);
+        let slots = vec![Slot::Absent; model.object(type_id).fields.len()].into_boxed_slice();
+        self.records.push(Record { type_id, slots });
+        Ok(id)
+    }
+
+    fn index(
+        &mut self,
+        model: &Model,
+        type_id: TypeId,
+        id: RecordId,
+        object: &Map<String, Value>,
+    ) -> Result<(), SubgraphError> {
+        let type_model = model.object(type_id);
+        let root_names = &model.schema.schema_definition;
+        let is_root = [&root_names.query, &root_names.mutation]
+            .into_iter()
+            .flatten()
+            .any(|root| root.as_str() == &*type_model.name);
+        if is_root && self.has_records(type_id) {
+            return Err(SubgraphError::Data(format!("two records of `{}`", type_model.name)));
+        }
+        self.first[type_id.index()].get_or_insert(id);
+        for (key, by_text) in type_model.keys.iter().zip(&mut self.by_key[type_id.index()]) {
+            let Some(text) = key.text_of(object) else { continue };
+            if by_text.insert(text, id).is_some() {
+                return Err(SubgraphError::Data(format!(
+                    "two records of `{}` have the same key: {}",
+                    type_model.name,
+                    Value::Object(object.clone())
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(
+        &mut self,
+        model: &Model,
+        id: RecordId,
+        object: &Map<String, Value>,
+        overlays: &mut Vec<(RecordId, RecordId)>,
+    ) -> Result<(), SubgraphError> {
+        let type_model = model.object(self.record(id).type_id);
+        for (name, value) in object {
+            if name == "__typename" {
+                continue;
+            }
+            let index = type_model.field_index(name).ok_or_else(|| {
+                SubgraphError::Data(format!("there is no field `{}.{name}`", type_model.name))
+            })?;
+            let field = type_model.field(index);
+            let slot =
+                self.slot(model, field, &field.shape, value, overlays).map_err(
+                    |error| match error {
+                        SubgraphError::Data(what) => {
+                            SubgraphError::Data(format!("{}.{name}: {what}", type_model.name))
+                        }
+                        other => other,
+                    },
+                )?;
+            self.records[id.index()].slots[usize::from(index)] = slot;
+        }
+        Ok(())
+    }
+
+    fn slot(
+        &mut self,
+        model: &Model,
+        field: &FieldModel,
+        shape: &Shape,
+        value: &Value,
+        overlays: &mut Vec<(RecordId, RecordId)>,
+    ) -> Result<Slot, SubgraphError> {
+        if value.is_null() {
+            return Ok(Slot::Null);
+        }
+        if let Some(item) = &shape.item {
+            let Value::Array(values) = value else {
+                return Err(SubgraphError::Data(format!("{value} is not a list")));
+            };
+            if !field.composite && !has_null(value) {
+                return self.print(field, value);
+            }
+            let slots: Result<Vec<Slot>, SubgraphError> =
+                values.iter().map(|value| self.slot(model, field, item, value, overlays)).collect();
+            return Ok(Slot::List(slots?.into_boxed_slice()));
+        }
+        if !field.composite {
+            return self.print(field, value);
+        }
+        let Value::Object(object) = value else {
+            return Err(SubgraphError::Data(format!("{value} is not an object")));
+        };
+        let type_id = concrete_type(model, &field.named, object)
+            .map_err(|error| SubgraphError::Data(error.message))?;
+        let base = self.find(model, type_id, object);
+        if only_key_members(model, type_id, object) {
+            if let Some(base) = base {
+                return Ok(Slot::Record(base));
+            }
+            if self.has_records(type_id) {
+                return Err(SubgraphError::Data(format!(
+                    "there is no record with the key {value}"
+                )));
+            }
+        }
+        let id = self.add(model, type_id)?;
+        overlays.extend(base.map(|base| (id, base)));
+        self.fill(model, id, object, overlays)?;
+        Ok(Slot::Record(id))
+    }
+
+    fn print(&mut self, field: &FieldModel, value: &Value) -> Result<Slot, SubgraphError> {
+        let start = u32::try_from(self.text.len()).map_err(|_| too_much())?;
+        print_leaf(field, value, &mut self.text);
+        let end = u32::try_from(self.text.len()).map_err(|_| too_much())?;
+        Ok(Slot::Text { start, end })
+    }
+}
+
+impl RecordId {
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Prints a leaf, or a list of leaves.
+pub(super) fn print_leaf(field: &FieldModel, value: &Value, into: &mut Vec<u8>) {
+    match value {
+        // An ID is serialised as a string (specification section 3.5.5).
+        Value::Number(number) if field.id => {
+            into.extend_from_slice(format!("\"{number}\"").as_bytes());
+        }
+        Value::Array(items) if field.id => {
+            into.push(b'[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    into.push(b',');
+                }
+                print_leaf(field, item, into);
+            }
+            into.push(b']');
+        }
+        other => {
+            // Writing a `Value` to a vector cannot fail: its keys are strings and the vector takes all bytes.
+            let _ = serde_json::to_writer(into, other);
+        }
+    }
+}
+
+/// The object type of a JSON object where a value of type `named` is expected.
+pub(super) fn concrete_type(
+    model: &Model,
+    named: &str,
+    object: &Map<String, Value>,
+) -> Result<TypeId, FieldError> {
+    let possible = model.possible_types(named);
+    match object.get("__typename").and_then(Value::as_str) {
+        Some(name) => model
+            .type_id(name)
+            .filter(|id| possible.contains(id))
+            .ok_or_else(|| format!("an object of type `{name}` is not a `{named}`").into()),
+        None => match possible {
+            [only] => Ok(*only),
+            _ => Err(format!("an object of type `{named}` needs a `__typename`").into()),
+        },
+    }
+}
+
+/// Whether an object says nothing but which record it is.
+pub(super) fn only_key_members(
+    model: &Model,
+    type_id: TypeId,
+    object: &Map<String, Value>,
+) -> bool {
+    let type_model = model.object(type_id);
+    object
+        .keys()
+        .all(|name| name == "__typename" || type_model.keys.iter().any(|key| key.has_member(name)))
+}
+
+fn has_null(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(values) => values.iter().any(has_null),
+        _ => false,
+    }
+}
+
+fn type_of(model: &Model, name: &str) -> Result<TypeId, SubgraphError> {
+    model
+        .type_id(name)
+        .ok_or_else(|| SubgraphError::Data(format!("there is no object type `{name}`")))
+}
+
+fn too_much() -> SubgraphError {
+    SubgraphError::Data("more than 4 GiB of data".to_owned())
+}

@@ -1,0 +1,142 @@
+//! Holders: who has an object in hand, when, and what each can say of it.
+
+use graph::{FieldId, FieldSet, FieldSetItem, SubgraphId, SubgraphKind, Supergraph, TypeId};
+
+/// A subgraph that has the object at a position.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Holder<'a> {
+    pub(super) subgraph: SubgraphId,
+    /// How many requests one after the other until it has it.
+    pub(super) depth: u32,
+    /// The type that the subgraph gives it: may be narrower than the supergraph's.
+    pub(super) ty: TypeId,
+    /// What `@provides` adds to what the subgraph resolves.
+    pub(super) provides: Vec<ByAddress<'a>>,
+    /// The `@requires` that were met when it was asked for the object.
+    pub(super) met: Option<ByAddress<'a>>,
+}
+
+/// A field set of the supergraph, compared by its address: cheap, and exact enough for equality of states.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ByAddress<'a>(pub(super) &'a FieldSet);
+
+impl PartialEq for ByAddress<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for ByAddress<'_> {}
+
+impl std::hash::Hash for ByAddress<'_> {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        std::ptr::from_ref(self.0).hash(state);
+    }
+}
+
+/// How a subgraph can resolve a field.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Resolves<'a> {
+    No,
+    /// Whoever holds the object there can.
+    Yes,
+    /// Only where these were sent along.
+    With(&'a FieldSet),
+}
+
+/// Can `subgraph` resolve `field`, `@provides` left aside?
+pub(super) fn resolves<'a>(
+    graph: &'a Supergraph,
+    field: FieldId,
+    subgraph: SubgraphId,
+) -> Resolves<'a> {
+    if !graph.field(field).resolved_by.contains(subgraph) {
+        return Resolves::No;
+    }
+    match graph.field_in(field, subgraph).and_then(|there| there.requires.as_ref()) {
+        Some(requires) => Resolves::With(requires),
+        None => Resolves::Yes,
+    }
+}
+
+impl<'a> Holder<'a> {
+    /// Can this holder carry `field`?
+    pub(super) fn carries(&self, graph: &'a Supergraph, field: FieldId) -> bool {
+        if self.provided(graph, field).next().is_some() {
+            return true;
+        }
+        match resolves(graph, field, self.subgraph) {
+            Resolves::No => false,
+            Resolves::Yes => true,
+            Resolves::With(requires) => self.met.is_some_and(|met| met.0 == requires),
+        }
+    }
+
+    /// The sets below `field` in what `@provides` adds; one for each mention.
+    fn provided<'s>(
+        &'s self,
+        graph: &'a Supergraph,
+        field: FieldId,
+    ) -> impl Iterator<Item = &'a FieldSet> + 's {
+        let mut found = Vec::new();
+        for set in &self.provides {
+            provided_in(graph, set.0, field, &mut found);
+        }
+        found.into_iter()
+    }
+
+    /// This holder one field further down.
+    pub(super) fn child(&self, graph: &'a Supergraph, field: FieldId) -> Self {
+        let mut provides: Vec<_> = self.provided(graph, field).map(ByAddress).collect();
+        provides.retain(|set| !set.0.items.is_empty());
+        let there = graph.field_in(field, self.subgraph);
+        provides.extend(there.and_then(|there| there.provides.as_ref()).map(ByAddress));
+        Self {
+            subgraph: self.subgraph,
+            depth: self.depth,
+            ty: graph.field_type_in(field, self.subgraph),
+            provides,
+            met: None,
+        }
+    }
+
+    /// The object types that it can have here.
+    pub(super) fn possible(&self, graph: &'a Supergraph) -> &'a [TypeId] {
+        graph.possible_in(self.ty, self.subgraph)
+    }
+
+    /// Is it the payload of an event or of a publication?
+    pub(super) fn is_payload(&self, graph: &Supergraph) -> bool {
+        graph.subgraph(self.subgraph).kind == SubgraphKind::Events
+    }
+}
+
+fn provided_in<'a>(
+    graph: &'a Supergraph,
+    set: &'a FieldSet,
+    field: FieldId,
+    found: &mut Vec<&'a FieldSet>,
+) {
+    let definition = graph.field(field);
+    for item in &set.items {
+        match item {
+            FieldSetItem::Field { field: provided, fields, .. } => {
+                // A set written on an interface provides the same field of its members.
+                if *provided == field
+                    || (graph.field(*provided).name == definition.name
+                        && graph
+                            .ty(graph.field(*provided).parent)
+                            .possible
+                            .contains(&definition.parent))
+                {
+                    found.push(fields);
+                }
+            }
+            FieldSetItem::Fragment { on, fields } => {
+                if *on == definition.parent || graph.ty(*on).possible.contains(&definition.parent) {
+                    provided_in(graph, fields, field, found);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The entry to planning. An operation goes through these files in order: `tree` (selections as
+//! shared nodes), `data_keys` (which key of the data tree belongs to whom), `solve` (who resolves
+//! what, by dynamic programming over positions), `build` (fetch nodes), `finish` (levels, merging,
+//! batches), `document` (text of subgraph operations), `shape` (the answer).
+
+mod build;
+mod data_keys;
+mod document;
+mod finish;
+mod holders;
+mod shape;
+mod solve;
+mod tree;
+
+use graph::{SubgraphKind, SubgraphSet, Supergraph};
+
+use crate::{EventField, Operation, OperationKind, Plan, Value, VariableId};
+use build::{Builder, NodeKind};
+use data_keys::DataKeys;
+use solve::Solver;
+use tree::{Collected, Part, Wanted, WantedTarget};
+
+/// Bounds on planning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Steps after which greedy choices replace exact ones. Four times as many end planning.
+    pub steps: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { steps: 1_000_000 }
+    }
+}
+
+/// Why there is no plan.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PlanError {
+    /// This version cannot plan it.
+    #[error("{0}")]
+    NotSupported(String),
+    /// No subgraph can be asked for a field at its place in the operation.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The plan would be larger than [`Limits`] and the bounds on shapes allow.
+    #[error("{0}")]
+    TooComplex(String),
+}
+
+/// Plans `operation` over `graph`.
+///
+/// # Errors
+/// Where no plan answers the whole operation.
+pub fn plan(graph: &Supergraph, operation: &Operation, limits: &Limits) -> Result<Plan, PlanError> {
+    let root = tree::Set::of_operation(&operation.selection_set, operation);
+    let parts = vec![Part { set: root, condition: crate::Condition::default() }];
+    let fields = tree::collect(graph, &parts, operation.selection_set.on);
+    let mut keys = DataKeys::default();
+    for wanted in &fields.fields {
+        let payload = event_subgraph(graph, operation.kind, wanted);
+        keys.declare_root_field(graph, wanted, payload);
+    }
+    let mut planner = Planner {
+        graph,
+        operation,
+        solver: Solver::new(graph, operation.kind, limits.steps),
+        builder: Builder::new(graph, keys),
+    };
+    let mut subscription = None;
+    match operation.kind {
+        OperationKind::Query => planner.query(&fields)?,
+        OperationKind::Mutation => planner.mutation(&fields)?,
+        OperationKind::Subscription => subscription = planner.subscription(&fields)?,
+    }
+    let Planner { builder, .. } = planner;
+    let (keys, nodes) = builder.into_nodes();
+    let shape = shape::build(graph, &keys, &parts, operation.selection_set.on)?;
+    finish::finish(graph, operation, nodes, shape, subscription)
+}
+
+struct Planner<'a> {
+    graph: &'a Supergraph,
+    operation: &'a Operation,
+    solver: Solver<'a>,
+    builder: Builder<'a>,
+}
+
+/// The event subgraph that stands behind a root field of a mutation or subscription.
+fn event_subgraph(
+    graph: &Supergraph,
+    kind: OperationKind,
+    wanted: &Wanted,
+) -> Option<graph::SubgraphId> {
+    let WantedTarget::Field(field) = wanted.target else { return None };
+    if kind == OperationKind::Query {
+        return None;
+    }
+    let mut resolvers = graph.field(field).resolved_by;
+    resolvers =
+        resolvers.iter().filter(|&s| graph.subgraph(s).kind == SubgraphKind::Events).collect();
+    resolvers.iter().next()
+}
+
+impl Planner<'_> {
+    fn query(&mut self, fields: &std::rc::Rc<Collected>) -> Result<(), PlanError> {
+        let solution = self.solver.root(fields, None)?;
+        self.builder.root(&solution, NodeKind::Root(OperationKind::Query), &[]);
+        Ok(())
+    }
+
+    /// Root fields run in the order of the document; neighbours of one subgraph share a request, and
+    /// what follows from a group is done before the next one starts.
+    fn mutation(&mut self, fields: &std::rc::Rc<Collected>) -> Result<(), PlanError> {
+        let mut groups: Vec<(graph::SubgraphId, Vec<Wanted>)> = Vec::new();
+        for wanted in &fields.fields {
+            let WantedTarget::Field(field) = wanted.target else { continue };
+            let resolvers = self.graph.field(field).resolved_by;
+            let event = event_subgraph(self.graph, OperationKind::Mutation, wanted);
+            if let Some((subgraph, group)) = groups.last_mut()
+                && event.is_none()
+                && resolvers.contains(*subgraph)
+            {
+                group.push(wanted.clone());
+                continue;
+            }
+            let subgraph = match event {
+                Some(subgraph) => subgraph,
+                None => self.best_subgraph(wanted, resolvers)?,
+            };
+            groups.push((subgraph, vec![wanted.clone()]));
+        }
+        for (subgraph, group) in groups {
+            let before: Vec<_> = self.builder.all_nodes().collect();
+            let kind = match event_subgraph(self.graph, OperationKind::Mutation, &group[0]) {
+                Some(_) => NodeKind::Publish(self.event_field(subgraph, &group[0])?),
+                None => NodeKind::Root(OperationKind::Mutation),
+            };
+            let group = Collected::new(fields.on, group);
+            let solution = self.solver.root(&group, Some(SubgraphSet::of(subgraph)))?;
+            self.builder.root(&solution, kind, &before);
+        }
+        Ok(())
+    }
+
+    /// Who serves a root field of a mutation with the fewest requests.
+    fn best_subgraph(
+        &mut self,
+        wanted: &Wanted,
+        resolvers: SubgraphSet,
+    ) -> Result<graph::SubgraphId, PlanError> {
+        let mut best = None;
+        let mut failure = None;
+        for subgraph in resolvers.iter() {
+            let alone = Collected::new(self.operation.selection_set.on, vec![wanted.clone()]);
+            match self.solver.root(&alone, Some(SubgraphSet::of(subgraph))) {
+                Ok(solution) if best.is_none_or(|(cost, _)| solution.cost < cost) => {
+                    best = Some((solution.cost, subgraph));
+                }
+                Ok(_) => {}
+                Err(error) => failure = Some(error),
+            }
+        }
+        match (best, failure) {
+            (Some((_, subgraph)), _) => Ok(subgraph),
+            (None, Some(error)) => Err(error),
+            (None, None) => Err(PlanError::Unreachable(format!(
+                "no subgraph resolves `{}`",
+                wanted.coordinate(self.graph)
+            ))),
+        }
+    }
+
+    fn subscription(
+        &mut self,
+        fields: &std::rc::Rc<Collected>,
+    ) -> Result<Option<EventField>, PlanError> {
+        let mut roots =
+            fields.fields.iter().filter(|wanted| matches!(wanted.target, WantedTarget::Field(_)));
+        let (Some(wanted), None) = (roots.next(), roots.next()) else {
+            return Err(PlanError::NotSupported(
+                "a subscription has exactly one root field".to_owned(),
+            ));
+        };
+        match event_subgraph(self.graph, OperationKind::Subscription, wanted) {
+            Some(subgraph) => {
+                let event = self.event_field(subgraph, wanted)?;
+                let solution = self.solver.root(fields, Some(SubgraphSet::of(subgraph)))?;
+                self.builder.root(&solution, NodeKind::Event, &[]);
+                Ok(Some(event))
+            }
+            None => {
+                let WantedTarget::Field(field) = wanted.target else { return Ok(None) };
+                let subgraph = self.best_subgraph(wanted, self.graph.field(field).resolved_by)?;
+                let solution = self.solver.root(fields, Some(SubgraphSet::of(subgraph)))?;
+                self.builder.root(&solution, NodeKind::Root(OperationKind::Subscription), &[]);
+                Ok(None)
+            }
+        }
+    }
+
+    fn event_field(
+        &self,
+        subgraph: graph::SubgraphId,
+        wanted: &Wanted,
+    ) -> Result<EventField, PlanError> {
+        let WantedTarget::Field(field) = wanted.target else {
+            return Err(PlanError::NotSupported("not a field of the schema".to_owned()));
+        };
+        let mut arguments = Vec::new();
+        for argument in &self.graph.field(field).arguments {
+            let given = wanted.arguments.values.iter().find(|(name, _)| *name == argument.name);
+            let value = match (given, &argument.default) {
+                (Some((_, value)), _) => value.clone(),
+                (None, Some(default)) => match graph::ConstValue::parse(default) {
+                    Some(value) => constant(value),
+                    None => continue,
+                },
+                (None, None) => continue,
+            };
+            arguments.push((argument.name.clone(), value));
+        }
+        let data_key = wanted.key.clone().unwrap_or_default();
+        Ok(EventField { subgraph, field, data_key, arguments })
+    }
+}
+
+fn constant(value: graph::ConstValue) -> Value {
+    use graph::ConstValue as C;
+    match value {
+        C::Null => Value::Null,
+        C::Int(text) => Value::Int(text),
+        C::Float(text) => Value::Float(text),
+        C::String(text) => Value::String(text),
+        C::Boolean(value) => Value::Boolean(value),
+        C::Enum(name) => Value::Enum(name),
+        C::List(items) => Value::List(items.into_iter().map(constant).collect()),
+        C::Object(members) => Value::Object(
+            members.into_iter().map(|(name, value)| (name, constant(value))).collect(),
+        ),
+    }
+}
+
+/// The variables inside a value, in the order they stand there.
+fn variables_of(value: &Value, into: &mut Vec<VariableId>) {
+    match value {
+        Value::Variable(id) => into.push(*id),
+        Value::List(items) => items.iter().for_each(|item| variables_of(item, into)),
+        Value::Object(members) => members.iter().for_each(|(_, value)| variables_of(value, into)),
+        _ => {}
+    }
+}

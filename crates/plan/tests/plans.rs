@@ -1,0 +1,106 @@
+//! Plans of fixture folders: `supergraph.graphql`, operations, and the plans they should get.
+//! `operation.graphql` has `plan.txt`, `operation.<name>.graphql` has `plan.<name>.txt`; where there
+//! is no plan, the file holds the error. `UPDATE_EXPECT=1` rewrites the plans; read the difference.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use graph::Supergraph;
+use plan::Plan;
+use prepare::{PrepareError, PrepareSettings, Preparer};
+
+mod soundness;
+
+fn load(path: &Path) -> Arc<Supergraph> {
+    let sdl = std::fs::read_to_string(path).expect("the fixture is there");
+    match Supergraph::from_sdl(&sdl, "supergraph.graphql") {
+        Ok(supergraph) => Arc::new(supergraph),
+        Err(errors) => panic!("{}: {errors}", path.display()),
+    }
+}
+
+fn plan(graph: &Arc<Supergraph>, operation: &str) -> Result<Arc<Plan>, String> {
+    let preparer = Preparer::new(graph.clone(), 1, PrepareSettings::default());
+    match preparer.prepare_now(operation.as_bytes(), None) {
+        Ok(prepared) => {
+            let schemas = soundness::Schemas::new(graph);
+            soundness::check(graph, &schemas, &prepared.operation, &prepared.plan);
+            Ok(prepared.plan)
+        }
+        Err(PrepareError::Plan(error)) => Err(error.to_string()),
+        Err(other) => panic!("the fixture's operation is invalid: {other}\n{operation}"),
+    }
+}
+
+/// Plans one operation and compares with the file; says what differs.
+fn check(graph: &Arc<Supergraph>, operation: &Path, expected: &Path) -> Result<(), String> {
+    let text = std::fs::read_to_string(operation).expect("fixtures are in order");
+    let first = plan(graph, &text);
+    let actual = match &first {
+        Ok(plan) => {
+            let json = plan.to_json(graph);
+            serde_json::from_str::<serde_json::Value>(&json).expect("plans print as JSON");
+            plan.to_text(graph)
+        }
+        Err(error) => format!("error: {error}\n"),
+    };
+    assert!(first == plan(graph, &text), "planning is deterministic: {}", operation.display());
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(expected, &actual).expect("fixtures are in order");
+    }
+    let wanted = std::fs::read_to_string(expected).unwrap_or_default();
+    if wanted == actual {
+        return Ok(());
+    }
+    Err(format!("--- {}\n{wanted}\n+++ the plan\n{actual}", expected.display()))
+}
+
+fn folder(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+#[test]
+fn every_fixture_gets_its_plan() {
+    let mut cases: Vec<PathBuf> = std::fs::read_dir(folder("tests/fixtures"))
+        .expect("fixtures are in order")
+        .map(|entry| entry.expect("fixtures are in order").path())
+        .filter(|path| path.is_dir())
+        .collect();
+    cases.sort();
+    let mut differences = Vec::new();
+    let mut checked = 0;
+    for case in cases {
+        let graph = load(&case.join("supergraph.graphql"));
+        let mut files: Vec<PathBuf> = std::fs::read_dir(&case)
+            .expect("fixtures are in order")
+            .map(|entry| entry.expect("fixtures are in order").path())
+            .collect();
+        files.sort();
+        for file in files {
+            let name =
+                file.file_name().expect("fixtures are in order").to_string_lossy().into_owned();
+            let Some(rest) = name.strip_prefix("operation") else { continue };
+            let expected = case.join(format!("plan{}", rest.replace(".graphql", ".txt")));
+            checked += 1;
+            differences.extend(check(&graph, &file, &expected).err());
+        }
+    }
+    assert!(checked > 0, "there are fixtures");
+    assert!(differences.is_empty(), "{}", differences.join("\n\n"));
+}
+
+#[test]
+fn the_benchmark_takes_seven_requests_in_four_waves() {
+    let data = folder("../../fixtures/federation-benchmark");
+    let graph = load(&data.join("supergraph.graphql"));
+    let operation = data.join("operation.graphql");
+    let plan = plan(&graph, &std::fs::read_to_string(&operation).expect("fixtures are in order"))
+        .expect("fixtures are in order");
+    assert_eq!((plan.fetches.len(), plan.waves().into_iter().max()), (7, Some(4)));
+    let expected = folder("tests/fixtures/federation-benchmark.plan.txt");
+    if let Err(difference) = check(&graph, &operation, &expected) {
+        panic!("{difference}");
+    }
+}

@@ -1,0 +1,102 @@
+//! Why an operation cannot be prepared, or its variables not be used. Each becomes a GraphQL
+//! request error at the rim.
+
+use apollo_compiler::parser::{SourceMap, SourceSpan};
+use apollo_compiler::validation::DiagnosticList;
+
+use crate::limits::Limit;
+
+/// An operation that cannot run.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum PrepareError {
+    /// The document is not GraphQL.
+    #[error("the document does not parse: {}", first(.0))]
+    Syntax(Vec<Problem>),
+    /// The document does not fit the schema.
+    #[error("the document is not valid: {}", first(.0))]
+    Validation(Vec<Problem>),
+    /// Several operations and no name, an unknown name, or no operation at all.
+    #[error("{0}")]
+    UnknownOperation(String),
+    /// A configured limit.
+    #[error("the operation exceeds the limit of {maximum} {} (`limits.{}`)", limit.unit(), limit.key())]
+    Limit {
+        /// Which.
+        limit: Limit,
+        /// The configured value.
+        maximum: usize,
+    },
+    /// Variable values that do not fit their types.
+    #[error("{}", first(.0))]
+    Variables(Vec<Problem>),
+    /// No plan answers it.
+    #[error(transparent)]
+    Plan(plan::PlanError),
+    /// A defect of the router.
+    #[error("{0}")]
+    Internal(String),
+}
+
+/// One thing that is wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Problem {
+    /// What and why.
+    pub message: String,
+    /// Line and column in the document, from 1.
+    pub locations: Vec<(u32, u32)>,
+}
+
+impl Problem {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), locations: Vec::new() }
+    }
+
+    pub(crate) fn at(
+        message: impl Into<String>,
+        span: Option<SourceSpan>,
+        sources: &SourceMap,
+    ) -> Self {
+        let place = span.and_then(|span| span.line_column(sources));
+        let place = place.map(|it| (line_or_column(it.line), line_or_column(it.column)));
+        Self { message: message.into(), locations: place.into_iter().collect() }
+    }
+}
+
+/// Texts are far shorter than that; one that is not gets the last line there is.
+fn line_or_column(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+fn first(problems: &[Problem]) -> &str {
+    problems.first().map_or("unknown reason", |problem| &problem.message)
+}
+
+/// How many problems one answer names; a document with thousands helps nobody.
+pub(crate) const PROBLEMS_MAX: usize = 50;
+
+/// Characters of one message; the parser quotes literals of any length.
+const MESSAGE_MAX: usize = 500;
+
+pub(crate) fn problems(diagnostics: &DiagnosticList) -> Vec<Problem> {
+    diagnostics
+        .iter()
+        .take(PROBLEMS_MAX)
+        .map(|diagnostic| Problem {
+            message: shortened(diagnostic.error.to_string(), MESSAGE_MAX),
+            locations: diagnostic
+                .line_column_range()
+                .map(|range| (line_or_column(range.start.line), line_or_column(range.start.column)))
+                .into_iter()
+                .collect(),
+        })
+        .collect()
+}
+
+/// At most `characters` of `text`, with a sign that there was more.
+pub(crate) fn shortened(mut text: String, characters: usize) -> String {
+    if let Some((end, _)) = text.char_indices().nth(characters) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}

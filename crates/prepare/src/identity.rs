@@ -1,0 +1,99 @@
+//! The identity of an operation: a hash of its normalised form, so that documents that differ only in
+//! white space, comments, commas or fragments share plans, groups and flights.
+
+use std::fmt::Write as _;
+
+use plan::{FieldTarget, Operation, OperationKind, Selection, SelectionSet, Value};
+use sha2::{Digest, Sha256};
+
+/// 128 bits of SHA-256: nobody can make two operations share an identity. `besides` is what the normalised
+/// form leaves out: default values of variables, introspection.
+pub(crate) fn operation_id(graph_id: u64, operation: &Operation, besides: &str) -> u128 {
+    let mut text = format!("{graph_id:x} ");
+    text.push_str(match operation.kind {
+        OperationKind::Query => "query",
+        OperationKind::Mutation => "mutation",
+        OperationKind::Subscription => "subscription",
+    });
+    let _ = write!(text, " {:?} (", operation.name);
+    for variable in &operation.variables {
+        let _ = write!(text, "${}:{},", variable.name, variable.ty);
+    }
+    let _ = write!(text, "){besides:?}");
+    selection_set(&operation.selection_set, &mut text);
+    let digest = Sha256::digest(text.as_bytes());
+    let mut head = [0; 16];
+    head.copy_from_slice(&digest[..16]);
+    u128::from_be_bytes(head)
+}
+
+fn selection_set(set: &SelectionSet, out: &mut String) {
+    let _ = write!(out, "@{}{{", set.on.0);
+    for item in &set.items {
+        match item {
+            Selection::Field(field) => {
+                let _ = write!(out, "{}:", field.response_key);
+                match field.target {
+                    FieldTarget::Field(id) => {
+                        let _ = write!(out, "{}", id.0);
+                    }
+                    FieldTarget::Typename => out.push('t'),
+                    FieldTarget::Introspection => out.push('i'),
+                }
+                if !field.arguments.is_empty() {
+                    out.push('(');
+                    for (name, argument) in &field.arguments {
+                        let _ = write!(out, "{name}:");
+                        value(argument, out);
+                        out.push(',');
+                    }
+                    out.push(')');
+                }
+                condition(&field.condition, out);
+                if let Some(below) = &field.selection_set {
+                    selection_set(below, out);
+                }
+                out.push(' ');
+            }
+            Selection::Fragment(fragment) => {
+                out.push_str("...");
+                condition(&fragment.condition, out);
+                selection_set(&fragment.selection_set, out);
+            }
+        }
+    }
+    out.push('}');
+}
+
+fn condition(condition: &plan::Condition, out: &mut String) {
+    for (variable, wanted) in &condition.all {
+        let _ = write!(out, "?{}={wanted}", variable.0);
+    }
+}
+
+fn value(it: &Value, out: &mut String) {
+    let _ = match it {
+        Value::Null => write!(out, "null"),
+        Value::Int(it) | Value::Float(it) | Value::Enum(it) => write!(out, "{it}"),
+        Value::String(it) => write!(out, "{it:?}"),
+        Value::Boolean(it) => write!(out, "{it}"),
+        Value::Variable(it) => write!(out, "${}", it.0),
+        Value::List(items) => {
+            out.push('[');
+            for item in items {
+                value(item, out);
+                out.push(',');
+            }
+            write!(out, "]")
+        }
+        Value::Object(members) => {
+            out.push('{');
+            for (key, member) in members {
+                let _ = write!(out, "{key}:");
+                value(member, out);
+                out.push(',');
+            }
+            write!(out, "}}")
+        }
+    };
+}

@@ -1,0 +1,69 @@
+//! What goes in and what comes out of preparing.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use execute::Executable;
+use plan::{Operation, OperationKind, Plan, Variables};
+
+use crate::PrepareError;
+use crate::coerce::VariableTypes;
+use crate::introspection::{Introspection, SchemaFacts};
+
+/// What any transport hands in. Texts are shared with its buffer.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct OperationRequest {
+    /// The document.
+    pub query: Bytes,
+    /// Which operation of it.
+    pub operation_name: Option<Box<str>>,
+    /// JSON text of the object with variable values; empty: none.
+    pub variables: Bytes,
+    /// JSON text of the request's `extensions`; empty: none.
+    pub extensions: Bytes,
+}
+
+/// One operation, ready to run any number of times.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Identity of the normalised operation: equal for documents that differ only in spaces, commas,
+    /// comments or names of fragments. Groups, sharing and metrics use it.
+    pub operation_id: u128,
+    /// The client's name for it.
+    pub name: Option<Box<str>>,
+    /// Query, mutation or subscription.
+    pub kind: OperationKind,
+    /// The normalised operation; its variables are those that coercion yields.
+    pub operation: Operation,
+    /// How to answer it.
+    pub plan: Arc<Plan>,
+    /// The plan with everything that execution can do ahead.
+    pub executable: Arc<Executable>,
+    /// Estimated memory in bytes; the cache is bounded by their sum.
+    pub(crate) weight: u64,
+    pub(crate) variables: VariableTypes,
+    pub(crate) introspection: Option<Introspection>,
+    pub(crate) schema: Arc<SchemaFacts>,
+}
+
+impl Prepared {
+    /// The values of the operation's variables from `text`, the request's JSON object (empty: none).
+    ///
+    /// # Errors
+    /// [`PrepareError::Variables`] with one problem for each variable that does not fit.
+    pub fn coerce(&self, text: &Bytes) -> Result<Variables, PrepareError> {
+        self.variables.coerce(text, &self.schema.input_types).map_err(PrepareError::Variables)
+    }
+
+    /// The answer to the introspection fields of the root: JSON text of an object with their response
+    /// keys, or `None` where the operation has no such fields.
+    ///
+    /// # Errors
+    /// [`PrepareError::Internal`] for defects of the router.
+    pub fn introspect(&self, variables: &Variables) -> Result<Option<Bytes>, PrepareError> {
+        self.introspection
+            .as_ref()
+            .map(|it| it.answer(&self.schema, &self.operation, variables))
+            .transpose()
+    }
+}

@@ -1,0 +1,179 @@
+//! The admin listener: health, metrics, live topology, test events. For operators, not for clients.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::ALLOW;
+use http::{HeaderValue, Method, Request, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use crate::http::answer::{self, Answer};
+use crate::http::body;
+use crate::router::Router;
+use crate::scrape::Scrape;
+use crate::topology;
+
+/// Connections at once; more wait. Operators and scrapers need a handful.
+const CONNECTIONS_MAX: usize = 64;
+
+/// A test event may be this large.
+const EVENT_BYTES_MAX: usize = 1 << 20;
+
+/// How long a head may take.
+const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Serves until shutdown.
+pub(crate) async fn serve(router: Arc<Router>, listener: std::net::TcpListener) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "the admin listener could not be watched");
+            return;
+        }
+    };
+    let mut registry = Registry::default();
+    router.metrics.register(&mut registry);
+    registry.register_collector(Box::new(Scrape(Arc::downgrade(&router))));
+    let registry = Arc::new(registry);
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut shutdown = router.shutdown.clone();
+    loop {
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = shutdown.wait_for(|stop| *stop) => return,
+        };
+        let Ok((socket, _)) = accepted else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let (router, registry) = (Arc::clone(&router), Arc::clone(&registry));
+        tokio::spawn(async move {
+            let _permit = permit;
+            let service = service_fn(|request| {
+                let (router, registry) = (Arc::clone(&router), Arc::clone(&registry));
+                async move { Ok::<_, Infallible>(handle(&router, &registry, request).await) }
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_TIME_MAX)
+                .serve_connection(TokioIo::new(socket), service);
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "an admin connection ended early");
+            }
+        });
+    }
+}
+
+async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>) -> Answer {
+    let get = request.method() == Method::GET || request.method() == Method::HEAD;
+    match request.uri().path() {
+        "/health/live" if get => answer::text(StatusCode::OK, "live\n"),
+        "/health/ready" if get => ready(router),
+        "/metrics" if get => metrics(registry),
+        "/admin/subscriptions" if get => subscriptions(router).await,
+        "/admin/publish" if request.method() == Method::POST => publish(router, request).await,
+        "/admin/publish" => not_allowed("POST"),
+        "/health/live" | "/health/ready" | "/metrics" | "/admin/subscriptions" => {
+            not_allowed("GET")
+        }
+        _ => answer::text(
+            StatusCode::NOT_FOUND,
+            "This is the admin listener. It has:\n\
+             GET  /health/live         is the process alive?\n\
+             GET  /health/ready        may it get traffic?\n\
+             GET  /metrics             counters for Prometheus\n\
+             GET  /admin/subscriptions live triggers, groups and their subscribers\n\
+             POST /admin/publish?provider=memory/default&topic=T  publishes the body as an event\n",
+        ),
+    }
+}
+
+fn not_allowed(allowed: &'static str) -> Answer {
+    let mut answer =
+        answer::text(StatusCode::METHOD_NOT_ALLOWED, format!("only {allowed} is allowed here\n"));
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    answer
+}
+
+/// Ready from the first loaded graph until shutdown begins: a load balancer stops sending then.
+fn ready(router: &Router) -> Answer {
+    if *router.shutdown.borrow() {
+        return answer::text(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n");
+    }
+    let away: Vec<&str> = router
+        .providers
+        .iter()
+        .filter(|provider| !provider.is_connected())
+        .map(|provider| provider.name())
+        .collect();
+    if away.is_empty() {
+        return answer::text(StatusCode::OK, "ready\n");
+    }
+    // Queries do not need brokers, so one that is away does not take the router out of service.
+    answer::text(StatusCode::OK, format!("ready; providers not connected: {}\n", away.join(", ")))
+}
+
+fn metrics(registry: &Registry) -> Answer {
+    let mut text = String::new();
+    match encode(&mut text, registry) {
+        Ok(()) => answer::with_type(
+            StatusCode::OK,
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            text.into(),
+        ),
+        Err(_) => {
+            answer::text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be printed\n")
+        }
+    }
+}
+
+async fn subscriptions(router: &Router) -> Answer {
+    let text = serde_json::to_vec(&topology::describe(&router.hub.topology().await));
+    answer::with_type(StatusCode::OK, "application/json", text.unwrap_or_default().into())
+}
+
+/// `POST /admin/publish?provider=kind/id&topic=T`: the body is the event.
+async fn publish(router: &Router, request: Request<Incoming>) -> Answer {
+    let refuse = |status, text: String| answer::text(status, format!("{text}\n"));
+    let parameters = request.uri().query().unwrap_or_default().to_owned();
+    let parameter = |wanted: &str| {
+        url::form_urlencoded::parse(parameters.as_bytes())
+            .find(|(name, _)| name == wanted)
+            .map(|(_, value)| value.into_owned())
+    };
+    let provider = parameter("provider").unwrap_or_else(|| "memory/default".to_owned());
+    let Some(topic) = parameter("topic").filter(|topic| !topic.is_empty()) else {
+        return refuse(StatusCode::BAD_REQUEST, "say which topic: ?topic=T".to_owned());
+    };
+    let provider = match router.providers.resolve(&provider) {
+        Ok(provider) => Arc::clone(provider),
+        Err(error) => return refuse(StatusCode::NOT_FOUND, error.to_string()),
+    };
+    let payload: Bytes = match body::read(request.into_body(), EVENT_BYTES_MAX).await {
+        Ok(payload) => payload,
+        Err(body::BodyError::TooLarge) => {
+            let text = format!("a test event may have {EVENT_BYTES_MAX} bytes");
+            return refuse(StatusCode::PAYLOAD_TOO_LARGE, text);
+        }
+        Err(_) => return refuse(StatusCode::BAD_REQUEST, "the body broke off".to_owned()),
+    };
+    let limit = router.config.events.publish_timeout;
+    match tokio::time::timeout(limit, provider.publish(&topic, payload)).await {
+        Ok(Ok(())) => answer::text(StatusCode::OK, "published\n"),
+        Ok(Err(error)) => refuse(StatusCode::BAD_GATEWAY, error.to_string()),
+        Err(_) => {
+            let text = format!("{} did not take the event within {limit:?}", provider.name());
+            refuse(StatusCode::GATEWAY_TIMEOUT, text)
+        }
+    }
+}

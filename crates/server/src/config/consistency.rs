@@ -1,0 +1,148 @@
+//! What one key says about another: duplicates, conflicts, settings without effect.
+//!
+//! Single values are right when they get here; `check` saw to that.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use super::check::closest;
+use super::load::{Findings, Places};
+use super::{Config, Retry};
+
+/// Checks a whole configuration, command line flags included.
+pub(super) fn check(config: &Config, places: &Places, findings: &mut Findings) {
+    listeners(config, places, findings);
+    page(config, places, findings);
+    providers(config, places, findings);
+    origins(config, places, findings);
+}
+
+/// Warns about settings for subgraphs that are not among `names`.
+pub(super) fn subgraphs(config: &Config, names: &[&str], places: &Places, findings: &mut Findings) {
+    let sections = [
+        ("subgraphs", config.subgraphs.keys().collect::<Vec<_>>()),
+        ("headers.subgraphs", config.headers.subgraphs.keys().collect()),
+        ("traffic.subgraphs", config.traffic.subgraphs.keys().collect()),
+    ];
+    for (section, configured) in sections {
+        for name in configured.into_iter().filter(|name| !names.contains(&name.as_str())) {
+            let help = match closest(name, names.iter().copied()) {
+                Some(known) => format!("did you mean `{known}`?"),
+                None => format!("the supergraph has: {}", names.join(", ")),
+            };
+            let finding = findings.warning(
+                "unknown-subgraph",
+                format!("`{section}.{name}` has no effect: the supergraph has no such subgraph"),
+            );
+            if let Some(place) = places.get(&format!("{section}.{name}")) {
+                finding.at(place.key.clone(), "not in the supergraph");
+            }
+            finding.help(help);
+        }
+    }
+}
+
+fn listeners(config: &Config, places: &Places, findings: &mut Findings) {
+    let mut known: Vec<(String, SocketAddr)> = Vec::new();
+    let single = config.listen.len() == 1;
+    for (index, listener) in config.listen.iter().enumerate() {
+        let element = format!("listen[{index}]");
+        let address = format!("{element}.address");
+        // One address may be written without a list, and elements without their key.
+        let candidates = [address, element, "listen".to_owned()];
+        let mut candidates = candidates.into_iter().filter(|path| single || path != "listen");
+        let path = candidates.find(|path| places.get(path).is_some());
+        known.push((path.unwrap_or_else(|| "listen".into()), listener.address));
+    }
+    known.push(("admin.listen".into(), config.admin.listen));
+    for (index, (path, address)) in known.iter().enumerate() {
+        let clash = known[..index].iter().find(|(_, other)| overlap(*address, *other));
+        let Some((other_path, other)) = clash else { continue };
+        let message = if address == other {
+            format!("`{path}` and `{other_path}` are the same address, {address}")
+        } else {
+            format!("`{path}` ({address}) and `{other_path}` ({other}) overlap")
+        };
+        let help = match path.as_str() {
+            "admin.listen" => "give the admin listener a port of its own: it must not be public",
+            _ => "remove one of them, or change its port",
+        };
+        findings
+            .error("conflict", message)
+            .at_place(places.get(path), "only one listener can have it")
+            .related_place(places.get(other_path), "taken here")
+            .help(help);
+    }
+}
+
+/// Whether the second of two listeners could not be opened. IPv4 and IPv6 do not disturb each other.
+fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+    a.port() == b.port()
+        && a.port() != 0
+        && a.is_ipv4() == b.is_ipv4()
+        && (a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified())
+}
+
+fn page(config: &Config, places: &Places, findings: &mut Findings) {
+    if config.ide.enabled && config.path == "/" {
+        findings
+            .error("conflict", "`path` is `/`, where the page for trying out queries is served")
+            .at_place(places.get("path"), "taken by the page")
+            .help("choose another path, such as `/graphql`, or set `ide.enabled: false`");
+    }
+}
+
+fn providers(config: &Config, places: &Places, findings: &mut Findings) {
+    let providers = &config.events.providers;
+    // The last one may be the default that was added; it has no place and no twin.
+    let memory: Vec<_> = providers.memory.iter().map(|provider| provider.id.as_str()).collect();
+    let nats: Vec<_> = providers.nats.iter().map(|provider| provider.id.as_str()).collect();
+    for (kind, ids) in [("memory", memory), ("nats", nats)] {
+        let mut first = HashMap::new();
+        for (index, id) in ids.into_iter().enumerate() {
+            let path = format!("events.providers.{kind}[{index}].id");
+            let Some(other) = first.insert(id, path.clone()) else { continue };
+            findings
+                .error("conflict", format!("two providers of kind `{kind}` have the id `{id}`"))
+                .at_place(places.get(&path), "used again here")
+                .related_place(places.get(&other), "first used here")
+                .help("give each its own id: directives name a provider by it");
+        }
+    }
+    for (index, provider) in providers.nats.iter().enumerate() {
+        if provider.has_credentials_in_url() && provider.authentication.is_some() {
+            let path = format!("events.providers.nats[{index}]");
+            findings
+                .error("conflict", format!("`{path}` has two kinds of credentials"))
+                .at_place(places.get(&format!("{path}.url")), "credentials in the URL")
+                .related_place(places.get(&format!("{path}.authentication")), "given here as well")
+                .help("keep `authentication`, and take user and password out of the URL");
+        }
+        let Retry { initial, max } = provider.retry;
+        if initial > max {
+            let path = format!("events.providers.nats[{index}].retry");
+            let given = [format!("{path}.initial"), format!("{path}.max")];
+            let [initial_place, max_place] = given.each_ref().map(|path| places.get(path));
+            findings
+                .error("conflict", format!("`{path}.initial` is longer than `{path}.max`"))
+                .at_place(initial_place.or(max_place), "the first waiting time is the shortest")
+                .related_place(initial_place.and(max_place), "the longest")
+                .help(format!(
+                    "write an `initial` of at most `{}`, or a longer `max`",
+                    super::duration::print(max)
+                ));
+        }
+    }
+}
+
+fn origins(config: &Config, places: &Places, findings: &mut Findings) {
+    let origins = &config.cors.origins;
+    if origins.len() > 1
+        && let Some(index) = origins.iter().position(|origin| origin == "*")
+    {
+        findings
+            .warning("no-effect", "`cors.origins` allows every origin; the others have no effect")
+            .at_place(places.get(&format!("cors.origins[{index}]")), "stands for every origin")
+            .help("remove `\"*\"` to allow only the others");
+    }
+}

@@ -1,0 +1,200 @@
+//! Brokers that event subgraphs publish to and subscribe to.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::duration;
+use super::format::{DurationText, NatsUrlText, ProviderIdText, SecretText, UserNameText};
+use super::secret::Secret;
+
+/// The id of a provider that a directive without `providerId` means.
+const PROVIDER_ID_DEFAULT: &str = "default";
+
+/// Brokers and how they are used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Events {
+    /// Refuse to start while a provider cannot be reached. Otherwise the router starts, keeps
+    /// trying, and only the fields of that provider fail.
+    #[schemars(example = true)]
+    pub require_all: bool,
+
+    /// How long a mutation waits until a broker has taken an event.
+    #[serde(with = "duration::text")]
+    #[schemars(with = "DurationText", example = &"2s")]
+    pub publish_timeout: Duration,
+
+    /// The brokers, by kind. A directive names one by `providerId`: `kind/id`, or the id alone
+    /// where only one kind uses it.
+    pub providers: Providers,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self {
+            require_all: false,
+            publish_timeout: Duration::from_secs(5),
+            providers: Providers::default(),
+        }
+    }
+}
+
+/// The brokers, by kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Providers {
+    /// Events inside this process. One named `default` exists even if it is not listed.
+    // The default is left out of the schema: `default` is added to any list, not replaced by one.
+    #[serde(deserialize_with = "with_default_memory")]
+    #[schemars(extend("default" = []), length(max = 100))]
+    pub memory: Vec<MemoryProvider>,
+
+    /// NATS servers.
+    #[schemars(length(max = 100))]
+    pub nats: Vec<NatsProvider>,
+}
+
+impl Default for Providers {
+    fn default() -> Self {
+        Self { memory: vec![MemoryProvider::default()], nats: Vec::new() }
+    }
+}
+
+/// A broker inside this process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryProvider {
+    /// What `providerId` calls it.
+    #[schemars(with = "ProviderIdText", example = &"default")]
+    pub id: String,
+
+    /// How many recent events of each topic are kept for subscribers that join late.
+    #[serde(default = "ring_events_default")]
+    #[schemars(range(min = 1, max = 1_000_000), example = 100)]
+    pub ring_events: u32,
+}
+
+impl Default for MemoryProvider {
+    fn default() -> Self {
+        Self { id: PROVIDER_ID_DEFAULT.into(), ring_events: ring_events_default() }
+    }
+}
+
+/// A connection to NATS.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NatsProvider {
+    /// What `providerId` calls it.
+    #[schemars(with = "ProviderIdText", example = &"default")]
+    pub id: String,
+
+    /// The server: `nats://HOST:PORT`, or `tls://HOST:PORT`. Further servers of its cluster are
+    /// found through it. Credentials in it (`nats://USER:PASSWORD@HOST`, `nats://TOKEN@HOST`) count
+    /// as `authentication`.
+    #[schemars(with = "NatsUrlText", example = &"nats://nats.internal:4222")]
+    pub url: String,
+
+    /// How the router proves who it is. Without it, it connects without credentials.
+    #[serde(default)]
+    #[schemars(with = "Option<NatsAuthenticationKeys>")]
+    pub authentication: Option<NatsAuthentication>,
+
+    /// How often a lost connection is tried again.
+    #[serde(default)]
+    pub retry: Retry,
+}
+
+impl NatsProvider {
+    /// Whether the URL names a user, as in `nats://user:password@host`.
+    pub(super) fn has_credentials_in_url(&self) -> bool {
+        self.url.contains('@')
+    }
+
+    /// Moves credentials from the URL to `authentication`, so that the URL may be shown.
+    pub(super) fn separate_credentials(&mut self) {
+        let Some((scheme, rest)) = self.url.split_once("://") else { return };
+        let Some((credentials, host)) = rest.rsplit_once('@') else { return };
+        let decoded = |text: &str| {
+            percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
+        };
+        self.authentication = Some(match credentials.split_once(':') {
+            Some((username, password)) => NatsAuthentication::UserInfo(UserInfo {
+                username: decoded(username),
+                password: Secret::new(decoded(password)),
+            }),
+            None => NatsAuthentication::Token(Secret::new(decoded(credentials))),
+        });
+        self.url = format!("{scheme}://{host}");
+    }
+}
+
+/// How the router proves to NATS who it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NatsAuthentication {
+    /// By a token.
+    Token(Secret),
+    /// By user name and password.
+    UserInfo(UserInfo),
+}
+
+/// A user name and a password.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UserInfo {
+    /// The user name.
+    #[schemars(with = "UserNameText", example = &"starling")]
+    pub username: String,
+    /// The password. Messages and logs never show it.
+    #[schemars(with = "SecretText", example = &"${NATS_PASSWORD}")]
+    pub password: Secret,
+}
+
+/// Waiting times between attempts; each is about twice the one before, with jitter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Retry {
+    /// The first waiting time.
+    #[serde(with = "duration::text")]
+    #[schemars(with = "DurationText", example = &"250ms")]
+    pub initial: Duration,
+    /// The longest waiting time.
+    #[serde(with = "duration::text")]
+    #[schemars(with = "DurationText", example = &"30s")]
+    pub max: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { initial: Duration::from_millis(100), max: Duration::from_secs(5) }
+    }
+}
+
+/// How the router proves who it is: exactly one of these keys.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields, extend("minProperties" = 1, "maxProperties" = 1))]
+#[expect(dead_code, reason = "describes the shape for the schema; never built")]
+pub(super) struct NatsAuthenticationKeys {
+    /// A token. Messages and logs never show it.
+    #[schemars(with = "Option<SecretText>", example = &"${NATS_TOKEN}")]
+    token: Option<Secret>,
+    /// A user name and a password.
+    user_info: Option<UserInfo>,
+}
+
+/// A thousand events of 1 KB are 1 MB a topic: little, and enough to bridge a reconnect.
+fn ring_events_default() -> u32 {
+    1024
+}
+
+fn with_default_memory<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<MemoryProvider>, D::Error> {
+    let mut providers = Vec::<MemoryProvider>::deserialize(deserializer)?;
+    if providers.iter().all(|provider| provider.id != PROVIDER_ID_DEFAULT) {
+        providers.push(MemoryProvider::default());
+    }
+    Ok(providers)
+}

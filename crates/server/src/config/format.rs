@@ -1,0 +1,440 @@
+//! Kinds of scalar values: what each is called, how it is written, and whether a text is one.
+//!
+//! A [`Format`] is the `format` of a value in the JSON Schema. `check` looks texts up here, the
+//! reference takes its words from here, and fields of [`super::Config`] refer to the marker types
+//! (`DurationText` and so on) by `#[schemars(with = …)]`.
+
+use std::borrow::Cow;
+
+use http::{HeaderName, HeaderValue, Uri};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+
+use super::address::{AddressError, parse_address};
+use super::headers::HeaderPattern;
+use super::listen::{WORKERS_MAX, Workers};
+use super::{duration, size};
+
+/// Ids, names and paths longer than this are mistakes.
+const TEXT_BYTES_MAX: usize = 4096;
+
+/// Headers that belong to one connection or are set by the client library of the router itself.
+/// A rule for them could only break requests (RFC 9110, section 7.6.1).
+const HEADERS_OF_CONNECTION: [&str; 9] = [
+    "connection",
+    "content-length",
+    "host",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Declares the kinds and their marker types from one table.
+macro_rules! formats {
+    ($($variant:ident, $marker:ident, $name:literal, $noun:literal, $how:literal;)+) => {
+        /// A kind of scalar value.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum Format { $($variant,)+ }
+
+        impl Format {
+            /// The kind that a schema names.
+            pub(super) fn from_name(name: &str) -> Option<Self> {
+                match name { $($name => Some(Self::$variant),)+ _ => None }
+            }
+
+            /// What it is called in a sentence: "must be …".
+            pub(super) fn noun(self) -> &'static str {
+                match self { $(Self::$variant => $noun,)+ }
+            }
+
+            /// How to write one.
+            pub(super) fn how(self) -> &'static str {
+                match self { $(Self::$variant => $how,)+ }
+            }
+        }
+
+        $(formats!(@marker $marker, $name);)+
+    };
+    (@marker $marker:ident, $name:literal) => {
+        pub(super) struct $marker;
+
+        impl JsonSchema for $marker {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($marker).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                scalar_schema($name)
+            }
+        }
+    };
+}
+
+formats! {
+    Duration, DurationText, "time-span", "a duration",
+        "write a whole number and a unit (`ms`, `s`, `m`, `h`): `500ms`, `30s`, `1m30s`";
+    DurationOrZero, DurationOrZeroText, "time-span-or-zero", "a duration",
+        "write a whole number and a unit (`ms`, `s`, `m`, `h`): `0s`, `500ms`, `30s`";
+    Size, SizeText, "size", "a size",
+        "write a whole number and a unit (`B`, `KB`, `MB`, `GB`, `KiB`, `MiB`, `GiB`): `64KiB`, \
+         `2MiB`; without a unit it counts bytes";
+    Address, AddressText, "address", "an address to listen on",
+        "write an IP address and a port: `127.0.0.1:4000`, `0.0.0.0:4000` (all interfaces), \
+         `[::1]:4000`";
+    Workers, WorkersText, "workers", "a number of workers", "write `auto`, or a number from 1 to 1024";
+    Path, PathText, "url-path", "the path of a URL", "write a path that begins with `/`: `/graphql`";
+    HttpUrl, HttpUrlText, "http-url", "a URL",
+        "write scheme, host and path: `http://reviews.internal:4001/graphql`";
+    NatsUrl, NatsUrlText, "nats-url", "the URL of a NATS server",
+        "write `nats://HOST:PORT`, or `tls://HOST:PORT` for an encrypted connection";
+    HeaderName, HeaderNameText, "header-name", "the name of a header",
+        "write letters, digits and hyphens: `authorization`, `x-api-key`";
+    HeaderPattern, HeaderPatternText, "header-pattern", "a regular expression",
+        "write a pattern for header names: `^x-tenant-`, `^(x-a|x-b)$`";
+    HeaderValue, HeaderValueText, "header-value", "the value of a header",
+        "write visible ASCII characters and spaces, in one line";
+    ProviderId, ProviderIdText, "provider-id", "the id of a provider",
+        "write letters, digits, `-`, `_` and `.`: `default`, `orders-eu`";
+    Origin, OriginText, "origin", "an origin",
+        "write scheme and host as browsers send them, without a path: `https://app.example.com`; \
+         or `\"*\"` for every origin";
+    File, FileText, "file-path", "the path of a file", "write a path: `supergraph.graphql`";
+    UserName, UserNameText, "user-name", "a user name", "write the name as the server knows it";
+    Secret, SecretText, "secret", "a secret",
+        "write it as an environment variable, so that it does not stand in the file: `${NAME}`";
+}
+
+/// Why a text is not of a kind.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Complaint {
+    /// What is wrong. It may repeat parts of the text: not to be shown for secrets and variables.
+    pub(super) reason: Cow<'static, str>,
+    /// What to write instead, where that can be said better than in general.
+    pub(super) instead: Option<String>,
+}
+
+impl<T: Into<Cow<'static, str>>> From<T> for Complaint {
+    fn from(reason: T) -> Self {
+        Self { reason: reason.into(), instead: None }
+    }
+}
+
+impl Format {
+    /// Whether the kind is a secret, which excerpts and reasons must not show.
+    pub(super) fn is_secret(self) -> bool {
+        matches!(self, Self::Secret | Self::HeaderValue)
+    }
+
+    /// Checks a text. What passes here, deserializes.
+    pub(super) fn check(self, text: &str) -> Result<(), Complaint> {
+        // The formats with no length of their own are bounded here; all others are short anyway.
+        if text.len() > TEXT_BYTES_MAX {
+            return Err("it is longer than 4096 bytes".into());
+        }
+        match self {
+            Self::Duration => match duration::parse(text)? {
+                zero if zero.is_zero() => Err("it must be longer than zero".into()),
+                _ => Ok(()),
+            },
+            Self::DurationOrZero => Ok(duration::parse(text).map(drop)?),
+            Self::Size => match size::parse(text)? {
+                0 => Err("it must be more than zero".into()),
+                _ => Ok(()),
+            },
+            Self::Address => check_address(text),
+            Self::Workers => Ok(Workers::parse(text).map(drop)?),
+            Self::Path => check_path(text),
+            Self::HttpUrl => check_url(text, &["http", "https"]),
+            Self::NatsUrl => check_url(text, &["nats", "tls"]),
+            Self::HeaderName => check_header_name(text),
+            Self::HeaderPattern if text.is_empty() => Err("it is empty".into()),
+            Self::HeaderPattern => Ok(HeaderPattern::new(text).map(drop)?),
+            Self::HeaderValue => match HeaderValue::try_from(text) {
+                Ok(value) if value.to_str().is_ok() => Ok(()),
+                _ => Err("it contains characters that a header cannot carry".into()),
+            },
+            Self::ProviderId => check_provider_id(text),
+            Self::Origin => check_origin(text),
+            Self::File | Self::UserName | Self::Secret if text.is_empty() => {
+                Err("it is empty".into())
+            }
+            Self::File | Self::UserName | Self::Secret => Ok(()),
+        }
+    }
+}
+
+/// Durations and sizes have a natural number for comparisons: milliseconds, bytes.
+pub(super) fn quantity(format: Format, text: &str) -> Option<u64> {
+    match format {
+        Format::Duration | Format::DurationOrZero => {
+            duration::parse(text).ok().and_then(|value| u64::try_from(value.as_millis()).ok())
+        }
+        Format::Size => size::parse(text).ok().and_then(|value| u64::try_from(value).ok()),
+        _ => None,
+    }
+}
+
+/// Writes such a number the way people write it.
+pub(super) fn print_quantity(format: Format, quantity: u64) -> String {
+    match format {
+        Format::Duration | Format::DurationOrZero => {
+            duration::print(std::time::Duration::from_millis(quantity))
+        }
+        _ => size::print(usize::try_from(quantity).unwrap_or(usize::MAX)),
+    }
+}
+
+fn check_address(text: &str) -> Result<(), Complaint> {
+    parse_address(text).map(drop).map_err(|error| Complaint {
+        reason: error.to_string().into(),
+        instead: match error {
+            AddressError::NoHost => {
+                let port = text.trim_start_matches(':');
+                Some(format!(
+                    "write `127.0.0.1:{port}` for this machine only, or `0.0.0.0:{port}` for all \
+                     interfaces"
+                ))
+            }
+            AddressError::NoPort => Some(format!("write `{text}:4000`")),
+            AddressError::BadHost => Some(
+                "write the IP address of an interface; `0.0.0.0` stands for all of them".into(),
+            ),
+            _ => None,
+        },
+    })
+}
+
+fn check_path(text: &str) -> Result<(), Complaint> {
+    if !text.starts_with('/') {
+        return Err("it does not begin with `/`".into());
+    }
+    let wrong = |c: char| !c.is_ascii_alphanumeric() && !"/-._~".contains(c);
+    if let Some(c) = text.chars().find(|&c| wrong(c)) {
+        return Err(format!("the character `{c}` has no place in it").into());
+    }
+    if text.contains("//") {
+        return Err("it contains `//`".into());
+    }
+    Ok(())
+}
+
+fn check_url(text: &str, schemes: &[&str]) -> Result<(), Complaint> {
+    let expected = || {
+        let quoted: Vec<_> = schemes.iter().map(|scheme| format!("`{scheme}://`")).collect();
+        quoted.join(" or ")
+    };
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return Err(format!("it does not begin with {}", expected()).into());
+    };
+    if !schemes.contains(&scheme) {
+        return Err(format!("the scheme `{scheme}` is not {}", expected()).into());
+    }
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let is_nats = schemes.contains(&"nats");
+    // NATS servers are commonly given so; `events` moves the credentials out of the URL.
+    if authority.contains('@') && !is_nats {
+        return Err(Complaint {
+            reason: "it contains credentials, which would reach logs".into(),
+            instead: Some(
+                "take them out, and send a header instead: `headers.subgraphs.<name>.request`"
+                    .into(),
+            ),
+        });
+    }
+    if text.contains('#') {
+        return Err("it contains a fragment (`#`)".into());
+    }
+    let host_and_port = authority.rsplit('@').next().unwrap_or_default();
+    let (host, port) = match host_and_port.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (host_and_port, None),
+    };
+    if host.is_empty() {
+        return Err("the host is missing".into());
+    }
+    if port.is_some_and(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        return Err("the port is not a number from 1 to 65535".into());
+    }
+    let uri: Uri = text.parse().map_err(|_| "it is not a valid URL")?;
+    if is_nats && !matches!(uri.path(), "" | "/") {
+        return Err("it has a path".into());
+    }
+    Ok(())
+}
+
+fn check_header_name(text: &str) -> Result<(), Complaint> {
+    if text.is_empty() {
+        return Err("it is empty".into());
+    }
+    let Ok(name) = HeaderName::try_from(text) else {
+        return Err("it contains characters that a header name cannot have".into());
+    };
+    if HEADERS_OF_CONNECTION.contains(&name.as_str()) {
+        return Err(Complaint {
+            reason: "this header belongs to a single connection".into(),
+            instead: Some("leave it out: the router sets it itself where it is due".into()),
+        });
+    }
+    Ok(())
+}
+
+fn check_provider_id(text: &str) -> Result<(), Complaint> {
+    if text.is_empty() {
+        return Err("it is empty".into());
+    }
+    let wrong = |c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c);
+    match text.chars().find(|&c| wrong(c)) {
+        Some('/') => Err("`/` separates the kind from the id and cannot be part of it".into()),
+        Some(c) => Err(format!("the character `{c}` has no place in it").into()),
+        None => Ok(()),
+    }
+}
+
+fn check_origin(text: &str) -> Result<(), Complaint> {
+    if matches!(text, "*" | "null") {
+        return match text {
+            "*" => Ok(()),
+            _ => Err("every sandboxed page and local file claims the origin `null`".into()),
+        };
+    }
+    let Some((scheme @ ("http" | "https"), host)) = text.split_once("://") else {
+        return Err("it does not begin with `https://` or `http://`".into());
+    };
+    if let Some((host, _)) = host.split_once('/') {
+        return Err(Complaint {
+            reason: "an origin has no path".into(),
+            instead: Some(format!("write `{scheme}://{host}`")),
+        });
+    }
+    if host.contains('*') {
+        return Err("patterns are not supported: list every origin, or `\"*\"` for all".into());
+    }
+    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        let host = host.to_ascii_lowercase();
+        return Err(Complaint {
+            reason: "browsers send hosts in lower case".into(),
+            instead: Some(format!("write `{scheme}://{host}`")),
+        });
+    }
+    check_url(text, &["http", "https"])
+}
+
+/// How a kind looks in the JSON Schema that editors use.
+fn scalar_schema(name: &str) -> Schema {
+    match name {
+        "size" => json_schema!({
+            "type": ["integer", "string"],
+            "minimum": 1,
+            "maximum": size::SIZE_MAX,
+            "pattern": "^[0-9]+ *(([KMGkmg][Ii]?)?[Bb])?$",
+            "format": name,
+        }),
+        "workers" => json_schema!({
+            "type": ["integer", "string"],
+            "minimum": 1,
+            "maximum": WORKERS_MAX,
+            "pattern": "^(auto|[0-9]+)$",
+            "format": name,
+        }),
+        "time-span" | "time-span-or-zero" => json_schema!({
+            "type": "string",
+            "pattern": "^([0-9]+ *(ms|s|m|h))+$",
+            "format": name,
+        }),
+        "secret" | "header-value" => json_schema!({
+            "type": "string",
+            "writeOnly": true,
+            "format": name,
+        }),
+        _ => json_schema!({"type": "string", "format": name}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(format: Format, text: &str) -> String {
+        format.check(text).map_or_else(|complaint| complaint.reason.into(), |()| "fine".to_owned())
+    }
+
+    #[test]
+    fn urls_of_subgraphs_have_scheme_host_and_no_credentials() {
+        for (text, expected) in [
+            ("http://localhost:4001/graphql", "fine"),
+            ("https://[::1]/graphql?x=1", "fine"),
+            ("http://[::1]:4001", "fine"),
+            ("localhost:4001", "it does not begin with `http://` or `https://`"),
+            ("ftp://host/", "the scheme `ftp` is not `http://` or `https://`"),
+            ("http:///graphql", "the host is missing"),
+            ("http://host:port/", "the port is not a number from 1 to 65535"),
+            ("http://host:/", "the port is not a number from 1 to 65535"),
+            ("http://host:99999/", "the port is not a number from 1 to 65535"),
+            ("http://me:hunter2@host/", "it contains credentials, which would reach logs"),
+            ("http://host/#part", "it contains a fragment (`#`)"),
+            ("http://ho st/", "it is not a valid URL"),
+        ] {
+            assert_eq!(reason(Format::HttpUrl, text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn urls_of_nats_name_a_server_only() {
+        for (text, expected) in [
+            ("nats://127.0.0.1:4222", "fine"),
+            ("tls://nats.internal", "fine"),
+            ("127.0.0.1:4222", "it does not begin with `nats://` or `tls://`"),
+            ("nats://host/path", "it has a path"),
+            ("nats://user:p%40ss@host:4222", "fine"),
+            ("nats://user@", "the host is missing"),
+        ] {
+            assert_eq!(reason(Format::NatsUrl, text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn origins_are_what_browsers_send() {
+        for (text, expected) in [
+            ("*", "fine"),
+            ("https://app.example.com", "fine"),
+            ("http://localhost:3000", "fine"),
+            ("null", "every sandboxed page and local file claims the origin `null`"),
+            ("app.example.com", "it does not begin with `https://` or `http://`"),
+            ("https://app.example.com/", "an origin has no path"),
+            ("https://App.example.com", "browsers send hosts in lower case"),
+            (
+                "https://*.example.com",
+                "patterns are not supported: list every origin, or `\"*\"` for all",
+            ),
+        ] {
+            assert_eq!(reason(Format::Origin, text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn paths_ids_and_names_refuse_characters_with_a_meaning_of_their_own() {
+        for (format, text, expected) in [
+            (Format::Path, "/graphql", "fine"),
+            (Format::Path, "graphql", "it does not begin with `/`"),
+            (Format::Path, "/a?b", "the character `?` has no place in it"),
+            (Format::Path, "//a", "it contains `//`"),
+            (Format::ProviderId, "orders-eu", "fine"),
+            (Format::ProviderId, "", "it is empty"),
+            (
+                Format::ProviderId,
+                "nats/default",
+                "`/` separates the kind from the id and cannot be part of it",
+            ),
+            (Format::HeaderName, "X-Api-Key", "fine"),
+            (Format::HeaderName, "x api", "it contains characters that a header name cannot have"),
+            (Format::HeaderName, "Host", "this header belongs to a single connection"),
+            (Format::HeaderValue, "a b", "fine"),
+            (Format::HeaderValue, "a\nb", "it contains characters that a header cannot carry"),
+            (Format::HeaderValue, "ä", "it contains characters that a header cannot carry"),
+        ] {
+            assert_eq!(reason(format, text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Which headers reach the subgraphs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use http::{HeaderName, HeaderValue};
+use regex::{Regex, RegexBuilder};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+use super::format::{HeaderNameText, HeaderPatternText, HeaderValueText};
+use super::secret::HIDDEN;
+
+/// A compiled pattern may take this much memory; far more than patterns for header names need.
+const PATTERN_BYTES_MAX: usize = 1 << 20;
+
+/// Rules for headers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Headers {
+    /// Rules for every subgraph.
+    pub all: HeaderRules,
+
+    /// Further rules for single subgraphs, by the name they have in the supergraph; they apply
+    /// after those of `headers.all`.
+    pub subgraphs: BTreeMap<String, HeaderRules>,
+}
+
+impl Headers {
+    /// The rules for requests to one subgraph, in the order in which they apply.
+    pub fn request_rules<'a>(
+        &'a self,
+        subgraph: &str,
+    ) -> impl Iterator<Item = &'a HeaderRule> + use<'a> {
+        let special = self.subgraphs.get(subgraph).map_or(&[][..], |rules| &rules.request);
+        self.all.request.iter().chain(special)
+    }
+}
+
+/// Rules for the headers of requests.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct HeaderRules {
+    /// Rules for the request that goes to the subgraph, applied in order, each to what the ones
+    /// before it left.
+    #[schemars(with = "Vec<HeaderRuleKeys>")]
+    #[schemars(example = [serde_json::json!({"propagate": {"named": "authorization"}})])]
+    pub request: Vec<HeaderRule>,
+}
+
+/// One rule: what happens to a header.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeaderRule {
+    /// Copies headers of the client's request.
+    Propagate(HeaderSelection),
+    /// Sets a header, whatever was there.
+    Insert(HeaderInsertion),
+    /// Removes headers that earlier rules added.
+    Remove(HeaderSelection),
+}
+
+/// Which headers a rule means.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeaderSelection {
+    /// The one of this name.
+    #[serde(with = "header_name")]
+    Named(HeaderName),
+    /// Those whose name the pattern finds.
+    Matching(HeaderPattern),
+}
+
+impl HeaderSelection {
+    /// Whether a header of this name is meant.
+    pub fn selects(&self, name: &HeaderName) -> bool {
+        match self {
+            Self::Named(named) => named == name,
+            Self::Matching(pattern) => pattern.matches(name),
+        }
+    }
+}
+
+/// A header to set.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HeaderInsertion {
+    /// Its name.
+    #[serde(with = "header_name")]
+    pub name: HeaderName,
+    /// Its value, marked as sensitive: it may be a key, so logs show it as such.
+    #[serde(with = "header_value")]
+    pub value: HeaderValue,
+}
+
+/// A regular expression for header names; letter case does not matter.
+#[derive(Clone)]
+pub struct HeaderPattern(Regex);
+
+impl HeaderPattern {
+    /// Compiles a pattern in the syntax of the `regex` crate: matching takes linear time.
+    ///
+    /// # Errors
+    /// Says in one line what is wrong with the pattern.
+    pub fn new(pattern: &str) -> Result<Self, String> {
+        let compiled =
+            RegexBuilder::new(pattern).case_insensitive(true).size_limit(PATTERN_BYTES_MAX).build();
+        compiled.map(Self).map_err(|error| {
+            // The library draws the pattern over several lines and ends with the reason.
+            let text = error.to_string();
+            let reason = text.lines().last().unwrap_or_default();
+            reason.trim().trim_start_matches("error: ").to_owned()
+        })
+    }
+
+    /// Whether the pattern finds something in the name. Without `^` and `$` that may be a part.
+    pub fn matches(&self, name: &HeaderName) -> bool {
+        self.0.is_match(name.as_str())
+    }
+}
+
+impl fmt::Debug for HeaderPattern {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "/{}/", self.0.as_str())
+    }
+}
+
+impl PartialEq for HeaderPattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_str() == other.0.as_str()
+    }
+}
+
+impl Serialize for HeaderPattern {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for HeaderPattern {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::new(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+mod header_name {
+    use super::{Deserialize, Deserializer, Error, HeaderName, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        name: &HeaderName,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(name.as_str())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<HeaderName, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+mod header_value {
+    use super::{Deserialize, Deserializer, Error, HIDDEN, HeaderValue, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        _: &HeaderValue,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(HIDDEN)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<HeaderValue, D::Error> {
+        let mut value =
+            HeaderValue::try_from(String::deserialize(deserializer)?).map_err(D::Error::custom)?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+}
+
+/// One rule: exactly one of these keys.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields, extend("minProperties" = 1, "maxProperties" = 1))]
+#[expect(dead_code, reason = "describes the shape for the schema; never built")]
+pub(super) struct HeaderRuleKeys {
+    /// Copy headers of the client's request. Headers that belong to a single connection, such as
+    /// `connection` and `content-length`, are never copied.
+    propagate: Option<HeaderSelectionKeys>,
+    /// Set a header, whatever was there.
+    insert: Option<HeaderInsertionKeys>,
+    /// Remove headers that earlier rules added.
+    remove: Option<HeaderSelectionKeys>,
+}
+
+/// Which headers are meant: exactly one of these keys.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields, extend("minProperties" = 1, "maxProperties" = 1))]
+#[expect(dead_code, reason = "describes the shape for the schema; never built")]
+struct HeaderSelectionKeys {
+    /// The name of the header; letter case does not matter.
+    #[schemars(with = "Option<HeaderNameText>", example = &"authorization")]
+    named: Option<String>,
+    /// A regular expression for names; letter case does not matter. It may match anywhere in a
+    /// name: begin it with `^` and end it with `$` to match all of it.
+    #[schemars(with = "Option<HeaderPatternText>", example = &"^x-tenant-")]
+    matching: Option<String>,
+}
+
+/// A header to set.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "describes the shape for the schema; never built")]
+struct HeaderInsertionKeys {
+    /// The name of the header.
+    #[schemars(with = "HeaderNameText", example = &"x-api-key")]
+    name: String,
+    /// The value of the header. Messages and logs never show it.
+    #[schemars(with = "HeaderValueText", example = &"${REVIEWS_API_KEY}")]
+    value: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_finds_names_in_any_letter_case() {
+        let pattern = HeaderSelection::Matching(HeaderPattern::new("^X-Tenant-").unwrap());
+        assert!(pattern.selects(&HeaderName::from_static("x-tenant-id")));
+        assert!(!pattern.selects(&HeaderName::from_static("not-x-tenant-id")));
+    }
+
+    #[test]
+    fn a_broken_pattern_is_explained_in_one_line() {
+        assert_eq!(HeaderPattern::new("x-(").unwrap_err(), "unclosed group");
+        let huge = HeaderPattern::new("x{1000}{1000}{1000}").unwrap_err();
+        assert!(huge.contains("size limit"), "{huge}");
+    }
+
+    #[test]
+    fn rules_of_a_subgraph_come_after_those_of_all() {
+        let propagate = |name: &'static str| {
+            HeaderRule::Propagate(HeaderSelection::Named(HeaderName::from_static(name)))
+        };
+        let rules = |rule| HeaderRules { request: vec![rule] };
+        let headers = Headers {
+            all: rules(propagate("a")),
+            subgraphs: [("one".to_owned(), rules(propagate("b")))].into(),
+        };
+        assert_eq!(
+            headers.request_rules("one").collect::<Vec<_>>(),
+            [&propagate("a"), &propagate("b")]
+        );
+        assert_eq!(headers.request_rules("two").collect::<Vec<_>>(), [&propagate("a")]);
+    }
+}

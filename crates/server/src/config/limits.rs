@@ -1,0 +1,73 @@
+//! What a client's operation may cost.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::format::{DurationText, SizeText};
+use super::{duration, size};
+
+/// Bounds of a client's operation. All hold before anything is planned or fetched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// How large the body of a request may be.
+    #[serde(with = "size::text")]
+    #[schemars(with = "SizeText", example = &"512KiB")]
+    pub body: usize,
+
+    /// How deeply selections may be nested, fragments included.
+    // Selections are walked recursively: the maximum keeps that within a thread's stack.
+    #[schemars(range(min = 1, max = 500), example = 20)]
+    pub depth: usize,
+
+    /// How many aliases an operation may use, fragments included.
+    #[schemars(range(min = 1, max = 1_000_000), example = 30)]
+    pub aliases: usize,
+
+    /// How many fields an operation may select at its root, fragments included.
+    #[schemars(range(min = 1, max = 1_000_000), example = 20)]
+    pub root_fields: usize,
+
+    /// How many tokens the text of an operation may have.
+    #[schemars(range(min = 1, max = 10_000_000), example = 5000)]
+    pub tokens: usize,
+
+    /// How many fields an operation may select after its fragments are expanded.
+    #[schemars(range(min = 1, max = 10_000_000), example = 10_000)]
+    pub selections: usize,
+
+    /// How long a query or mutation may take in all, every subgraph request included, and how long one
+    /// event of a subscription. What is not there by then is null, with an error.
+    #[serde(with = "duration::text")]
+    #[schemars(with = "DurationText", example = "20s")]
+    pub time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: 2 << 20,
+            depth: 100,
+            aliases: 100,
+            root_fields: 100,
+            tokens: 15_000,
+            selections: 100_000,
+            time: Duration::from_secs(60),
+        }
+    }
+}
+
+/// `body` is left out: it bounds requests, whatever operation they carry.
+impl From<&Limits> for prepare::Limits {
+    fn from(limits: &Limits) -> Self {
+        Self {
+            tokens: limits.tokens,
+            depth: limits.depth,
+            aliases: limits.aliases,
+            root_fields: limits.root_fields,
+            selections: limits.selections,
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Connections that stay, and the subscriptions on them.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::format::{DurationOrZeroText, DurationText, SizeText};
+use super::{duration, size};
+
+/// WebSocket connections of clients.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct WebSocket {
+    /// How long a client may take from connecting to `connection_init`. After that the connection
+    /// is closed with code 4408.
+    #[serde(with = "duration::text")]
+    #[schemars(with = "DurationText", example = &"10s")]
+    pub init_timeout: Duration,
+
+    /// How often an otherwise quiet connection is asked whether it still lives. Two unanswered
+    /// pings end it.
+    #[serde(with = "duration::text")]
+    #[schemars(with = "DurationText", example = &"15s", extend("x-minimum" = 1000))]
+    pub ping_interval: Duration,
+
+    /// How large a message of a client may be. A larger one closes the connection with code 1009.
+    #[serde(with = "size::text")]
+    #[schemars(with = "SizeText", example = &"256KiB", extend("x-minimum" = 1024))]
+    pub max_message_size: usize,
+
+    /// How many operations may be open at a time on one connection.
+    #[schemars(range(min = 1, max = 1_000_000), example = 50)]
+    pub max_subscriptions_per_connection: u32,
+}
+
+impl Default for WebSocket {
+    fn default() -> Self {
+        Self {
+            init_timeout: Duration::from_secs(3),
+            ping_interval: Duration::from_secs(30),
+            // As `limits.body`: what fits over HTTP fits here.
+            max_message_size: 2 << 20,
+            max_subscriptions_per_connection: 1000,
+        }
+    }
+}
+
+/// Subscriptions of clients, over every transport.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Subscriptions {
+    /// How many bytes may wait for one connection whose client reads too slowly.
+    #[serde(with = "size::text")]
+    #[schemars(with = "SizeText", example = &"256KiB", extend("x-minimum" = 1024))]
+    pub queue_bytes: usize,
+
+    /// How many events may wait for one subscription whose client reads too slowly.
+    #[schemars(range(min = 1, max = 1_000_000), example = 64)]
+    pub queue_events: u32,
+
+    /// What happens when a queue is full.
+    #[schemars(example = &"latest")]
+    pub policy: OverflowPolicy,
+
+    /// How many connections with subscriptions may exist at a time; more are refused. 0 sets no
+    /// bound.
+    #[schemars(range(min = 0, max = 100_000_000), example = 50_000)]
+    pub max_connections: u32,
+
+    /// How often a quiet stream of server-sent events carries a comment, so that proxies keep it
+    /// open.
+    #[serde(with = "duration::text")]
+    #[schemars(with = "DurationText", example = &"5s", extend("x-minimum" = 1000))]
+    pub heartbeat: Duration,
+
+    /// Over how long connections are told to reconnect elsewhere when the router shuts down. `0s`
+    /// ends them at once.
+    #[serde(with = "duration::text")]
+    #[schemars(with = "DurationOrZeroText", example = &"5s")]
+    pub drain_period: Duration,
+}
+
+impl Default for Subscriptions {
+    fn default() -> Self {
+        Self {
+            queue_bytes: 1 << 20,
+            queue_events: 256,
+            policy: OverflowPolicy::Disconnect,
+            max_connections: 0,
+            // Proxies commonly cut what is silent for 15 to 60 seconds.
+            heartbeat: Duration::from_secs(12),
+            drain_period: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What happens to a subscription whose queue is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OverflowPolicy {
+    /// The subscription ends with an error; the client may subscribe again.
+    Disconnect,
+    /// The oldest waiting event is dropped; the client is told how many it lost.
+    DropOldest,
+    /// Only the newest event is kept; the client is told how many it lost.
+    Latest,
+}

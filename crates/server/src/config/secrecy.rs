@@ -1,0 +1,118 @@
+//! Keeps secrets out of the excerpts that messages show.
+//!
+//! `check` reports which values are secret. Two cases remain: credentials inside URLs, and files so
+//! broken that nobody knows which value belongs to which key. Both are guessed here, generously:
+//! a hidden word costs a look into the file, a shown one may cost a breach.
+
+use std::ops::Range;
+
+/// Words in keys whose values are likely secret.
+const SECRET_WORDS: [&str; 9] =
+    ["authorization", "credential", "key", "pass", "private", "pwd", "secret", "token", "value"];
+
+/// Keys this much like a word are taken for it (Jaro–Winkler, 0 to 1).
+const LIKENESS_MIN: f64 = 0.85;
+
+/// Replaces the bytes of the given ranges, and of credentials in URLs, by asterisks. Length and
+/// line breaks stay, so that places still fit. References such as `${NAME}` stay readable.
+pub(super) fn mask(text: &str, hidden: &[Range<usize>]) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    for range in hidden.iter().cloned().chain(credentials(text)) {
+        // Whole characters only, so that the rest stays UTF-8.
+        let start = text.floor_char_boundary(range.start);
+        let end = text.ceil_char_boundary(range.end).max(start);
+        for (at, _) in text[start..end].match_indices(|_| true) {
+            hide(&mut bytes, text, start + at);
+        }
+    }
+    for range in references(text) {
+        bytes[range.clone()].copy_from_slice(text[range].as_bytes());
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Values that belong to a key that sounds secret, line by line.
+pub(super) fn likely_secrets(text: &str) -> Vec<Range<usize>> {
+    let mut hidden = Vec::new();
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let lower = line.to_ascii_lowercase();
+        let word = SECRET_WORDS.iter().filter_map(|word| lower.find(word)).min();
+        if let Some(word) = word {
+            let after = line[word..].find([':', '=']).map_or(word, |colon| word + colon + 1);
+            hidden.push(start + after..start + line.len());
+        }
+        start += line.len();
+    }
+    hidden
+}
+
+/// Whether a key, even misspelt, is likely to hold a secret.
+pub(super) fn sounds_secret(key: &str) -> bool {
+    let key = key.to_lowercase();
+    SECRET_WORDS
+        .iter()
+        .any(|word| key.contains(word) || strsim::jaro_winkler(&key, word) >= LIKENESS_MIN)
+}
+
+fn hide(bytes: &mut [u8], text: &str, at: usize) {
+    let width = text[at..].chars().next().map_or(0, char::len_utf8);
+    let keeps_layout = matches!(bytes[at], b'\n' | b'\r' | b' ' | b'\t');
+    if !keeps_layout {
+        bytes[at..at + width].fill(b'*');
+    }
+}
+
+/// What stands between `://` and `@` in URLs.
+fn credentials(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    for (at, separator) in text.match_indices("://") {
+        let start = at + separator.len();
+        let authority = text[start..]
+            .find(|c: char| c.is_whitespace() || matches!(c, '/' | '"' | '\'' | ',' | '?' | '#'))
+            .map_or(text.len(), |end| start + end);
+        if let Some(end) = text[start..authority].rfind('@') {
+            found.push(start..start + end);
+        }
+    }
+    found
+}
+
+/// References to variables without a default: they say nothing secret.
+fn references(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    for (at, opening) in text.match_indices("${") {
+        let name = at + opening.len();
+        let length = text[name..].bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_');
+        let end = name + length.count();
+        if text[end..].starts_with('}') {
+            found.push(at..end + 1);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_ranges_keep_their_length_and_their_references() {
+        let text = "a: geheim ${NAME} ü\nb: seen\n";
+        let masked = mask(text, std::slice::from_ref(&(3..20)));
+        assert_eq!(masked, "a: ****** ${NAME} **\nb: seen\n");
+        assert_eq!(masked.len(), text.len());
+    }
+
+    #[test]
+    fn credentials_in_urls_are_always_hidden() {
+        assert_eq!(mask("url: nats://me:p@ss@host:1\n", &[]), "url: nats://*******@host:1\n");
+        assert_eq!(mask("url: http://host/@x\n", &[]), "url: http://host/@x\n");
+    }
+
+    #[test]
+    fn values_of_keys_that_sound_secret_are_guessed() {
+        let text = "a: 1\nPassWord: \"x\n  token: y\n";
+        assert_eq!(mask(text, &likely_secrets(text)), "a: 1\nPassWord: **\n  token: *\n");
+    }
+}

@@ -1,0 +1,56 @@
+//! Texts that must never be shown.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+/// What is shown in place of a secret.
+pub(super) const HIDDEN: &str = "<hidden>";
+
+/// A text that neither logs nor errors nor dumps of the configuration show.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(Box<str>);
+
+impl Secret {
+    /// Takes a text into hiding.
+    pub fn new(text: impl Into<Box<str>>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself. Only for the one place that needs it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(HIDDEN)
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(HIDDEN)
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(HIDDEN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_shows_itself_only_when_asked() {
+        let secret = Secret::new("hunter2");
+        assert_eq!(format!("{secret} {secret:?} {secret:#?}"), "<hidden> <hidden> <hidden>");
+        assert_eq!(serde_json::to_string(&secret).unwrap(), "\"<hidden>\"");
+        assert_eq!(secret.expose(), "hunter2");
+    }
+}

@@ -1,0 +1,138 @@
+//! Sizes as people write them: `64KiB`, `2MiB`, `1MB`, or a plain number of bytes.
+
+/// Larger than this would not be a bound any more: 4 GiB. Also fits `usize` where that has 32 bits.
+pub(super) const SIZE_MAX: u64 = (4 << 30) - 1;
+
+const UNITS: [(&str, u64); 7] = [
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("KB", 1_000),
+    ("B", 1),
+];
+
+/// Reads a size. Units do not care about letter case, except that nobody means bits.
+pub(super) fn parse(text: &str) -> Result<usize, String> {
+    if text.is_empty() {
+        return Err("it is empty".into());
+    }
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    if digits == 0 {
+        return Err("it does not begin with a whole number".into());
+    }
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim();
+    if unit.starts_with('.') {
+        return Err("fractions are written in the next smaller unit: `1536KiB`".into());
+    }
+    let factor = if unit.is_empty() {
+        1
+    } else {
+        let known = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit));
+        known
+            .ok_or_else(|| {
+                format!(
+                    "the unit `{unit}` is not one of `B`, `KB`, `MB`, `GB`, `KiB`, `MiB`, `GiB`"
+                )
+            })?
+            .1
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    match bytes {
+        Some(bytes) if bytes <= SIZE_MAX => {
+            usize::try_from(bytes).map_err(|_| "it is too large for this machine".into())
+        }
+        _ => Err("it is 4 GiB or more".into()),
+    }
+}
+
+/// Writes a size in the largest unit that is exact.
+pub(super) fn print(bytes: usize) -> String {
+    for (unit, factor) in UNITS {
+        let factor = factor as usize;
+        if bytes >= factor && bytes.is_multiple_of(factor) {
+            return format!("{}{unit}", bytes / factor);
+        }
+    }
+    format!("{bytes}B")
+}
+
+/// For `#[serde(with = …)]`.
+pub(super) mod text {
+    use super::{parse, print};
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(in crate::config) fn serialize<S: Serializer>(
+        bytes: &usize,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&print(*bytes))
+    }
+
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<usize, D::Error> {
+        parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+/// For `#[serde(with = …)]` on `Option<usize>`.
+pub(super) mod optional_text {
+    use super::{parse, print};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    pub(in crate::config) fn serialize<S: Serializer>(
+        bytes: &Option<usize>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        bytes.map(print).serialize(serializer)
+    }
+
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<usize>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| parse(&text).map_err(D::Error::custom)).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_printed_in_the_largest_exact_unit() {
+        for (text, bytes, printed) in [
+            ("0", 0, "0B"),
+            ("1", 1, "1B"),
+            ("512", 512, "512B"),
+            ("1000", 1_000, "1KB"),
+            ("1024", 1_024, "1KiB"),
+            ("64KiB", 65_536, "64KiB"),
+            ("64 kib", 65_536, "64KiB"),
+            ("2MiB", 2_097_152, "2MiB"),
+            ("1MB", 1_000_000, "1MB"),
+        ] {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+            assert_eq!(print(bytes), printed, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_size_is_named() {
+        for (text, reason) in [
+            ("", "it is empty"),
+            ("-1", "it does not begin with a whole number"),
+            ("MiB", "it does not begin with a whole number"),
+            ("1.5MiB", "fractions are written in the next smaller unit: `1536KiB`"),
+            ("2M", "the unit `M` is not one of `B`, `KB`, `MB`, `GB`, `KiB`, `MiB`, `GiB`"),
+            ("4GiB", "it is 4 GiB or more"),
+            ("99999999999999999999", "it is 4 GiB or more"),
+            ("18446744073709551615GiB", "it is 4 GiB or more"),
+        ] {
+            assert_eq!(parse(text), Err(reason.into()), "{text}");
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! YAML text to a tree that keeps the place and the spelling of every value.
+//!
+//! Types are not decided here: whether `0755` is a number or a text depends on the key that it
+//! belongs to, which `check` knows. Comes after reading the file, before `environment`.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use granit_parser::{Event, Parser, ScalarStyle, Span as YamlSpan};
+
+use super::load::Findings;
+
+/// Nodes of a whole configuration, those that aliases repeat included. A thousand subgraphs with
+/// ten keys each stay far below; a "billion laughs" file ends here.
+const NODES_MAX: usize = 200_000;
+
+/// One value.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    /// Where it is written. For an alias: where the value stands that it repeats.
+    pub(super) range: Range<usize>,
+    pub(super) content: Content,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Content {
+    Scalar(Scalar),
+    Sequence(Vec<Node>),
+    Mapping(Vec<Entry>),
+    /// Something that has been complained about already.
+    Broken,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Scalar {
+    /// The text after unescaping and, later, after variables are expanded.
+    pub(super) text: String,
+    /// Written without quotes, so that `null` means nothing.
+    pub(super) is_plain: bool,
+    /// Parts of the text come from the environment, so that no message may show it.
+    pub(super) has_variable: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) key_range: Range<usize>,
+    pub(super) value: Node,
+}
+
+impl Node {
+    /// Whether nothing is written here: `key:`, `key: ~` or `key: null`.
+    pub(super) fn is_null(&self) -> bool {
+        match &self.content {
+            Content::Scalar(scalar) => {
+                scalar.is_plain
+                    && !scalar.has_variable
+                    && matches!(scalar.text.as_str(), "" | "~" | "null" | "Null" | "NULL")
+            }
+            _ => false,
+        }
+    }
+
+    fn size(&self) -> usize {
+        match &self.content {
+            Content::Scalar(_) | Content::Broken => 1,
+            Content::Sequence(items) => 1 + items.iter().map(Self::size).sum::<usize>(),
+            Content::Mapping(entries) => {
+                1 + entries.iter().map(|entry| 1 + entry.value.size()).sum::<usize>()
+            }
+        }
+    }
+}
+
+/// Reads a text. Nothing comes back for an empty one, or where it is not YAML: then `findings` has
+/// the reason.
+pub(super) fn read(text: &str, findings: &mut Findings) -> Option<Node> {
+    let mut reader = Reader { text, findings, open: Vec::new(), anchors: HashMap::new(), nodes: 0 };
+    reader.run()
+}
+
+/// A sequence or mapping whose end has not come yet. Depth is bounded by the parser (255).
+enum Open {
+    Sequence {
+        start: usize,
+        anchor: usize,
+        items: Vec<Node>,
+    },
+    Mapping {
+        start: usize,
+        anchor: usize,
+        entries: Vec<Entry>,
+        key: Option<(String, Range<usize>)>,
+    },
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    findings: &'a mut Findings,
+    open: Vec<Open>,
+    /// Complete nodes by anchor, each with its number of nodes.
+    anchors: HashMap<usize, (Node, usize)>,
+    nodes: usize,
+}
+
+impl Reader<'_> {
+    fn run(&mut self) -> Option<Node> {
+        let mut root = None;
+        let mut documents = 0;
+        for event in Parser::new_from_str(self.text) {
+            let (event, span) = match event {
+                Ok(event) => event,
+                Err(error) => {
+                    self.syntax_error(&error);
+                    return None;
+                }
+            };
+            let range = self.range(&span);
+            if self.nodes > NODES_MAX {
+                self.findings
+                    .error("too-large", "the configuration has too many values")
+                    .at(range, "more than 200000 values up to here")
+                    .help("aliases (`*name`) repeat everything that they stand for");
+                return None;
+            }
+            let complete = match event {
+                Event::DocumentStart(..) => {
+                    documents += 1;
+                    if documents > 1 {
+                        self.findings
+                            .error("yaml-syntax", "the file holds more than one YAML document")
+                            .at(range, "a second document begins here")
+                            .help("remove this `---`, or everything from here on");
+                        return None;
+                    }
+                    None
+                }
+                Event::Scalar(text, style, anchor, tag) => {
+                    let is_text = tag.as_ref().is_some_and(|tag| tag.suffix() == "str");
+                    let known = tag
+                        .as_ref()
+                        .is_none_or(|tag| tag.is_yaml_core_schema() || tag.suffix() == "!");
+                    if !known {
+                        self.tag_error(&span);
+                        return None;
+                    }
+                    let scalar = Scalar {
+                        text: text.into_owned(),
+                        is_plain: style == ScalarStyle::Plain && !is_text,
+                        has_variable: false,
+                    };
+                    Some((Node { range, content: Content::Scalar(scalar) }, anchor))
+                }
+                Event::SequenceStart(_, anchor, tag) => {
+                    if tag.as_ref().is_some_and(|tag| !tag.is_yaml_core_schema()) {
+                        self.tag_error(&span);
+                        return None;
+                    }
+                    self.open.push(Open::Sequence { start: range.start, anchor, items: vec![] });
+                    None
+                }
+                Event::MappingStart(_, anchor, tag) => {
+                    if tag.as_ref().is_some_and(|tag| !tag.is_yaml_core_schema()) {
+                        self.tag_error(&span);
+                        return None;
+                    }
+                    let start = range.start;
+                    self.open.push(Open::Mapping { start, anchor, entries: vec![], key: None });
+                    None
+                }
+                Event::SequenceEnd | Event::MappingEnd => self.close(range.end),
+                Event::Alias(anchor) => match self.anchors.get(&anchor) {
+                    Some((node, size)) => {
+                        self.nodes += size;
+                        Some((node.clone(), 0))
+                    }
+                    None => {
+                        self.findings
+                            .error("yaml-syntax", "an alias repeats a value that contains it")
+                            .at(range, "this would never end");
+                        return None;
+                    }
+                },
+                _ => None,
+            };
+            if let Some((node, anchor)) = complete {
+                self.nodes += 1;
+                if anchor != 0 {
+                    let size = node.size();
+                    // The copy counts: anchors inside of anchors would multiply as aliases do.
+                    self.nodes += size;
+                    self.anchors.insert(anchor, (node.clone(), size));
+                }
+                match self.place(node) {
+                    Placed::Inside => {}
+                    Placed::Root(node) => root = Some(node),
+                    Placed::Refused => return None,
+                }
+            }
+        }
+        root
+    }
+
+    /// Puts a complete node where it belongs.
+    fn place(&mut self, node: Node) -> Placed {
+        match self.open.last_mut() {
+            None => return Placed::Root(node),
+            Some(Open::Sequence { items, .. }) => items.push(node),
+            Some(Open::Mapping { entries, key, .. }) => match key.take() {
+                Some((key, key_range)) => entries.push(Entry { key, key_range, value: node }),
+                None => match node.content {
+                    Content::Scalar(scalar) => *key = Some((scalar.text, node.range)),
+                    _ => {
+                        self.findings
+                            .error("wrong-type", "a key must be a single word")
+                            .at(node.range, "this is a list or a mapping")
+                            .help(
+                                "a value that begins with `{`, `[` or a `${…}` inside braces \
+                                 needs quotes",
+                            );
+                        return Placed::Refused;
+                    }
+                },
+            },
+        }
+        Placed::Inside
+    }
+
+    fn close(&mut self, end: usize) -> Option<(Node, usize)> {
+        let (start, anchor, content) = match self.open.pop()? {
+            Open::Sequence { start, anchor, items } => (start, anchor, Content::Sequence(items)),
+            Open::Mapping { start, anchor, entries, .. } => {
+                let entries = self.without_duplicates(entries);
+                (start, anchor, Content::Mapping(self.merged(entries)))
+            }
+        };
+        // The end of a block collection is reported where the next thing begins.
+        let end = end.max(start);
+        let end = start + self.text.get(start..end).map_or(0, |text| text.trim_end().len());
+        Some((Node { range: start..end, content }, anchor))
+    }
+
+    fn without_duplicates(&mut self, entries: Vec<Entry>) -> Vec<Entry> {
+        let mut first: HashMap<String, Range<usize>> = HashMap::new();
+        let mut kept = Vec::with_capacity(entries.len());
+        for entry in entries {
+            if let Some(range) = first.get(&entry.key) {
+                self.findings
+                    .error("duplicate-key", format!("`{}` is given twice", entry.key))
+                    .at(entry.key_range, "given again here")
+                    .related(range.clone(), "first given here")
+                    .help("remove one of the two, or move what belongs together into one");
+                self.findings.hide_if_likely_secret(&entry.key, &entry.value);
+            } else {
+                first.insert(entry.key.clone(), entry.key_range.clone());
+                kept.push(entry);
+            }
+        }
+        kept
+    }
+
+    /// Replaces `<<: *name` by the entries of the mapping that it names. Entries that are written
+    /// out win.
+    fn merged(&mut self, mut entries: Vec<Entry>) -> Vec<Entry> {
+        let Some(index) = entries.iter().position(|entry| entry.key == "<<") else {
+            return entries;
+        };
+        let merge = entries.remove(index);
+        let sources = match merge.value.content {
+            Content::Sequence(items) => items,
+            content => vec![Node { range: merge.value.range, content }],
+        };
+        for source in sources {
+            let Content::Mapping(further) = source.content else {
+                self.findings
+                    .error("wrong-type", "`<<` must be given a mapping")
+                    .at(merge.key_range.clone(), "this merges a mapping into this one")
+                    .help("write `<<: *name`, where `&name` stands before a mapping");
+                continue;
+            };
+            for entry in further {
+                if entries.iter().all(|present| present.key != entry.key) {
+                    entries.push(entry);
+                }
+            }
+        }
+        entries
+    }
+
+    fn range(&self, span: &YamlSpan) -> Range<usize> {
+        // Byte offsets are always there for text input; an empty range would only be less exact.
+        let range = span.byte_range().unwrap_or(0..0);
+        let start = range.start.min(self.text.len());
+        start..range.end.clamp(start, self.text.len())
+    }
+
+    fn syntax_error(&mut self, error: &granit_parser::ScanError) {
+        let at = error.marker().byte_offset().unwrap_or(self.text.len());
+        let line_start = self.text[..at.min(self.text.len())].rfind('\n').map_or(0, |at| at + 1);
+        let line = self.text[line_start..].lines().next().unwrap_or_default();
+        let indentation = line.len() - line.trim_start().len();
+        let mut range = at..at + 1;
+        let reason = error.info().lines().next().unwrap_or_default().to_owned();
+        let help = if line[..indentation].contains('\t') {
+            range = line_start..line_start + indentation;
+            "indent with spaces: YAML does not allow tabs"
+        } else if reason.contains("unknown anchor") {
+            let name = self.text[at..].split(|c: char| c.is_whitespace() || ",]}".contains(c));
+            range.end = at + name.map(str::len).next().unwrap_or(1);
+            "put `&name` before the value that `*name` repeats, further up; a value that begins \
+             with `*` needs quotes"
+        } else if reason.contains("quote") {
+            "close the quote that opens here, on the same line"
+        } else if line.contains("${") && reason.contains("flow") {
+            "inside of braces and brackets, `${…}` needs quotes: `{depth: \"${DEPTH}\"}`"
+        } else if line.contains(": ") && line.matches(": ").count() > 1 {
+            "a value that contains `: ` needs quotes"
+        } else {
+            "look at the indentation, quotes and brackets of this line and the one before it"
+        };
+        self.findings.hide_likely_secrets(self.text);
+        self.findings
+            .error("yaml-syntax", "the file is not valid YAML")
+            .at(range, reason)
+            .help(help);
+    }
+
+    fn tag_error(&mut self, span: &YamlSpan) {
+        let tag = span.tag_span().map_or_else(|| self.range(span), |tag| self.range(&tag));
+        self.findings
+            .error("yaml-syntax", "YAML tags are not supported")
+            .at(tag, "this is a tag")
+            .help("put a value that begins with `!` in quotes");
+        self.findings.hide_likely_secrets(self.text);
+    }
+}
+
+enum Placed {
+    Inside,
+    Root(Node),
+    Refused,
+}

@@ -1,0 +1,323 @@
+//! Messages about files that people write: what is wrong, where, and what to write instead.
+//!
+//! A [`Diagnostic`] carries everything that one message needs, so that configuration, supergraph
+//! and command line errors look the same. [`render`] draws them with an excerpt of the file.
+//! Deciding *what* is wrong happens elsewhere (for configuration, in [`crate::config`]).
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Nothing is served until it is mended.
+    Error,
+    /// It works, but probably not as intended.
+    Warning,
+}
+
+/// A text that diagnostics point into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceText {
+    /// What to call it: a path as the user gave it, or a word such as `--listen`.
+    pub name: String,
+    /// The whole text. Secrets in it are already masked, with the same number of bytes.
+    pub text: String,
+}
+
+/// A place in a [`SourceText`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    /// Line, counted from 1.
+    pub line: usize,
+    /// Column in characters, counted from 1.
+    pub column: usize,
+    /// The bytes that are meant; within the text and on character boundaries.
+    pub bytes: Range<usize>,
+}
+
+impl Span {
+    /// The place of a byte range. A range outside the text is moved to its end.
+    pub fn of_bytes(text: &str, bytes: Range<usize>) -> Self {
+        let start = floor_boundary(text, bytes.start);
+        let end = floor_boundary(text, bytes.end).max(start);
+        let before = &text[..start];
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Self {
+            line: before.bytes().filter(|&byte| byte == b'\n').count() + 1,
+            column: text[line_start..start].chars().count() + 1,
+            bytes: start..end,
+        }
+    }
+
+    /// The word at a line and column, both counted from 1, columns in characters. For parsers that
+    /// give a position and no range. A position outside the text is moved to the nearest one in it.
+    pub fn of_line_column(text: &str, line: usize, column: usize) -> Self {
+        let mut line_start = 0;
+        for _ in 1..line {
+            match text[line_start..].find('\n') {
+                Some(newline) => line_start += newline + 1,
+                None => break,
+            }
+        }
+        let rest = text[line_start..].lines().next().unwrap_or_default();
+        let in_line = rest.char_indices().nth(column.saturating_sub(1)).map_or(rest.len(), |c| c.0);
+        let word = rest[in_line..]
+            .find(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '@'))
+            .unwrap_or(rest.len() - in_line);
+        // At least one character, where there is one, so that there is something to point at.
+        let width = word.max(rest[in_line..].chars().next().map_or(0, char::len_utf8));
+        Self::of_bytes(text, line_start + in_line..line_start + in_line + width)
+    }
+}
+
+/// One finding about one place, ready to be shown.
+///
+/// Built with [`Diagnostic::error`] or [`Diagnostic::warning`] and the methods that add to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub severity: Severity,
+    /// A stable name of the kind of finding, such as `unknown-key`.
+    pub code: Cow<'static, str>,
+    /// What is wrong, in one line.
+    pub message: String,
+    /// The text that `span` and `related` point into; without it no excerpt is shown.
+    pub source: Option<Arc<SourceText>>,
+    /// Where it is wrong.
+    pub span: Option<Span>,
+    /// What to say right beside the place.
+    pub label: String,
+    /// Other places that explain the finding, each with its label.
+    pub related: Vec<(Span, String)>,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+impl Diagnostic {
+    /// An error without a place yet.
+    pub fn error(code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Error,
+            code: code.into(),
+            message: message.into(),
+            source: None,
+            span: None,
+            label: String::new(),
+            related: Vec::new(),
+            help: None,
+        }
+    }
+
+    /// A warning without a place yet.
+    pub fn warning(code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(code, message) }
+    }
+
+    /// Says which text the places are in.
+    #[must_use]
+    pub fn in_source(mut self, source: &Arc<SourceText>) -> Self {
+        self.source = Some(Arc::clone(source));
+        self
+    }
+
+    /// Says where, and what to write beside the place.
+    #[must_use]
+    pub fn at(mut self, span: Span, label: impl Into<String>) -> Self {
+        self.span = Some(span);
+        self.label = label.into();
+        self
+    }
+
+    /// Adds another place that explains the finding.
+    #[must_use]
+    pub fn related(mut self, span: Span, label: impl Into<String>) -> Self {
+        self.related.push((span, label.into()));
+        self
+    }
+
+    /// Says what to do about it.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Draws the message, with an excerpt where a text and a place are known. No line break at the
+    /// end.
+    pub fn render(&self, style: Style) -> String {
+        let level = match self.severity {
+            Severity::Error => Level::ERROR,
+            Severity::Warning => Level::WARNING,
+        };
+        let mut group = Group::with_title(level.primary_title(&self.message).id(&*self.code));
+        match (&self.source, &self.span) {
+            (Some(source), Some(span)) => {
+                let related = self.related.iter().map(|(span, label)| {
+                    AnnotationKind::Context.span(within(&source.text, span)).label(some(label))
+                });
+                let primary = AnnotationKind::Primary.span(within(&source.text, span));
+                group = group.element(
+                    Snippet::source(&source.text)
+                        .path(&source.name)
+                        .annotation(primary.label(some(&self.label)))
+                        .annotations(related),
+                );
+            }
+            (Some(source), None) => group = group.element(Origin::path(&source.name)),
+            (None, Some(span)) => {
+                let origin = Origin::path("input").line(span.line).char_column(span.column);
+                group = group.element(origin);
+            }
+            (None, None) => {}
+        }
+        if let Some(help) = &self.help {
+            group = group.element(Level::HELP.message(help));
+        }
+        let renderer = match style {
+            Style::Plain => Renderer::plain(),
+            Style::Colored => Renderer::styled(),
+        };
+        renderer.render(&[group])
+    }
+}
+
+/// One line, for logs: `file:line:column: message; help`. The excerpt is left out.
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(source) = &self.source {
+            write!(out, "{}:", source.name)?;
+        }
+        if let Some(span) = &self.span {
+            write!(out, "{}:{}:", span.line, span.column)?;
+        }
+        if self.source.is_some() || self.span.is_some() {
+            out.write_str(" ")?;
+        }
+        out.write_str(&self.message)?;
+        if !self.label.is_empty() {
+            write!(out, " ({})", self.label)?;
+        }
+        match &self.help {
+            Some(help) => write!(out, "; {help}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether messages are coloured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// Characters only: for files, pipes and tests.
+    Plain,
+    /// With ANSI colours.
+    Colored,
+}
+
+impl Style {
+    /// Coloured if `stream` is a terminal and `NO_COLOR` is unset or empty (<https://no-color.org>).
+    pub fn for_stream(stream: &impl std::io::IsTerminal) -> Self {
+        let forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        if stream.is_terminal() && !forbidden { Self::Colored } else { Self::Plain }
+    }
+}
+
+/// Draws messages one after the other, a blank line between them and a line break at the end.
+pub fn render(diagnostics: &[Diagnostic], style: Style) -> String {
+    let mut text = String::new();
+    for diagnostic in diagnostics {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&diagnostic.render(style));
+        text.push('\n');
+    }
+    text
+}
+
+fn some(label: &str) -> Option<&str> {
+    (!label.is_empty()).then_some(label)
+}
+
+/// The bytes of a span, held inside the text: a span may have been made for another version of it.
+fn within(text: &str, span: &Span) -> Range<usize> {
+    let start = floor_boundary(text, span.bytes.start);
+    start..floor_boundary(text, span.bytes.end).max(start)
+}
+
+fn floor_boundary(text: &str, mut index: usize) -> usize {
+    index = index.min(text.len());
+    while !text.is_char_boundary(index) {
+        index -= 1;
+    }
+    index
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    fn source(text: &str) -> Arc<SourceText> {
+        Arc::new(SourceText { name: "supergraph.graphql".into(), text: text.into() })
+    }
+
+    #[test]
+    fn a_position_points_at_the_whole_word() {
+        let text = "type Query {\n  rëviews: [Revieww]\n}\n";
+        let span = Span::of_line_column(text, 2, 13);
+        assert_eq!(&text[span.bytes.clone()], "Revieww");
+        assert_eq!((span.line, span.column), (2, 13));
+    }
+
+    #[test]
+    fn a_position_outside_the_text_moves_to_its_end() {
+        for (line, column) in [(0, 0), (1, 99), (99, 1), (usize::MAX, usize::MAX)] {
+            let span = Span::of_line_column("type A\n", line, column);
+            assert!(span.bytes.end <= "type A\n".len(), "{line}:{column} gave {span:?}");
+        }
+        assert_eq!(Span::of_line_column("", 3, 3).bytes, 0..0);
+    }
+
+    #[test]
+    fn a_message_shows_the_place_the_excerpt_and_what_to_do() {
+        let text = "type Query {\n  reviews: [Revieww]\n}\n";
+        let diagnostic = Diagnostic::error("unknown-type", "`Revieww` is not defined")
+            .in_source(&source(text))
+            .at(Span::of_line_column(text, 2, 13), "no such type")
+            .help("did you mean `Review`?");
+        expect![[r#"
+            error[unknown-type]: `Revieww` is not defined
+             --> supergraph.graphql:2:13
+              |
+            2 |   reviews: [Revieww]
+              |             ^^^^^^^ no such type
+              |
+              = help: did you mean `Review`?"#]]
+        .assert_eq(&diagnostic.render(Style::Plain));
+        assert_eq!(
+            diagnostic.to_string(),
+            "supergraph.graphql:2:13: `Revieww` is not defined (no such type); did you mean `Review`?"
+        );
+    }
+
+    #[test]
+    fn a_message_without_a_text_is_still_complete() {
+        let diagnostic = Diagnostic::warning("idle", "nothing listens");
+        assert_eq!(diagnostic.render(Style::Plain), "warning[idle]: nothing listens");
+        assert_eq!(diagnostic.to_string(), "nothing listens");
+    }
+
+    #[test]
+    fn control_characters_in_a_file_do_not_reach_the_terminal() {
+        let text = "a\u{1b}[31m: b\n";
+        let diagnostic = Diagnostic::error("x", "y\u{1b}[2J")
+            .in_source(&source(text))
+            .at(Span::of_bytes(text, 0..1), "here");
+        assert!(!diagnostic.render(Style::Plain).contains('\u{1b}'));
+    }
+}

@@ -1,0 +1,119 @@
+//! Answers: a whole body, or a stream of events.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use execute::{GraphqlError, Payload};
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use http::{Method, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use tokio::sync::mpsc;
+
+use super::media::AnswerType;
+use crate::refusal;
+
+/// The body of every answer.
+#[derive(Debug)]
+pub(crate) enum AnswerBody {
+    /// All of it.
+    Whole(Bytes),
+    /// Pieces as they come; the sender's end is the body's end.
+    Stream(mpsc::Receiver<Bytes>),
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Stream(pieces) => {
+                pieces.poll_recv(context).map(|piece| piece.map(|bytes| Ok(Frame::data(bytes))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(bytes) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// An answer to a client.
+pub(crate) type Answer = Response<AnswerBody>;
+
+/// A payload. A request error under `application/graphql-response+json` has a status of its own.
+pub(crate) fn payload(payload: Payload, media: AnswerType) -> Answer {
+    with_type(StatusCode::OK, media.content_type(), payload.bytes)
+}
+
+/// Request errors: nothing was executed. Clients of `application/json` get 200 unless the request was
+/// no GraphQL request at all, which callers say by `malformed` (GraphQL over HTTP, section 6.4.1).
+pub(crate) fn request_errors(
+    errors: &[GraphqlError],
+    media: AnswerType,
+    malformed: bool,
+) -> Answer {
+    let status = match (media, errors.first()) {
+        (AnswerType::Json, _) if !malformed => StatusCode::OK,
+        (_, Some(error)) => refusal::status(error.code),
+        (_, None) => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    refused(status, errors, media)
+}
+
+/// Request errors with a status that the HTTP layer chose.
+pub(crate) fn refused(status: StatusCode, errors: &[GraphqlError], media: AnswerType) -> Answer {
+    // Before a stream begins an error is a plain document.
+    let media = if media == AnswerType::EventStream { AnswerType::Json } else { media };
+    with_type(status, media.content_type(), execute::request_error(errors).bytes)
+}
+
+/// 405 with the methods that are allowed.
+pub(crate) fn method_not_allowed(allowed: &'static str, error: &GraphqlError) -> Answer {
+    let errors = std::slice::from_ref(error);
+    let mut answer = refused(StatusCode::METHOD_NOT_ALLOWED, errors, AnswerType::Json);
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    answer
+}
+
+/// Text for people.
+pub(crate) fn text(status: StatusCode, text: impl Into<Bytes>) -> Answer {
+    with_type(status, "text/plain; charset=utf-8", text.into())
+}
+
+/// No body.
+pub(crate) fn empty(status: StatusCode) -> Answer {
+    let mut answer = Response::new(AnswerBody::Whole(Bytes::new()));
+    *answer.status_mut() = status;
+    answer
+}
+
+/// Any body.
+pub(crate) fn with_type(status: StatusCode, content_type: &'static str, body: Bytes) -> Answer {
+    let mut answer = Response::new(AnswerBody::Whole(body));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer
+}
+
+/// The methods of the endpoint, for `allow`.
+pub(crate) const ENDPOINT_METHODS: &str = "GET, POST, OPTIONS";
+
+/// Is this a method of the endpoint?
+pub(crate) fn is_endpoint_method(method: &Method) -> bool {
+    [Method::GET, Method::POST].contains(method)
+}

@@ -1,0 +1,84 @@
+//! Request bodies, bounded in size and time.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body::Body;
+use http_body_util::BodyExt;
+
+/// Why a body was not read.
+#[derive(Debug)]
+pub(crate) enum BodyError {
+    /// Over the limit; told from the header or met while reading.
+    TooLarge,
+    /// The client took longer than [`BODY_TIME_MAX`].
+    TooSlow,
+    /// The connection broke or the framing is wrong.
+    Broken(String),
+}
+
+/// How long a client may take to send a body. Two MiB in this time are 70 kB/s.
+pub(crate) const BODY_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Reads all of `body`, at most `limit` bytes.
+pub(crate) async fn read<B>(body: B, limit: usize) -> Result<Bytes, BodyError>
+where
+    B: Body<Data = Bytes>,
+    B::Error: std::fmt::Display,
+{
+    if body.size_hint().lower() > limit as u64 {
+        return Err(BodyError::TooLarge);
+    }
+    let read = tokio::time::timeout(BODY_TIME_MAX, collect(body, limit)).await;
+    read.unwrap_or(Err(BodyError::TooSlow))
+}
+
+async fn collect<B>(body: B, limit: usize) -> Result<Bytes, BodyError>
+where
+    B: Body<Data = Bytes>,
+    B::Error: std::fmt::Display,
+{
+    let mut body = std::pin::pin!(body);
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| BodyError::Broken(error.to_string()))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.len() + rest.len() + data.len() > limit {
+            return Err(BodyError::TooLarge);
+        }
+        // Most bodies come in one piece and are not copied.
+        if first.is_empty() {
+            first = data;
+        } else {
+            rest.extend_from_slice(&data);
+        }
+    }
+    if rest.is_empty() {
+        return Ok(first);
+    }
+    let mut whole = BytesMut::with_capacity(first.len() + rest.len());
+    whole.extend_from_slice(&first);
+    whole.extend_from_slice(&rest);
+    Ok(whole.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::Full;
+
+    #[tokio::test]
+    async fn a_body_over_the_limit_is_refused() {
+        let body = || Full::new(Bytes::from_static(b"12345"));
+        assert!(matches!(read(body(), 4).await, Err(BodyError::TooLarge)));
+        assert_eq!(read(body(), 5).await.ok().as_deref(), Some(&b"12345"[..]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_never_comes_times_out() {
+        let (_held, pieces) = tokio::sync::mpsc::channel(1);
+        let body = super::super::answer::AnswerBody::Stream(pieces);
+        assert!(matches!(read(body, 10).await, Err(BodyError::TooSlow)));
+    }
+}

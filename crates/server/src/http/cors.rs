@@ -1,0 +1,108 @@
+//! Cross-origin resource sharing (Fetch standard, section 3.2): which pages of other origins may use
+//! the endpoint. Off unless `cors.origins` names some.
+
+use http::header::{
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
+    ACCESS_CONTROL_REQUEST_METHOD, HeaderValue, ORIGIN, VARY,
+};
+use http::{HeaderMap, Method, StatusCode};
+
+use super::answer::{self, Answer};
+use crate::config::Cors;
+
+/// How long a browser may remember a preflight, in seconds: two hours, the most that browsers keep.
+const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("7200");
+
+/// The answer to a preflight request, if this is one.
+pub(crate) fn preflight(method: &Method, headers: &HeaderMap) -> Option<Answer> {
+    if method != Method::OPTIONS || !headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD) {
+        return None;
+    }
+    let mut answer = answer::empty(StatusCode::NO_CONTENT);
+    let out = answer.headers_mut();
+    out.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
+    if let Some(wanted) = headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
+        out.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
+    }
+    out.insert(ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS);
+    Some(answer)
+}
+
+/// Adds what an allowed origin needs to read `answer`; takes away from a preflight what others must not see.
+pub(crate) fn apply(cors: &Cors, origin: Option<&HeaderValue>, answer: &mut Answer) {
+    if cors.origins.is_empty() {
+        remove(answer);
+        return;
+    }
+    answer.headers_mut().append(VARY, HeaderValue::from(ORIGIN));
+    let any = cors.origins.iter().any(|allowed| allowed == "*");
+    let named = origin.filter(|origin| {
+        cors.origins.iter().any(|allowed| allowed.as_bytes() == origin.as_bytes())
+    });
+    match named {
+        Some(origin) => {
+            let headers = answer.headers_mut();
+            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+            headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+        }
+        None if any && origin.is_some() => {
+            let wildcard = HeaderValue::from_static("*");
+            answer.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, wildcard);
+        }
+        None => remove(answer),
+    }
+}
+
+fn remove(answer: &mut Answer) {
+    for name in [ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_MAX_AGE]
+    {
+        answer.headers_mut().remove(name);
+    }
+}
+
+/// May a WebSocket or event stream be opened from `origin`? Browsers do not apply the same-origin policy to
+/// WebSockets, so the server has to: without an `Origin` it is no browser; a page of this very host may.
+pub(crate) fn may_connect(cors: &Cors, headers: &HeaderMap) -> bool {
+    let Some(origin) = headers.get(ORIGIN) else { return true };
+    let Ok(text) = origin.to_str() else { return false };
+    let host = headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
+    let same = text.split_once("://").is_some_and(|(_, authority)| Some(authority) == host);
+    same || cors.origins.iter().any(|allowed| allowed == "*" || allowed == text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(origin: &'static str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(ORIGIN, HeaderValue::from_static(origin));
+        headers.insert(http::header::HOST, HeaderValue::from_static("127.0.0.1:4000"));
+        headers
+    }
+
+    #[test]
+    fn a_page_of_the_same_host_and_allowed_origins_may_open_sockets() {
+        let cors = Cors { origins: vec!["https://app.example".into()] };
+        assert!(may_connect(&cors, &HeaderMap::new()));
+        assert!(may_connect(&cors, &headers("http://127.0.0.1:4000")));
+        assert!(may_connect(&cors, &headers("https://app.example")));
+        assert!(!may_connect(&cors, &headers("https://evil.example")));
+    }
+
+    #[test]
+    fn only_allowed_origins_may_read_answers() {
+        let cors = Cors { origins: vec!["https://app.example".into()] };
+        let allowed = |origin: &'static str| {
+            let mut answer = answer::empty(StatusCode::OK);
+            apply(&cors, headers(origin).get(ORIGIN), &mut answer);
+            answer.headers().get(ACCESS_CONTROL_ALLOW_ORIGIN).cloned()
+        };
+        assert_eq!(
+            allowed("https://app.example"),
+            Some(HeaderValue::from_static("https://app.example"))
+        );
+        assert_eq!(allowed("https://evil.example"), None);
+    }
+}

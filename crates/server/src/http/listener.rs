@@ -1,0 +1,122 @@
+//! Accepting connections and serving HTTP/1.1 on them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::pipeline;
+use crate::router::Router;
+
+/// How long a client may take to send a request's head; also how long an idle connection is kept.
+const HEAD_TIME_MAX: Duration = Duration::from_secs(75);
+
+/// A request's head may have this many headers.
+const HEADERS_MAX: usize = 128;
+
+/// A request's head, and each read of a body, may have this many bytes.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// How long to wait when the process or system has no descriptor left: accepting at once would spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How many connections may wait for being accepted; the system cuts it to `somaxconn`.
+const BACKLOG: u32 = 4_096;
+
+/// Binds `address`.
+///
+/// # Errors
+/// As the system says: taken, not ours, not allowed.
+pub(crate) fn bind(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
+    let domain = socket2::Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, Some(socket2::Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG as i32)?;
+    Ok(socket.into())
+}
+
+/// Accepts until shutdown and places each connection on the least loaded core.
+pub(crate) async fn accept(router: Arc<Router>, listener: std::net::TcpListener) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "a listener could not be watched");
+            return;
+        }
+    };
+    let mut shutdown = router.shutdown.clone();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = shutdown.wait_for(|stop| *stop) => return,
+        };
+        match accepted {
+            Ok((socket, _)) => place(&router, socket),
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(error) => {
+                router.metrics.accept_failures.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(%error, "accepting a connection failed; pausing");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Errors that `accept` passes on from the connection and that say nothing of the listener (accept(2)).
+fn is_of_one_connection(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+fn place(router: &Arc<Router>, socket: TcpStream) {
+    let Some(permit) = router.connections.enter() else {
+        // Over `max_connections`: closing at once tells a load balancer more than silence.
+        return;
+    };
+    let Ok(socket) = socket.into_std() else { return };
+    let serving = Arc::clone(router);
+    router.cores.run(Box::new(move || {
+        Box::pin(async move {
+            let _permit = permit;
+            if let Ok(socket) = TcpStream::from_std(socket) {
+                let _ = socket.set_nodelay(true);
+                serve(serving, socket).await;
+            }
+        })
+    }));
+}
+
+async fn serve(router: Arc<Router>, socket: TcpStream) {
+    let mut shutdown = router.shutdown.clone();
+    let service = service_fn(|request| {
+        let router = Arc::clone(&router);
+        async move { Ok::<_, std::convert::Infallible>(pipeline::handle(&router, request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME_MAX)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .half_close(true)
+        .serve_connection(TokioIo::new(socket), service)
+        .with_upgrades();
+    let mut connection = std::pin::pin!(connection);
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        _ = shutdown.wait_for(|stop| *stop) => {
+            // Ends when the request that runs has its answer.
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}

@@ -1,0 +1,155 @@
+//! Media types: what the client accepts, what it sent
+//! (GraphQL over HTTP, sections 4 and 6.3; RFC 9110, section 12.5.1).
+
+use http::HeaderMap;
+use http::header::{ACCEPT, CONTENT_TYPE};
+
+/// How an answer is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AnswerType {
+    /// `application/graphql-response+json`: the HTTP status tells whether the request was fine.
+    GraphqlResponse,
+    /// `application/json`: 200 for every well-formed request, for clients of old.
+    Json,
+    /// `text/event-stream`: GraphQL over SSE, distinct connections mode.
+    EventStream,
+}
+
+impl AnswerType {
+    /// The `content-type` to send.
+    pub(crate) fn content_type(self) -> &'static str {
+        match self {
+            Self::GraphqlResponse => "application/graphql-response+json; charset=utf-8",
+            Self::Json => "application/json; charset=utf-8",
+            Self::EventStream => "text/event-stream; charset=utf-8",
+        }
+    }
+}
+
+/// The best answer type by the client's `accept` headers; `None`: nothing we have is acceptable.
+///
+/// No header at all means `application/json`, which every client of the old days understands. Wildcards
+/// mean the same: a browser or `curl` sends them without a thought about GraphQL.
+pub(crate) fn negotiate(headers: &HeaderMap) -> Option<AnswerType> {
+    if !headers.contains_key(ACCEPT) {
+        return Some(AnswerType::Json);
+    }
+    let mut best: Option<(u16, AnswerType)> = None;
+    for range in headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()) {
+        for range in range.split(',') {
+            let mut parameters = range.split(';').map(str::trim);
+            let media = parameters.next().unwrap_or_default();
+            let mut quality = 1000;
+            let mut charset_known = true;
+            for parameter in parameters {
+                let Some((name, value)) = parameter.split_once('=') else { continue };
+                let (name, value) = (name.trim(), value.trim().trim_matches('"'));
+                if name.eq_ignore_ascii_case("q") {
+                    quality = thousandths(value);
+                } else if name.eq_ignore_ascii_case("charset") {
+                    charset_known = is_utf8(value);
+                }
+            }
+            let answer = if media.eq_ignore_ascii_case("application/graphql-response+json") {
+                AnswerType::GraphqlResponse
+            } else if media.eq_ignore_ascii_case("text/event-stream") {
+                AnswerType::EventStream
+            } else if ["application/json", "application/*", "*/*"]
+                .iter()
+                .any(|known| media.eq_ignore_ascii_case(known))
+            {
+                AnswerType::Json
+            } else {
+                continue;
+            };
+            // The first of equals wins: that is the order of the client's preference.
+            if charset_known && quality > best.map_or(0, |(quality, _)| quality) {
+                best = Some((quality, answer));
+            }
+        }
+    }
+    best.map(|(_, answer)| answer)
+}
+
+/// Does the body claim to be JSON in UTF-8?
+pub(crate) fn is_json_body(headers: &HeaderMap) -> bool {
+    let Some(Ok(value)) = headers.get(CONTENT_TYPE).map(|value| value.to_str()) else {
+        return false;
+    };
+    let mut parts = value.split(';').map(str::trim);
+    let media = parts.next().unwrap_or_default();
+    media.eq_ignore_ascii_case("application/json")
+        && parts.all(|parameter| match parameter.split_once('=') {
+            Some((name, value)) if name.trim().eq_ignore_ascii_case("charset") => {
+                is_utf8(value.trim().trim_matches('"'))
+            }
+            _ => true,
+        })
+}
+
+fn is_utf8(charset: &str) -> bool {
+    charset.eq_ignore_ascii_case("utf-8") || charset.eq_ignore_ascii_case("utf8")
+}
+
+/// A quality value of RFC 9110, section 12.4.2, in thousandths; malformed ones count as 1.
+fn thousandths(value: &str) -> u16 {
+    match value.parse::<f32>() {
+        Ok(quality) if (0.0..=1.0).contains(&quality) => (quality * 1000.0) as u16,
+        _ => 1000,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accepts(value: &'static str) -> Option<AnswerType> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, http::HeaderValue::from_static(value));
+        negotiate(&headers)
+    }
+
+    #[test]
+    fn the_best_acceptable_type_is_chosen() {
+        use AnswerType::{EventStream, GraphqlResponse, Json};
+        for (accept, expected) in [
+            ("application/graphql-response+json", Some(GraphqlResponse)),
+            (
+                "application/graphql-response+json; charset=utf-8, application/json; q=0.9",
+                Some(GraphqlResponse),
+            ),
+            ("application/json, application/graphql-response+json", Some(Json)),
+            (
+                "application/json;q=0.5, application/graphql-response+json;q=0.7",
+                Some(GraphqlResponse),
+            ),
+            ("*/*", Some(Json)),
+            ("application/*", Some(Json)),
+            ("text/html,application/xhtml+xml,*/*;q=0.8", Some(Json)),
+            ("text/event-stream", Some(EventStream)),
+            ("application/json; charset=iso-8859-1", None),
+            ("application/json; q=0", None),
+            ("image/png", None),
+        ] {
+            assert_eq!(accepts(accept), expected, "{accept}");
+        }
+        assert_eq!(negotiate(&HeaderMap::new()), Some(Json));
+    }
+
+    #[test]
+    fn only_json_in_utf8_is_a_request_body() {
+        for (content_type, expected) in [
+            ("application/json", true),
+            ("Application/JSON; charset=UTF-8", true),
+            ("application/json; charset=\"utf-8\"", true),
+            ("application/json; charset=latin1", false),
+            ("text/plain", false),
+            ("application/graphql", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, http::HeaderValue::from_static(content_type));
+            assert_eq!(is_json_body(&headers), expected, "{content_type}");
+        }
+        assert!(!is_json_body(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,182 @@
+//! A GraphQL request out of an HTTP request: JSON bodies and URL parameters
+//! (GraphQL over HTTP, section 5). Says what is wrong with the rest.
+
+use std::cell::RefCell;
+
+use astjson::{Document, Kind, NodeId};
+use bytes::Bytes;
+use prepare::OperationRequest;
+
+/// A request that is not a well-formed GraphQL request.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Malformed(pub(crate) String);
+
+thread_local! {
+    /// Keeps its memory between requests of this core.
+    static DOCUMENT: RefCell<Document> = RefCell::new(Document::new());
+}
+
+/// Reads a JSON body: `{"query":…,"operationName":…,"variables":…,"extensions":…}`.
+pub(crate) fn from_json(body: Bytes) -> Result<OperationRequest, Malformed> {
+    DOCUMENT.with_borrow_mut(|document| {
+        document.reset();
+        let root = document
+            .parse(body)
+            .map_err(|error| Malformed(format!("the request body is not valid JSON: {error}")))?;
+        match document.kind(root) {
+            Kind::Object => {}
+            Kind::Array => {
+                return Err(Malformed(
+                    "the request body is an array: batching of operations is not supported, send one \
+                     object with `query`"
+                        .to_owned(),
+                ));
+            }
+            _ => {
+                return Err(Malformed(
+                    "the request body must be a JSON object with the member `query`".to_owned(),
+                ));
+            }
+        }
+        let request = OperationRequest {
+            query: match text(document, root, "query")? {
+                Some(query) => query.into_string().into(),
+                None => {
+                    return Err(Malformed(
+                        "the request has no `query`: it must be a string with a GraphQL document"
+                            .to_owned(),
+                    ));
+                }
+            },
+            operation_name: text(document, root, "operationName")?,
+            variables: object(document, root, "variables")?,
+            extensions: object(document, root, "extensions")?,
+        };
+        // The text of this request is not needed until the next one comes.
+        document.reset();
+        Ok(request)
+    })
+}
+
+/// Reads the parameters of a URL: `?query=…&variables=…`.
+pub(crate) fn from_query_string(parameters: &str) -> Result<OperationRequest, Malformed> {
+    let mut request = OperationRequest::default();
+    let mut query = None;
+    for (name, value) in url::form_urlencoded::parse(parameters.as_bytes()) {
+        match &*name {
+            "query" => query = Some(value.into_owned()),
+            "operationName" if !value.is_empty() => request.operation_name = Some(value.into()),
+            "variables" => request.variables = json_object("variables", &value)?,
+            "extensions" => request.extensions = json_object("extensions", &value)?,
+            _ => {}
+        }
+    }
+    request.query = query
+        .ok_or_else(|| {
+            Malformed("the URL has no parameter `query` with a GraphQL document".to_owned())
+        })?
+        .into();
+    Ok(request)
+}
+
+fn text(document: &Document, root: NodeId, name: &str) -> Result<Option<Box<str>>, Malformed> {
+    match document.get(root, name) {
+        None => Ok(None),
+        Some(value) => match (document.kind(value), document.as_str(value)) {
+            (Kind::Null, _) => Ok(None),
+            (Kind::String, Some(text)) => Ok(Some(text.into())),
+            _ => Err(Malformed(format!("`{name}` must be a string"))),
+        },
+    }
+}
+
+/// The text of an object, or nothing where it is null or absent.
+fn object(document: &Document, root: NodeId, name: &str) -> Result<Bytes, Malformed> {
+    match document.get(root, name) {
+        None => Ok(Bytes::new()),
+        Some(value) => match document.kind(value) {
+            Kind::Null => Ok(Bytes::new()),
+            Kind::Object => {
+                let mut text = Vec::new();
+                document.print(value, &mut text);
+                Ok(text.into())
+            }
+            _ => Err(Malformed(format!("`{name}` must be a JSON object"))),
+        },
+    }
+}
+
+fn json_object(name: &str, text: &str) -> Result<Bytes, Malformed> {
+    if text.is_empty() {
+        return Ok(Bytes::new());
+    }
+    DOCUMENT.with_borrow_mut(|document| {
+        document.reset();
+        let text = Bytes::copy_from_slice(text.as_bytes());
+        let value = document
+            .parse(text.clone())
+            .map_err(|error| Malformed(format!("parameter `{name}` is not valid JSON: {error}")))?;
+        match document.kind(value) {
+            Kind::Null => Ok(Bytes::new()),
+            Kind::Object => Ok(text),
+            _ => Err(Malformed(format!("parameter `{name}` must be a JSON object"))),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_has_a_query_and_may_have_the_rest() {
+        let request = from_json(Bytes::from_static(
+            br#"{"query":"{ a }","operationName":null,"variables":{"x":[1.0]},"extensions":null}"#,
+        ));
+        assert_eq!(
+            request,
+            Ok(OperationRequest {
+                query: Bytes::from_static(b"{ a }"),
+                operation_name: None,
+                variables: Bytes::from_static(br#"{"x":[1.0]}"#),
+                extensions: Bytes::new(),
+            })
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_body_is_said() {
+        for (body, expected) in [
+            ("{", "the request body is not valid JSON"),
+            ("7", "the request body must be a JSON object"),
+            ("[]", "batching of operations is not supported"),
+            ("{}", "the request has no `query`"),
+            (r#"{"query":7}"#, "`query` must be a string"),
+            (r#"{"query":"{a}","operationName":[]}"#, "`operationName` must be a string"),
+            (r#"{"query":"{a}","variables":[]}"#, "`variables` must be a JSON object"),
+            (r#"{"query":"{a}","extensions":"x"}"#, "`extensions` must be a JSON object"),
+        ] {
+            let Err(Malformed(message)) = from_json(Bytes::from_static(body.as_bytes())) else {
+                panic!("{body} was accepted");
+            };
+            assert!(message.contains(expected), "{body}: {message}");
+        }
+    }
+
+    #[test]
+    fn url_parameters_are_decoded() {
+        let request =
+            from_query_string("query=%7B%20a%20%7D&variables=%7B%22x%22%3A1%7D&operationName=");
+        assert_eq!(
+            request,
+            Ok(OperationRequest {
+                query: Bytes::from_static(b"{ a }"),
+                variables: Bytes::from_static(br#"{"x":1}"#),
+                ..OperationRequest::default()
+            })
+        );
+        assert!(from_query_string("").is_err());
+        assert!(from_query_string("query=%7Ba%7D&variables=7").is_err());
+    }
+}

@@ -1,0 +1,180 @@
+//! The operations in progress on one connection: started beside it, ended with it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use execute::{ErrorCode, GraphqlError};
+use http::HeaderMap;
+use hub::{EventResolver, GroupKey, Member, SubscribeRequest, Subscription};
+use plan::{OperationKind, SubscriptionRoot};
+use prepare::OperationRequest;
+use tokio::task::AbortHandle;
+
+use super::outlet::{ConnectionOutlet, Delivery};
+use crate::forwarding;
+use crate::operation::{self, Ready};
+use crate::router::Router;
+
+/// See the module. Clones share one list.
+#[derive(Clone)]
+pub(crate) struct Running {
+    router: Arc<Router>,
+    outlet: Arc<ConnectionOutlet>,
+    headers: Arc<HeaderMap>,
+    connection: u64,
+    operations: Rc<RefCell<HashMap<u32, Operation>>>,
+}
+
+enum Operation {
+    /// Being prepared, joined to its group, or (queries) executed.
+    Task(AbortHandle),
+    /// Dropping it unsubscribes.
+    #[expect(dead_code, reason = "held for its drop")]
+    Subscription(Subscription),
+}
+
+impl Running {
+    /// An empty list for connection number `connection`, whose handshake or request had `headers`.
+    pub(crate) fn new(
+        router: &Arc<Router>,
+        outlet: &Arc<ConnectionOutlet>,
+        headers: HeaderMap,
+        connection: u64,
+    ) -> Self {
+        Self {
+            router: Arc::clone(router),
+            outlet: Arc::clone(outlet),
+            headers: Arc::new(headers),
+            connection,
+            operations: Rc::default(),
+        }
+    }
+
+    /// Starts an operation that was not prepared yet. Its results come out of the outlet.
+    pub(crate) fn start(&self, number: u32, request: OperationRequest) {
+        let this = self.clone();
+        self.spawn(number, async move {
+            match operation::prepare(&this.router, &request, &this.headers).await {
+                Ok(ready) => this.run(number, ready).await,
+                Err(errors) => this.failed(number, errors),
+            }
+        });
+    }
+
+    /// Starts a prepared operation.
+    pub(crate) fn start_ready(&self, number: u32, ready: Ready) {
+        let this = self.clone();
+        self.spawn(number, async move { this.run(number, ready).await });
+    }
+
+    fn spawn(&self, number: u32, task: impl Future<Output = ()> + 'static) {
+        // The task does not run before this function has returned: both live on one thread.
+        let task = tokio::task::spawn_local(task);
+        self.operations.borrow_mut().insert(number, Operation::Task(task.abort_handle()));
+    }
+
+    async fn run(&self, number: u32, ready: Ready) {
+        if ready.prepared.kind == OperationKind::Subscription {
+            return self.subscribe(number, ready).await;
+        }
+        match operation::run(&self.router, &ready).await {
+            Ok(payload) => {
+                self.forget(number);
+                self.outlet.next(number, payload);
+                self.outlet.end(Delivery::Complete { operation: number });
+            }
+            Err(errors) => self.failed(number, errors),
+        }
+    }
+
+    async fn subscribe(&self, number: u32, ready: Ready) {
+        let request = match self.subscribe_request(number, ready) {
+            Ok(request) => request,
+            Err(error) => return self.failed(number, vec![error]),
+        };
+        match self.router.hub.subscribe(request).await {
+            Ok(subscription) => {
+                let mut operations = self.operations.borrow_mut();
+                // Without an entry the client has gone, and the subscription with it.
+                if let Some(entry) = operations.get_mut(&number) {
+                    *entry = Operation::Subscription(subscription);
+                }
+            }
+            Err(error) => self.failed(number, vec![error]),
+        }
+    }
+
+    fn subscribe_request(
+        &self,
+        number: u32,
+        ready: Ready,
+    ) -> Result<SubscribeRequest, GraphqlError> {
+        let Ready { loaded, prepared, variables, headers } = ready;
+        let field = match &prepared.plan.subscription {
+            Some(SubscriptionRoot::Event(field)) => field,
+            Some(SubscriptionRoot::Upstream { .. }) | None => {
+                return Err(GraphqlError::new(
+                    ErrorCode::NotSupported,
+                    "subscriptions of subgraphs that have a server are not supported yet; bind the field to \
+                     a topic in an event subgraph",
+                ));
+            }
+        };
+        let source = loaded.bindings.source(field, &variables)?;
+        let variables = Arc::new(variables);
+        Ok(SubscribeRequest {
+            source,
+            group: GroupKey {
+                generation: loaded.generation.number,
+                operation_id: prepared.operation_id,
+                variables: Arc::clone(&variables),
+                partition: forwarding::partition(&headers),
+            },
+            resolve: Arc::new(EventResolver {
+                executable: Arc::clone(&prepared.executable),
+                variables,
+                generation: Arc::clone(&loaded.generation),
+                headers,
+                timeout: self.router.config.limits.time,
+            }),
+            outlet: Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>,
+            member: Member { connection: self.connection, operation: number },
+        })
+    }
+
+    fn failed(&self, number: u32, errors: Vec<GraphqlError>) {
+        self.forget(number);
+        self.outlet.end(Delivery::Failed { operation: number, errors });
+    }
+
+    /// The operation is over; nothing is stopped that has ended by itself.
+    pub(crate) fn forget(&self, number: u32) {
+        self.operations.borrow_mut().remove(&number);
+    }
+
+    /// The client wants no more of it.
+    pub(crate) fn stop(&self, number: u32) {
+        if let Some(Operation::Task(task)) = self.operations.borrow_mut().remove(&number) {
+            task.abort();
+        }
+    }
+
+    /// The connection is over.
+    pub(crate) fn stop_all(&self) {
+        for (_, operation) in self.operations.borrow_mut().drain() {
+            if let Operation::Task(task) = operation {
+                task.abort();
+            }
+        }
+    }
+}
+
+/// What a client is told that read too slowly.
+pub(crate) fn too_slow() -> GraphqlError {
+    GraphqlError::new(
+        ErrorCode::SlowSubscriber,
+        "events came faster than this client read them; the connection is closed",
+    )
+}

@@ -1,0 +1,260 @@
+//! GraphQL over WebSocket (graphql-transport-ws): the handshake, then one task that joins socket,
+//! protocol machine and outlet.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::header::{HeaderName, HeaderValue};
+use http::{HeaderMap, Request, StatusCode};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use prepare::OperationRequest;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use wire::connection::Connection;
+use wire::graphql_transport_ws::{self as protocol, Event, GraphqlTransportWs};
+use wire::websocket::CloseCode;
+use wire::websocket::handshake;
+
+use super::outlet::{ConnectionOutlet, Delivery, Taken};
+use super::running::{Running, too_slow};
+use super::{count_dropped, sleep_until};
+use crate::connections::ConnectionPermit;
+use crate::http::answer::{self, Answer};
+use crate::http::cors;
+use crate::metrics::{Transport, TransportLabel};
+use crate::router::Router;
+
+/// Bytes taken from a socket at once, and the room that an idle connection keeps for it.
+const READ_BYTES: usize = 4 << 10;
+
+/// How much may be written ahead of the socket; beyond it deliveries wait in the outlet, where the
+/// configured bounds hold.
+const WRITE_AHEAD_BYTES: usize = 64 << 10;
+
+static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
+
+/// Answers an upgrade request; on success the connection goes on in a task of its own.
+pub(crate) fn upgrade(router: &Arc<Router>, mut request: Request<Incoming>) -> Answer {
+    if !cors::may_connect(&router.config.cors, request.headers()) {
+        return answer::text(
+            StatusCode::FORBIDDEN,
+            "this origin may not connect: it is neither this host nor in `cors.origins`\n",
+        );
+    }
+    let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    let method = request.method().as_str();
+    let accept = match handshake::accept(method, headers, &[protocol::SUBPROTOCOL]) {
+        Ok(accept) => accept,
+        Err(rejection) => {
+            let status =
+                StatusCode::from_u16(rejection.status()).unwrap_or(StatusCode::BAD_REQUEST);
+            let mut answer = answer::text(status, format!("{rejection}\n"));
+            for (name, value) in rejection.headers() {
+                let (name, value) =
+                    (HeaderName::from_static(name), HeaderValue::from_static(value));
+                answer.headers_mut().insert(name, value);
+            }
+            return answer;
+        }
+    };
+    let mut answer = answer::empty(StatusCode::SWITCHING_PROTOCOLS);
+    for (name, value) in accept.headers() {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            answer.headers_mut().insert(HeaderName::from_static(name), value);
+        }
+    }
+    let subprotocol = accept.subprotocol;
+    let upgraded = hyper::upgrade::on(&mut request);
+    let headers = request.headers().clone();
+    let permit = router.connections.keep();
+    tokio::task::spawn_local(hand_over(Arc::clone(router), upgraded, subprotocol, headers, permit));
+    answer
+}
+
+async fn hand_over(
+    router: Arc<Router>,
+    upgraded: OnUpgrade,
+    subprotocol: Option<&'static str>,
+    headers: HeaderMap,
+    _permit: ConnectionPermit,
+) {
+    let upgraded = match upgraded.await {
+        Ok(upgraded) => upgraded,
+        Err(error) => {
+            tracing::debug!(%error, "a client left during the WebSocket handshake");
+            return;
+        }
+    };
+    let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else {
+        tracing::error!("an upgraded connection is no TCP stream; please report this");
+        return;
+    };
+    let label = TransportLabel { transport: Transport::websocket };
+    let open = router.metrics.streams.get_or_create_owned(&label);
+    open.inc();
+    // What the client sent behind its request is there already.
+    run(&router, parts.io.into_inner(), parts.read_buf, subprotocol, headers).await;
+    open.dec();
+}
+
+async fn run(
+    router: &Arc<Router>,
+    mut socket: TcpStream,
+    early: Bytes,
+    subprotocol: Option<&'static str>,
+    headers: HeaderMap,
+) {
+    let now = Instant::now();
+    let machine = GraphqlTransportWs::new(Arc::clone(&router.protocol), subprotocol, now);
+    let mut connection = Connection::server(Arc::clone(&router.websocket), machine, now);
+    let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions));
+    let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
+    let running = Running::new(router, &outlet, headers, number);
+    let mut shutdown = router.shutdown.clone();
+    let mut shutting_down = false;
+    let mut incoming = BytesMut::with_capacity(READ_BYTES);
+    let mut outgoing = BytesMut::new();
+    let (mut reader, mut writer) = socket.split();
+    let mut reading = true;
+    connection.receive(now, &early);
+    drop(early);
+    loop {
+        while let Some(event) = connection.poll_event() {
+            obey(&mut connection, &running, event);
+        }
+        fill(router, &mut connection, &outlet, &running, &mut outgoing);
+        if connection.is_closed() && outgoing.is_empty() {
+            break;
+        }
+        let timeout = connection.poll_timeout();
+        let until = timeout.map(tokio::time::Instant::from_std);
+        tokio::select! {
+            read = reader.read_buf(&mut incoming), if reading => match read {
+                Ok(0) | Err(_) => {
+                    reading = false;
+                    connection.receive_eof(Instant::now());
+                    if connection.is_closed() {
+                        // Nobody is there to read what is left.
+                        outgoing.clear();
+                    }
+                }
+                Ok(_) => {
+                    connection.receive(Instant::now(), &incoming);
+                    incoming.clear();
+                }
+            },
+            written = writer.write(&outgoing), if !outgoing.is_empty() => match written {
+                Ok(0) | Err(_) => break,
+                Ok(count) => {
+                    outgoing.advance(count);
+                    if outgoing.is_empty() {
+                        // Gives back what a large answer needed.
+                        outgoing = BytesMut::new();
+                    }
+                }
+            },
+            () = outlet.filled.notified() => {}
+            () = sleep_until(until) => {
+                connection.handle_timeout(Instant::now());
+                if connection.is_closed() {
+                    // The peer is dead or does not finish the closing handshake.
+                    outgoing.clear();
+                    while connection.poll_transmit(Instant::now()).is_some() {}
+                }
+            }
+            _ = shutdown.wait_for(|stop| *stop), if !shutting_down => {
+                shutting_down = true;
+                connection.protocol.close(CloseCode(1001), "The router is shutting down");
+            }
+        }
+    }
+    running.stop_all();
+    // Says goodbye with FIN rather than RST, so that the client reads our close frame.
+    let _ = writer.shutdown().await;
+}
+
+fn obey(connection: &mut Connection<GraphqlTransportWs>, running: &Running, event: Event) {
+    match event {
+        Event::Init { .. } => connection.protocol.accept_init(None),
+        Event::Subscribe { number, request, .. } => {
+            running.start(
+                number,
+                OperationRequest {
+                    query: request
+                        .query
+                        .map(|it| Bytes::from(it.into_string()))
+                        .unwrap_or_default(),
+                    operation_name: request.operation_name,
+                    variables: request.variables.unwrap_or_default(),
+                    extensions: request.extensions.unwrap_or_default(),
+                },
+            );
+        }
+        Event::Complete { number, .. } => running.stop(number),
+        Event::Ended(_) => running.stop_all(),
+    }
+}
+
+/// Moves deliveries into the machine and frames out of it, as long as the socket keeps up.
+fn fill(
+    router: &Router,
+    connection: &mut Connection<GraphqlTransportWs>,
+    outlet: &ConnectionOutlet,
+    running: &Running,
+    outgoing: &mut BytesMut,
+) {
+    loop {
+        while let Some(chunks) = connection.poll_transmit(Instant::now()) {
+            for part in chunks.parts() {
+                outgoing.extend_from_slice(part);
+            }
+        }
+        if outgoing.len() >= WRITE_AHEAD_BYTES || !connection.is_open() {
+            break;
+        }
+        match outlet.take() {
+            Taken::Nothing => break,
+            Taken::Overflown => {
+                let message = too_slow().message;
+                connection.protocol.close(SLOW_SUBSCRIBER, &message);
+                running.stop_all();
+            }
+            Taken::Delivery(delivery) => deliver(connection, running, delivery),
+        }
+    }
+    count_dropped(router, outlet);
+}
+
+/// Close code of a connection whose queue ran over. 4000 to 4999 are ours (RFC 6455, section 7.4.2);
+/// graphql-ws reconnects after it.
+pub(crate) const SLOW_SUBSCRIBER: CloseCode = CloseCode(4410);
+
+fn deliver(connection: &mut Connection<GraphqlTransportWs>, running: &Running, delivery: Delivery) {
+    let machine = &mut connection.protocol;
+    // An operation that the client completed meanwhile has no id any more; its results go nowhere.
+    match delivery {
+        Delivery::Next { operation, payload, missed } => {
+            if let Some(id) = machine.id_of(operation).cloned() {
+                machine.next(&id, payload.with_missed(missed).bytes);
+            }
+        }
+        Delivery::Complete { operation } => {
+            running.forget(operation);
+            if let Some(id) = machine.id_of(operation).cloned() {
+                machine.complete(&id);
+            }
+        }
+        Delivery::Failed { operation, errors } => {
+            running.forget(operation);
+            if let Some(id) = machine.id_of(operation).cloned() {
+                let mut text = Vec::new();
+                execute::print_errors(&errors, &mut text);
+                machine.error(&id, text.into());
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Logs: readable in a terminal, JSON otherwise.
+
+use std::io::IsTerminal;
+
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::time::SystemTime;
+
+use crate::config::{Log, LogFormat};
+
+/// The variable that overrides `log.level`, in the syntax of `tracing_subscriber::EnvFilter`.
+pub const FILTER_VARIABLE: &str = "STARLING_LOG";
+
+/// Starts logging to standard error. Once per process; a second call changes nothing.
+pub fn start(log: &Log) {
+    let level = LevelFilter::from(log.level);
+    // Libraries below speak up only when something is wrong.
+    let default = format!("{level},hyper=warn,async_nats=warn,rustls=warn,h2=warn");
+    let filter =
+        EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
+    let terminal = std::io::stderr().is_terminal();
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_timer(SystemTime)
+        .with_ansi(terminal);
+    let json = match log.format {
+        LogFormat::Auto => !terminal,
+        LogFormat::Text => false,
+        LogFormat::Json => true,
+    };
+    let _ = if json {
+        builder.json().flatten_event(true).with_current_span(false).try_init()
+    } else {
+        builder.with_target(false).try_init()
+    };
+}

@@ -1,0 +1,198 @@
+//! What is counted, and how it is told to Prometheus. Names are `starling_<area>_<thing>_<unit>`;
+//! labels have few values. Counters of other crates are read when someone asks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::StatusCode;
+use plan::OperationKind;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+/// Everything the server itself counts.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    answers: Family<StatusLabel, Counter>,
+    operations: Family<OperationLabel, Counter>,
+    operation_seconds: Histogram,
+    reloads: Family<ReloadLabel, Counter>,
+    /// Long-lived connections and streams by transport.
+    pub(crate) streams: Family<TransportLabel, Gauge>,
+    /// Messages dropped or sockets closed because a subscriber read too slowly, by policy.
+    pub(crate) slow_subscribers: Family<PolicyLabel, Counter>,
+    /// `accept` calls that failed, most likely for want of descriptors.
+    pub(crate) accept_failures: AtomicU64,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct StatusLabel {
+    status: u16,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct OperationLabel {
+    kind: Kind,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "label values are lower case")]
+enum Kind {
+    query,
+    mutation,
+    subscription,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "label values are lower case")]
+enum Outcome {
+    ok,
+    errors,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct ReloadLabel {
+    result: ReloadResult,
+}
+
+/// How loading a graph ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "label values are lower case")]
+pub(crate) enum ReloadResult {
+    /// It serves now.
+    loaded,
+    /// It did not load; the one before stays.
+    refused,
+    /// It is the one that serves already.
+    unchanged,
+}
+
+/// A transport of subscriptions.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+pub(crate) struct TransportLabel {
+    pub(crate) transport: Transport,
+}
+
+/// See [`TransportLabel`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "label values are lower case")]
+pub(crate) enum Transport {
+    /// graphql-transport-ws
+    websocket,
+    /// GraphQL over SSE
+    sse,
+}
+
+/// What was done to a slow subscriber.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+pub(crate) struct PolicyLabel {
+    pub(crate) policy: Policy,
+}
+
+/// See [`PolicyLabel`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "label values are lower case")]
+pub(crate) enum Policy {
+    /// Its connection was closed.
+    disconnect,
+    /// Its oldest waiting payload was dropped.
+    drop_oldest,
+    /// All but its newest payload were dropped.
+    latest,
+}
+
+impl Policy {
+    /// As configured.
+    pub(crate) fn of(policy: crate::config::OverflowPolicy) -> Self {
+        match policy {
+            crate::config::OverflowPolicy::Disconnect => Self::disconnect,
+            crate::config::OverflowPolicy::DropOldest => Self::drop_oldest,
+            crate::config::OverflowPolicy::Latest => Self::latest,
+        }
+    }
+}
+
+/// Bucket bounds of durations, in seconds: 0.5 ms to 30 s.
+const SECONDS: [f64; 15] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+impl Metrics {
+    /// Fresh counters.
+    pub(crate) fn new() -> Self {
+        Self {
+            answers: Family::default(),
+            operations: Family::default(),
+            operation_seconds: Histogram::new(SECONDS),
+            reloads: Family::default(),
+            streams: Family::default(),
+            slow_subscribers: Family::default(),
+            accept_failures: AtomicU64::new(0),
+        }
+    }
+
+    /// An HTTP answer was made.
+    pub(crate) fn answer(&self, status: StatusCode) {
+        self.answers.get_or_create(&StatusLabel { status: status.as_u16() }).inc();
+    }
+
+    /// A query or mutation ran to its end, or a subscription began.
+    pub(crate) fn operation(&self, kind: OperationKind, errors: bool, took: Duration) {
+        let kind = match kind {
+            OperationKind::Query => Kind::query,
+            OperationKind::Mutation => Kind::mutation,
+            OperationKind::Subscription => Kind::subscription,
+        };
+        let outcome = if errors { Outcome::errors } else { Outcome::ok };
+        self.operations.get_or_create(&OperationLabel { kind, outcome }).inc();
+        self.operation_seconds.observe(took.as_secs_f64());
+    }
+
+    /// A graph was loaded, or not.
+    pub(crate) fn reload(&self, result: ReloadResult) {
+        self.reloads.get_or_create(&ReloadLabel { result }).inc();
+    }
+
+    /// Names everything for Prometheus.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "starling_http_answers",
+            "HTTP answers on the public listeners, by status",
+            self.answers.clone(),
+        );
+        registry.register(
+            "starling_operations",
+            "Operations run, by kind and by whether the answer had errors",
+            self.operations.clone(),
+        );
+        registry.register_with_unit(
+            "starling_operation_duration",
+            "Time from the prepared operation to its printed answer",
+            Unit::Seconds,
+            self.operation_seconds.clone(),
+        );
+        registry.register(
+            "starling_graph_loads",
+            "Attempts to load a graph, by result",
+            self.reloads.clone(),
+        );
+        registry.register(
+            "starling_streams_open",
+            "Open WebSocket connections and event streams",
+            self.streams.clone(),
+        );
+        registry.register(
+            "starling_subscribers_slow",
+            "What was done to subscribers that read too slowly, by policy",
+            self.slow_subscribers.clone(),
+        );
+    }
+
+    /// `accept` calls that failed.
+    pub(crate) fn accept_failures(&self) -> u64 {
+        self.accept_failures.load(Ordering::Relaxed)
+    }
+}

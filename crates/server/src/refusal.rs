@@ -1,0 +1,70 @@
+//! Operations that cannot run, as GraphQL errors with their code.
+
+use execute::{ErrorCode, GraphqlError, Location};
+use http::StatusCode;
+use prepare::{PrepareError, Problem};
+
+/// The errors of an operation that could not be prepared.
+pub(crate) fn errors(error: &PrepareError) -> Vec<GraphqlError> {
+    match error {
+        PrepareError::Syntax(problems) => of(problems, ErrorCode::GraphqlParseFailed),
+        PrepareError::Validation(problems) => of(problems, ErrorCode::GraphqlValidationFailed),
+        PrepareError::Variables(problems) => of(problems, ErrorCode::BadUserInput),
+        PrepareError::UnknownOperation(message) => {
+            vec![GraphqlError::new(ErrorCode::OperationNotFound, message.clone())]
+        }
+        PrepareError::Limit { .. } => {
+            vec![GraphqlError::new(ErrorCode::OperationLimitExceeded, error.to_string())]
+        }
+        PrepareError::Plan(plan::PlanError::NotSupported(message)) => {
+            vec![GraphqlError::new(ErrorCode::NotSupported, message.clone())]
+        }
+        #[allow(unreachable_patterns, reason = "the planner's other errors are all of this kind")]
+        PrepareError::Plan(error) => {
+            vec![GraphqlError::new(ErrorCode::PlanningFailed, error.to_string())]
+        }
+        PrepareError::Internal(message) => {
+            tracing::error!(
+                reason = message,
+                "preparing an operation failed by a defect of the router"
+            );
+            vec![GraphqlError::new(ErrorCode::InternalServerError, message.clone())]
+        }
+    }
+}
+
+fn of(problems: &[Problem], code: ErrorCode) -> Vec<GraphqlError> {
+    let error = |problem: &Problem| {
+        let mut error = GraphqlError::new(code, problem.message.clone());
+        let locations = problem.locations.iter();
+        error.locations = locations.map(|&(line, column)| Location { line, column }).collect();
+        error
+    };
+    problems.iter().map(error).collect()
+}
+
+/// The HTTP status of a request error with this code, where the answer's media type lets the status
+/// speak (`application/graphql-response+json`; GraphQL over HTTP, section 6.4.2).
+pub(crate) fn status(code: ErrorCode) -> StatusCode {
+    match code {
+        ErrorCode::NotSupported => StatusCode::NOT_IMPLEMENTED,
+        ErrorCode::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        ErrorCode::SubgraphRequestFailed
+        | ErrorCode::DownstreamServiceError
+        | ErrorCode::InvalidSubgraphValue => StatusCode::BAD_GATEWAY,
+        ErrorCode::ProviderUnavailable
+        | ErrorCode::GraphReloaded
+        | ErrorCode::ShuttingDown
+        | ErrorCode::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorCode::PlanningFailed | ErrorCode::InternalServerError | ErrorCode::InvalidEvent => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+        ErrorCode::SlowSubscriber => StatusCode::TOO_MANY_REQUESTS,
+        ErrorCode::BadRequest
+        | ErrorCode::GraphqlParseFailed
+        | ErrorCode::GraphqlValidationFailed
+        | ErrorCode::OperationNotFound
+        | ErrorCode::BadUserInput
+        | ErrorCode::OperationLimitExceeded => StatusCode::BAD_REQUEST,
+    }
+}

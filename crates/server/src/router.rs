@@ -1,0 +1,55 @@
+//! The state of one running router, passed down to whoever serves. What changes (the graph) is read
+//! as a snapshot; everything else is fixed at start.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use events::Providers;
+use hub::Hub;
+use ide::Page;
+use tokio::sync::watch;
+
+use crate::config::Config;
+use crate::connections::Connections;
+use crate::cores::Cores;
+use crate::loaded::Loaded;
+use crate::metrics::Metrics;
+
+/// One router.
+pub(crate) struct Router {
+    /// As loaded at start.
+    pub(crate) config: Config,
+    /// Where work runs.
+    pub(crate) cores: Arc<Cores>,
+    /// The graph that serves now.
+    pub(crate) loaded: ArcSwap<Loaded>,
+    /// Brokers.
+    pub(crate) providers: Arc<Providers>,
+    /// Live subscriptions.
+    pub(crate) hub: Hub,
+    /// How WebSocket connections behave.
+    pub(crate) websocket: Arc<wire::websocket::Config>,
+    /// How the GraphQL protocol on them behaves.
+    pub(crate) protocol: Arc<wire::graphql_transport_ws::Config>,
+    /// The page for browsers, unless it is turned off.
+    pub(crate) page: Option<Page>,
+    /// Open client connections.
+    pub(crate) connections: Connections,
+    /// Counters.
+    pub(crate) metrics: Metrics,
+    /// Becomes true once, when the router ends.
+    pub(crate) shutdown: watch::Receiver<bool>,
+}
+
+impl Router {
+    /// The graph that serves now.
+    pub(crate) fn current(&self) -> Arc<Loaded> {
+        self.loaded.load_full()
+    }
+}
+
+impl std::fmt::Debug for Router {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Router").field("graph", &self.current().generation).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,323 @@
+//! From a configuration to a running router, and back to nothing.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use events::{Memory, MemorySettings, Nats, NatsSettings, Provider, Providers};
+use hub::{Hub, HubSettings};
+use ide::{Page, PageConfig, Tab};
+use tokio::sync::watch;
+
+use crate::config::{Config, NatsAuthentication, Workers};
+use crate::connections::Connections;
+use crate::cores::{self, CoreThreads, Cores};
+use crate::diagnostic::{self, Diagnostic, Style};
+use crate::http::listener;
+use crate::loaded::{self, SupergraphSource};
+use crate::metrics::{Metrics, ReloadResult};
+use crate::router::Router;
+use crate::{admin, reload};
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How.
+    pub config: Config,
+    /// With which graph.
+    pub supergraph: SupergraphSource,
+    /// What the page opens with.
+    pub tabs: Vec<Tab>,
+    /// Take the next free port where a configured one is taken: for the demo, where nobody minds.
+    pub next_free_port: bool,
+}
+
+/// Why a router did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The graph or the configuration is not fit to serve.
+    #[error("{}", diagnostic::render(.0, Style::Plain))]
+    Refused(Vec<Diagnostic>),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}{}", hint(.source))]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// No threads.
+    #[error("cannot start the cores: {0}")]
+    Cores(std::io::Error),
+    /// `events.require_all`, and this provider is away.
+    #[error("provider {0} is not connected and `events.require_all` is true")]
+    ProviderAway(String),
+}
+
+fn hint(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            "; another process listens there: stop it, or choose another address (`listen`, --listen)"
+        }
+        std::io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege",
+        std::io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
+        _ => "",
+    }
+}
+
+/// A router that serves. Dropping it does not stop it; [`Running::stop`] does.
+#[derive(Debug)]
+pub struct Running {
+    /// Where clients connect, as bound.
+    pub addresses: Vec<SocketAddr>,
+    /// Where operators connect, as bound.
+    pub admin: SocketAddr,
+    router: Arc<Router>,
+    threads: CoreThreads,
+    stop: watch::Sender<bool>,
+}
+
+/// How long providers get to connect before `events.require_all` gives up.
+const PROVIDERS_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How many ports are tried after a taken one.
+const PORTS_TRIED: u16 = 100;
+
+/// Starts a router. Call it on a multi-threaded runtime: it becomes the control runtime.
+///
+/// # Errors
+/// Where nothing serves in the end; what had been started is stopped again.
+pub async fn start(options: Options) -> Result<Running, StartError> {
+    let Options { config, supergraph, tabs, next_free_port } = options;
+    raise_descriptor_limit();
+    let providers = Arc::new(providers(&config).map_err(StartError::Refused)?);
+    let text = supergraph.read().map_err(|error| StartError::Refused(vec![*error]))?;
+    let loaded = loaded::load(&config, &Arc::new(text), &providers, 1);
+    let loaded = loaded.map_err(StartError::Refused)?;
+    if config.events.require_all {
+        all_connected(&providers).await?;
+    }
+    let mut listeners = Vec::new();
+    for listener in &config.listen {
+        listeners.push(bind(listener.address, next_free_port)?);
+    }
+    let admin_listener = bind(config.admin.listen, next_free_port)?;
+    let count = match config.workers {
+        Workers::Auto => cores::available(),
+        Workers::Count(count) => usize::from(count),
+    };
+    let (cores, threads) = Cores::start(count).map_err(StartError::Cores)?;
+    let (stop, shutdown) = watch::channel(false);
+    let hub = Hub::new(HubSettings::default(), Arc::clone(&cores) as Arc<dyn hub::Cores>);
+    let page = config.ide.enabled.then(|| {
+        Page::new(&PageConfig {
+            title: "Starling".to_owned(),
+            endpoint: config.path.clone(),
+            tabs: if tabs.is_empty() {
+                vec![Tab { query: "{ __typename }".into(), variables: None }]
+            } else {
+                tabs
+            },
+        })
+    });
+    let websocket = wire::websocket::Config {
+        message_bytes_max: config.websocket.max_message_size,
+        ping_interval: (!config.websocket.ping_interval.is_zero())
+            .then_some(config.websocket.ping_interval),
+        ..wire::websocket::Config::default()
+    };
+    let protocol = wire::graphql_transport_ws::Config {
+        init_timeout: config.websocket.init_timeout,
+        subscriptions_max: config.websocket.max_subscriptions_per_connection as usize,
+        ..wire::graphql_transport_ws::Config::default()
+    };
+    let router = Arc::new(Router {
+        cores,
+        loaded: ArcSwap::from_pointee(loaded),
+        providers,
+        hub,
+        page,
+        connections: Connections::new(config.subscriptions.max_connections as usize),
+        metrics: Metrics::new(),
+        websocket: Arc::new(websocket),
+        protocol: Arc::new(protocol),
+        shutdown,
+        config,
+    });
+    router.metrics.reload(ReloadResult::loaded);
+    let addresses: Vec<SocketAddr> =
+        listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
+    let admin = admin_listener.local_addr().unwrap_or(router.config.admin.listen);
+    for listener in listeners {
+        tokio::spawn(listener::accept(Arc::clone(&router), listener));
+    }
+    tokio::spawn(admin::serve(Arc::clone(&router), admin_listener));
+    tokio::spawn(reload::watch(Arc::clone(&router), supergraph));
+    let graph = router.current();
+    for address in &addresses {
+        tracing::info!(
+            %address,
+            path = router.config.path,
+            admin = %admin,
+            cores = router.cores.len(),
+            subgraphs = graph.generation.graph.subgraphs.len(),
+            "serving"
+        );
+    }
+    Ok(Running { addresses, admin, router, threads, stop })
+}
+
+impl Running {
+    /// The providers, for whoever publishes in this process (the demo's generator).
+    pub fn providers(&self) -> Arc<Providers> {
+        Arc::clone(&self.router.providers)
+    }
+
+    /// Waits for Ctrl-C or SIGTERM.
+    pub async fn wait_for_signal(&self) {
+        #[cfg(unix)]
+        {
+            use tokio::signal::unix::{SignalKind, signal};
+            if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+                tokio::select! {
+                    _ = tokio::signal::ctrl_c() => {}
+                    _ = terminate.recv() => {}
+                }
+                return;
+            }
+        }
+        let _ = tokio::signal::ctrl_c().await;
+    }
+
+    /// Stops accepting, lets requests finish and tells subscribers; after `subscriptions.drain_period` whatever
+    /// is left is cut off.
+    pub async fn stop(self) {
+        tracing::info!("shutting down");
+        let _ = self.stop.send(true);
+        let router = &self.router;
+        let drained = tokio::time::timeout(router.config.subscriptions.drain_period, async {
+            // Connections end on their own once told; there is no event for "the last one has gone".
+            while router.connections.open() > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+        if drained.is_err() {
+            let left = router.connections.open();
+            tracing::warn!(left, "cutting off connections that did not end in time");
+        }
+        router.hub.shutdown().await;
+        let threads = self.threads;
+        let _ = tokio::task::spawn_blocking(move || threads.stop()).await;
+    }
+}
+
+/// The configured providers, for checks: none of them ever connects.
+///
+/// # Errors
+/// As [`providers`], or no runtime.
+pub(crate) fn idle_providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| {
+        vec![Diagnostic::error("internal", format!("no runtime for checking providers: {error}"))]
+    })?;
+    // Tasks are spawned here and never run: nobody drives this runtime.
+    let _entered = runtime.enter();
+    providers(config)
+}
+
+/// The configured providers; `memory/default` is always among them.
+///
+/// # Errors
+/// Settings that no provider can use.
+fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
+    let mut list: Vec<Arc<dyn Provider>> = Vec::new();
+    let mut problems = Vec::new();
+    let providers = &config.events.providers;
+    for memory in &providers.memory {
+        let ring_events = memory.ring_events as usize;
+        let settings = MemorySettings { ring_events, ..MemorySettings::default() };
+        list.push(Arc::new(Memory::new(&memory.id, settings)));
+    }
+    for nats in &providers.nats {
+        let settings = NatsSettings {
+            authentication: nats.authentication.as_ref().map(
+                |authentication| match authentication {
+                    NatsAuthentication::Token(token) => {
+                        events::NatsAuthentication::Token(token.expose().to_owned())
+                    }
+                    NatsAuthentication::UserInfo(user) => {
+                        events::NatsAuthentication::UserPassword {
+                            user: user.username.clone(),
+                            password: user.password.expose().to_owned(),
+                        }
+                    }
+                },
+            ),
+            retry: events::Retry { initial: nats.retry.initial, max: nats.retry.max },
+            id: nats.id.as_str().into(),
+            url: nats.url.clone(),
+            queue_events: MemorySettings::default().queue_events,
+        };
+        match Nats::start(settings) {
+            Ok(provider) => list.push(Arc::new(provider)),
+            Err(error) => problems.push(Diagnostic::error(
+                "events",
+                format!("events.providers.nats `{}`: {error}", nats.id),
+            )),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    Providers::new(list).map_err(|error| vec![Diagnostic::error("events", error.to_string())])
+}
+
+async fn all_connected(providers: &Providers) -> Result<(), StartError> {
+    let deadline = tokio::time::Instant::now() + PROVIDERS_TIME_MAX;
+    for provider in providers.iter() {
+        while !provider.is_connected() {
+            if tokio::time::Instant::now() > deadline {
+                return Err(StartError::ProviderAway(provider.name().to_owned()));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    Ok(())
+}
+
+fn bind(wanted: SocketAddr, next_free_port: bool) -> Result<std::net::TcpListener, StartError> {
+    let mut address = wanted;
+    for _ in 0..PORTS_TRIED {
+        match listener::bind(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error)
+                if next_free_port
+                    && error.kind() == std::io::ErrorKind::AddrInUse
+                    && address.port() < u16::MAX =>
+            {
+                address.set_port(address.port() + 1);
+            }
+            Err(source) => return Err(StartError::Listen { address, source }),
+        }
+    }
+    let source = std::io::ErrorKind::AddrInUse.into();
+    Err(StartError::Listen { address: wanted, source })
+}
+
+/// As many descriptors as the system allows: each connection needs one.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        limit.current = limit.maximum;
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            tracing::warn!(%error, "the limit of open files could not be raised");
+        }
+    }
+    match getrlimit(Resource::Nofile).current {
+        Some(descriptors) => tracing::info!(descriptors, "open files allowed: one per connection"),
+        None => tracing::info!("open files are not limited"),
+    }
+}

@@ -1,0 +1,28 @@
+//! `starling check`: what is wrong, before it is deployed.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use server::config::Overrides;
+
+/// Checks a configuration file and the supergraph that it names, or a supergraph alone.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The configuration file (YAML).
+    #[arg(long, value_name = "FILE", required_unless_present = "supergraph")]
+    config: Option<PathBuf>,
+    /// The supergraph file (SDL); instead of the one in the configuration.
+    #[arg(long, value_name = "FILE")]
+    supergraph: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    let overrides = Overrides { supergraph: arguments.supergraph.clone(), ..Overrides::default() };
+    let findings = server::check(arguments.config.as_deref(), &overrides);
+    super::report(&findings);
+    if server::has_errors(&findings) {
+        return ExitCode::FAILURE;
+    }
+    super::print("Everything is in order.\n");
+    ExitCode::SUCCESS
+}

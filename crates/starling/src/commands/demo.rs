@@ -1,0 +1,125 @@
+//! `starling demo`: subgraphs, events and a router, all in this process.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use ide::Tab;
+use server::config::{Config, Log, LogLevel, parse_address};
+use server::{Options, Running};
+use starling::demo;
+
+/// Runs four small subgraphs, an event subgraph and the router on this machine. Needs nothing else.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Where the router listens. By default 127.0.0.1:4000, or the next free port.
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    listen: Option<SocketAddr>,
+    /// Where health and metrics are. By default 127.0.0.1:8088, or the next free port.
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    admin_listen: Option<SocketAddr>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    let runtime = match super::control_runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            super::complain(&format!("cannot start threads: {error}\n"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let result = runtime.block_on(async {
+        let subgraphs = demo::subgraphs::start().await.map_err(|error| error.to_string())?;
+        // What goes wrong is shown; what goes well is told below.
+        let log = Log { level: LogLevel::Warn, ..Log::default() };
+        let mut config = Config { log, ..Config::default() };
+        server::logging::start(&config.log);
+        if let Some(address) = arguments.listen {
+            config.listen = vec![server::config::Listener { address }];
+        }
+        if let Some(address) = arguments.admin_listen {
+            config.admin.listen = address;
+        }
+        let wanted = config.listen.first().map(|listener| listener.address);
+        let options = Options {
+            config,
+            supergraph: server::SupergraphSource::Text {
+                name: "demo.graphql".to_owned(),
+                sdl: subgraphs.supergraph_sdl.clone(),
+            },
+            tabs: tabs(),
+            // A port that was asked for is meant.
+            next_free_port: arguments.listen.is_none(),
+        };
+        let running = server::start(options).await.map_err(|error| error.to_string())?;
+        super::print(&greeting(&subgraphs, &running, wanted));
+        let traffic =
+            tokio::spawn(demo::generator::run(subgraphs.board.clone(), running.providers()));
+        running.wait_for_signal().await;
+        super::print("\nGoodbye.\n");
+        traffic.abort();
+        running.stop().await;
+        drop(subgraphs);
+        Ok::<(), String>(())
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            super::complain(&format!("error: {error}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn tabs() -> Vec<Tab> {
+    [demo::QUERY, demo::SUBSCRIPTION, demo::MUTATION]
+        .map(|query| Tab { query: query.to_owned(), variables: None })
+        .into()
+}
+
+fn greeting(
+    subgraphs: &demo::subgraphs::Subgraphs,
+    running: &Running,
+    wanted: Option<SocketAddr>,
+) -> String {
+    let Some(address) = running.addresses.first() else { return String::new() };
+    let mut text = String::from("\nStarling demo: a departure board that moves.\n\n");
+    for (name, server) in &subgraphs.servers {
+        let _ = writeln!(text, "  subgraph {name:<9} {}", server.url(""));
+    }
+    let _ = writeln!(text, "  subgraph {:<9} no server: topics at {}", "events", demo::PROVIDER);
+    if let Some(wanted) = wanted.filter(|wanted| wanted.port() != 0 && wanted != address) {
+        let _ = writeln!(
+            text,
+            "\n  Port {} is taken, so the router is on {}.",
+            wanted.port(),
+            address.port()
+        );
+    }
+    let _ = write!(
+        text,
+        "\n  Open     http://{address}/\n  Metrics  http://{admin}/metrics\n\n  \
+         A query that joins three subgraphs:\n    {query}\n\n  \
+         A subscription, joined from three subgraphs for each event:\n    {subscription}\n\n  \
+         Ctrl-C ends everything.\n",
+        admin = running.admin,
+        query = curl(&format!("http://{address}/graphql"), "", CURL_QUERY),
+        subscription = curl(
+            &format!("http://{address}/graphql"),
+            "-N -H 'accept: text/event-stream' ",
+            CURL_SUBSCRIPTION
+        ),
+    );
+    text
+}
+
+const CURL_QUERY: &str = "{ departures(first: 3) { id airline { name } destination { city weather { summary temperature } } } }";
+
+const CURL_SUBSCRIPTION: &str =
+    "subscription { flightMoved { id status altitude destination { city weather { summary } } } }";
+
+fn curl(url: &str, options: &str, query: &str) -> String {
+    format!(
+        "curl -s {options}{url} -H 'content-type: application/json' -d '{{\"query\":\"{query}\"}}'"
+    )
+}

@@ -1,0 +1,97 @@
+//! `starling plan`: how an operation would be answered, without answering it.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use prepare::{PrepareError, PrepareSettings, Preparer, Problem};
+use server::SupergraphSource;
+use server::config::Config;
+use server::diagnostic::{Diagnostic, SourceText, Span};
+
+/// Prints the plan of an operation.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The supergraph file (SDL).
+    #[arg(long, value_name = "FILE")]
+    supergraph: PathBuf,
+    /// A file with the operation (GraphQL).
+    #[arg(long, value_name = "FILE")]
+    operation: PathBuf,
+    /// Which operation of the file; needed where it has several.
+    #[arg(long, value_name = "NAME")]
+    operation_name: Option<String>,
+    /// How to print it.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    match print(arguments) {
+        Ok(text) => {
+            super::print(&text);
+            ExitCode::SUCCESS
+        }
+        Err(diagnostics) => {
+            super::report(&diagnostics);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print(arguments: &Arguments) -> Result<String, Vec<Diagnostic>> {
+    let source = SupergraphSource::File(arguments.supergraph.clone());
+    let source = Arc::new(source.read().map_err(|error| vec![*error])?);
+    let graph = Arc::new(server::read_graph(&Config::default(), &source)?);
+    let operation = read(&arguments.operation)?;
+    let preparer = Preparer::new(Arc::clone(&graph), 0, PrepareSettings::default());
+    let name = arguments.operation_name.as_deref();
+    let prepared = preparer
+        .prepare_now(operation.text.as_bytes(), name)
+        .map_err(|error| diagnostics(&error, &operation))?;
+    Ok(match arguments.format {
+        Format::Text => prepared.plan.to_text(&graph),
+        Format::Json => prepared.plan.to_json(&graph),
+    })
+}
+
+fn read(path: &Path) -> Result<Arc<SourceText>, Vec<Diagnostic>> {
+    let name = path.display().to_string();
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Arc::new(SourceText { name, text })),
+        Err(error) => {
+            Err(vec![Diagnostic::error("operation", format!("cannot read {name}: {error}"))])
+        }
+    }
+}
+
+fn diagnostics(error: &PrepareError, source: &Arc<SourceText>) -> Vec<Diagnostic> {
+    match error {
+        PrepareError::Syntax(problems) => placed("syntax", problems, source),
+        PrepareError::Validation(problems) => placed("validation", problems, source),
+        other => vec![Diagnostic::error("operation", other.to_string()).in_source(source)],
+    }
+}
+
+fn placed(code: &'static str, problems: &[Problem], source: &Arc<SourceText>) -> Vec<Diagnostic> {
+    let diagnostic = |problem: &Problem| {
+        let diagnostic = Diagnostic::error(code, problem.message.clone()).in_source(source);
+        match problem.locations.first() {
+            Some(&(line, column)) => {
+                let span = Span::of_line_column(&source.text, line as usize, column as usize);
+                diagnostic.at(span, "")
+            }
+            None => diagnostic,
+        }
+    };
+    problems.iter().map(diagnostic).collect()
+}

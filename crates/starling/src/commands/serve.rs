@@ -1,0 +1,78 @@
+//! `starling serve`: a router for a supergraph.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use server::config::{self, Overrides, parse_address};
+use server::{Options, SupergraphSource};
+
+/// Serves a supergraph: queries, mutations and subscriptions on one port.
+#[derive(clap::Args)]
+#[command(after_help = "\
+The supergraph file is watched; SIGHUP asks for a look at it too. A new graph that loads takes over, \
+one that does not is refused and the old one goes on serving.\n\n\
+Examples:\n  \
+starling serve --supergraph supergraph.graphql --listen 0.0.0.0:4000\n  \
+starling serve --config starling.yaml")]
+pub(crate) struct Arguments {
+    /// The configuration file (YAML). `starling config-schema` prints its schema.
+    #[arg(long, value_name = "FILE", required_unless_present = "supergraph")]
+    config: Option<PathBuf>,
+    /// The supergraph file (SDL); instead of the one in the configuration.
+    #[arg(long, value_name = "FILE")]
+    supergraph: Option<PathBuf>,
+    /// Where clients connect; instead of `listen` in the configuration.
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    listen: Option<SocketAddr>,
+    /// Where operators connect (health, metrics); instead of `admin.listen` in the configuration.
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    admin_listen: Option<SocketAddr>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    let overrides = Overrides {
+        listen: arguments.listen,
+        admin_listen: arguments.admin_listen,
+        supergraph: arguments.supergraph.clone(),
+    };
+    let loaded = match config::load(arguments.config.as_deref(), &overrides) {
+        Ok(loaded) => loaded,
+        Err(diagnostics) => {
+            super::report(&diagnostics);
+            return ExitCode::FAILURE;
+        }
+    };
+    super::report(&loaded.warnings);
+    server::logging::start(&loaded.config.log);
+    let runtime = match super::control_runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            super::complain(&format!("cannot start threads: {error}\n"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let options = Options {
+        supergraph: SupergraphSource::File(loaded.config.supergraph.file.clone()),
+        config: loaded.config,
+        tabs: Vec::new(),
+        next_free_port: false,
+    };
+    runtime.block_on(async {
+        match server::start(options).await {
+            Ok(running) => {
+                running.wait_for_signal().await;
+                running.stop().await;
+                ExitCode::SUCCESS
+            }
+            Err(server::StartError::Refused(diagnostics)) => {
+                super::report(&diagnostics);
+                ExitCode::FAILURE
+            }
+            Err(error) => {
+                super::complain(&format!("error: {error}\n"));
+                ExitCode::FAILURE
+            }
+        }
+    })
+}

@@ -1,0 +1,48 @@
+//! Drives the demo: moves the traffic at its pace, publishes what it says, and hears announced delays.
+
+use std::sync::Arc;
+
+use events::{Position, Providers, SourceMessage};
+use tokio::time::MissedTickBehavior;
+
+use super::PROVIDER;
+use super::subgraphs::Board;
+use super::traffic::{DELAYS_TOPIC, TICK};
+
+/// Runs until it is aborted, or until the provider is closed.
+pub async fn run(board: Board, providers: Arc<Providers>) {
+    let Ok(provider) = providers.resolve(PROVIDER) else {
+        tracing::error!("the demo's provider {PROVIDER} does not exist");
+        return;
+    };
+    let delays = provider.subscribe(vec![DELAYS_TOPIC.into()], Position::New).await;
+    let mut delays = match delays {
+        Ok(delays) => delays,
+        Err(error) => {
+            tracing::error!(%error, "the demo cannot hear announced delays");
+            return;
+        }
+    };
+    let mut clock = tokio::time::interval(TICK);
+    // A machine that slept must not replay its night.
+    clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        tokio::select! {
+            _ = clock.tick() => {
+                let events = board.lock().tick();
+                for event in events {
+                    if let Err(error) = provider.publish(&event.topic, event.payload.into()).await {
+                        tracing::warn!(%error, "an event of the demo was not published");
+                    }
+                }
+            }
+            message = delays.messages.recv() => match message {
+                Some(SourceMessage::Event(event)) => {
+                    board.lock().hear(&event.payload);
+                }
+                Some(SourceMessage::Gap) => {}
+                Some(SourceMessage::End(_)) | None => return,
+            },
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! What the command line of the router is made of, beside what other crates hold.
+
+pub mod demo;

@@ -1,0 +1,166 @@
+//! A subprotocol joined to the WebSocket under it: bytes in and out, the subprotocol's events up.
+//!
+//! [`Connection`] is what a server's task or a reactor holds per socket. The machines stay apart in
+//! their own modules; this one only carries between them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::Chunks;
+use crate::websocket::{self, CloseCode, Closed, WebSocket, pop_or_release};
+
+/// A protocol of text messages on an open WebSocket, in one role.
+pub trait Protocol {
+    /// What the peer means by its messages.
+    type Event;
+
+    /// Takes a whole text message, valid UTF-8.
+    fn receive_text(&mut self, text: Bytes);
+    /// A binary message came: GraphQL protocols have none.
+    fn receive_binary(&mut self);
+    /// The connection under the protocol has ended.
+    fn ended(&mut self, closed: Closed);
+    /// The next event for the layer above.
+    fn poll_event(&mut self) -> Option<Self::Event>;
+    /// The next thing for the WebSocket to do.
+    fn poll_output(&mut self) -> Option<Output>;
+    /// When [`Protocol::handle_timeout`] wants to be called.
+    fn poll_timeout(&self) -> Option<Instant>;
+    /// Does what is due at `now`; nothing when called early.
+    fn handle_timeout(&mut self, now: Instant);
+}
+
+/// What a protocol asks of the WebSocket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send a text message.
+    Text(Chunks),
+    /// Begin the closing handshake.
+    Close(CloseCode, Box<str>),
+}
+
+/// A protocol's outputs in order, and of the answers to pings only the last: a peer that floods
+/// pings gets one pong per read.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    outputs: VecDeque<Output>,
+    pong: Option<Box<Chunks>>,
+}
+
+impl Outbox {
+    pub(crate) fn text(&mut self, text: Chunks) {
+        self.outputs.push_back(Output::Text(text));
+    }
+
+    pub(crate) fn pong(&mut self, pong: Chunks) {
+        self.pong = Some(Box::new(pong));
+    }
+
+    /// Nothing may be added after this.
+    pub(crate) fn close(&mut self, code: CloseCode, reason: Box<str>) {
+        self.outputs.push_back(Output::Close(code, reason));
+    }
+
+    pub(crate) fn poll(&mut self) -> Option<Output> {
+        match self.pong.take() {
+            Some(pong) => Some(Output::Text(*pong)),
+            None => pop_or_release(&mut self.outputs),
+        }
+    }
+}
+
+/// One WebSocket connection that speaks `P`.
+///
+/// Commands are methods of [`Connection::protocol`]; they take effect with the next
+/// [`Connection::poll_transmit`]. After each call drain `poll_transmit` and `poll_event`, then look
+/// at `poll_timeout`. Once [`Connection::is_closed`] and all is written, close the transport.
+pub struct Connection<P> {
+    websocket: WebSocket,
+    /// The protocol's machine, for its commands.
+    pub protocol: P,
+}
+
+impl<P: Protocol> Connection<P> {
+    /// The server's side of an upgraded connection.
+    pub fn server(config: Arc<websocket::Config>, protocol: P, now: Instant) -> Connection<P> {
+        Connection { websocket: WebSocket::server(config, now), protocol }
+    }
+
+    /// The client's side; see [`WebSocket::client`] for `mask_seed`.
+    pub fn client(
+        config: Arc<websocket::Config>,
+        protocol: P,
+        now: Instant,
+        mask_seed: u64,
+    ) -> Connection<P> {
+        Connection { websocket: WebSocket::client(config, now, mask_seed), protocol }
+    }
+
+    /// Takes bytes that the transport delivered, in pieces of any size.
+    pub fn receive(&mut self, now: Instant, bytes: &[u8]) {
+        self.websocket.receive(now, bytes);
+        self.carry(now);
+    }
+
+    /// The transport has ended or failed.
+    pub fn receive_eof(&mut self, now: Instant) {
+        self.websocket.receive_eof();
+        self.carry(now);
+    }
+
+    /// The next event of the protocol.
+    pub fn poll_event(&mut self) -> Option<P::Event> {
+        self.protocol.poll_event()
+    }
+
+    /// The next bytes to write: whole frames.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
+        self.carry(now);
+        self.websocket.poll_transmit()
+    }
+
+    /// When [`Connection::handle_timeout`] wants to be called. The time moves back as bytes arrive;
+    /// a caller may keep its timer and call early.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        match (self.websocket.poll_timeout(), self.protocol.poll_timeout()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Does what is due at `now`; nothing when called early.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.websocket.handle_timeout(now);
+        self.protocol.handle_timeout(now);
+        self.carry(now);
+    }
+
+    /// Whether messages can still be sent.
+    pub fn is_open(&self) -> bool {
+        self.websocket.is_open()
+    }
+
+    /// Whether the transport can be closed once everything is written.
+    pub fn is_closed(&self) -> bool {
+        self.websocket.is_closed()
+    }
+
+    fn carry(&mut self, now: Instant) {
+        while let Some(event) = self.websocket.poll_event() {
+            match event {
+                websocket::Event::Text(text) => self.protocol.receive_text(text),
+                websocket::Event::Binary(_) => self.protocol.receive_binary(),
+                websocket::Event::Closed(closed) => self.protocol.ended(closed),
+            }
+        }
+        while let Some(output) = self.protocol.poll_output() {
+            match output {
+                Output::Text(text) => self.websocket.send_text(text),
+                Output::Close(code, reason) => self.websocket.close(now, code, &reason),
+            }
+        }
+    }
+}

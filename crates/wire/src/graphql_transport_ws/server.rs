@@ -1,0 +1,394 @@
+//! The server's machine.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::envelope::{
+    self, ClientMessage, Invalid, Request, append_operation_prefix, operation_message,
+    operation_prefix_len,
+};
+use super::{
+    FORBIDDEN, INITIALISATION_TIMEOUT, INVALID_MESSAGE, SUBPROTOCOL, SUBPROTOCOL_NOT_ACCEPTABLE,
+    SUBSCRIBER_ALREADY_EXISTS, TOO_MANY_INITIALISATION_REQUESTS, UNAUTHORIZED,
+};
+use crate::Chunks;
+use crate::connection::{Connection, Outbox, Output, Protocol};
+use crate::websocket::{CloseCode, Closed, ClosedBy, FrameHeader, Opcode, pop_or_release};
+
+/// Settings that many connections share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How long a client may take to send `connection_init`; past it the socket closes with 4408.
+    pub init_timeout: Duration,
+    /// Most operations in progress on one connection; one more gets an error result.
+    pub subscriptions_max: usize,
+    /// Longest operation id in bytes; a longer one closes the socket with 4400.
+    pub id_bytes_max: usize,
+}
+
+impl Default for Config {
+    /// 3 s to initialise, as graphql-ws does. A thousand operations: several for each part of the
+    /// fullest page. 1 KiB for an id: clients use counters or UUIDs of 36 bytes, and the id goes out
+    /// again with each event.
+    fn default() -> Config {
+        Config { init_timeout: Duration::from_secs(3), subscriptions_max: 1000, id_bytes_max: 1024 }
+    }
+}
+
+/// What a client wants, or how the connection ended. `Debug` does not show payloads, see
+/// [`Request`].
+#[derive(Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The client introduces itself. Answer with [`GraphqlTransportWs::accept_init`] or
+    /// [`GraphqlTransportWs::forbid`].
+    Init {
+        /// A JSON object.
+        payload: Option<Bytes>,
+    },
+    /// The client wants an operation executed. Answer with any number of results and one end:
+    /// [`GraphqlTransportWs::error`] or [`GraphqlTransportWs::complete`].
+    Subscribe {
+        /// The client's name for the operation, unique while it lasts.
+        id: Arc<str>,
+        /// Our name for it on this connection, counted up from 0: for lists of members.
+        number: u32,
+        /// The operation.
+        request: Request,
+    },
+    /// The client wants no more of an operation. Nothing more is sent for this id.
+    Complete {
+        /// The client's name for the operation.
+        id: Arc<str>,
+        /// Our name for it.
+        number: u32,
+    },
+    /// The last event, given once: all operations of the connection are over.
+    Ended(Closed),
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Init { payload } => {
+                f.debug_struct("Init").field("payload", &envelope::Hidden(payload)).finish()
+            }
+            Event::Subscribe { id, number, request } => f
+                .debug_struct("Subscribe")
+                .field("id", id)
+                .field("number", number)
+                .field("request", request)
+                .finish(),
+            Event::Complete { id, number } => {
+                f.debug_struct("Complete").field("id", id).field("number", number).finish()
+            }
+            Event::Ended(closed) => f.debug_tuple("Ended").field(closed).finish(),
+        }
+    }
+}
+
+/// The server's side of one connection.
+///
+/// Commands for operations that are not in progress do nothing: the client's `complete` and the
+/// server's results cross on the wire all the time.
+pub struct GraphqlTransportWs {
+    config: Arc<Config>,
+    phase: Phase,
+    /// Operations in progress, sorted by id. A vector and not a map: one entry is the rule, and it
+    /// must be small.
+    subscriptions: Vec<Subscription>,
+    next_number: u32,
+    events: VecDeque<Event>,
+    outbox: Outbox,
+}
+
+// An idle connection with its first subscription may cost 512 bytes of our memory. The machines take
+// half, a subscription of theirs some 70; descriptor, timers and outlet need the rest.
+const _: () = assert!(size_of::<Connection<GraphqlTransportWs>>() <= 256);
+
+/// An operation in progress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// The client's name for it.
+    pub id: Arc<str>,
+    /// Our name for it.
+    pub number: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// No `connection_init` yet; it is due at the instant, if any.
+    Connected(Option<Instant>),
+    /// The application thinks about the `connection_init`.
+    Initialising,
+    /// Acknowledged.
+    Ready,
+    Ended,
+}
+
+impl GraphqlTransportWs {
+    /// Begins on a fresh WebSocket. Without [`SUBPROTOCOL`] as the negotiated `subprotocol` the
+    /// socket is closed with 4406.
+    pub fn new(config: Arc<Config>, subprotocol: Option<&str>, now: Instant) -> GraphqlTransportWs {
+        let phase = Phase::Connected(now.checked_add(config.init_timeout));
+        let mut server = GraphqlTransportWs {
+            config,
+            phase,
+            subscriptions: Vec::new(),
+            next_number: 0,
+            events: VecDeque::new(),
+            outbox: Outbox::default(),
+        };
+        if subprotocol != Some(SUBPROTOCOL) {
+            server.close(SUBPROTOCOL_NOT_ACCEPTABLE, "Subprotocol not acceptable");
+        }
+        server
+    }
+
+    /// Acknowledges the client's `connection_init`, with a JSON object if there is something to
+    /// tell. Without effect when none waits for an answer.
+    pub fn accept_init(&mut self, payload: Option<Bytes>) {
+        if self.phase == Phase::Initialising {
+            self.phase = Phase::Ready;
+            self.outbox.text(envelope::message("connection_ack", payload));
+        }
+    }
+
+    /// Turns the client away: closes with 4403.
+    pub fn forbid(&mut self) {
+        self.close(FORBIDDEN, "Forbidden");
+    }
+
+    /// Sends a result, a JSON object, of an operation. Returns whether the operation is in progress.
+    pub fn next(&mut self, id: &str, payload: Bytes) -> bool {
+        let is_active = self.is_active(id);
+        if is_active {
+            self.outbox.text(operation_message(id, "next", Some(payload)));
+        }
+        is_active
+    }
+
+    /// Ends an operation that could not be executed; `errors` is a JSON list of GraphQL errors.
+    /// Returns whether it was in progress.
+    pub fn error(&mut self, id: &str, errors: Bytes) -> bool {
+        let was_active = self.remove(id).is_some();
+        if was_active {
+            self.outbox.text(operation_message(id, "error", Some(errors)));
+        }
+        was_active
+    }
+
+    /// Ends an operation that has given all its results. Returns whether it was in progress.
+    pub fn complete(&mut self, id: &str) -> bool {
+        let was_active = self.remove(id).is_some();
+        if was_active {
+            self.outbox.text(operation_message(id, "complete", None));
+        }
+        was_active
+    }
+
+    /// Ends the connection, for example when the server goes down.
+    pub fn close(&mut self, code: CloseCode, reason: &str) {
+        if self.phase != Phase::Ended {
+            self.outbox.close(code, reason.into());
+            self.ended(Closed { code, reason: reason.into(), by: ClosedBy::Us });
+        }
+    }
+
+    /// Whether an operation is in progress.
+    pub fn is_active(&self, id: &str) -> bool {
+        self.position(id).is_ok()
+    }
+
+    /// The operations in progress, sorted by id.
+    pub fn subscriptions(&self) -> &[Subscription] {
+        &self.subscriptions
+    }
+
+    /// The id of an operation in progress. Looks at each: there are seldom more than a few, and the
+    /// most that there may be are read in under a microsecond.
+    pub fn id_of(&self, number: u32) -> Option<&Arc<str>> {
+        self.subscriptions.iter().find(|it| it.number == number).map(|it| &it.id)
+    }
+
+    fn position(&self, id: &str) -> Result<usize, usize> {
+        self.subscriptions.binary_search_by(|it| (*it.id).cmp(id))
+    }
+
+    fn remove(&mut self, id: &str) -> Option<Subscription> {
+        let subscription = self.subscriptions.remove(self.position(id).ok()?);
+        if self.subscriptions.is_empty() {
+            self.subscriptions = Vec::new();
+        }
+        Some(subscription)
+    }
+
+    fn subscribe(&mut self, id: &str, request: Request) {
+        let position = match self.position(id) {
+            Err(position) => position,
+            Ok(_) => {
+                let reason = format!("Subscriber for {id} already exists");
+                return self.close(SUBSCRIBER_ALREADY_EXISTS, &reason);
+            }
+        };
+        if self.subscriptions.len() >= self.config.subscriptions_max {
+            let errors = format!(
+                r#"[{{"message":"This connection has {} operations in progress, the most it may have: complete one first.","extensions":{{"code":"TOO_MANY_SUBSCRIPTIONS"}}}}]"#,
+                self.config.subscriptions_max
+            );
+            return self.outbox.text(operation_message(id, "error", Some(errors.into())));
+        }
+        if self.subscriptions.is_empty() {
+            self.subscriptions.reserve_exact(1);
+        }
+        // After four thousand million operations on one connection numbers repeat; by then the one
+        // that had the number first is long over.
+        let number = self.next_number;
+        self.next_number = number.wrapping_add(1);
+        let id: Arc<str> = id.into();
+        self.subscriptions.insert(position, Subscription { id: id.clone(), number });
+        self.events.push_back(Event::Subscribe { id, number, request });
+    }
+
+    fn receive(&mut self, message: ClientMessage) {
+        match message {
+            ClientMessage::ConnectionInit { payload } => {
+                if matches!(self.phase, Phase::Connected(_)) {
+                    self.phase = Phase::Initialising;
+                    self.events.push_back(Event::Init { payload });
+                } else {
+                    let reason = "Too many initialisation requests";
+                    self.close(TOO_MANY_INITIALISATION_REQUESTS, reason);
+                }
+            }
+            ClientMessage::Ping { payload } => {
+                self.outbox.pong(envelope::message("pong", payload));
+            }
+            ClientMessage::Pong => {}
+            ClientMessage::Subscribe { id, request } => {
+                if self.phase != Phase::Ready {
+                    self.close(UNAUTHORIZED, "Unauthorized");
+                } else if id.len() > self.config.id_bytes_max {
+                    let reason = format!("`id` is over {} bytes", self.config.id_bytes_max);
+                    self.close_invalid(&reason);
+                } else {
+                    self.subscribe(&id, request);
+                }
+            }
+            ClientMessage::Complete { id } => {
+                if let Some(Subscription { id, number }) = self.remove(&id) {
+                    self.events.push_back(Event::Complete { id, number });
+                }
+            }
+        }
+    }
+
+    fn close_invalid(&mut self, what: &str) {
+        self.close(INVALID_MESSAGE, &format!("Invalid message: {what}"));
+    }
+}
+
+impl Protocol for GraphqlTransportWs {
+    type Event = Event;
+
+    fn receive_text(&mut self, text: Bytes) {
+        if self.phase == Phase::Ended {
+            return;
+        }
+        match ClientMessage::parse(text) {
+            Ok(message) => self.receive(message),
+            Err(Invalid(what)) => self.close_invalid(&what),
+        }
+    }
+
+    fn receive_binary(&mut self) {
+        self.close_invalid("binary messages are not part of the protocol");
+    }
+
+    fn ended(&mut self, closed: Closed) {
+        if self.phase != Phase::Ended {
+            self.phase = Phase::Ended;
+            self.subscriptions = Vec::new();
+            self.events.push_back(Event::Ended(closed));
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        pop_or_release(&mut self.events)
+    }
+
+    fn poll_output(&mut self) -> Option<Output> {
+        self.outbox.poll()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Connected(deadline) => deadline,
+            _ => None,
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        if self.poll_timeout().is_some_and(|deadline| deadline <= now) {
+            self.close(INITIALISATION_TIMEOUT, "Connection initialisation timeout");
+        }
+    }
+}
+
+/// A `next` message as a whole WebSocket frame, ready to write beside the connection's machine: the
+/// payload is shared, the rest is one small allocation.
+///
+/// For outlets that keep their own queue. It is for them to send nothing for an id that is not in
+/// progress, and nothing after the connection has ended.
+pub fn next_frame(id: &str, payload: Bytes) -> Chunks {
+    let mut head = Vec::with_capacity(10 + operation_prefix_len(id, "next"));
+    append_next_head(id, payload.len(), &mut head);
+    Chunks { head: head.into(), body: payload, tail: b"}" }
+}
+
+/// Appends what stands before the payload of a `next` message: frame header and
+/// `{"id":…,"type":"next","payload":`. Behind the payload, write `}`.
+///
+/// Hot path of a broadcast: called for each recipient and event. It allocates nothing when `out`
+/// has room.
+pub fn append_next_head(id: &str, payload_len: usize, out: &mut Vec<u8>) {
+    let start = out.len();
+    // The header's size depends on the length of an id that may need escapes. So the usual size is
+    // assumed, and corrected where it is wrong.
+    let assumed =
+        FrameHeader::new(Opcode::Text, operation_prefix_len(id, "next") + payload_len + 1);
+    out.extend_from_slice(&assumed);
+    append_operation_prefix(id, "next", out);
+    let prefix_len = out.len() - start - assumed.len();
+    let actual = FrameHeader::new(Opcode::Text, prefix_len + payload_len + 1);
+    if actual != assumed {
+        out.splice(start..start + assumed.len(), actual.iter().copied());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_init_payload_is_not_in_what_debug_shows() {
+        let event = Event::Init { payload: Some(r#"{"token":"hunter2"}"#.into()) };
+        assert_eq!(format!("{event:?}"), "Init { payload: 19 bytes }");
+    }
+
+    #[test]
+    fn a_frame_written_by_hand_equals_the_one_that_the_machines_write() {
+        for id in ["1", "8f3c-\"quoted\"-\u{1}", &"x".repeat(90), &"\"".repeat(90)] {
+            for payload_len in [2, 60, 90, 65_400, 70_000] {
+                let payload = Bytes::from(vec![b'7'; payload_len]);
+                let text = operation_message(id, "next", Some(payload.clone()));
+                let header = FrameHeader::new(Opcode::Text, text.len());
+                let expected = [&*header, &text.to_vec()].concat();
+                assert_eq!(next_frame(id, payload).to_vec(), expected);
+            }
+        }
+    }
+}

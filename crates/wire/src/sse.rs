@@ -1,0 +1,14 @@
+//! GraphQL over server-sent events, distinct connections mode (PROTOCOL.md of the npm package
+//! graphql-sse): one HTTP response is one operation.
+//!
+//! [`Sse`] is the server's side of a response body, [`Decoder`] the client's. Status, headers and
+//! the request belong to the HTTP server; the content type is [`CONTENT_TYPE`].
+
+mod decoder;
+mod encoder;
+
+pub use decoder::{Config as DecoderConfig, DecodeError, Decoder, Event, Message};
+pub use encoder::{Config, EventId, NEXT_PREFIX, NEXT_SUFFIX, Sse, complete_event, next_event};
+
+/// The content type of the response.
+pub const CONTENT_TYPE: &str = "text/event-stream";

@@ -1,0 +1,219 @@
+//! Frames to messages: fragments, control frames between them, unmasking, UTF-8, size limits.
+//!
+//! An [`Assembly`] exists only while something is half received; an idle connection has none.
+
+use bytes::Bytes;
+
+use super::close::{self, CloseCode, Failure};
+use super::frame::{CONTROL_BYTES_MAX, HEADER_BYTES_MAX, IncomingHeader, Opcode, apply_mask};
+
+/// A whole message or control frame.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    Text(Bytes),
+    Binary(Bytes),
+    Ping(Vec<u8>),
+    Pong,
+    Close(CloseCode, Box<str>),
+}
+
+/// What the connection demands of what arrives.
+#[derive(Clone, Copy)]
+pub(super) struct Rules {
+    /// Clients must mask, servers must not (RFC 6455 section 5.1).
+    pub(super) expects_mask: bool,
+    pub(super) message_bytes_max: usize,
+    /// We have sent a close frame: messages no longer matter, only the peer's close frame does.
+    pub(super) discards_messages: bool,
+}
+
+/// What has been received of frames and messages that are not complete.
+#[derive(Default)]
+pub(super) struct Assembly {
+    header: [u8; HEADER_BYTES_MAX],
+    header_len: u8,
+    frame: Option<Frame>,
+    control: Vec<u8>,
+    message: Option<Message>,
+}
+
+/// A frame whose header is complete.
+struct Frame {
+    opcode: Opcode,
+    is_final: bool,
+    mask: Option<[u8; 4]>,
+    received: u64,
+    payload_len: u64,
+}
+
+struct Message {
+    is_text: bool,
+    bytes: Vec<u8>,
+    /// How many of `bytes` are known to be whole UTF-8 characters; only kept for text.
+    valid_up_to: usize,
+}
+
+impl Assembly {
+    /// Whether nothing is half received, so that the assembly can be dropped.
+    pub(super) fn is_idle(&self) -> bool {
+        self.header_len == 0 && self.frame.is_none() && self.message.is_none()
+    }
+
+    /// Whether no message has begun that waits for more frames.
+    pub(super) fn is_between_messages(&self) -> bool {
+        self.message.is_none()
+    }
+
+    /// Takes from the front of `input` up to the end of the next message or control frame; `None`
+    /// when all of the input is taken and there is none yet.
+    pub(super) fn next(
+        &mut self,
+        input: &mut &[u8],
+        rules: Rules,
+    ) -> Result<Option<Arrival>, Failure> {
+        loop {
+            if self.frame.is_none() {
+                let Some(header) = self.take_header(input)? else { return Ok(None) };
+                self.frame = Some(self.begin(header, rules)?);
+            }
+            let Some(frame) = &mut self.frame else { return Ok(None) };
+            let missing = frame.payload_len - frame.received;
+            let take = usize::try_from(missing).unwrap_or(usize::MAX).min(input.len());
+            let (piece, rest) = input.split_at(take);
+            *input = rest;
+            let offset = frame.received;
+            frame.received += take as u64;
+            let is_whole = frame.received == frame.payload_len;
+
+            let (opcode, is_final, mask) = (frame.opcode, frame.is_final, frame.mask);
+            if opcode.is_control() {
+                append(&mut self.control, piece, missing, mask, offset);
+            } else if rules.discards_messages {
+                self.message = None;
+            } else if let Some(message) = &mut self.message {
+                append(&mut message.bytes, piece, missing, mask, offset);
+                message.check_utf8(is_final && is_whole)?;
+            }
+            if !is_whole {
+                return Ok(None);
+            }
+            self.frame = None;
+            if let Some(arrival) = self.finish(opcode, is_final)? {
+                return Ok(Some(arrival));
+            }
+        }
+    }
+
+    fn take_header(&mut self, input: &mut &[u8]) -> Result<Option<IncomingHeader>, Failure> {
+        let held = usize::from(self.header_len);
+        if held == 0
+            && let Some((header, taken)) = IncomingHeader::parse(input)?
+        {
+            *input = &input[taken..];
+            return Ok(Some(header));
+        }
+        let take = input.len().min(HEADER_BYTES_MAX - held);
+        self.header[held..held + take].copy_from_slice(&input[..take]);
+        match IncomingHeader::parse(&self.header[..held + take])? {
+            Some((header, taken)) => {
+                // The bytes held alone were no whole header, so at least one more was taken.
+                *input = &input[taken - held..];
+                self.header_len = 0;
+                Ok(Some(header))
+            }
+            None => {
+                *input = &input[take..];
+                self.header_len = (held + take) as u8;
+                Ok(None)
+            }
+        }
+    }
+
+    fn begin(&mut self, header: IncomingHeader, rules: Rules) -> Result<Frame, Failure> {
+        let IncomingHeader { opcode, is_final, mask, payload_len } = header;
+        match (mask.is_some(), rules.expects_mask) {
+            (false, true) => return Err(Failure::protocol("client frame is not masked")),
+            (true, false) => return Err(Failure::protocol("server frame is masked")),
+            _ => {}
+        }
+        if opcode.is_control() {
+            // A control frame cannot wait for another one: frames do not interleave.
+            debug_assert!(self.control.is_empty() && payload_len <= CONTROL_BYTES_MAX);
+        } else if !rules.discards_messages {
+            match (opcode, &self.message) {
+                (Opcode::Continuation, None) => {
+                    return Err(Failure::protocol("continuation of no message"));
+                }
+                (Opcode::Text | Opcode::Binary, Some(_)) => {
+                    return Err(Failure::protocol("message within a fragmented message"));
+                }
+                (Opcode::Text | Opcode::Binary, None) => {
+                    let is_text = opcode == Opcode::Text;
+                    self.message = Some(Message { is_text, bytes: Vec::new(), valid_up_to: 0 });
+                }
+                _ => {}
+            }
+            let received = self.message.as_ref().map_or(0, |message| message.bytes.len());
+            let room = rules.message_bytes_max.saturating_sub(received);
+            if payload_len > room as u64 {
+                return Err(Failure { code: CloseCode::TOO_BIG, reason: "message is too big" });
+            }
+        }
+        Ok(Frame { opcode, is_final, mask, received: 0, payload_len })
+    }
+
+    fn finish(&mut self, opcode: Opcode, is_final: bool) -> Result<Option<Arrival>, Failure> {
+        Ok(match opcode {
+            Opcode::Ping => Some(Arrival::Ping(std::mem::take(&mut self.control))),
+            Opcode::Pong => {
+                self.control = Vec::new();
+                Some(Arrival::Pong)
+            }
+            Opcode::Close => {
+                let payload = std::mem::take(&mut self.control);
+                let (code, reason) = close::parse(&payload)?;
+                Some(Arrival::Close(code, reason))
+            }
+            Opcode::Text | Opcode::Binary | Opcode::Continuation if !is_final => None,
+            Opcode::Text | Opcode::Binary | Opcode::Continuation => {
+                self.message.take().map(|message| match message.is_text {
+                    true => Arrival::Text(message.bytes.into()),
+                    false => Arrival::Binary(message.bytes.into()),
+                })
+            }
+        })
+    }
+}
+
+impl Message {
+    /// Fails as soon as the text received so far cannot become UTF-8 (RFC 6455 section 8.1). Each
+    /// byte is looked at once, but for the up to three of an unfinished character.
+    fn check_utf8(&mut self, is_end: bool) -> Result<(), Failure> {
+        const FAILURE: Failure =
+            Failure { code: CloseCode::INVALID_PAYLOAD, reason: "text is not UTF-8" };
+        if !self.is_text {
+            return Ok(());
+        }
+        match std::str::from_utf8(&self.bytes[self.valid_up_to..]) {
+            Ok(_) => self.valid_up_to = self.bytes.len(),
+            Err(error) if error.error_len().is_some() || is_end => return Err(FAILURE),
+            Err(error) => self.valid_up_to += error.valid_up_to(),
+        }
+        Ok(())
+    }
+}
+
+/// Appends a piece of a frame and unmasks it. Memory follows the bytes that came, not the length
+/// that a header announced: at most twice what came, and never more than what is `missing`.
+fn append(out: &mut Vec<u8>, piece: &[u8], missing: u64, mask: Option<[u8; 4]>, offset: u64) {
+    let old_len = out.len();
+    if out.capacity() - old_len < piece.len() {
+        let missing = usize::try_from(missing).unwrap_or(usize::MAX);
+        let grow = piece.len().max(old_len).min(missing);
+        out.reserve_exact(grow);
+    }
+    out.extend_from_slice(piece);
+    if let Some(mask) = mask {
+        apply_mask(&mut out[old_len..], mask, offset);
+    }
+}

@@ -1,0 +1,149 @@
+//! Close codes and reasons (RFC 6455 sections 5.5.1 and 7.4).
+
+use std::fmt;
+
+/// Longest close reason in bytes: a control frame carries 125, two of them are the code.
+pub(super) const REASON_BYTES_MAX: usize = 123;
+
+/// Why a connection closed, as a number that both sides know.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CloseCode(pub u16);
+
+impl CloseCode {
+    /// The purpose is fulfilled.
+    pub const NORMAL: CloseCode = CloseCode(1000);
+    /// The server goes down, or the user left the page.
+    pub const GOING_AWAY: CloseCode = CloseCode(1001);
+    /// The peer broke RFC 6455.
+    pub const PROTOCOL_ERROR: CloseCode = CloseCode(1002);
+    /// A kind of message that the receiver does not take.
+    pub const UNSUPPORTED: CloseCode = CloseCode(1003);
+    /// Never sent: the peer's close frame had no code.
+    pub const NO_STATUS: CloseCode = CloseCode(1005);
+    /// Never sent: the connection was lost without a close frame.
+    pub const ABNORMAL: CloseCode = CloseCode(1006);
+    /// Text that is not UTF-8.
+    pub const INVALID_PAYLOAD: CloseCode = CloseCode(1007);
+    /// A rule of the receiver's that has no code of its own.
+    pub const POLICY: CloseCode = CloseCode(1008);
+    /// A message over the size limit.
+    pub const TOO_BIG: CloseCode = CloseCode(1009);
+    /// The server failed.
+    pub const INTERNAL: CloseCode = CloseCode(1011);
+    /// The server restarts: reconnect.
+    pub const SERVICE_RESTART: CloseCode = CloseCode(1012);
+    /// The server is overloaded: reconnect later.
+    pub const TRY_AGAIN_LATER: CloseCode = CloseCode(1013);
+
+    /// Whether the code may stand in a close frame: defined by RFC 6455 or its registry, or in the
+    /// ranges for libraries and applications.
+    pub fn may_be_sent(self) -> bool {
+        matches!(self.0, 1000..=1003 | 1007..=1014 | 3000..=4999)
+    }
+}
+
+impl fmt::Debug for CloseCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for CloseCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Who ended a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClosedBy {
+    /// We sent the first close frame, or failed the connection because the peer broke a rule.
+    Us,
+    /// The peer sent the first close frame.
+    Peer,
+    /// Nobody: the transport ended or the peer fell silent.
+    Loss,
+}
+
+/// How a connection ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// The code in the deciding close frame, or [`CloseCode::ABNORMAL`] without one.
+    pub code: CloseCode,
+    /// The reason in that frame, often empty.
+    pub reason: Box<str>,
+    /// Who began it.
+    pub by: ClosedBy,
+}
+
+/// The longest prefix of `reason` that fits a close frame and ends between two characters.
+pub(super) fn fit_reason(reason: &str) -> &str {
+    &reason[..reason.floor_char_boundary(REASON_BYTES_MAX)]
+}
+
+/// The payload of a close frame; empty for [`CloseCode::NO_STATUS`].
+pub(super) fn payload(code: CloseCode, reason: &str) -> Vec<u8> {
+    if code == CloseCode::NO_STATUS {
+        return Vec::new();
+    }
+    let reason = fit_reason(reason);
+    let mut payload = Vec::with_capacity(2 + reason.len());
+    payload.extend_from_slice(&code.0.to_be_bytes());
+    payload.extend_from_slice(reason.as_bytes());
+    payload
+}
+
+/// Why a connection must be failed (RFC 6455 section 7.1.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) code: CloseCode,
+    pub(super) reason: &'static str,
+}
+
+impl Failure {
+    pub(super) fn protocol(reason: &'static str) -> Failure {
+        Failure { code: CloseCode::PROTOCOL_ERROR, reason }
+    }
+}
+
+/// Reads the payload of a close frame.
+pub(super) fn parse(payload: &[u8]) -> Result<(CloseCode, Box<str>), Failure> {
+    match payload {
+        [] => Ok((CloseCode::NO_STATUS, "".into())),
+        [_] => Err(Failure::protocol("close frame with half a code")),
+        [high, low, reason @ ..] => {
+            let code = CloseCode(u16::from_be_bytes([*high, *low]));
+            if !code.may_be_sent() {
+                return Err(Failure::protocol("close code that must not be sent"));
+            }
+            let reason = std::str::from_utf8(reason).map_err(|_| Failure {
+                code: CloseCode::INVALID_PAYLOAD,
+                reason: "close reason is not UTF-8",
+            })?;
+            Ok((code, reason.into()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reason_is_cut_between_characters() {
+        let reason = "é".repeat(100);
+        assert_eq!(fit_reason(&reason), "é".repeat(61));
+        assert_eq!(fit_reason("short"), "short");
+    }
+
+    #[test]
+    fn codes_that_only_describe_an_absence_are_never_on_the_wire() {
+        let refused = [0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65535];
+        for code in refused {
+            assert!(!CloseCode(code).may_be_sent(), "{code}");
+        }
+        for code in [1000, 1001, 1003, 1007, 1011, 1014, 3000, 4400, 4999] {
+            assert!(CloseCode(code).may_be_sent(), "{code}");
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! The opening handshake (RFC 6455 section 4): the server's judgement of an upgrade request, and
+//! the client's request and its judgement of the response.
+//!
+//! [`accept`] works on headers that an HTTP library has parsed. [`ClientHandshake`] writes and reads
+//! HTTP by itself: it serves tests, the load tool and streams from subgraphs.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use sha1::{Digest, Sha1};
+
+/// RFC 6455 section 1.3.
+const KEY_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+/// What a `Sec-WebSocket-Key` decodes to, in bytes.
+const KEY_BYTES: usize = 16;
+/// Largest response head that a client reads, in bytes: HTTP servers commonly stop at the same.
+const RESPONSE_HEAD_BYTES_MAX: usize = 16 * 1024;
+/// Most headers in a response that a client reads.
+const RESPONSE_HEADERS_MAX: usize = 64;
+
+/// An upgrade request that can be answered with `101 Switching Protocols`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accept<'s> {
+    /// Value of the `Sec-WebSocket-Accept` header.
+    pub key: String,
+    /// Value of the `Sec-WebSocket-Protocol` header: the first of the client's subprotocols that
+    /// the server supports. Without one, the header is left out, and a server that needs one
+    /// upgrades and closes with a code of that protocol, because a browser shows no HTTP status.
+    pub subprotocol: Option<&'s str>,
+}
+
+impl Accept<'_> {
+    /// The headers of the response, names in lower case.
+    pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        [("upgrade", "websocket"), ("connection", "Upgrade"), ("sec-websocket-accept", &self.key)]
+            .into_iter()
+            .chain(self.subprotocol.map(|name| ("sec-websocket-protocol", name)))
+    }
+
+    /// The whole response head, for servers without an HTTP library.
+    pub fn response(&self) -> Vec<u8> {
+        let mut response = String::from("HTTP/1.1 101 Switching Protocols\r\n");
+        for (name, value) in self.headers() {
+            response.extend([name, ": ", value, "\r\n"]);
+        }
+        response.push_str("\r\n");
+        response.into_bytes()
+    }
+}
+
+/// An upgrade request that is refused. The message says what the client should change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// RFC 6455 section 4.1, requirement 2.
+    #[error("a WebSocket handshake is a GET request")]
+    NotGet,
+    /// Requirements 5 and 6.
+    #[error("the headers `Connection: Upgrade` and `Upgrade: websocket` are required")]
+    NotAnUpgrade,
+    /// Requirement 9.
+    #[error("the header `Sec-WebSocket-Version: 13` is required: no other version is supported")]
+    UnsupportedVersion,
+    /// Requirement 7.
+    #[error("the header `Sec-WebSocket-Key` is missing")]
+    MissingKey,
+    /// Requirement 7: sixteen bytes in base64, once.
+    #[error("the header `Sec-WebSocket-Key` must be given once, as base64 of 16 bytes")]
+    InvalidKey,
+}
+
+impl Rejection {
+    /// The HTTP status of the response.
+    pub fn status(self) -> u16 {
+        match self {
+            Rejection::NotGet => 405,
+            Rejection::NotAnUpgrade | Rejection::UnsupportedVersion => 426,
+            Rejection::MissingKey | Rejection::InvalidKey => 400,
+        }
+    }
+
+    /// Headers that the response must carry, names in lower case.
+    pub fn headers(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Rejection::NotGet => &[("allow", "GET")],
+            Rejection::NotAnUpgrade | Rejection::UnsupportedVersion => &[
+                ("upgrade", "websocket"),
+                ("connection", "Upgrade"),
+                ("sec-websocket-version", "13"),
+            ],
+            Rejection::MissingKey | Rejection::InvalidKey => &[],
+        }
+    }
+}
+
+/// Judges an upgrade request (RFC 6455 section 4.2.1). Header names may be in any case, values are
+/// as they came. `supported` are the server's subprotocols; the client's order of preference wins.
+pub fn accept<'h, 's>(
+    method: &str,
+    headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
+    supported: &[&'s str],
+) -> Result<Accept<'s>, Rejection> {
+    if method != "GET" {
+        return Err(Rejection::NotGet);
+    }
+    let (mut connection, mut upgrade, mut version) = (false, false, false);
+    let mut key = None;
+    let mut subprotocol = None;
+    for (name, value) in headers {
+        if name.eq_ignore_ascii_case("connection") {
+            connection |= tokens(value).any(|token| token.eq_ignore_ascii_case(b"upgrade"));
+        } else if name.eq_ignore_ascii_case("upgrade") {
+            upgrade |= tokens(value).any(|token| token.eq_ignore_ascii_case(b"websocket"));
+        } else if name.eq_ignore_ascii_case("sec-websocket-version") {
+            version |= tokens(value).any(|token| token == b"13");
+        } else if name.eq_ignore_ascii_case("sec-websocket-key") {
+            if key.replace(value.trim_ascii()).is_some() {
+                return Err(Rejection::InvalidKey);
+            }
+        } else if name.eq_ignore_ascii_case("sec-websocket-protocol") && subprotocol.is_none() {
+            subprotocol = tokens(value)
+                .find_map(|token| supported.iter().find(|name| name.as_bytes() == token).copied());
+        }
+    }
+    if !(connection && upgrade) {
+        return Err(Rejection::NotAnUpgrade);
+    }
+    if !version {
+        return Err(Rejection::UnsupportedVersion);
+    }
+    let key = key.ok_or(Rejection::MissingKey)?;
+    if BASE64.decode(key).map(|key| key.len()) != Ok(KEY_BYTES) {
+        return Err(Rejection::InvalidKey);
+    }
+    Ok(Accept { key: accept_key(key), subprotocol })
+}
+
+/// The elements of a comma-separated header value.
+fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
+}
+
+fn accept_key(key: &[u8]) -> String {
+    BASE64.encode(Sha1::new().chain_update(key).chain_update(KEY_SUFFIX).finalize())
+}
+
+/// The client's side of the opening handshake.
+pub struct ClientHandshake {
+    expected_accept: String,
+    offered: Vec<String>,
+    received: Vec<u8>,
+}
+
+/// A finished client handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upgraded {
+    /// The subprotocol that the server chose.
+    pub subprotocol: Option<String>,
+    /// What came behind the response head: hand it to [`super::WebSocket::receive`] first.
+    pub rest: Bytes,
+}
+
+/// Why there is no WebSocket connection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeError {
+    /// A part of the request contains a line break, a NUL or, in the target, a space.
+    #[error("{0} contains a character that cannot stand in a request head")]
+    InvalidRequest(&'static str),
+    /// The bytes are not an HTTP/1.1 response head.
+    #[error("the server's answer is not HTTP: {0}")]
+    NotHttp(httparse::Error),
+    /// The head is too long.
+    #[error("the server's response head is longer than 16 KiB")]
+    HeadTooLong,
+    /// The server answered as HTTP, but not with 101.
+    #[error("the server refused the upgrade with status {0}")]
+    Refused(u16),
+    /// A header of the 101 response is missing or wrong.
+    #[error("the server's upgrade has a missing or wrong header: {0}")]
+    InvalidHeader(&'static str),
+}
+
+impl ClientHandshake {
+    /// Starts a handshake and gives the request to write. `entropy` should be random (RFC 6455
+    /// section 4.1, requirement 7).
+    pub fn new(
+        authority: &str,
+        target: &str,
+        entropy: [u8; KEY_BYTES],
+        subprotocols: &[&str],
+        headers: &[(&str, &str)],
+    ) -> Result<(ClientHandshake, Vec<u8>), HandshakeError> {
+        check(target, "the target", |byte| byte > b' ')?;
+        check(authority, "the authority", |byte| byte > b' ')?;
+        let key = BASE64.encode(entropy);
+        let mut request = format!(
+            "GET {target} HTTP/1.1\r\nhost: {authority}\r\nupgrade: websocket\r\n\
+             connection: Upgrade\r\nsec-websocket-version: 13\r\nsec-websocket-key: {key}\r\n"
+        );
+        let is_value = |byte| byte >= b' ' || byte == b'\t';
+        if !subprotocols.is_empty() {
+            let list = subprotocols.join(", ");
+            check(&list, "a subprotocol", is_value)?;
+            request.extend(["sec-websocket-protocol: ", &list, "\r\n"]);
+        }
+        for (name, value) in headers {
+            check(name, "a header name", |byte| byte > b' ' && byte != b':')?;
+            check(value, "a header value", is_value)?;
+            request.extend([name, ": ", value, "\r\n"]);
+        }
+        request.push_str("\r\n");
+        let handshake = ClientHandshake {
+            expected_accept: accept_key(key.as_bytes()),
+            offered: subprotocols.iter().copied().map(String::from).collect(),
+            received: Vec::new(),
+        };
+        Ok((handshake, request.into_bytes()))
+    }
+
+    /// Takes bytes of the response; gives the result once its head is whole.
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<Option<Upgraded>, HandshakeError> {
+        self.received.extend_from_slice(bytes);
+        let mut headers = [httparse::EMPTY_HEADER; RESPONSE_HEADERS_MAX];
+        let mut response = httparse::Response::new(&mut headers);
+        let head_len = match response.parse(&self.received) {
+            Ok(httparse::Status::Complete(len)) if len <= RESPONSE_HEAD_BYTES_MAX => len,
+            Ok(httparse::Status::Partial) if self.received.len() < RESPONSE_HEAD_BYTES_MAX => {
+                return Ok(None);
+            }
+            Ok(_) => return Err(HandshakeError::HeadTooLong),
+            Err(error) => return Err(HandshakeError::NotHttp(error)),
+        };
+        let status = response.code.unwrap_or(0);
+        if status != 101 {
+            return Err(HandshakeError::Refused(status));
+        }
+        let find = |name: &str| {
+            let mut headers = response.headers.iter();
+            headers.find(|header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
+        };
+        let lists = |name, token: &[u8]| {
+            find(name).is_some_and(|value| tokens(value).any(|t| t.eq_ignore_ascii_case(token)))
+        };
+        if !lists("upgrade", b"websocket") {
+            return Err(HandshakeError::InvalidHeader("upgrade"));
+        }
+        if !lists("connection", b"upgrade") {
+            return Err(HandshakeError::InvalidHeader("connection"));
+        }
+        if find("sec-websocket-accept") != Some(self.expected_accept.as_bytes()) {
+            return Err(HandshakeError::InvalidHeader("sec-websocket-accept"));
+        }
+        if find("sec-websocket-extensions").is_some() {
+            return Err(HandshakeError::InvalidHeader("sec-websocket-extensions"));
+        }
+        let subprotocol = match find("sec-websocket-protocol") {
+            None => None,
+            Some(chosen) => match self.offered.iter().find(|name| name.as_bytes() == chosen) {
+                Some(name) => Some(name.clone()),
+                None => return Err(HandshakeError::InvalidHeader("sec-websocket-protocol")),
+            },
+        };
+        let rest = Bytes::copy_from_slice(&self.received[head_len..]);
+        self.received = Vec::new();
+        Ok(Some(Upgraded { subprotocol, rest }))
+    }
+}
+
+/// Refuses text that could end its line of the request and begin another.
+fn check(
+    text: &str,
+    what: &'static str,
+    is_allowed: impl Fn(u8) -> bool,
+) -> Result<(), HandshakeError> {
+    match text.bytes().all(|byte| is_allowed(byte) && byte != 0x7f) {
+        true => Ok(()),
+        false => Err(HandshakeError::InvalidRequest(what)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of RFC 6455 section 1.3.
+    const REQUEST: [(&str, &str); 5] = [
+        ("Upgrade", "websocket"),
+        ("Connection", "keep-alive, Upgrade"),
+        ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ("Sec-WebSocket-Protocol", "graphql-ws, graphql-transport-ws"),
+        ("Sec-WebSocket-Version", "13"),
+    ];
+
+    fn judge<'h>(
+        method: &str,
+        headers: impl IntoIterator<Item = (&'h str, &'h str)>,
+    ) -> Result<Accept<'static>, Rejection> {
+        let headers = headers.into_iter().map(|(name, value)| (name, value.as_bytes()));
+        accept(method, headers, &["graphql-transport-ws"])
+    }
+
+    fn without(name: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+        REQUEST.into_iter().filter(move |header| header.0 != name)
+    }
+
+    #[test]
+    fn the_example_of_the_specification_is_accepted() {
+        let accepted = judge("GET", REQUEST).unwrap();
+        let expected = Accept {
+            key: "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=".into(),
+            subprotocol: Some("graphql-transport-ws"),
+        };
+        assert_eq!(accepted, expected);
+    }
+
+    #[test]
+    fn each_missing_or_wrong_part_has_its_status() {
+        let with = |name, value| without(name).chain([(name, value)]);
+        assert_eq!(judge("POST", REQUEST), Err(Rejection::NotGet));
+        assert_eq!(judge("GET", without("Upgrade")), Err(Rejection::NotAnUpgrade));
+        assert_eq!(judge("GET", with("Upgrade", "h2c")), Err(Rejection::NotAnUpgrade));
+        assert_eq!(judge("GET", with("Connection", "close")), Err(Rejection::NotAnUpgrade));
+        let version = "Sec-WebSocket-Version";
+        assert_eq!(judge("GET", without(version)), Err(Rejection::UnsupportedVersion));
+        assert_eq!(judge("GET", with(version, "8")), Err(Rejection::UnsupportedVersion));
+        let key = "Sec-WebSocket-Key";
+        assert_eq!(judge("GET", without(key)), Err(Rejection::MissingKey));
+        assert_eq!(judge("GET", with(key, "c2hvcnQ=")), Err(Rejection::InvalidKey));
+        assert_eq!(judge("GET", with(key, "not base64")), Err(Rejection::InvalidKey));
+        let twice = REQUEST.into_iter().chain([(key, "dGhlIHNhbXBsZSBub25jZQ==")]);
+        assert_eq!(judge("GET", twice), Err(Rejection::InvalidKey));
+
+        let statuses = [
+            (Rejection::NotGet, 405),
+            (Rejection::NotAnUpgrade, 426),
+            (Rejection::UnsupportedVersion, 426),
+            (Rejection::MissingKey, 400),
+            (Rejection::InvalidKey, 400),
+        ];
+        for (rejection, status) in statuses {
+            assert_eq!(rejection.status(), status);
+        }
+        assert!(Rejection::UnsupportedVersion.headers().contains(&("sec-websocket-version", "13")));
+    }
+
+    #[test]
+    fn a_client_without_our_subprotocol_is_accepted_without_one() {
+        let accepted = judge("GET", without("Sec-WebSocket-Protocol")).unwrap();
+        assert_eq!(accepted.subprotocol, None);
+    }
+
+    #[test]
+    fn a_client_and_a_server_agree_whatever_the_splits() {
+        let (_, request) = ClientHandshake::new("h", "/g", [7; 16], &["b", "a"], &[]).unwrap();
+        let mut headers = [httparse::EMPTY_HEADER; 16];
+        let mut parsed = httparse::Request::new(&mut headers);
+        assert!(parsed.parse(&request).unwrap().is_complete());
+        let headers = parsed.headers.iter().map(|header| (header.name, header.value));
+        let accepted = accept(parsed.method.unwrap(), headers, &["a"]).unwrap();
+        let mut response = accepted.response();
+        response.extend_from_slice(b"frames");
+
+        for split in 0..response.len() - b"frames".len() {
+            let (mut client, _) =
+                ClientHandshake::new("h", "/g", [7; 16], &["b", "a"], &[]).unwrap();
+            assert_eq!(client.receive(&response[..split]), Ok(None));
+            let upgraded = client.receive(&response[split..]).unwrap().unwrap();
+            assert_eq!(upgraded.subprotocol.as_deref(), Some("a"));
+            assert_eq!(&upgraded.rest[..], b"frames");
+        }
+    }
+
+    #[test]
+    fn a_client_refuses_what_is_no_upgrade_for_its_key() {
+        let judge = |response: &str| {
+            let (mut client, _) = ClientHandshake::new("h", "/", [0; 16], &[], &[]).unwrap();
+            client.receive(response.as_bytes())
+        };
+        assert_eq!(
+            judge("HTTP/1.1 503 Service Unavailable\r\n\r\n"),
+            Err(HandshakeError::Refused(503))
+        );
+        let foreign = Accept { key: accept_key(b"another key"), subprotocol: None };
+        assert_eq!(
+            judge(&String::from_utf8(foreign.response()).unwrap()),
+            Err(HandshakeError::InvalidHeader("sec-websocket-accept"))
+        );
+        assert!(matches!(judge("SSH-2.0-OpenSSH\r\n"), Err(HandshakeError::NotHttp(_))));
+        let endless = "HTTP/1.1 101 Switching\r\nx: ".to_owned() + &"y".repeat(20_000);
+        assert_eq!(judge(&endless), Err(HandshakeError::HeadTooLong));
+    }
+
+    #[test]
+    fn a_header_value_cannot_smuggle_another_header() {
+        let smuggled = ClientHandshake::new("h", "/", [0; 16], &[], &[("a", "b\r\nc: d")]);
+        assert_eq!(smuggled.err(), Some(HandshakeError::InvalidRequest("a header value")));
+        let split_target = ClientHandshake::new("h", "/ HTTP/1.0", [0; 16], &[], &[]);
+        assert_eq!(split_target.err(), Some(HandshakeError::InvalidRequest("the target")));
+    }
+}

@@ -1,0 +1,363 @@
+//! The connection after the opening handshake, in either role.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::assembly::{Arrival, Assembly, Rules};
+use super::close::{self, CloseCode, Closed, ClosedBy, Failure};
+use super::frame::{FrameHeader, Opcode, apply_mask};
+use crate::Chunks;
+
+/// Settings that many connections share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Largest message in bytes, all fragments together; a larger one closes with 1009.
+    pub message_bytes_max: usize,
+    /// How long the peer may be silent before it is pinged; `None` never pings.
+    pub ping_interval: Option<Duration>,
+    /// How long after a ping anything must arrive before the peer counts as dead.
+    pub pong_timeout: Duration,
+    /// How long a message may take from its first byte to its last; past it the connection closes
+    /// with 1008. Half a message is memory that is held for the peer.
+    pub message_timeout: Duration,
+    /// How long the peer may take to answer our close frame.
+    pub close_timeout: Duration,
+}
+
+impl Default for Config {
+    /// 1 MiB a message: far above any GraphQL document that the limits let pass. 30 s to a ping:
+    /// under the idle timeout of common proxies (60 s). 30 s for its answer: phones sleep. 60 s for
+    /// a message: the largest one at 140 kbit/s. 5 s for the closing handshake: a peer that lives
+    /// answers in a round trip.
+    fn default() -> Config {
+        Config {
+            message_bytes_max: 1024 * 1024,
+            ping_interval: Some(Duration::from_secs(30)),
+            pong_timeout: Duration::from_secs(30),
+            message_timeout: Duration::from_secs(60),
+            close_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What a peer sent, or how the connection ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A whole text message; the bytes are valid UTF-8.
+    Text(Bytes),
+    /// A whole binary message.
+    Binary(Bytes),
+    /// The last event: write what [`WebSocket::poll_transmit`] still gives, then close the
+    /// transport.
+    Closed(Closed),
+}
+
+/// One WebSocket connection after its opening handshake.
+///
+/// It answers pings and close frames, and pings a silent peer. Of several pings in one read only
+/// the last is answered, as RFC 6455 section 5.5.3 allows, so that a flood of them costs nothing.
+/// Idle, it holds no heap memory of its own.
+pub struct WebSocket {
+    config: Arc<Config>,
+    partial: Option<Box<Partial>>,
+    events: VecDeque<Event>,
+    outgoing: VecDeque<Chunks>,
+    pong: Option<Box<[u8]>>,
+    /// Since when `state` waits for something.
+    since: Instant,
+    /// What the next mask of a client is drawn from. Beside `role` and not in it, where it would cost
+    /// eight bytes more.
+    mask_state: u64,
+    role: Role,
+    state: State,
+}
+
+// See the budget in `graphql_transport_ws::server`.
+const _: () = assert!(size_of::<WebSocket>() <= 128);
+
+/// What is half received.
+struct Partial {
+    assembly: Assembly,
+    since: Instant,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Server,
+    Client,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Something arrived at `since`.
+    Open,
+    /// Nothing has arrived since we pinged at `since`.
+    Pinged,
+    /// We sent a close frame at `since`.
+    Closing,
+    Closed,
+}
+
+impl WebSocket {
+    /// The server's side.
+    pub fn server(config: Arc<Config>, now: Instant) -> WebSocket {
+        WebSocket::new(config, now, Role::Server, 0)
+    }
+
+    /// The client's side. The masks of its frames are derived from `mask_seed`, which should be
+    /// random where untrusted code chooses payloads (RFC 6455 section 10.3).
+    pub fn client(config: Arc<Config>, now: Instant, mask_seed: u64) -> WebSocket {
+        WebSocket::new(config, now, Role::Client, mask_seed)
+    }
+
+    fn new(config: Arc<Config>, now: Instant, role: Role, mask_state: u64) -> WebSocket {
+        WebSocket {
+            config,
+            partial: None,
+            events: VecDeque::new(),
+            outgoing: VecDeque::new(),
+            pong: None,
+            since: now,
+            mask_state,
+            role,
+            state: State::Open,
+        }
+    }
+
+    /// Takes bytes that the transport delivered, in pieces of any size.
+    pub fn receive(&mut self, now: Instant, mut bytes: &[u8]) {
+        if matches!(self.state, State::Open | State::Pinged) && !bytes.is_empty() {
+            self.state = State::Open;
+            self.since = now;
+        }
+        if self.state == State::Closed || bytes.is_empty() {
+            return;
+        }
+        let mut held = self.partial.take();
+        let mut fresh = Partial { assembly: Assembly::default(), since: now };
+        let partial = held.as_deref_mut().unwrap_or(&mut fresh);
+        while self.state != State::Closed {
+            match partial.assembly.next(&mut bytes, self.rules()) {
+                Ok(Some(arrival)) => {
+                    self.arrived(arrival);
+                    if partial.assembly.is_between_messages() {
+                        partial.since = now;
+                    }
+                }
+                Ok(None) => break,
+                Err(failure) => self.fail(failure),
+            }
+        }
+        if self.state != State::Closed && !partial.assembly.is_idle() {
+            self.partial = Some(held.unwrap_or_else(|| Box::new(fresh)));
+        }
+    }
+
+    /// The transport has ended or failed.
+    pub fn receive_eof(&mut self) {
+        let by = match self.state {
+            State::Closed => return,
+            State::Closing => ClosedBy::Us,
+            State::Open | State::Pinged => ClosedBy::Loss,
+        };
+        self.closed(Closed { code: CloseCode::ABNORMAL, reason: "".into(), by });
+    }
+
+    /// The next thing to tell the layer above.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        pop_or_release(&mut self.events)
+    }
+
+    /// The next bytes to write. Each run is whole frames; a run can be put between any two frames
+    /// that the caller writes by itself with [`FrameHeader`], but nothing may follow a close frame:
+    /// see [`WebSocket::is_open`].
+    pub fn poll_transmit(&mut self) -> Option<Chunks> {
+        if let Some(payload) = self.pong.take() {
+            return Some(self.frame(Opcode::Pong, Chunks::whole(Vec::from(payload))));
+        }
+        pop_or_release(&mut self.outgoing)
+    }
+
+    /// When [`WebSocket::handle_timeout`] wants to be called. The time can move back whenever bytes
+    /// arrive; a caller may keep its timer and call early.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let wait = match self.state {
+            State::Open => self.config.ping_interval,
+            State::Pinged => Some(self.config.pong_timeout),
+            State::Closing => Some(self.config.close_timeout),
+            State::Closed => return None,
+        };
+        // A deadline beyond what `Instant` can hold is none.
+        let silence = wait.and_then(|wait| self.since.checked_add(wait));
+        match (silence, self.message_deadline()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// When the message that is half received must be whole.
+    fn message_deadline(&self) -> Option<Instant> {
+        let partial = self.partial.as_deref().filter(|_| self.is_open())?;
+        partial.since.checked_add(self.config.message_timeout)
+    }
+
+    /// Pings a silent peer, gives up a dead one, refuses a message that takes too long.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.poll_timeout().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        if self.message_deadline().is_some_and(|deadline| deadline <= now) {
+            let reason = "message took too long";
+            return self.fail(Failure { code: CloseCode::POLICY, reason });
+        }
+        match self.state {
+            State::Open => {
+                self.state = State::Pinged;
+                self.since = now;
+                self.push(Opcode::Ping, Chunks::default());
+            }
+            State::Pinged => self.closed(Closed {
+                code: CloseCode::ABNORMAL,
+                reason: "no answer to a ping".into(),
+                by: ClosedBy::Loss,
+            }),
+            State::Closing => self.receive_eof(),
+            State::Closed => {}
+        }
+    }
+
+    /// Whether messages may still be sent: no close frame has been sent or received.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::Open | State::Pinged)
+    }
+
+    /// Whether the transport can be closed once everything is written.
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    /// Queues a text message, which must be UTF-8. Dropped unless the connection is open.
+    pub fn send_text(&mut self, text: Chunks) {
+        self.send(Opcode::Text, text);
+    }
+
+    /// Queues a binary message. Dropped unless the connection is open.
+    pub fn send_binary(&mut self, bytes: Chunks) {
+        self.send(Opcode::Binary, bytes);
+    }
+
+    /// Begins the closing handshake. A reason over 123 bytes is cut. Without effect unless the
+    /// connection is open.
+    ///
+    /// A code that must not be sent goes out as 1011: the mistake is ours, not the peer's.
+    pub fn close(&mut self, now: Instant, code: CloseCode, reason: &str) {
+        if !self.is_open() {
+            return;
+        }
+        let code = if code.may_be_sent() { code } else { CloseCode::INTERNAL };
+        self.push(Opcode::Close, Chunks::whole(close::payload(code, reason)));
+        self.state = State::Closing;
+        self.since = now;
+    }
+
+    fn send(&mut self, opcode: Opcode, payload: Chunks) {
+        if self.is_open() {
+            self.push(opcode, payload);
+        }
+    }
+
+    fn rules(&self) -> Rules {
+        Rules {
+            expects_mask: self.role == Role::Server,
+            message_bytes_max: self.config.message_bytes_max,
+            discards_messages: self.state == State::Closing,
+        }
+    }
+
+    fn arrived(&mut self, arrival: Arrival) {
+        match arrival {
+            Arrival::Text(text) => self.events.push_back(Event::Text(text)),
+            Arrival::Binary(bytes) => self.events.push_back(Event::Binary(bytes)),
+            Arrival::Ping(payload) => {
+                if self.is_open() {
+                    self.pong = Some(payload.into());
+                }
+            }
+            Arrival::Pong => {}
+            Arrival::Close(code, reason) => {
+                let by = match self.state {
+                    State::Closing => ClosedBy::Us,
+                    _ => {
+                        // RFC 6455 section 5.5.1: answer with the code that came.
+                        self.push(Opcode::Close, Chunks::whole(close::payload(code, "")));
+                        ClosedBy::Peer
+                    }
+                };
+                self.closed(Closed { code, reason, by });
+            }
+        }
+    }
+
+    /// RFC 6455 section 7.1.7. The rest of the stream cannot be understood, so there is no waiting
+    /// for the peer's close frame.
+    fn fail(&mut self, failure: Failure) {
+        if self.is_open() {
+            let payload = close::payload(failure.code, failure.reason);
+            self.push(Opcode::Close, Chunks::whole(payload));
+        }
+        let Failure { code, reason } = failure;
+        self.closed(Closed { code, reason: reason.into(), by: ClosedBy::Us });
+    }
+
+    fn closed(&mut self, closed: Closed) {
+        self.state = State::Closed;
+        self.partial = None;
+        self.events.push_back(Event::Closed(closed));
+    }
+
+    fn push(&mut self, opcode: Opcode, payload: Chunks) {
+        let frame = self.frame(opcode, payload);
+        self.outgoing.push_back(frame);
+    }
+
+    fn frame(&mut self, opcode: Opcode, payload: Chunks) -> Chunks {
+        match self.role {
+            Role::Server => {
+                let header = FrameHeader::new(opcode, payload.len());
+                let head = [&*header, &payload.head].concat();
+                Chunks { head: head.into(), ..payload }
+            }
+            Role::Client => {
+                let mask = next_mask(&mut self.mask_state);
+                let header = FrameHeader::masked(opcode, payload.len(), mask);
+                let mut frame = Vec::with_capacity(header.len() + payload.len());
+                frame.extend_from_slice(&header);
+                payload.append_to(&mut frame);
+                apply_mask(&mut frame[header.len()..], mask, 0);
+                Chunks::whole(frame)
+            }
+        }
+    }
+}
+
+/// Takes from the front, and gives the queue's memory back with its last entry: an idle machine
+/// holds none.
+pub(crate) fn pop_or_release<T>(queue: &mut VecDeque<T>) -> Option<T> {
+    let front = queue.pop_front();
+    if queue.is_empty() && queue.capacity() > 0 {
+        *queue = VecDeque::new();
+    }
+    front
+}
+
+/// One step of SplitMix64.
+fn next_mask(state: &mut u64) -> [u8; 4] {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) as u32).to_le_bytes()
+}

@@ -1,0 +1,57 @@
+//! A WebSocket connection fed with anything, in both roles: it never panics, holds no more than it
+//! was given, and understands the same however the bytes are cut.
+//!
+//! The first byte is the size of the pieces, the rest is the stream.
+
+#![no_main]
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use libfuzzer_sys::fuzz_target;
+use wire::websocket::{Config, Event, WebSocket};
+
+const MESSAGE_BYTES_MAX: usize = 1000;
+
+fn events(
+    machine: &mut WebSocket,
+    now: Instant,
+    pieces: &mut dyn Iterator<Item = &[u8]>,
+) -> Vec<Event> {
+    let mut events = Vec::new();
+    for piece in pieces {
+        machine.receive(now, piece);
+        while let Some(chunks) = machine.poll_transmit() {
+            assert!(!chunks.is_empty());
+        }
+        events.extend(std::iter::from_fn(|| machine.poll_event()));
+    }
+    machine.receive_eof();
+    events.extend(std::iter::from_fn(|| machine.poll_event()));
+    assert!(machine.is_closed());
+    events
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((size, stream)) = data.split_first() else { return };
+    let now = Instant::now();
+    let config = Arc::new(Config { message_bytes_max: MESSAGE_BYTES_MAX, ..Config::default() });
+    let machines: [&dyn Fn() -> WebSocket; 2] =
+        [&|| WebSocket::server(config.clone(), now), &|| WebSocket::client(config.clone(), now, 7)];
+    for machine in machines {
+        let whole = events(&mut machine(), now, &mut [stream].into_iter());
+        let cut = events(&mut machine(), now, &mut stream.chunks(usize::from(*size).max(1)));
+        assert_eq!(whole, cut);
+        for event in &whole {
+            match event {
+                Event::Text(text) => {
+                    assert!(text.len() <= MESSAGE_BYTES_MAX && std::str::from_utf8(text).is_ok());
+                }
+                Event::Binary(bytes) => assert!(bytes.len() <= MESSAGE_BYTES_MAX),
+                Event::Closed(_) => {}
+            }
+        }
+        let closed = whole.iter().filter(|event| matches!(event, Event::Closed(_))).count();
+        assert!(closed == 1 && matches!(whole.last(), Some(Event::Closed(_))));
+    }
+});

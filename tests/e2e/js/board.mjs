@@ -1,0 +1,204 @@
+// The graph of the suites: flights and airports in two subgraphs that graphql-js serves (a foreign
+// implementation, on purpose), and events about flights in a third that has no server.
+import { once } from "node:events";
+import http from "node:http";
+import { buildSchema, graphql } from "graphql";
+
+const AIRPORTS = new Map([
+  ["HAM", { name: "Helmut Schmidt", city: "Hamburg" }],
+  ["LIS", { name: "Humberto Delgado", city: "Lisbon" }],
+  ["OSL", { name: "Gardermoen", city: "Oslo" }],
+]);
+
+const FLIGHTS = new Map([
+  ["1", { number: "ST 101", from: "HAM", to: "LIS" }],
+  ["2", { number: "ST 202", from: "LIS", to: "OSL" }],
+  ["3", { number: "ST 303", from: "OSL", to: "HAM" }],
+]);
+
+/** What a subscriber of `SUBSCRIPTION` gets for an event of flight `id` at `altitude`. */
+export function expectedFlight(id, altitude) {
+  const { number, to } = FLIGHTS.get(id);
+  return { id, altitude, number, to: { code: to, city: AIRPORTS.get(to).city } };
+}
+
+/** The payload of an event. */
+export const event = (id, altitude) => ({ __typename: "Flight", id, altitude });
+
+/** Fields of the event itself, of `flights` and, through it, of `airports`. */
+export const SELECTION = "{ id altitude number to { code city } }";
+export const SUBSCRIPTION = `subscription Moves { flightMoved ${SELECTION} }`;
+export const SUBSCRIPTION_BY_ID =
+  `subscription Moves($id: ID!) { flightMovedById(id: $id) ${SELECTION} }`;
+
+/** Starts both subgraphs; `configuration` is for `subgraphs:` of the router. */
+export async function startSubgraphs() {
+  const airport = (code) => ({ __typename: "Airport", code, ...AIRPORTS.get(code) });
+  const flight = (id) => {
+    const known = FLIGHTS.get(id);
+    if (!known) return null;
+    const { number, from, to } = known;
+    return { __typename: "Flight", id, number, from: { code: from }, to: { code: to } };
+  };
+  const flights = await serve(
+    `type Query {
+      flights: [Flight!]!
+      flight(id: ID!): Flight
+      _entities(representations: [_Any!]!): [_Entity]!
+    }
+    type Flight { id: ID! number: String! from: Airport! to: Airport! }
+    type Airport { code: ID! }
+    union _Entity = Flight
+    scalar _Any`,
+    {
+      flights: () => [...FLIGHTS.keys()].map(flight),
+      flight: ({ id }) => flight(id),
+      _entities: ({ representations }) => representations.map(({ id }) => flight(id)),
+    },
+  );
+  const airports = await serve(
+    `type Query {
+      airports: [Airport!]!
+      _entities(representations: [_Any!]!): [_Entity]!
+    }
+    type Airport { code: ID! name: String! city: String! }
+    union _Entity = Airport
+    scalar _Any`,
+    {
+      airports: () => [...AIRPORTS.keys()].map(airport),
+      _entities: ({ representations }) => representations.map(({ code }) => airport(code)),
+    },
+  );
+  return {
+    configuration: { flights: { url: flights.url }, airports: { url: airports.url } },
+    async stop() {
+      await Promise.all([flights.stop(), airports.stop()]);
+    },
+  };
+}
+
+async function serve(sdl, rootValue) {
+  const schema = buildSchema(sdl);
+  const server = http.createServer(async (request, response) => {
+    let body = "";
+    for await (const part of request.setEncoding("utf8")) body += part;
+    const { query, variables, operationName } = JSON.parse(body);
+    const answer = await graphql({
+      schema, rootValue, source: query, variableValues: variables, operationName,
+    });
+    response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(answer));
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return {
+    url: `http://127.0.0.1:${server.address().port}/graphql`,
+    async stop() {
+      server.close();
+      server.closeAllConnections();
+      await once(server, "close");
+    },
+  };
+}
+
+/** The supergraph with its events at the provider `memory/default`. */
+export const memorySupergraph = () =>
+  supergraph({
+    subscribe: (topic) =>
+      `@join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["${topic}"], providerId: "memory/default"})`,
+    publish: (topic) =>
+      `@join__directive(graphs: [EVENTS], name: "events__publish", args: {topic: "${topic}", providerId: "memory/default"})`,
+  });
+
+/** The supergraph with its events at the NATS provider `default`, in the EDFS spelling. */
+export const natsSupergraph = () =>
+  supergraph({
+    subscribe: (subject) =>
+      `@join__directive(graphs: [EVENTS], name: "edfs__natsSubscribe", args: {subjects: ["${subject}"], providerId: "default"})`,
+    publish: (subject) =>
+      `@join__directive(graphs: [EVENTS], name: "edfs__natsPublish", args: {subject: "${subject}", providerId: "default"})`,
+  });
+
+function supergraph({ subscribe, publish }) {
+  return `schema
+  @link(url: "https://specs.apollo.dev/link/v1.0")
+  @link(url: "https://specs.apollo.dev/join/v0.4", for: EXECUTION)
+{
+  query: Query
+  mutation: Mutation
+  subscription: Subscription
+}
+
+directive @join__directive(graphs: [join__Graph!], name: String!, args: join__DirectiveArguments) repeatable on SCHEMA | OBJECT | INTERFACE | FIELD_DEFINITION
+directive @join__enumValue(graph: join__Graph!) repeatable on ENUM_VALUE
+directive @join__field(graph: join__Graph, requires: join__FieldSet, provides: join__FieldSet, type: String, external: Boolean, override: String, usedOverridden: Boolean, overrideLabel: String) repeatable on FIELD_DEFINITION | INPUT_FIELD_DEFINITION
+directive @join__graph(name: String!, url: String!) on ENUM_VALUE
+directive @join__implements(graph: join__Graph!, interface: String!) repeatable on OBJECT | INTERFACE
+directive @join__type(graph: join__Graph!, key: join__FieldSet, extension: Boolean! = false, resolvable: Boolean! = true, isInterfaceObject: Boolean! = false) repeatable on OBJECT | INTERFACE | UNION | ENUM | INPUT_OBJECT | SCALAR
+directive @join__unionMember(graph: join__Graph!, member: String!) repeatable on UNION
+directive @link(url: String, as: String, for: link__Purpose, import: [link__Import]) repeatable on SCHEMA
+
+scalar join__DirectiveArguments
+scalar join__FieldSet
+scalar link__Import
+
+enum link__Purpose {
+  SECURITY
+  EXECUTION
+}
+
+enum join__Graph {
+  AIRPORTS @join__graph(name: "airports", url: "http://127.0.0.1:9/airports")
+  EVENTS @join__graph(name: "events", url: "")
+  FLIGHTS @join__graph(name: "flights", url: "http://127.0.0.1:9/flights")
+}
+
+type Query
+  @join__type(graph: AIRPORTS)
+  @join__type(graph: EVENTS)
+  @join__type(graph: FLIGHTS)
+{
+  airports: [Airport!]! @join__field(graph: AIRPORTS)
+  flights: [Flight!]! @join__field(graph: FLIGHTS)
+  flight(id: ID!): Flight @join__field(graph: FLIGHTS)
+}
+
+type Mutation
+  @join__type(graph: EVENTS)
+{
+  announceDelay(id: ID!, minutes: Int!): edfs__PublishResult! ${publish("flights.delays.{{ args.id }}")}
+}
+
+type Subscription
+  @join__type(graph: EVENTS)
+{
+  flightMoved: Flight ${subscribe("flights.moved")}
+  flightMovedById(id: ID!): Flight ${subscribe("flights.moved.{{ args.id }}")}
+}
+
+type Flight
+  @join__type(graph: EVENTS, key: "id")
+  @join__type(graph: FLIGHTS, key: "id")
+{
+  id: ID!
+  altitude: Int @join__field(graph: EVENTS)
+  number: String! @join__field(graph: FLIGHTS)
+  from: Airport! @join__field(graph: FLIGHTS)
+  to: Airport! @join__field(graph: FLIGHTS)
+}
+
+type Airport
+  @join__type(graph: AIRPORTS, key: "code")
+  @join__type(graph: FLIGHTS, key: "code", resolvable: false)
+{
+  code: ID!
+  name: String! @join__field(graph: AIRPORTS)
+  city: String! @join__field(graph: AIRPORTS)
+}
+
+type edfs__PublishResult
+  @join__type(graph: EVENTS)
+{
+  success: Boolean!
+}
+`;
+}

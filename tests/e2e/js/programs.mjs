@@ -1,0 +1,33 @@
+// The foreign programs that suites talk to. The rule, also for the Rust side (../src/programs.rs):
+// the path in the environment variable, then PATH; not there: skipped, and under CI=true a failure.
+import { existsSync } from "node:fs";
+import path from "node:path";
+import process from "node:process";
+
+export const natsServer = () => locate("STARLING_TEST_NATS_SERVER", ["nats-server"]);
+export const chromium = () =>
+  locate("STARLING_TEST_CHROMIUM", ["chromium", "chromium-browser", "google-chrome"]);
+
+/** For the `skip` option of a test: false, or the reason. Throws under CI=true. */
+export function skipWithout(program, name) {
+  return program() ? false : skipBecause(`${name} is not installed`);
+}
+
+/** The reason itself; throws under CI=true, where nothing may be skipped. */
+export function skipBecause(reason) {
+  if (process.env.CI === "true") throw new Error(`CI=true, and ${reason}`);
+  return reason;
+}
+
+function locate(variable, names) {
+  const given = process.env[variable];
+  if (given) return existsSync(given) ? given : null;
+  const folders = (process.env.PATH ?? "").split(path.delimiter);
+  for (const name of names) {
+    for (const folder of [...folders, "/usr/sbin", "/usr/local/sbin"]) {
+      const file = path.join(folder, name);
+      if (existsSync(file)) return file;
+    }
+  }
+  return null;
+}

@@ -1,0 +1,129 @@
+// Starts the router as a program of its own, as a user does, and ends it.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync } from "node:fs";
+import { mkdtemp, writeFile } from "node:fs/promises";
+import net from "node:net";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import process from "node:process";
+import { adopt } from "./children.mjs";
+import { eventually, within } from "./waiting.mjs";
+
+/** How much of what the router says is kept for the message of a failed test. */
+const SAID_CHARACTERS_MAX = 20_000;
+
+/** `starling demo`. */
+export const startDemo = () => start(["demo"]);
+
+/**
+ * `starling serve` with a supergraph (SDL text) and further configuration (an object; JSON is
+ * YAML). `extra` are more command-line words.
+ */
+export async function startServe({ supergraph, config = {}, extra = [] }) {
+  const folder = await mkdtemp(path.join(tmpdir(), "starling-e2e-"));
+  await writeFile(path.join(folder, "supergraph.graphql"), supergraph);
+  const file = path.join(folder, "starling.yaml");
+  const whole = { supergraph: { file: path.join(folder, "supergraph.graphql") }, ...config };
+  await writeFile(file, JSON.stringify(whole, null, 2));
+  return start(["serve", "--config", file, ...extra], folder);
+}
+
+/** A port of 127.0.0.1 that was free a moment ago. */
+export async function freePort() {
+  const server = net.createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address();
+  server.close();
+  await once(server, "close");
+  return port;
+}
+
+async function start(words, folder = null) {
+  const binary = process.env.STARLING_BIN;
+  if (!binary || !existsSync(binary)) {
+    throw new Error("STARLING_BIN must name the router; `cargo xtask test` builds it and sets this");
+  }
+  const address = `127.0.0.1:${await freePort()}`;
+  const admin = `127.0.0.1:${await freePort()}`;
+  const child = spawn(binary, [...words, "--listen", address, "--admin-listen", admin], {
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  let said = "";
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding("utf8");
+    stream.on("data", (text) => {
+      said = (said + text).slice(-SAID_CHARACTERS_MAX);
+    });
+  }
+  const ended = once(child, "exit");
+  ended.catch(() => {});
+  adopt(child, folder);
+
+  /** Asks it to end (as Ctrl-C does); answers with its exit code. */
+  async function stop() {
+    if (router.isRunning()) {
+      child.kill("SIGINT");
+      try {
+        await within(ended, "the router's end after SIGINT", 15_000);
+      } catch (error) {
+        child.kill("SIGKILL");
+        throw new Error(`${error.message}\n${said}`);
+      }
+    }
+    return child.exitCode;
+  }
+
+  const router = {
+    url: `http://${address}`,
+    graphql: `http://${address}/graphql`,
+    socket: `ws://${address}/graphql`,
+    admin: `http://${admin}`,
+    pid: child.pid,
+    folder,
+    said: () => said,
+    /** Whether it runs: a router that crashed does not. */
+    isRunning: () => child.exitCode === null && child.signalCode === null,
+    stop,
+
+    /** POST of a GraphQL request; answers with status and body. */
+    async query(request) {
+      const answer = await fetch(router.graphql, {
+        method: "POST",
+        headers: {
+          "content-type": "application/json",
+          accept: "application/graphql-response+json, application/json",
+        },
+        body: JSON.stringify(typeof request === "string" ? { query: request } : request),
+      });
+      return { status: answer.status, body: await answer.json() };
+    },
+
+    /** A test event through the admin listener. */
+    async publish(provider, topic, payload) {
+      const target = new URL("/admin/publish", router.admin);
+      target.search = new URLSearchParams({ provider, topic });
+      const answer = await fetch(target, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: typeof payload === "string" ? payload : JSON.stringify(payload),
+      });
+      const text = await answer.text();
+      if (!answer.ok) throw new Error(`publishing: ${answer.status} ${text}`);
+    },
+  };
+
+  try {
+    await eventually(async () => {
+      if (!router.isRunning()) {
+        const how = child.exitCode ?? child.signalCode;
+        throw Object.assign(new Error(`the router ended with ${how}`), { fatal: true });
+      }
+      return (await fetch(`${router.admin}/health/ready`)).ok;
+    }, "the router to be ready");
+  } catch (error) {
+    child.kill("SIGKILL");
+    throw new Error(`${error.message}\n${said}`);
+  }
+  return router;
+}

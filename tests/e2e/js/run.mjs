@@ -1,0 +1,59 @@
+// Runs the suites with node's own test runner, one file after the other (a browser and a router on
+// two cores are enough at a time): `node run.mjs REPORT TIMEOUT_MS [FILTER]`, the time being that
+// of one file. Prints node's report; writes `{passed, failed, skipped: ["name: reason"]}` to REPORT.
+//
+// A filter that is part of a suite's file name takes the whole suite, otherwise the tests (or
+// groups of tests) whose name contains it.
+import { readdir, writeFile } from "node:fs/promises";
+import path from "node:path";
+import process from "node:process";
+import { Readable } from "node:stream";
+import { run } from "node:test";
+import { spec } from "node:test/reporters";
+
+/** Node.js 20 reports a test that the filter left out as skipped for this reason; newer ones do not. */
+const LEFT_OUT = "test name does not match pattern";
+
+const [reportFile, timeout, filter] = process.argv.slice(2);
+const folder = path.join(import.meta.dirname, "suites");
+const all = (await readdir(folder)).filter((name) => name.endsWith(".test.mjs")).sort();
+const named = filter ? all.filter((name) => name.includes(filter)) : all;
+const files = (named.length > 0 ? named : all).map((name) => path.join(folder, name));
+const byName = filter && named.length === 0;
+
+const events = run({
+  files,
+  concurrency: 1,
+  timeout: Number(timeout),
+  testNamePatterns: byName ? [new RegExp(filter.replace(/[^\w ]/g, "\\$&"))] : undefined,
+});
+const report = { passed: 0, failed: 0, skipped: [] };
+await new Promise((resolve, reject) => {
+  Readable.from(counted(events)).compose(new spec()).on("error", reject).on("end", resolve)
+    .pipe(process.stdout, { end: false });
+});
+await writeFile(reportFile, JSON.stringify(report));
+process.exitCode = report.failed > 0 ? 1 : 0;
+
+/** Passes events on and adds up tests: groups are not tests, nor is what the filter left out. */
+async function* counted(source) {
+  for await (const event of source) {
+    const { type, data } = event;
+    if (type === "test:pass" || type === "test:fail") {
+      const isGroup = data.details?.type === "suite";
+      if (type === "test:fail" && data.todo === undefined) {
+        // A group that failed because its tests did has been counted with them.
+        if (data.details?.error?.failureType !== "subtestsFailed") report.failed += 1;
+      } else if (data.skip === LEFT_OUT) {
+        // Neither passed nor skipped. The reporter wants the event all the same.
+      } else if (data.skip !== undefined || data.todo !== undefined) {
+        report.skipped.push(`${data.name}: ${data.skip ?? data.todo}`);
+      } else if (!isGroup) {
+        report.passed += 1;
+      }
+    }
+    // The runner's own sums count what was filtered away as skipped.
+    if (byName && type === "test:diagnostic" && data.nesting === 0) continue;
+    yield event;
+  }
+}

@@ -1,0 +1,137 @@
+// The page as a person uses it, in a real browser: GraphiQL, and the plain page beside it.
+import assert from "node:assert/strict";
+import { after, before, describe, it } from "node:test";
+import { chromium } from "playwright-core";
+import * as programs from "../programs.mjs";
+import { startDemo } from "../router.mjs";
+import { PATIENCE_MS, eventually } from "../waiting.mjs";
+
+const FLAGS = [
+  "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+  "--disable-background-networking", "--disable-component-update", "--disable-sync",
+];
+
+describe("browser", { skip: programs.skipWithout(programs.chromium, "chromium") }, () => {
+  let router;
+  let browser;
+  before(async () => {
+    router = await startDemo();
+    browser = await chromium.launch({ executablePath: programs.chromium(), args: FLAGS });
+  });
+  after(async () => {
+    await browser?.close();
+    if (router) assert.equal(await router.stop(), 0, router.said());
+  });
+
+  /** Opens `path` in a fresh profile; what goes wrong on the page is collected in `problems`. */
+  async function open(path) {
+    const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
+    const page = await context.newPage();
+    page.setDefaultTimeout(PATIENCE_MS);
+    const problems = [];
+    page.on("pageerror", (error) => problems.push(error.message));
+    page.on("console", (message) => {
+      if (message.type() === "error") problems.push(message.text());
+    });
+    // Whoever serves the page serves all of it. (A browser without network shows the same.)
+    await context.route("**/*", (route) => {
+      const url = route.request().url();
+      if (url.startsWith(`${router.url}/`) || url.startsWith("data:")) return route.continue();
+      problems.push(`asked for ${url}`);
+      return route.abort();
+    });
+    await page.goto(router.url + path);
+    return { page, problems, close: () => context.close() };
+  }
+
+  /** An answer with data that reach into joined objects, and no errors. */
+  function assertJoined(answer) {
+    assert.equal(answer.errors, undefined, JSON.stringify(answer.errors));
+    const depth = (value) =>
+      value !== null && typeof value === "object"
+        ? 1 + Math.max(0, ...Object.values(value).map(depth))
+        : 0;
+    assert.ok(depth(answer.data) >= 3, JSON.stringify(answer));
+    assert.ok(!JSON.stringify(answer.data).includes("null"), JSON.stringify(answer));
+  }
+
+  /** What GraphiQL shows as the result, once `accept` takes it. */
+  const shownResult = (page, accept) =>
+    eventually(async () => {
+      const text = await page.locator(".result-window .CodeMirror")
+        .evaluate((editor) => editor.CodeMirror.getValue());
+      const value = text === "" ? null : JSON.parse(text);
+      return value && accept(value) && value;
+    }, "a result on the page");
+
+  it("GraphiQL runs the first query and shows two ticks of the subscription", async (test) => {
+    const { page, problems, close } = await open("/");
+    if (await page.locator("#page").count() === 0) {
+      await close();
+      test.skip(programs.skipBecause("this build has no GraphiQL"));
+      return;
+    }
+    await page.locator(".graphiql-execute-button").click();
+    let shown = await shownResult(page, () => true);
+    assertJoined(shown);
+
+    await page.locator(".graphiql-tab").nth(1).click();
+    await page.locator(".graphiql-execute-button").click();
+    for (let ticks = 0; ticks < 2; ticks += 1) {
+      const before = JSON.stringify(shown);
+      shown = await shownResult(page, (value) => JSON.stringify(value) !== before);
+      assertJoined(shown);
+    }
+    await page.locator(".graphiql-execute-button").click();
+    assert.deepEqual(problems, []);
+    await close();
+  });
+
+  it("GraphiQL knows the schema", async (test) => {
+    const { page, problems, close } = await open("/");
+    if (await page.locator("#page").count() === 0) {
+      await close();
+      test.skip(programs.skipBecause("this build has no GraphiQL"));
+      return;
+    }
+    await page.getByRole("button", { name: "Show Documentation Explorer" }).click();
+    await page.locator(".graphiql-doc-explorer").getByText("Subscription").first().waitFor();
+    assert.deepEqual(problems, []);
+    await close();
+  });
+
+  it("the plain page runs the first query and streams the subscription", async () => {
+    const { page, problems, close } = await open("/ide/plain");
+    await page.locator("#run").click();
+    await page.locator("#results pre").first().waitFor();
+    const results = async () => {
+      const texts = await page.locator("#results pre").allTextContents();
+      return texts.map((text) => JSON.parse(text.slice(text.indexOf("{"))));
+    };
+    assertJoined((await results())[0]);
+
+    await page.locator("#tabs button").nth(1).click();
+    await page.locator("#run").click();
+    const ticks = await eventually(async () => {
+      // The answer of the query is gone once the first event is there.
+      const shown = await page.locator("#results pre .when").count() >= 2 && await results();
+      return shown && shown.slice(-2);
+    }, "two ticks");
+    ticks.forEach(assertJoined);
+    assert.notDeepEqual(ticks[0], ticks[1]);
+    await page.locator("#stop").click();
+    await page.getByText("stopped").waitFor();
+    assert.deepEqual(problems, []);
+    await close();
+  });
+
+  it("the plain page shows the errors of a wrong operation", async () => {
+    const { page, close } = await open("/ide/plain");
+    await page.locator("#query").fill("{ nonsense }");
+    await page.locator("#run").click();
+    const failed = page.locator("#results pre.failed");
+    await failed.waitFor();
+    assert.match(await failed.textContent(), /nonsense/);
+    await close();
+  });
+});

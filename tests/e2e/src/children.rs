@@ -1,0 +1,115 @@
+//! A program that a test started, and its end.
+
+use crate::waiting::{PATIENCE, POLL_INTERVAL};
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{JoinHandle, sleep};
+use std::time::Instant;
+
+/// How much of what a program says is kept for messages.
+const SAID_BYTES_MAX: usize = 1024 * 1024;
+
+/// A running program; killed when dropped.
+pub(crate) struct Running {
+    child: Child,
+    said: Arc<Mutex<Vec<u8>>>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Starts `command` and keeps what it says.
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let mut readers = Vec::new();
+        if let Some(output) = child.stdout.take() {
+            readers.push(keep(output, Arc::clone(&said)));
+        }
+        if let Some(output) = child.stderr.take() {
+            readers.push(keep(output, Arc::clone(&said)));
+        }
+        Self { child, said, readers }
+    }
+
+    /// The latest of what the program has said, on both channels.
+    pub(crate) fn said(&self) -> String {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The first answer of `look`.
+    ///
+    /// # Panics
+    /// With what the program said, if it ends first or [`PATIENCE`] does.
+    pub(crate) fn wait_for<T>(&mut self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(answer) = look() {
+                return answer;
+            }
+            if let Ok(Some(status)) = self.child.try_wait() {
+                panic!("the program ended ({status}) before {what}:\n{}", self.said());
+            }
+            assert!(Instant::now() < deadline, "waited for {what} in vain:\n{}", self.said());
+            sleep(POLL_INTERVAL);
+        }
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// The exit code, once the program has ended by itself; `None` after a signal.
+    ///
+    /// # Panics
+    /// If it has not ended within [`PATIENCE`].
+    pub(crate) fn wait_for_end(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                // Its last words are still on their way.
+                for reader in self.readers.drain(..) {
+                    let _ = reader.join();
+                }
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "the program does not end:\n{}", self.said());
+            sleep(POLL_INTERVAL);
+        }
+    }
+
+    pub(crate) fn kill(&mut self) {
+        // Both fail only for a program that has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Reads `output` to its end on a thread of its own, so that the program never waits for a reader.
+fn keep(mut output: impl Read + Send + 'static, said: Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(length @ 1..) = output.read(&mut buffer) {
+            let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+            said.extend_from_slice(&buffer[..length]);
+            let excess = said.len().saturating_sub(SAID_BYTES_MAX);
+            said.drain(..excess);
+        }
+    })
+}

@@ -1,0 +1,60 @@
+//! The foreign programs that tests talk to, and what happens where they are not installed.
+//!
+//! One rule, also for the JavaScript side (`js/programs.mjs`): the path in the environment variable,
+//! which `cargo xtask test` sets; then `PATH`; not there: the test skips itself with
+//! [`skip`], and under `CI=true` fails instead.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Where Debian puts servers; a user's `PATH` often lacks it.
+const SERVER_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
+
+/// `nats-server`, or `None` after having said that the test is skipped.
+///
+/// # Panics
+/// If it is not installed and `CI=true`.
+///
+/// ```no_run
+/// # fn main() {
+/// let Some(program) = e2e::programs::nats_server() else { return };
+/// # }
+/// ```
+pub fn nats_server() -> Option<PathBuf> {
+    let found = locate("STARLING_TEST_NATS_SERVER", "nats-server");
+    if found.is_none() {
+        skip("nats-server is not installed");
+    }
+    found
+}
+
+/// Says that the running test is skipped, and why; the test then returns. The line goes to standard
+/// error, past the capture of the test runner, and to xtask, which counts it.
+///
+/// # Panics
+/// Under `CI=true`, where nothing may be skipped.
+pub fn skip(reason: &str) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    let strict = std::env::var("CI").is_ok_and(|value| value == "true");
+    assert!(!strict, "CI=true, and {test} cannot run: {reason}");
+    let line = format!("skipped: {test}: {reason}\n");
+    // A line that cannot be written is a line less in a report.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    if let Some(file) = std::env::var_os("STARLING_TEST_SKIPS") {
+        let file = OpenOptions::new().create(true).append(true).open(file);
+        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    }
+}
+
+fn locate(variable: &str, name: &str) -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os(variable).filter(|path| !path.is_empty()) {
+        return Some(PathBuf::from(path)).filter(|path| path.is_file());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(SERVER_FOLDERS.map(PathBuf::from))
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file())
+}

@@ -1,0 +1,25 @@
+//! Everything that can go wrong, on a real router: whatever comes in, whoever asked for it is told
+//! what is wrong, everybody else notices nothing, and nothing panics.
+//!
+//! Each test ends with [`shop::Shop::assert_unharmed`], which asks the neighbours. Expected answers
+//! stand in the tests in full, since their wording is what a user reads at three in the morning;
+//! `UPDATE_EXPECT=1` rewrites them, and the diff is to be read.
+
+#![allow(clippy::unwrap_used)] // a test that cannot get its answer has failed
+
+mod answers;
+mod shop;
+mod socket;
+mod stream;
+
+mod command_line;
+mod connections;
+mod events;
+mod nats;
+mod operations;
+mod reloads;
+mod requests;
+mod shutdown;
+mod slow_subscribers;
+mod subgraphs;
+mod websockets;

@@ -1,0 +1,85 @@
+//! A client of event streams (GraphQL over SSE) that may stop reading.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use serde_json::json;
+
+/// Longer than anything that a test waits for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running stream.
+pub(crate) struct Stream {
+    socket: TcpStream,
+    /// Received, and not given out yet; without the framing of chunks, which is never cut inside of an event here.
+    received: String,
+    has_ended: bool,
+}
+
+impl Stream {
+    /// Asks for an operation.
+    pub(crate) fn open(address: SocketAddr, query: &str) -> Self {
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let body = json!({ "query": query }).to_string();
+        let head = format!(
+            "POST /graphql HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
+             accept: text/event-stream\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        socket.write_all(head.as_bytes()).unwrap();
+        socket.write_all(body.as_bytes()).unwrap();
+        let mut stream = Self { socket, received: String::new(), has_ended: false };
+        let head = stream.until("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        stream
+    }
+
+    /// The next event as `name data`, comments left out; `None` at the end of the stream.
+    pub(crate) fn event(&mut self) -> Option<String> {
+        loop {
+            let block = self.until("\n\n")?;
+            let (mut name, mut data) = ("message", String::new());
+            for line in block.lines() {
+                if let Some(value) = line.strip_prefix("event: ") {
+                    name = value;
+                } else if let Some(value) = line.strip_prefix("data: ") {
+                    data.push_str(value);
+                }
+            }
+            if name != "message" || !data.is_empty() {
+                return Some(format!("{name} {data}"));
+            }
+        }
+    }
+
+    /// What comes until the stream ends, a line each, and how it ends.
+    pub(crate) fn transcript(&mut self) -> String {
+        let mut lines = String::new();
+        while let Some(event) = self.event() {
+            lines.extend([event.trim_end(), "\n"]);
+        }
+        // The last chunk of a body that is complete.
+        lines.push_str(if self.received.ends_with("0\r\n\r\n") { "end\n" } else { "broken off\n" });
+        lines
+    }
+
+    /// The text up to this mark.
+    fn until(&mut self, mark: &str) -> Option<String> {
+        let mut buffer = [0; 16 << 10];
+        loop {
+            if let Some(at) = self.received.find(mark) {
+                let rest = self.received.split_off(at + mark.len());
+                return Some(std::mem::replace(&mut self.received, rest));
+            }
+            if self.has_ended {
+                return None;
+            }
+            match self.socket.read(&mut buffer).unwrap() {
+                0 => self.has_ended = true,
+                length => self.received.push_str(std::str::from_utf8(&buffer[..length]).unwrap()),
+            }
+        }
+    }
+}

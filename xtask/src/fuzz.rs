@@ -1,0 +1,116 @@
+//! Fuzzing on stable Rust: builds the targets of `fuzz/` with coverage instrumentation and runs
+//! them under libFuzzer, which `libfuzzer-sys` brings along.
+//!
+//! Seeds that are worth keeping stand in `fuzz/corpus/TARGET/`. What a run adds goes to the target
+//! folder and survives there; an input that breaks something goes to `fuzz/artifacts/TARGET/`.
+
+use crate::{Failure, process};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What the compiler adds so that libFuzzer sees which branches an input takes. These are flags of
+/// LLVM's passes and need no nightly compiler.
+const INSTRUMENTATION: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
+    -Ccodegen-units=1 --cfg fuzzing";
+
+/// An input that takes longer than this is reported as a hang.
+const INPUT_SECONDS_MAX: u32 = 10;
+
+/// Memory that a target may use. Machines are bounded, so they come nowhere near.
+const MEMORY_MB_MAX: u32 = 2048;
+
+/// Runs `target`, or each target in turn, for `seconds` each.
+pub(crate) fn run(root: &Path, target: Option<&str>, seconds: u32) -> Result<(), Failure> {
+    let package = root.join("fuzz");
+    let manifest = package.join("Cargo.toml");
+    if !manifest.is_file() {
+        return Err("there is no fuzz/Cargo.toml".to_owned());
+    }
+    let (known, target_folder) = targets(&manifest)?;
+    let chosen: Vec<&String> =
+        known.iter().filter(|name| target.is_none_or(|wanted| wanted == *name)).collect();
+    if chosen.is_empty() {
+        return Err(format!(
+            "no fuzz target is called `{}`; there are: {}",
+            target.unwrap_or_default(),
+            known.join(", ")
+        ));
+    }
+
+    let triple = host_triple()?;
+    let build_folder = target_folder.join("fuzz-build");
+    // With --target the flags reach the targets only, and not build scripts and macros.
+    let mut build = process::cargo();
+    build.current_dir(&package).args(["build", "--release", "--target", &triple]);
+    build.arg("--manifest-path").arg(&manifest).arg("--target-dir").arg(&build_folder);
+    for name in &chosen {
+        build.args(["--bin", name]);
+    }
+    process::run(build.env("RUSTFLAGS", INSTRUMENTATION).env_remove("CARGO_ENCODED_RUSTFLAGS"))?;
+
+    let mut failed = Vec::new();
+    for name in chosen {
+        let corpus = target_folder.join("fuzz-corpus").join(name);
+        let artifacts = package.join("artifacts").join(name);
+        for folder in [&corpus, &artifacts] {
+            std::fs::create_dir_all(folder)
+                .map_err(|error| format!("{}: {error}", folder.display()))?;
+        }
+        let mut fuzz = Command::new(build_folder.join(&triple).join("release").join(name));
+        fuzz.current_dir(&package)
+            .arg(format!("-max_total_time={seconds}"))
+            .arg(format!("-timeout={INPUT_SECONDS_MAX}"))
+            .arg(format!("-rss_limit_mb={MEMORY_MB_MAX}"))
+            .arg(format!("-artifact_prefix={}/", artifacts.display()))
+            .arg("-print_final_stats=1")
+            .arg(&corpus);
+        let seeds = package.join("corpus").join(name);
+        if seeds.is_dir() {
+            fuzz.arg(seeds);
+        }
+        if let Err(reason) = process::run(&mut fuzz) {
+            eprintln!("xtask: {reason}");
+            failed.push(name.as_str());
+        }
+    }
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{} found something; see fuzz/artifacts/", failed.join(", ")))
+}
+
+/// The names of the package's programs, and the target folder for its builds.
+fn targets(manifest: &Path) -> Result<(Vec<String>, PathBuf), Failure> {
+    let metadata = process::read(
+        process::cargo()
+            .args(["metadata", "--format-version=1", "--no-deps", "--manifest-path"])
+            .arg(manifest),
+    )?;
+    let metadata: serde_json::Value = serde_json::from_str(&metadata)
+        .map_err(|error| format!("cargo metadata is not JSON: {error}"))?;
+    let mut names: Vec<String> = metadata["packages"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|package| package["targets"].as_array().into_iter().flatten())
+        .filter(|target| {
+            target["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "bin"))
+        })
+        .filter_map(|target| target["name"].as_str().map(str::to_owned))
+        .collect();
+    names.sort();
+    let folder =
+        metadata["target_directory"].as_str().ok_or("cargo metadata has no target folder")?;
+    Ok((names, PathBuf::from(folder)))
+}
+
+fn host_triple() -> Result<String, Failure> {
+    let version = process::read(Command::new("rustc").arg("-vV"))?;
+    version
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .map(str::to_owned)
+        .ok_or_else(|| "`rustc -vV` names no host".to_owned())
+}

@@ -1,0 +1,34 @@
+//! Long runs: `tests/e2e/js/soaks/NAME.mjs`, against a release build.
+
+use crate::{Failure, process, test};
+use std::path::Path;
+use std::process::Command;
+
+/// Runs the soak `name` for `seconds`.
+pub(crate) fn run(root: &Path, name: &str, seconds: u32) -> Result<(), Failure> {
+    let js = root.join(test::JS_FOLDER);
+    let known = names(&js.join("soaks"))?;
+    if !known.iter().any(|soak| soak == name) {
+        return Err(format!("no soak is called `{name}`; there are: {}", known.join(", ")));
+    }
+    let binary = test::build_router(root, &["--release"])?;
+    test::install_packages(&js)?;
+    process::run(
+        Command::new("node")
+            .current_dir(&js)
+            .arg(format!("soaks/{name}.mjs"))
+            .env("STARLING_BIN", binary)
+            .env("STARLING_SOAK_SECONDS", seconds.to_string()),
+    )
+}
+
+fn names(folder: &Path) -> Result<Vec<String>, Failure> {
+    let entries =
+        std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter_map(|file| file.strip_suffix(".mjs").map(str::to_owned))
+        .collect();
+    names.sort();
+    Ok(names)
+}
