@@ -1,7 +1,7 @@
 //! Whether every dependency has a licence that we accept.
 //!
 //! A light stand-in for `cargo deny check licenses`, which takes minutes to build: it reads the same
-//! `deny.toml`, knows its list `[licenses] allow` and its `[[licenses.clarify]]`, and the licence expressions (SPDX) of `cargo
+//! `deny.toml`, knows `allow` and `exceptions` of `[licenses]` and `[[licenses.clarify]]`, and the licence expressions (SPDX) of `cargo
 //! metadata`. Whoever has cargo-deny installed runs that, and gets advisories and bans too.
 
 use crate::{Failure, process};
@@ -14,6 +14,7 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
     let text =
         std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
     let allowed = allow_list(&text)?;
+    let exceptions = exceptions(&text);
     let clarified = clarifications(&text);
     let mut refused = Vec::new();
     let mut count = 0;
@@ -34,6 +35,8 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
             let name = package["name"].as_str().unwrap_or("?");
             let expression =
                 package["license"].as_str().or(clarified.get(name).map(String::as_str));
+            let mut allowed = allowed.clone();
+            allowed.extend(exceptions.get(name).into_iter().flatten().cloned());
             let name = format!("{name} {}", package["version"].as_str().unwrap_or("?"));
             match expression {
                 None => refused.push(format!("{name}: no licence expression")),
@@ -75,6 +78,20 @@ fn allow_list(deny: &str) -> Result<BTreeSet<String>, Failure> {
         return Err("deny.toml allows no licence at all".to_owned());
     }
     Ok(allowed)
+}
+
+/// Package and licences of each `{ crate = "…", allow = […] }`, one a line.
+fn exceptions(deny: &str) -> BTreeMap<String, Vec<String>> {
+    deny.lines()
+        .filter_map(|line| {
+            let (_, after) = line.trim().strip_prefix('{')?.split_once("crate = \"")?;
+            let (name, after) = after.split_once('"')?;
+            let (_, list) = after.split_once("allow = [")?;
+            let (list, _) = list.split_once(']')?;
+            let licences = list.split(',').map(|entry| entry.trim().trim_matches('"').to_owned());
+            Some((name.to_owned(), licences.collect()))
+        })
+        .collect()
 }
 
 /// Package and licence expression of each `[[licenses.clarify]]`.
@@ -190,6 +207,14 @@ mod tests {
             expression = \"MIT\"\nlicense-files = []\n\n[bans]\ncrate = \"other\"\n";
         let expected = BTreeMap::from([("odd".to_owned(), "MIT".to_owned())]);
         assert_eq!(clarifications(deny), expected);
+    }
+
+    #[test]
+    fn an_exception_is_for_its_package_only() {
+        let deny = "exceptions = [\n    { crate = \"odd\", allow = [\"NCSA\", \"X\"] },\n]\n\
+            deny = [\n    { crate = \"bad\" },\n]\n";
+        let licences = vec!["NCSA".to_owned(), "X".to_owned()];
+        assert_eq!(exceptions(deny), BTreeMap::from([("odd".to_owned(), licences)]));
     }
 
     #[test]

@@ -4,8 +4,10 @@
 use crate::error::{ParseError, ParseErrorKind};
 use crate::merge::Pending;
 use crate::node::{ESCAPED, Node, NodeId, REAL, TABLE, Tag};
+use crate::parse_shaped::Around;
 use crate::scan::{Level, Lists};
-use crate::text::{OWNED, Texts, position};
+use crate::shape::Shapes;
+use crate::text::{FALSE, NULL, OWNED, TRUE, Texts, position};
 
 /// Default of the depth limit of [`Document::parse`]. Real answers nest some 20 deep; 512 is what
 /// other parsers allow and the JSON test suite probes.
@@ -41,8 +43,12 @@ pub const WALK_DEPTH_MAX: usize = 4096;
 pub struct Document {
     pub(crate) nodes: Vec<Node>,
     /// Tables of children: capacity, then ids (arrays) or pairs of key and value ids (objects).
+    /// Also the slots of shaped objects: a value id each, then the object of the other members.
     pub(crate) links: Vec<u32>,
     pub(crate) texts: Texts,
+    pub(crate) shapes: Shapes,
+    /// Open containers of the shape-directed parser, kept for its memory.
+    pub(crate) around: Vec<Around>,
     pub(crate) depth_limit: u32,
     /// The instructions that texts are scanned with.
     pub(crate) level: Level,
@@ -69,7 +75,7 @@ impl std::fmt::Debug for Document {
 }
 
 impl Document {
-    /// An empty document with the default depth limit, [`DEPTH_LIMIT_DEFAULT`]. Does not allocate.
+    /// An empty document with the default depth limit, [`DEPTH_LIMIT_DEFAULT`].
     pub fn new() -> Self {
         Self::with_depth_limit(DEPTH_LIMIT_DEFAULT)
     }
@@ -79,7 +85,9 @@ impl Document {
         Self {
             nodes: Vec::new(),
             links: Vec::new(),
-            texts: Texts::default(),
+            texts: Texts::new(),
+            shapes: Shapes::default(),
+            around: Vec::new(),
             depth_limit: limit,
             level: Level::detect(),
             lists: Lists::default(),
@@ -93,6 +101,7 @@ impl Document {
         self.nodes.clear();
         self.links.clear();
         self.texts.clear();
+        self.shapes.clear();
     }
 
     /// Scans texts with the `level`-th set of instructions this CPU has (0 is portable code) and
@@ -106,12 +115,13 @@ impl Document {
 
     /// Makes a `null`.
     pub fn new_null(&mut self) -> NodeId {
-        self.add(Tag::Null, 0, 0, 0)
+        self.add(Tag::Null, 0, NULL.0, NULL.1)
     }
 
     /// Makes `true` or `false`.
     pub fn new_bool(&mut self, value: bool) -> NodeId {
-        self.add(if value { Tag::True } else { Tag::False }, 0, 0, 0)
+        let (tag, (start, bytes)) = if value { (Tag::True, TRUE) } else { (Tag::False, FALSE) };
+        self.add(tag, 0, start, bytes)
     }
 
     /// Makes an empty object.

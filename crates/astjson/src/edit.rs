@@ -1,7 +1,10 @@
 //! Editing values in place: members, elements, nulls. All of it moves ids, never texts.
 
 use crate::document::Document;
-use crate::node::{ESCAPED, Node, NodeId, TABLE, Tag};
+use crate::key_index::KeyIndex;
+use crate::node::{ESCAPED, Node, NodeId, REPEATS, SLOTS, TABLE, Tag};
+use crate::parse_shaped::ABSENT;
+use crate::read::Key;
 use crate::text::{OWNED, position};
 
 /// Room for this many more children when a table is first made: an entity gains a few fields per
@@ -14,12 +17,12 @@ impl Document {
     ///
     /// `value` is linked, not copied; see [sharing](Document#sharing).
     pub fn set(&mut self, object: NodeId, key: &str, value: NodeId) {
-        let Some(object) = self.object_in_table(object) else { return };
-        match self.find_pair(object, |document, node| document.key_is(node, key)) {
-            Some(place) => self.links[place + 1] = value.0,
+        let Some(object) = self.editable(object) else { return };
+        match self.member_place(object, |document, own| document.key_is(own, key)) {
+            Some(place) => self.link_at(object, place, value),
             None => {
                 let key = self.new_key(key);
-                self.append_pair(object, key, value);
+                self.append_member(object, key, value);
             }
         }
     }
@@ -51,7 +54,7 @@ impl Document {
     pub fn replace_with_null(&mut self, n: NodeId) {
         let n = self.resolve(n);
         if let Some(node) = self.nodes.get_mut(n.0 as usize) {
-            *node = Node::new(Tag::Null, 0, OWNED, 0, 0, node.end);
+            *node = Node { end: node.end, ..Node::NULL };
         }
     }
 
@@ -60,15 +63,27 @@ impl Document {
         if self.get(object, key).is_none() {
             return false;
         }
-        let Some(object) = self.object_in_table(object) else { return false };
-        let Some(place) = self.find_pair(object, |document, node| document.key_is(node, key))
+        let Some(object) = self.editable(object) else { return false };
+        let Some(place) = self.member_place(object, |document, own| document.key_is(own, key))
         else {
             return false;
         };
         let node = self.nodes[object as usize];
+        if node.has(SLOTS) && place < node.a as usize + self.slots_of(node) {
+            self.links[place] = ABSENT;
+            self.nodes[object as usize].b -= 1;
+            return true;
+        }
+        let table = if node.has(SLOTS) {
+            self.others(node).and_then(|others| self.object_in_table(others))
+        } else {
+            Some(object)
+        };
+        let Some(table) = table else { return false };
+        let node = self.nodes[table as usize];
         let end = (node.a + 1 + 2 * node.b) as usize;
-        self.links.copy_within(place + 2..end, place);
-        self.nodes[object as usize].b -= 1;
+        self.links.copy_within(place + 1..end, place - 1);
+        self.nodes[table as usize].b -= 1;
         true
     }
 
@@ -81,18 +96,79 @@ impl Document {
         id
     }
 
-    /// Position in `links` of the pair whose key node `matches`.
-    pub(crate) fn find_pair(
-        &self,
-        object: u32,
-        matches: impl Fn(&Document, u32) -> bool,
-    ) -> Option<usize> {
-        let node = self.stored(object);
-        let place = self.pairs_of(node).chunks_exact(2).position(|pair| matches(self, pair[0]))?;
-        Some(node.a as usize + 1 + 2 * place)
+    /// Brings an object into a form in which members can be linked, if it is one: slots, or a
+    /// table.
+    pub(crate) fn editable(&mut self, object: NodeId) -> Option<u32> {
+        let object = self.resolve(object);
+        let node = self.stored(object.0);
+        if !node.has(SLOTS) {
+            return self.object_in_table(object);
+        }
+        if let Some(others) = self.others(node) {
+            self.object_in_table(others);
+        }
+        Some(object.0)
     }
 
-    pub(crate) fn append_pair(&mut self, object: u32, key: u32, value: NodeId) {
+    /// Number of slots of an object in slots.
+    pub(crate) fn slots_of(&self, node: Node) -> usize {
+        self.shapes.object(node.text()).map_or(0, |shape| shape.keys.len())
+    }
+
+    /// Where the value of the member whose key `matches` is linked in `links`; the object must be
+    /// [editable](Document::editable). Slots have a place even while they are empty.
+    pub(crate) fn member_place(
+        &self,
+        object: u32,
+        matches: impl Fn(&Document, Key) -> bool,
+    ) -> Option<usize> {
+        let mut node = self.stored(object);
+        if node.has(SLOTS) {
+            let shape = node.text();
+            let slot = (0..self.slots_of(node) as u32)
+                .find(|&slot| matches(self, Key::Slot { shape, slot }));
+            if let Some(slot) = slot {
+                return Some((node.a + slot) as usize);
+            }
+            node = self.node(self.others(node)?);
+        }
+        let pairs = self.pairs_of(node).chunks_exact(2);
+        let place = pairs.clone().position(|pair| matches(self, Key::Node(pair[0])))?;
+        Some(node.a as usize + 2 + 2 * place)
+    }
+
+    /// Links `value` at a place of `object` that [`member_place`](Document::member_place) gave.
+    pub(crate) fn link_at(&mut self, object: u32, place: usize, value: NodeId) {
+        if self.links[place] == ABSENT {
+            self.nodes[object as usize].b += 1;
+        }
+        self.links[place] = value.0;
+    }
+
+    /// Links a member that `object`, which must be [editable](Document::editable), does not have.
+    pub(crate) fn append_member(&mut self, object: u32, key: u32, value: NodeId) {
+        let node = self.nodes[object as usize];
+        if !node.has(SLOTS) {
+            return self.append_pair(object, key, value);
+        }
+        let others = self.others_or_new(object);
+        if let Some(others) = self.object_in_table(others) {
+            self.append_pair(others, key, value);
+        }
+    }
+
+    /// The object of the members that an object in slots has beside its shape; made, if need be.
+    pub(crate) fn others_or_new(&mut self, object: u32) -> NodeId {
+        let node = self.nodes[object as usize];
+        self.others(node).unwrap_or_else(|| {
+            let others = self.new_object();
+            let place = node.a as usize + self.slots_of(node);
+            self.links[place] = others.0;
+            others
+        })
+    }
+
+    fn append_pair(&mut self, object: u32, key: u32, value: NodeId) {
         self.grow_table(object, 2);
         let node = self.nodes[object as usize];
         let end = (node.a + 1 + 2 * node.b) as usize;
@@ -101,32 +177,36 @@ impl Document {
         self.nodes[object as usize].b += 1;
     }
 
-    /// Brings an object into table form, if it is one. Of members with the same key the last
-    /// stays, at the place of the first.
+    /// Brings an object that is not in slots into table form, if it is one. Of members with the
+    /// same key the last stays, at the place of the first.
     pub(crate) fn object_in_table(&mut self, object: NodeId) -> Option<u32> {
         let object = self.resolve(object);
         let node = self.stored(object.0);
-        if !node.is(Tag::Object) {
+        if !node.is(Tag::Object) || node.has(SLOTS) {
             return None;
         }
-        if !node.has(TABLE) {
+        if !node.has(TABLE) || node.has(REPEATS) {
             let start = self.links.len();
             self.links.push(0);
             let mut cursor = self.member_cursor(object);
             let mut seen = 0u64;
+            let mut index = KeyIndex::for_keys(node.b as usize);
             while let Some((key, value)) = self.next_member(&mut cursor) {
-                // Keys are compared only where the filter says that they may be equal.
-                let bit = self.key_bit(key);
-                if seen & bit != 0
-                    && let Some(place) = self.links[start + 1..]
+                let Key::Node(key_node) = key else { continue };
+                let count = (self.links.len() - start - 1) / 2;
+                let known = match &mut index {
+                    Some(index) => index.insert(&self.key_decoded(key), count),
+                    // Keys are compared only where the filter says that they may be equal.
+                    None if seen & self.key_bit(key) != 0 => self.links[start + 1..]
                         .chunks_exact(2)
-                        .position(|pair| self.keys_equal(pair[0], key))
-                {
-                    self.links[start + 2 + 2 * place] = value.0;
-                } else {
-                    self.links.extend([key, value.0]);
+                        .position(|pair| self.keys_equal(Key::Node(pair[0]), key)),
+                    None => None,
+                };
+                match known {
+                    Some(place) => self.links[start + 2 + 2 * place] = value.0,
+                    None => self.links.extend([key_node, value.0]),
                 }
-                seen |= bit;
+                seen |= self.key_bit(key);
             }
             self.finish_table(object.0, start, 2);
         }
@@ -156,7 +236,7 @@ impl Document {
         self.links.resize(start + 1 + (room * words) as usize, 0);
         self.links[start] = room * words;
         let node = &mut self.nodes[n as usize];
-        node.meta |= TABLE;
+        node.meta = node.meta & !REPEATS | TABLE;
         node.a = position(start);
         node.b = count;
     }

@@ -24,13 +24,21 @@
 mod careful;
 mod document;
 mod edit;
+mod emitter;
 mod error;
+mod key_index;
 mod merge;
 mod node;
 mod parse;
+mod parse_shaped;
 mod print;
+mod print_pretty;
+mod project;
+mod projection;
 mod read;
 mod scan;
+mod shape;
+mod skip;
 mod string;
 mod text;
 mod token;
@@ -40,5 +48,14 @@ pub use document::{DEPTH_LIMIT_DEFAULT, Document, WALK_DEPTH_MAX};
 pub use error::{MergeError, ParseError, ParseErrorKind};
 pub use node::{Kind, NodeId};
 pub use print::Sink;
+pub use project::{
+    LeafCheck, PROJECTION_ERRORS_MAX, ProjectionError, ProjectionErrorKind, Projector,
+    ResultPathSegment,
+};
+pub use projection::{
+    Accepts, FieldSource, PROJECTION_DEPTH_MAX, Projected, ProjectedField, ProjectedObject,
+    Projection, ProjectionTooDeep,
+};
 pub use read::{Elements, Members, PathSegment};
+pub use shape::{ObjectSpec, Others, SHAPE_DEPTH_MAX, SHAPE_KEYS_MAX, Shape, ShapeSpec};
 pub use string::print_string;

@@ -2,8 +2,9 @@
 
 use crate::document::{Document, WALK_DEPTH_MAX};
 use crate::error::MergeError;
-use crate::node::{ESCAPED, Node, NodeId, TABLE, Tag};
-use crate::read::PathSegment;
+use crate::key_index::KeyIndex;
+use crate::node::{ESCAPED, Node, NodeId, REPEATS, SLOTS, TABLE, Tag};
+use crate::read::{Key, PathSegment};
 
 /// Pairs that one merge looks at, at most. Trees never come near: an arena that large would take
 /// gigabytes. It ends merges of values that contain themselves several times over.
@@ -148,52 +149,151 @@ impl Document {
         Pending { target, source, depth }: Pending,
         pending: &mut Vec<Pending>,
     ) {
-        let source = self.resolve(source);
+        let (target, source) = (self.resolve(target), self.resolve(source));
+        let (left, right) = (self.stored(target.0), self.stored(source.0));
+        if left.has(SLOTS) && right.has(SLOTS) && left.text() == right.text() {
+            self.merge_slots(target, source, depth, pending);
+            return;
+        }
         if self.may_repeat_keys(source) {
             // As a table the object has only the members that count.
-            self.object_in_table(source);
+            self.editable(source);
         }
+        if left.has(SLOTS) {
+            self.merge_into_slots(target, source, depth, pending);
+            return;
+        }
+        let Some(object) = self.object_in_table(target) else { return };
+        let mut index = self.index_members(target, source);
+        let mut cursor = self.member_cursor(source);
+        // Members often stand in the same order on both sides.
+        let mut expected = 0;
+        while let Some((key, value)) = self.next_member(&mut cursor) {
+            let place = match &mut index {
+                Some(index) => {
+                    let next = self.len(target);
+                    let known = index.insert(&self.key_decoded(key), next);
+                    known.map(|place| self.stored(object).a as usize + 2 + 2 * place)
+                }
+                None => self
+                    .expected_place(object, expected, key)
+                    .or_else(|| self.member_place(object, |d, own| d.keys_equal(own, key))),
+            };
+            let Some(place) = place else {
+                let key = self.key_node(key);
+                self.append_member(object, key, value);
+                continue;
+            };
+            expected = place + 2;
+            self.merge_link(object, place, value, depth, pending);
+        }
+    }
+
+    /// Merges `source` into the object in slots `target`, which has the same shape.
+    fn merge_slots(
+        &mut self,
+        target: NodeId,
+        source: NodeId,
+        depth: u32,
+        pending: &mut Vec<Pending>,
+    ) {
+        let (left, right) = (self.stored(target.0), self.stored(source.0));
+        // The last link is the object of the other members; it is merged as one.
+        let slots = self.slots_of(left);
+        for slot in 0..slots {
+            if let Some(value) = self.link(right.a as usize + slot) {
+                self.merge_link(target.0, left.a as usize + slot, value, depth, pending);
+            }
+        }
+        if let Some(others) = self.others(right) {
+            let own = self.others_or_new(target.0);
+            pending.push(Pending { target: own, source: others, depth: depth + 1 });
+        }
+    }
+
+    /// Merges `source`, whatever form it has, into the object in slots `target`.
+    fn merge_into_slots(
+        &mut self,
+        target: NodeId,
+        source: NodeId,
+        depth: u32,
+        pending: &mut Vec<Pending>,
+    ) {
+        let left = self.stored(target.0);
+        let mut others = None;
         let mut cursor = self.member_cursor(source);
         while let Some((key, value)) = self.next_member(&mut cursor) {
-            let value = self.resolve(value);
-            match self.member_like(target, key) {
-                Some(old) if self.resolve(old) == value => {}
-                Some(old) if self.both_containers(old, value) => {
-                    let target = self.resolve(old);
-                    pending.push(Pending { target, source: value, depth: depth + 1 });
-                }
-                Some(_) => {
-                    let place = self.object_in_table(target).and_then(|object| {
-                        self.find_pair(object, |d, node| d.keys_equal(node, key))
-                    });
-                    if let Some(place) = place {
-                        self.links[place + 1] = value.0;
-                    }
-                }
-                None => {
-                    if let Some(object) = self.object_in_table(target) {
-                        self.append_pair(object, key, value);
-                    }
-                }
+            let shape = self.shapes.object(left.text());
+            if let Some(slot) = shape.and_then(|shape| shape.slot(&self.key_decoded(key))) {
+                self.merge_link(target.0, left.a as usize + slot, value, depth, pending);
+                continue;
+            }
+            let others = *others.get_or_insert_with(|| self.new_object());
+            let key = self.key_node(key);
+            self.append_member(others.0, key, value);
+        }
+        if let Some(others) = others {
+            let own = self.others_or_new(target.0);
+            pending.push(Pending { target: own, source: others, depth: depth + 1 });
+        }
+    }
+
+    /// The node of a key; made, if it is that of a slot.
+    fn key_node(&mut self, key: Key) -> u32 {
+        match key {
+            Key::Node(node) => node,
+            Key::Slot { .. } => {
+                let key = self.key_decoded(key).into_owned();
+                self.new_key(&key)
             }
         }
     }
 
-    /// The member of `object` that has the same key as key node `key`; of several the last.
-    fn member_like(&self, object: NodeId, key: u32) -> Option<NodeId> {
-        let mut cursor = self.member_cursor(object);
-        let mut found = None;
-        while let Some((other, value)) = self.next_member(&mut cursor) {
-            if self.keys_equal(other, key) {
-                found = Some(value);
+    /// Merges `value` into what is linked at `place` of `object`.
+    fn merge_link(
+        &mut self,
+        object: u32,
+        place: usize,
+        value: NodeId,
+        depth: u32,
+        pending: &mut Vec<Pending>,
+    ) {
+        let value = self.resolve(value);
+        match self.link(place).map(|old| self.resolve(old)) {
+            Some(old) if old == value => {}
+            Some(old) if self.both_containers(old, value) => {
+                pending.push(Pending { target: old, source: value, depth: depth + 1 });
             }
+            _ => self.link_at(object, place, value),
         }
-        found
     }
 
-    /// Whether a parsed object may hold a key twice. May say yes in error, never no.
+    /// `place`, if a table of `object` has a pair there with this key.
+    fn expected_place(&self, object: u32, place: usize, key: Key) -> Option<usize> {
+        let node = self.stored(object);
+        let first = node.a as usize + 2;
+        let place = place.max(first);
+        let inside = place < first + 2 * node.b as usize;
+        (inside && self.keys_equal(Key::Node(self.links[place - 1]), key)).then_some(place)
+    }
+
+    /// An index over the members of a table, where merging `source` into it is worth one.
+    fn index_members(&self, target: NodeId, source: NodeId) -> Option<KeyIndex> {
+        let node = self.stored(target.0);
+        let mut index = KeyIndex::for_keys(self.len(target).min(self.len(source)))?;
+        for (place, pair) in self.pairs_of(node).chunks_exact(2).enumerate() {
+            index.insert(&self.key_decoded(Key::Node(pair[0])), place);
+        }
+        Some(index)
+    }
+
+    /// Whether an object may hold a key twice. May say yes in error, never no.
     fn may_repeat_keys(&self, object: NodeId) -> bool {
-        let node = self.node(object);
+        let node = self.stored(object.0);
+        if node.has(REPEATS | SLOTS) {
+            // Of an object in slots the others may.
+            return true;
+        }
         if node.has(TABLE) || node.b < 2 {
             return false;
         }
@@ -210,7 +310,8 @@ impl Document {
     }
 
     /// A bit for a filter over keys: equal keys share a bit.
-    pub(crate) fn key_bit(&self, key: u32) -> u64 {
+    pub(crate) fn key_bit(&self, key: Key) -> u64 {
+        let Key::Node(key) = key else { return u64::MAX };
         let node = self.stored(key);
         if node.has(ESCAPED) {
             return u64::MAX;

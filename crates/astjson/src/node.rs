@@ -3,18 +3,19 @@
 //!
 //! | tag | `meta` text field | `a` | `b` | `end` |
 //! |---|---|---|---|---|
-//! | null, false, true | – | – | – | own index + 1 |
-//! | number | text | offset | bytes | own index + 1 |
+//! | null, false, true, number | text | offset | bytes | own index + 1 |
 //! | string, key | text | offset after the opening quote | bytes between the quotes | own index + 1 |
 //! | array, in line | – | – | elements; element `i` is node `self + 1 + i` | index after the subtree |
 //! | array, table | – | position in `links` | elements | same |
 //! | object, in line | – | – | members; key and value nodes follow in turn | same |
 //! | object, table | – | position in `links` | members | same |
-//! | object, slots | shape | position in `links` | members present | same |
+//! | object, slots | shape | position in `links` | slots taken | same |
 //! | reference | – | node meant | – | same |
 //!
 //! `end` never changes after a node is written: it is how a walk over a parent that still lies in
 //! line steps over this node, whatever became of the node since.
+
+use std::fmt;
 
 /// Handle of a value in a [`Document`](crate::Document).
 ///
@@ -38,6 +39,19 @@ pub enum Kind {
     Array,
     /// An object.
     Object,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Null => "null",
+            Self::Bool => "a boolean",
+            Self::Number => "a number",
+            Self::String => "a string",
+            Self::Array => "an array",
+            Self::Object => "an object",
+        })
+    }
 }
 
 /// What a node is, as stored.
@@ -72,10 +86,11 @@ pub(crate) const ESCAPED: u32 = 1 << 3;
 /// The children of this container are listed in `links`.
 pub(crate) const TABLE: u32 = 1 << 4;
 /// The members of this object are the slots of a shape, listed in `links`.
-#[allow(dead_code)]
 pub(crate) const SLOTS: u32 = 1 << 5;
 /// The number has a fraction or an exponent.
 pub(crate) const REAL: u32 = 1 << 6;
+/// The table of this object may list a key more than once; the last counts.
+pub(crate) const REPEATS: u32 = 1 << 7;
 
 const TEXT_SHIFT: u32 = 8;
 /// Highest number of texts (and of shapes) in one arena: what 24 bits can name.
@@ -93,7 +108,8 @@ pub(crate) struct Node {
 const _: () = assert!(size_of::<Node>() == 16);
 
 impl Node {
-    pub(crate) const NULL: Node = Node { meta: Tag::Null as u32, a: 0, b: 0, end: 0 };
+    /// What an unknown id reads as. Its text is at the head of our own buffer, see `text`.
+    pub(crate) const NULL: Node = Node { meta: Tag::Null as u32, a: 0, b: 4, end: 0 };
 
     #[inline(always)]
     pub(crate) const fn new(tag: Tag, flags: u32, text: u32, a: u32, b: u32, end: u32) -> Node {

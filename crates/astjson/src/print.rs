@@ -4,49 +4,52 @@ use bytes::BytesMut;
 use smallvec::SmallVec;
 
 use crate::document::{Document, WALK_DEPTH_MAX};
-use crate::node::{NodeId, TABLE, Tag};
-use crate::read::MemberCursor;
+use crate::emitter::Emitter;
+use crate::node::{Node, NodeId, SLOTS, TABLE, Tag};
+use crate::shape::ShapeKey;
 
 /// Containers that are open while printing, without touching the heap: deeper than answers nest.
 const OPEN_INLINE: usize = 32;
 
-/// A buffer that text is appended to.
+/// A buffer that JSON text is appended to.
 pub trait Sink {
-    /// Appends `text`.
-    fn put(&mut self, text: &str);
+    /// Appends `bytes`. All that is put into a sink is valid UTF-8 in the end, and so is every
+    /// single piece.
+    fn put(&mut self, bytes: &[u8]);
 }
 
 impl Sink for Vec<u8> {
     #[inline(always)]
-    fn put(&mut self, text: &str) {
-        self.extend_from_slice(text.as_bytes());
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
     }
 }
 
 impl Sink for BytesMut {
     #[inline(always)]
-    fn put(&mut self, text: &str) {
-        self.extend_from_slice(text.as_bytes());
-    }
-}
-
-impl Sink for String {
-    #[inline(always)]
-    fn put(&mut self, text: &str) {
-        self.push_str(text);
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
     }
 }
 
 /// A container that is open, and where in it we are.
+#[derive(Clone, Copy)]
 struct Open {
     id: NodeId,
-    place: Place,
+    form: Form,
+    /// The next member or element: a node, or a place in `links`.
+    at: u32,
+    end: u32,
     first: bool,
 }
 
-enum Place {
-    Elements { next: u32, count: u32 },
-    Members(MemberCursor),
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    ObjectInLine,
+    ObjectTable,
+    ObjectSlots,
+    ArrayInLine,
+    ArrayTable,
 }
 
 impl Document {
@@ -54,99 +57,194 @@ impl Document {
     ///
     /// A value that contains itself, or is nested deeper than [`WALK_DEPTH_MAX`], is `null` where
     /// it would go too far. A value that stands at many places is printed at each of them.
+    // Hot path: `cargo bench -p astjson -- print`.
     pub fn print<S: Sink + ?Sized>(&self, n: NodeId, out: &mut S) {
-        self.print_styled::<false, S>(n, out);
+        let mut emitter = Emitter::new(&self.texts, out);
+        self.emit(n, &mut emitter);
+        emitter.flush();
     }
 
-    /// Appends `n` to `out` as indented JSON, two spaces a level.
-    pub fn print_pretty<S: Sink + ?Sized>(&self, n: NodeId, out: &mut S) {
-        self.print_styled::<true, S>(n, out);
+    /// Puts a whole value out.
+    pub(crate) fn emit<S: Sink + ?Sized>(&self, n: NodeId, emitter: &mut Emitter<'_, S>) {
+        let mut around: SmallVec<[Open; OPEN_INLINE]> = SmallVec::new();
+        let Some(mut open) = self.enter(n, &around, emitter) else { return };
+        'open: loop {
+            match open.form {
+                Form::ObjectInLine => {
+                    while open.at < open.end {
+                        if !std::mem::replace(&mut open.first, false) {
+                            emitter.punctuation(b',');
+                        }
+                        emitter.token(self.stored(open.at));
+                        emitter.punctuation(b':');
+                        let value = self.stored(open.at + 1);
+                        let id = NodeId(open.at + 1);
+                        open.at = value.end;
+                        if is_scalar(value) {
+                            emitter.token(value);
+                        } else {
+                            around.push(open);
+                            match self.enter(id, &around, emitter) {
+                                Some(inner) => {
+                                    open = inner;
+                                    continue 'open;
+                                }
+                                None => _ = around.pop(),
+                            }
+                        }
+                    }
+                }
+                Form::ArrayInLine | Form::ArrayTable => {
+                    while open.at < open.end {
+                        if !std::mem::replace(&mut open.first, false) {
+                            emitter.punctuation(b',');
+                        }
+                        let id = match open.form {
+                            Form::ArrayInLine => Some(NodeId(open.at)),
+                            _ => self.link(open.at as usize),
+                        };
+                        open.at += 1;
+                        let Some(id) = id else { continue };
+                        let value = self.stored(id.0);
+                        if is_scalar(value) {
+                            emitter.token(value);
+                        } else {
+                            around.push(open);
+                            match self.enter(id, &around, emitter) {
+                                Some(inner) => {
+                                    open = inner;
+                                    continue 'open;
+                                }
+                                None => _ = around.pop(),
+                            }
+                        }
+                    }
+                }
+                Form::ObjectTable | Form::ObjectSlots => {
+                    while let Some(id) = self.emit_key(&mut open, emitter) {
+                        let value = self.stored(id.0);
+                        if is_scalar(value) {
+                            emitter.token(value);
+                        } else {
+                            around.push(open);
+                            match self.enter(id, &around, emitter) {
+                                Some(inner) => {
+                                    open = inner;
+                                    continue 'open;
+                                }
+                                None => _ = around.pop(),
+                            }
+                        }
+                    }
+                }
+            }
+            let array = matches!(open.form, Form::ArrayInLine | Form::ArrayTable);
+            emitter.punctuation(if array { b']' } else { b'}' });
+            match around.pop() {
+                Some(outer) => open = outer,
+                None => return,
+            }
+        }
+    }
+
+    /// Puts out the next key of an object in table form or in slots, and returns its value.
+    #[inline(always)]
+    fn emit_key<S: Sink + ?Sized>(
+        &self,
+        open: &mut Open,
+        emitter: &mut Emitter<'_, S>,
+    ) -> Option<NodeId> {
+        if open.form == Form::ObjectSlots {
+            let node = self.stored(open.id.0);
+            let keys: &[ShapeKey] =
+                self.shapes.object(node.text()).map_or(&[], |shape| &shape.keys);
+            while open.at < open.end {
+                let value = self.link(open.at as usize);
+                let key = keys.get((open.at - node.a) as usize);
+                open.at += 1;
+                if let (Some(value), Some(key)) = (value, key) {
+                    if !std::mem::replace(&mut open.first, false) {
+                        emitter.punctuation(b',');
+                    }
+                    emitter.literal(&key.printed);
+                    return Some(value);
+                }
+            }
+            // Then come the members that the shape does not list.
+            let others = self.node(self.link(open.end as usize)?);
+            open.form = Form::ObjectTable;
+            (open.at, open.end) = (others.a + 1, others.a + 1 + 2 * others.b);
+        }
+        if open.at >= open.end {
+            return None;
+        }
+        let pair = self.links.get(open.at as usize..open.at as usize + 2)?;
+        open.at += 2;
+        if !std::mem::replace(&mut open.first, false) {
+            emitter.punctuation(b',');
+        }
+        emitter.token(self.stored(pair[0]));
+        emitter.punctuation(b':');
+        Some(NodeId(pair[1]))
+    }
+
+    /// Begins a value that may be a container; what is none, or is empty, or must not be opened,
+    /// is put out at once.
+    #[inline]
+    fn enter<S: Sink + ?Sized>(
+        &self,
+        id: NodeId,
+        around: &[Open],
+        emitter: &mut Emitter<'_, S>,
+    ) -> Option<Open> {
+        let id = self.resolve(id);
+        let node = self.stored(id.0);
+        if !node.is_container() {
+            emitter.token(node);
+            return None;
+        }
+        if self.goes_too_far(id, around) {
+            emitter.literal(b"null");
+            return None;
+        }
+        let (form, at, end) = if node.is(Tag::Array) {
+            emitter.punctuation(b'[');
+            match node.has(TABLE) {
+                true => (Form::ArrayTable, node.a + 1, node.a + 1 + node.b),
+                false => (Form::ArrayInLine, id.0 + 1, id.0 + 1 + node.b),
+            }
+        } else {
+            emitter.punctuation(b'{');
+            if node.has(SLOTS) {
+                (Form::ObjectSlots, node.a, node.a + self.slots_of(node) as u32)
+            } else if node.has(TABLE) {
+                (Form::ObjectTable, node.a + 1, node.a + 1 + 2 * node.b)
+            } else {
+                (Form::ObjectInLine, id.0 + 1, node.end)
+            }
+        };
+        Some(Open { id, form, at, end, first: true })
+    }
+
+    /// Whether opening `id` would go round in a circle, or too deep. What lies in line behind its
+    /// parent can do no circle.
+    #[inline]
+    fn goes_too_far(&self, id: NodeId, around: &[Open]) -> bool {
+        let Some(parent) = around.last() else { return false };
+        let in_line = matches!(parent.form, Form::ObjectInLine | Form::ArrayInLine)
+            && (parent.id.0..self.stored(parent.id.0).end).contains(&id.0);
+        around.len() >= WALK_DEPTH_MAX || (!in_line && around.iter().any(|open| open.id == id))
     }
 
     /// `n` as a compact string, for messages and tests.
     pub fn to_string(&self, n: NodeId) -> String {
-        let mut out = String::new();
+        let mut out = Vec::new();
         self.print(n, &mut out);
-        out
-    }
-
-    fn print_styled<const PRETTY: bool, S: Sink + ?Sized>(&self, n: NodeId, out: &mut S) {
-        let mut open: SmallVec<[Open; OPEN_INLINE]> = SmallVec::new();
-        let mut value = Some(self.resolve(n));
-        loop {
-            if let Some(id) = value.take() {
-                let node = self.stored(id.0);
-                if !node.is_container() {
-                    out.put(self.raw(id));
-                } else if node.b == 0 {
-                    out.put(if node.is(Tag::Array) { "[]" } else { "{}" });
-                } else if self.goes_too_far(id, &open) {
-                    out.put("null");
-                } else if node.is(Tag::Array) {
-                    out.put("[");
-                    let place = Place::Elements { next: 0, count: node.b };
-                    open.push(Open { id, place, first: true });
-                } else {
-                    out.put("{");
-                    let place = Place::Members(self.member_cursor(id));
-                    open.push(Open { id, place, first: true });
-                }
-            }
-            let depth = open.len();
-            let Some(container) = open.last_mut() else { return };
-            let first = std::mem::replace(&mut container.first, false);
-            let (key, next) = match &mut container.place {
-                Place::Elements { next, count } => {
-                    let element =
-                        if *next < *count { self.at(container.id, *next as usize) } else { None };
-                    *next += 1;
-                    (None, element)
-                }
-                Place::Members(cursor) => match self.next_member(cursor) {
-                    Some((key, value)) => (Some(key), Some(value)),
-                    None => (None, None),
-                },
-            };
-            let Some(next) = next else {
-                if PRETTY {
-                    indent(depth - 1, out);
-                }
-                out.put(if self.stored(container.id.0).is(Tag::Array) { "]" } else { "}" });
-                open.pop();
-                continue;
-            };
-            if !first {
-                out.put(",");
-            }
-            if PRETTY {
-                indent(depth, out);
-            }
-            if let Some(key) = key {
-                out.put(self.raw(NodeId(key)));
-                out.put(if PRETTY { ": " } else { ":" });
-            }
-            value = Some(self.resolve(next));
-        }
-    }
-
-    /// Whether opening `id` would go round in a circle, or too deep. Only linked values can do
-    /// either, so parsed containers in line are let through without a look.
-    fn goes_too_far(&self, id: NodeId, open: &[Open]) -> bool {
-        match open.last() {
-            None => false,
-            Some(parent) if !self.stored(parent.id.0).has(TABLE) && parent.id.0 < id.0 => {
-                open.len() >= WALK_DEPTH_MAX
-            }
-            Some(_) => {
-                open.len() >= WALK_DEPTH_MAX || open.iter().any(|container| container.id == id)
-            }
-        }
+        String::from_utf8(out).unwrap_or_default()
     }
 }
 
-fn indent<S: Sink + ?Sized>(depth: usize, out: &mut S) {
-    out.put("\n");
-    for _ in 0..depth {
-        out.put("  ");
-    }
+#[inline(always)]
+fn is_scalar(node: Node) -> bool {
+    !node.is_container() && !node.is(Tag::Reference)
 }

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use crate::document::Document;
-use crate::node::{ESCAPED, Kind, Node, NodeId, REAL, TABLE, Tag};
+use crate::node::{ESCAPED, Kind, Node, NodeId, REAL, SLOTS, TABLE, Tag};
+use crate::parse_shaped::ABSENT;
 use crate::string;
 
 /// One step of a path into a value.
@@ -91,16 +92,13 @@ impl Document {
     pub fn raw(&self, n: NodeId) -> &str {
         let node = self.node(n);
         match node.tag() {
-            Tag::Null | Tag::Reference => "null",
-            Tag::False => "false",
-            Tag::True => "true",
-            Tag::Number => self.literal(node),
+            Tag::Null | Tag::False | Tag::True | Tag::Number => self.literal(node),
             Tag::String => self.texts.part(
                 node.text(),
                 node.a as usize - 1,
                 node.a as usize + node.b as usize + 1,
             ),
-            Tag::Array | Tag::Object => "",
+            Tag::Array | Tag::Object | Tag::Reference => "",
         }
     }
 
@@ -114,21 +112,46 @@ impl Document {
         if !node.is(Tag::Object) {
             return None;
         }
+        if node.has(SLOTS) {
+            let shape = self.shapes.object(node.text())?;
+            return match shape.slot(key) {
+                Some(slot) => self.link(node.a as usize + slot),
+                None => self.get(self.others(node)?, key),
+            };
+        }
         if node.has(TABLE) {
             let pairs = self.pairs_of(node);
-            let place = pairs.chunks_exact(2).find(|pair| self.key_is(pair[0], key));
-            return place.map(|pair| NodeId(pair[1]));
+            // From behind: of several, the last counts.
+            let pair = pairs.chunks_exact(2).rfind(|pair| self.key_is(Key::Node(pair[0]), key));
+            return pair.map(|pair| NodeId(pair[1]));
         }
         let mut found = None;
         let mut at = self.resolve(object).0 + 1;
         while at < node.end {
             let value = at + 1;
-            if self.key_is(at, key) {
+            if self.key_is(Key::Node(at), key) {
                 found = Some(NodeId(value));
             }
             at = self.stored(value).end;
         }
         found
+    }
+
+    /// The value in slot `slot` of an object that was parsed by a shape; the number is the place
+    /// of the key in [`ObjectSpec::fields`](crate::ObjectSpec::fields). `None` where the object
+    /// has no such member or was not parsed by a shape (that knows it).
+    #[inline]
+    pub fn slot(&self, object: NodeId, slot: usize) -> Option<NodeId> {
+        let node = self.node(object);
+        if !node.has(SLOTS) || slot >= self.shapes.object(node.text())?.keys.len() {
+            return None;
+        }
+        self.link(node.a as usize + slot)
+    }
+
+    /// Whether an object was parsed by a shape and has numbered slots.
+    pub fn has_slots(&self, object: NodeId) -> bool {
+        self.node(object).has(SLOTS)
     }
 
     /// Element `i` of an array, counted from 0.
@@ -188,7 +211,11 @@ impl Document {
     /// How many elements an array or members an object has; 0 for scalars.
     pub fn len(&self, n: NodeId) -> usize {
         let node = self.node(n);
-        if node.is_container() { node.b as usize } else { 0 }
+        if !node.is_container() {
+            return 0;
+        }
+        let others = if node.has(SLOTS) { self.others(node) } else { None };
+        node.b as usize + others.map_or(0, |others| self.len(others))
     }
 
     /// Whether `n` has no elements or members.
@@ -247,27 +274,66 @@ impl Document {
     }
 
     #[inline]
-    pub(crate) fn key_is(&self, key: u32, wanted: &str) -> bool {
-        self.literal_is(self.stored(key), wanted)
+    pub(crate) fn key_is(&self, key: Key, wanted: &str) -> bool {
+        match key {
+            Key::Node(node) => self.literal_is(self.stored(node), wanted),
+            Key::Slot { shape, slot } => self.slot_key(shape, slot) == wanted,
+        }
     }
 
-    /// Whether two key nodes mean the same key.
-    pub(crate) fn keys_equal(&self, left: u32, right: u32) -> bool {
-        if left == right {
-            return true;
+    /// Whether two keys are the same.
+    pub(crate) fn keys_equal(&self, left: Key, right: Key) -> bool {
+        match (left, right) {
+            (Key::Slot { shape, slot }, other) | (other, Key::Slot { shape, slot }) => {
+                self.key_is(other, self.slot_key(shape, slot))
+            }
+            (Key::Node(left), Key::Node(right)) => {
+                if left == right {
+                    return true;
+                }
+                let (l, r) = (self.stored(left), self.stored(right));
+                if (l.meta | r.meta) & ESCAPED != 0 {
+                    string::decode_equal(self.literal(l), self.literal(r))
+                } else {
+                    l.b == r.b && self.literal(l) == self.literal(r)
+                }
+            }
         }
-        let (l, r) = (self.stored(left), self.stored(right));
-        if (l.meta | r.meta) & ESCAPED != 0 {
-            string::decode_equal(self.literal(l), self.literal(r))
-        } else {
-            l.b == r.b && self.literal(l) == self.literal(r)
+    }
+
+    pub(crate) fn key_decoded(&self, key: Key) -> Cow<'_, str> {
+        match key {
+            Key::Node(node) => self.decoded(self.stored(node)),
+            Key::Slot { shape, slot } => Cow::Borrowed(self.slot_key(shape, slot)),
         }
+    }
+
+    /// Key of a slot.
+    pub(crate) fn slot_key(&self, shape: u32, slot: u32) -> &str {
+        let key = self.shapes.object(shape).and_then(|shape| shape.keys.get(slot as usize));
+        key.map_or("", |key| &key.text)
+    }
+
+    /// The value that a link or slot leads to.
+    #[inline(always)]
+    pub(crate) fn link(&self, place: usize) -> Option<NodeId> {
+        self.links.get(place).copied().filter(|&id| id != ABSENT).map(NodeId)
+    }
+
+    /// The object of the members that an object in slots has beside its shape.
+    pub(crate) fn others(&self, node: Node) -> Option<NodeId> {
+        let shape = self.shapes.object(node.text())?;
+        self.link(node.a as usize + shape.keys.len())
     }
 
     pub(crate) fn member_cursor(&self, object: NodeId) -> MemberCursor {
         let node = self.node(object);
         if !node.is(Tag::Object) {
             return MemberCursor::InLine { at: 0, end: 0 };
+        }
+        if node.has(SLOTS) {
+            let count = self.shapes.object(node.text()).map_or(0, |shape| shape.keys.len() as u32);
+            return MemberCursor::Slots { shape: node.text(), at: node.a, slot: 0, count };
         }
         if node.has(TABLE) {
             let at = node.a + 1;
@@ -276,28 +342,52 @@ impl Document {
         MemberCursor::InLine { at: self.resolve(object).0 + 1, end: node.end }
     }
 
-    /// The next member under `cursor`: the ids of its key node and its value.
+    /// The next member under `cursor`.
     #[inline]
-    pub(crate) fn next_member(&self, cursor: &mut MemberCursor) -> Option<(u32, NodeId)> {
-        match cursor {
-            MemberCursor::InLine { at, end } => {
-                if *at >= *end {
-                    return None;
+    pub(crate) fn next_member(&self, cursor: &mut MemberCursor) -> Option<(Key, NodeId)> {
+        loop {
+            match cursor {
+                MemberCursor::InLine { at, end } => {
+                    if *at >= *end {
+                        return None;
+                    }
+                    let key = *at;
+                    *at = self.stored(key + 1).end;
+                    return Some((Key::Node(key), NodeId(key + 1)));
                 }
-                let key = *at;
-                *at = self.stored(key + 1).end;
-                Some((key, NodeId(key + 1)))
-            }
-            MemberCursor::Table { at, end } => {
-                if *at >= *end {
-                    return None;
+                MemberCursor::Table { at, end } => {
+                    if *at >= *end {
+                        return None;
+                    }
+                    let pair = self.links.get(*at as usize..*at as usize + 2)?;
+                    *at += 2;
+                    return Some((Key::Node(pair[0]), NodeId(pair[1])));
                 }
-                let pair = self.links.get(*at as usize..*at as usize + 2)?;
-                *at += 2;
-                Some((pair[0], NodeId(pair[1])))
+                MemberCursor::Slots { shape, at, slot, count } => {
+                    let (shape, taken) = (*shape, *slot);
+                    let value = self.link((*at + taken) as usize);
+                    if taken == *count {
+                        // What follows the slots is the object of the others, a table.
+                        *cursor = self.member_cursor(value?);
+                        continue;
+                    }
+                    *slot += 1;
+                    if let Some(value) = value {
+                        return Some((Key::Slot { shape, slot: taken }, value));
+                    }
+                }
             }
         }
     }
+}
+
+/// The key of a member.
+#[derive(Clone, Copy)]
+pub(crate) enum Key {
+    /// A key node.
+    Node(u32),
+    /// A slot of a shape.
+    Slot { shape: u32, slot: u32 },
 }
 
 /// A place among the members of an object.
@@ -307,6 +397,8 @@ pub(crate) enum MemberCursor {
     InLine { at: u32, end: u32 },
     /// Pairs of ids in `links`.
     Table { at: u32, end: u32 },
+    /// Slots in `links`.
+    Slots { shape: u32, at: u32, slot: u32, count: u32 },
 }
 
 /// The elements of an array. See [`Document::elements`].
@@ -356,6 +448,6 @@ impl<'a> Iterator for Members<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let (key, value) = self.document.next_member(&mut self.cursor)?;
-        Some((self.document.decoded(self.document.stored(key)), value))
+        Some((self.document.key_decoded(key), value))
     }
 }

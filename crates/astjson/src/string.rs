@@ -22,16 +22,15 @@ const ESCAPES: [u8; 256] = {
     table
 };
 
-const HEX: [&str; 16] =
-    ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "a", "b", "c", "d", "e", "f"];
+const HEX: &[u8; 16] = b"0123456789abcdef";
 
 /// Writes `s` as a JSON string literal, quotes included (RFC 8259, section 7).
 ///
 /// Escaped is what must be: `"`, `\` and the control characters below U+0020.
 pub fn print_string<S: Sink + ?Sized>(s: &str, out: &mut S) {
-    out.put("\"");
+    out.put(b"\"");
     print_escaped(s, out);
-    out.put("\"");
+    out.put(b"\"");
 }
 
 /// Like [`print_string`], without the quotes. Returns whether anything had to be escaped.
@@ -39,22 +38,18 @@ pub(crate) fn print_escaped<S: Sink + ?Sized>(s: &str, out: &mut S) -> bool {
     let bytes = s.as_bytes();
     let mut copied = 0;
     while let Some(at) = next_to_escape(bytes, copied) {
-        out.put(&s[copied..at]);
+        out.put(&bytes[copied..at]);
         let byte = bytes[at];
         match ESCAPES[byte as usize] {
             b'u' => {
-                out.put("\\u00");
-                out.put(HEX[(byte >> 4) as usize]);
-                out.put(HEX[(byte & 15) as usize]);
+                out.put(b"\\u00");
+                out.put(&[HEX[(byte >> 4) as usize], HEX[(byte & 15) as usize]]);
             }
-            letter => {
-                out.put("\\");
-                out.put(char::from(letter).encode_utf8(&mut [0; 4]));
-            }
+            letter => out.put(&[b'\\', letter]),
         }
         copied = at + 1;
     }
-    out.put(&s[copied..]);
+    out.put(&bytes[copied..]);
     copied > 0
 }
 

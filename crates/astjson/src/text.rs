@@ -9,11 +9,19 @@ use crate::string::print_escaped;
 /// The text number of the buffer for strings and scalars that were made, not parsed.
 pub(crate) const OWNED: u32 = 0;
 
+/// What our own buffer begins with: the literals, so that they are texts like all scalars.
+const LITERALS: &str = "nulltruefalse";
+/// Where `null` is in it, and its length.
+pub(crate) const NULL: (u32, u32) = (0, 4);
+/// Where `true` is in it, and its length.
+pub(crate) const TRUE: (u32, u32) = (4, 4);
+/// Where `false` is in it, and its length.
+pub(crate) const FALSE: (u32, u32) = (8, 5);
+
 /// All texts of an arena. Everything in here is valid UTF-8.
-#[derive(Default)]
 pub(crate) struct Texts {
     /// Literals as they print, so that printing need not know where a string came from.
-    owned: String,
+    owned: Vec<u8>,
     parsed: Vec<Utf8>,
 }
 
@@ -42,8 +50,12 @@ impl Utf8 {
 }
 
 impl Texts {
+    pub(crate) fn new() -> Texts {
+        Texts { owned: LITERALS.into(), parsed: Vec::new() }
+    }
+
     pub(crate) fn clear(&mut self) {
-        self.owned.clear();
+        self.owned.truncate(LITERALS.len());
         self.parsed.clear();
     }
 
@@ -60,7 +72,10 @@ impl Texts {
     #[inline(always)]
     pub(crate) fn whole(&self, text: u32) -> &str {
         if text == OWNED {
-            return &self.owned;
+            // SAFETY: only whole strings and ASCII are ever appended, and it is only cut behind
+            // the literals.
+            #[allow(unsafe_code)]
+            return unsafe { std::str::from_utf8_unchecked(&self.owned) };
         }
         self.parsed.get(text as usize - 1).map_or("", Utf8::as_str)
     }
@@ -76,17 +91,17 @@ impl Texts {
     /// quotes, and whether it holds escapes.
     pub(crate) fn own_string(&mut self, s: &str) -> (u32, u32, bool) {
         let start = self.owned.len() + 1;
-        self.owned.push('"');
+        self.owned.push(b'"');
         let escaped = print_escaped(s, &mut self.owned);
         let bytes = self.owned.len() - start;
-        self.owned.push('"');
+        self.owned.push(b'"');
         (position(start), position(bytes), escaped)
     }
 
     /// Adds the text of a scalar as it is. Returns where it starts.
     pub(crate) fn own_text(&mut self, text: &str) -> u32 {
         let start = self.owned.len();
-        self.owned.push_str(text);
+        self.owned.extend_from_slice(text.as_bytes());
         position(start)
     }
 }

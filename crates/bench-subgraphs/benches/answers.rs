@@ -19,7 +19,7 @@ fn answer(bencher: Bencher<'_, '_>, subgraph: Subgraph, request: serde_json::Val
     bencher.counter(bytes).bench(|| subgraph.answer(divan::black_box(body.as_bytes())));
 }
 
-/// The largest fetch of the benchmark's operation: some 80 kB.
+/// The largest fetch of the benchmark's operation: some 60 kB.
 #[divan::bench]
 fn reviews_of_six_users_three_levels_deep(bencher: Bencher<'_, '_>) {
     let users: Vec<_> =

@@ -41,7 +41,7 @@ impl Default for MemorySettings {
         Self {
             ring_events: 128,
             ring_bytes: 64 * 1024 * 1024,
-            topics_max: 10_000,
+            topics_max: 100_000,
             queue_events: 1024,
         }
     }

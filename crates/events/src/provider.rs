@@ -29,6 +29,13 @@ pub trait Provider: Send + Sync {
     /// Is it connected now?
     fn is_connected(&self) -> bool;
 
+    /// Waits a moment for a connection. `Err` says why there is none, without credentials: for a router
+    /// that is told to start only with all its brokers.
+    fn connected(&self) -> EventFuture<'_, Result<(), String>> {
+        let connected = self.is_connected();
+        Box::pin(async move { if connected { Ok(()) } else { Err("not connected".into()) } })
+    }
+
     /// Counters and state, for metrics.
     fn stats(&self) -> &ProviderStats;
 

@@ -25,9 +25,9 @@ pub(crate) const ERROR_PLACES_MAX: usize = 16;
 /// at those found so far.
 pub(crate) const ERROR_PLACE_VISITS_MAX: u32 = 200_000;
 
-/// Bytes of one printed answer. Linked entities may be printed at many places; this ends it
-/// before memory does.
-pub(crate) const PAYLOAD_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Bytes of one printed answer: twice what one subgraph may send by default. Linked entities may
+/// be printed at many places; this ends it before memory does.
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// Documents that a thread keeps for its next requests. More than this many operations are
 /// rarely in flight on one core.

@@ -11,24 +11,33 @@ use crate::{ErrorCode, GraphqlError};
 /// Collects errors up to [`ERRORS_MAX`] and counts the rest.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorList {
-    errors: Vec<GraphqlError>,
+    /// With the index of the fetch that they came from.
+    errors: Vec<(u32, GraphqlError)>,
     left_out: u32,
     /// Objects that a failed or complaining fetch was about: a null in or below them needs no
     /// error of its own.
     pub(crate) explained_objects: HashSet<NodeId>,
     /// The same for keys of the root.
     pub(crate) explained_keys: Vec<Box<str>>,
+    /// The same for everything: the operation went over a bound.
+    pub(crate) explained_all: bool,
 }
 
 impl ErrorList {
-    /// Adds an error; a message that is too long is cut.
-    pub(crate) fn push(&mut self, mut error: GraphqlError) {
+    /// Adds an error of fetch `fetch`; a message that is too long is cut.
+    pub(crate) fn push(&mut self, fetch: u32, mut error: GraphqlError) {
         if self.is_full() {
             self.left_out = self.left_out.saturating_add(1);
             return;
         }
         error.message = shortened(error.message);
-        self.errors.push(error);
+        self.errors.push((fetch, error));
+    }
+
+    /// Puts the errors into the order of the plan: which subgraph answers first is chance, and
+    /// an answer should not depend on it.
+    pub(crate) fn sort(&mut self) {
+        self.errors.sort_by_key(|(fetch, _)| *fetch);
     }
 
     /// From here on errors are only counted.
@@ -41,9 +50,9 @@ impl ErrorList {
         self.left_out = self.left_out.saturating_add(1);
     }
 
-    /// Those kept, in the order they came.
-    pub(crate) fn kept(&self) -> &[GraphqlError] {
-        &self.errors
+    /// Those kept.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = &GraphqlError> {
+        self.errors.iter().map(|(_, error)| error)
     }
 
     /// Marks keys of the root as accounted for.
@@ -52,14 +61,15 @@ impl ErrorList {
     }
 
     /// All errors, the last one saying how many were left out, if any were.
-    pub(crate) fn into_errors(mut self) -> Vec<GraphqlError> {
+    pub(crate) fn into_errors(self) -> Vec<GraphqlError> {
+        let mut errors: Vec<_> = self.errors.into_iter().map(|(_, error)| error).collect();
         if self.left_out > 0 {
-            self.errors.push(GraphqlError::new(
+            errors.push(GraphqlError::new(
                 ErrorCode::OperationLimitExceeded,
-                format!("{} more errors were left out", self.left_out),
+                format!("{} more errors were left out.", self.left_out),
             ));
         }
-        self.errors
+        errors
     }
 }
 
@@ -72,4 +82,44 @@ fn shortened(message: Cow<'static, str>) -> Cow<'static, str> {
         end -= 1;
     }
     Cow::Owned(format!("{}…", &message[..end]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(message: impl Into<Cow<'static, str>>) -> GraphqlError {
+        GraphqlError::new(ErrorCode::InvalidEvent, message)
+    }
+
+    #[test]
+    fn errors_over_the_bound_are_counted() {
+        let mut list = ErrorList::default();
+        for _ in 0..ERRORS_MAX + 3 {
+            list.push(0, error("x"));
+        }
+        list.count_left_out();
+        let errors = list.into_errors();
+        assert_eq!(errors.len(), ERRORS_MAX + 1);
+        assert_eq!(errors[ERRORS_MAX].message, "4 more errors were left out.");
+    }
+
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        let mut list = ErrorList::default();
+        list.push(0, error("x".repeat(ERROR_MESSAGE_BYTES_MAX - 1) + "éé"));
+        let message = list.into_errors().remove(0).message;
+        assert_eq!(message, "x".repeat(ERROR_MESSAGE_BYTES_MAX - 1) + "…");
+    }
+
+    #[test]
+    fn errors_come_out_in_the_order_of_the_plan() {
+        let mut list = ErrorList::default();
+        for (fetch, message) in [(2, "c"), (0, "a"), (2, "d"), (1, "b")] {
+            list.push(fetch, error(message));
+        }
+        list.sort();
+        let messages: Vec<_> = list.into_errors().into_iter().map(|it| it.message).collect();
+        assert_eq!(messages, ["a", "b", "c", "d"]);
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use plan::{Fetch, FetchKind, Path, PathStep, Plan, SubgraphOperation};
 
 use crate::root_keys::root_keys;
@@ -24,6 +25,8 @@ pub(crate) struct CompiledFetch {
     pub(crate) dependencies: u32,
     /// The request body up to and with the opening brace of `variables`.
     pub(crate) head: Vec<u8>,
+    /// The whole request body, for root fetches without variables.
+    pub(crate) constant_body: Bytes,
     /// Root fetches: the keys of the answer's `data`, as the operation's text names them.
     pub(crate) root_keys: Vec<Box<str>>,
     /// Entity fetches: by batch.
@@ -81,12 +84,14 @@ fn compile(plan: &Plan, fetch: &Fetch) -> CompiledFetch {
         dependents: Vec::new(),
         dependencies: 0,
         head: Vec::new(),
+        constant_body: Bytes::new(),
         root_keys: Vec::new(),
         batches: Vec::new(),
     };
     match &fetch.kind {
         FetchKind::Root(operation) => {
             compiled.head = head(operation);
+            compiled.constant_body = [&compiled.head[..], b"}}"].concat().into();
             compiled.root_keys = root_keys(&operation.text);
         }
         FetchKind::Entities { operation, batches } => {

@@ -2,6 +2,11 @@
 //!
 //! Invariant: this crate knows nothing of transports. It reaches subgraphs through [`Subgraph`]
 //! and brokers through [`Publisher`].
+//!
+//! The way of a request: an [`Executable`] (plan, constant texts) and an arena from the thread's
+//! pool → `execution` starts every fetch whose inputs are there → `representations` writes what
+//! an entity fetch asks → `answer` reads what comes back and merges it into one tree →
+//! `projection` walks the response shape over the tree, repairs nulls and prints.
 
 mod answer;
 mod argument_text;
@@ -27,7 +32,7 @@ pub use context::{
 pub use error::{ErrorCode, GraphqlError, Location, PathSegment};
 pub use executable::Executable;
 pub use execution::execute;
-pub use payload::Payload;
+pub use payload::{Missed, Payload};
 pub use print::{print_error, print_errors, request_error};
 
 /// Where an execution starts from.

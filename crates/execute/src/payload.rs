@@ -18,7 +18,68 @@ pub struct Payload {
     pub errors: u32,
 }
 
+/// What a recipient did not get before a payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Missed {
+    /// Events dropped on the way, `extensions.lost`.
+    pub lost: u64,
+    /// The source may have lost events, nobody knows how many: `extensions.gap`.
+    pub gap: bool,
+}
+
+impl Missed {
+    /// Both together.
+    pub fn and(self, other: Self) -> Self {
+        Self { lost: self.lost.saturating_add(other.lost), gap: self.gap || other.gap }
+    }
+}
+
 impl Payload {
+    /// What it announces already. Who drops a payload owes this to the recipient, and one lost event more.
+    pub fn missed(&self) -> Missed {
+        self.announced().0
+    }
+
+    /// A copy that announces `missed` in addition to what it announces already.
+    pub fn with_missed(&self, missed: Missed) -> Self {
+        if missed == Missed::default() {
+            return self.clone();
+        }
+        let (announced, length) = self.announced();
+        let missed = missed.and(announced);
+        let mut payload = self.clone();
+        if length > 0 {
+            let rest = &self.bytes[self.splice + length..];
+            payload.bytes = [&self.bytes[..self.splice], rest].concat().into();
+        }
+        // What is added last comes first, which is where `announced` looks for it.
+        if missed.gap {
+            payload = payload.with_extension("gap", "true");
+        }
+        if missed.lost > 0 {
+            payload = payload.with_extension("lost", &missed.lost.to_string());
+        }
+        payload
+    }
+
+    /// What [`Payload::with_missed`] has put at the splice, and how long that is with a comma behind it.
+    fn announced(&self) -> (Missed, usize) {
+        let all = self.bytes.get(self.splice..).unwrap_or_default();
+        let (mut missed, mut rest) = (Missed::default(), all);
+        if let Some(after) = rest.strip_prefix(b"\"lost\":") {
+            let digits = after.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let number = std::str::from_utf8(&after[..digits]).ok().and_then(|it| it.parse().ok());
+            missed.lost = number.unwrap_or(u64::MAX);
+            rest = &after[digits..];
+            rest = rest.strip_prefix(b",").unwrap_or(rest);
+        }
+        if let Some(after) = rest.strip_prefix(b"\"gap\":true") {
+            missed.gap = true;
+            rest = after.strip_prefix(b",").unwrap_or(after);
+        }
+        (missed, all.len() - rest.len())
+    }
+
     /// A copy with one more member in the answer's `extensions`; `value` is JSON text. Only recipients that
     /// need it pay for the copy.
     pub fn with_extension(&self, name: &str, value: &str) -> Self {
@@ -64,6 +125,31 @@ mod tests {
         assert_eq!(lost.bytes, r#"{"data":{"a":1},"extensions":{"lost":3}}"#);
         let both = lost.with_extension("gap", "true");
         assert_eq!(both.bytes, r#"{"data":{"a":1},"extensions":{"gap":true,"lost":3}}"#);
+    }
+
+    #[test]
+    fn what_was_missed_adds_up() {
+        let plain = payload(r#"{"data":1}"#, 9);
+        assert_eq!(plain.missed(), Missed::default());
+        assert_eq!(plain.with_missed(Missed::default()), plain);
+        let lost = plain.with_missed(Missed { lost: 2, gap: false });
+        assert_eq!(lost.bytes, r#"{"data":1,"extensions":{"lost":2}}"#);
+        let both = lost.with_missed(Missed { lost: 10, gap: true });
+        assert_eq!(both.bytes, r#"{"data":1,"extensions":{"lost":12,"gap":true}}"#);
+        assert_eq!(both.missed(), Missed { lost: 12, gap: true });
+        let gap = plain.with_missed(Missed { lost: 0, gap: true });
+        assert_eq!(gap.bytes, r#"{"data":1,"extensions":{"gap":true}}"#);
+        assert_eq!(gap.missed(), Missed { lost: 0, gap: true });
+        let more = gap.with_missed(Missed { lost: 1, gap: false });
+        assert_eq!(more.bytes, r#"{"data":1,"extensions":{"lost":1,"gap":true}}"#);
+        let traced = payload(r#"{"data":1,"extensions":{"trace":1}}"#, 24);
+        let lost = traced.with_missed(Missed { lost: 1, gap: true });
+        let expected = r#"{"data":1,"extensions":{"lost":1,"gap":true,"trace":1}}"#;
+        assert_eq!(lost.bytes, expected);
+        assert_eq!(
+            lost.with_missed(Missed { lost: 1, gap: false }).bytes,
+            expected.replace(":1,\"gap", ":2,\"gap")
+        );
     }
 
     #[test]

@@ -31,8 +31,9 @@ pub(crate) fn print_data(
     errors: &mut ErrorList,
     out: &mut Vec<u8>,
 ) -> Result<(), Stop> {
+    let explained = if errors.explained_all { Explained::Yes } else { Explained::AtRoot };
     let mut projection = Projection { document, shape, variables, errors, out, path: Vec::new() };
-    projection.object(shape.root, root, Explained::AtRoot)
+    projection.object(shape.root, root, explained)
 }
 
 #[derive(Clone, Copy)]
@@ -289,12 +290,13 @@ impl<'a> Projection<'a, '_> {
             Step::Index(index) => PathSegment::Index(index),
         });
         let error = GraphqlError::new(code, message()).at(path.collect());
-        self.errors.push(error);
+        // These come last, in the order of the answer.
+        self.errors.push(u32::MAX, error);
     }
 
     /// Has an error been recorded for this place, or for one below it from where a null came up?
     fn error_at_or_below(&self) -> bool {
-        self.errors.kept().iter().any(|error| {
+        self.errors.kept().any(|error| {
             error.path.len() >= self.path.len()
                 && error.path.iter().zip(&self.path).all(|(theirs, ours)| match (theirs, ours) {
                     (PathSegment::Key(theirs), Step::Key(ours)) => **theirs == **ours,

@@ -10,6 +10,7 @@
 //! - `variable NAME VALUE`: declared for every fetch; `-` for no value
 //! - `answer SUBGRAPH ["PART OF THE BODY"] REACTION`: JSON, or `!refused`, `!never`, …
 //! - `event KEY TEXT`: executes a subscription whose event has this payload
+//! - `upstream SUBGRAPH | TEXT`: the event comes from a subgraph's subscription
 //! - `introspection TEXT`
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up must fail")]
 
@@ -170,12 +171,25 @@ impl Case {
             "event" => {
                 let (data_key, text) = rest.split_once(' ').unwrap_or((rest, ""));
                 self.seed = Seed::Event(Bytes::copy_from_slice(text.as_bytes()));
-                self.subscription = Some(SubscriptionRoot::Event(EventField {
+                let event = EventField {
                     subgraph: subgraph_id(&mut self.names, "events"),
                     field: graph::FieldId(0),
                     data_key: data_key.into(),
                     arguments: vec![],
-                }));
+                };
+                self.subscription.get_or_insert(SubscriptionRoot::Event(event));
+            }
+            "upstream" => {
+                let (subgraph, text) = rest.split_once(" | ").unwrap();
+                self.subscription = Some(SubscriptionRoot::Upstream {
+                    subgraph: subgraph_id(&mut self.names, subgraph),
+                    operation: SubgraphOperation {
+                        text: text.into(),
+                        kind: OperationKind::Subscription,
+                        name: None,
+                        variables: vec![],
+                    },
+                });
             }
             "introspection" => self.introspection = Some(Bytes::copy_from_slice(rest.as_bytes())),
             _ => panic!("unknown line: {verb} {rest}"),

@@ -86,7 +86,7 @@ impl Jumps {
 
     /// The subgraphs that can hold an object of type `ty` in the end, if `holders` have it now.
     pub fn reachable(&self, ty: TypeId, holders: SubgraphSet) -> SubgraphSet {
-        self.reachable.from_all(ty, holders)
+        self.reachable.reached_by(ty, holders)
     }
 }
 
@@ -111,7 +111,7 @@ impl Reachable {
         while has_changed {
             has_changed = false;
             for &(ty, start) in &starts {
-                let holders = reachable.from_one(ty, start);
+                let holders = reachable.reached_from(ty, start);
                 let mut grown = holders;
                 // Within one start the order does not matter: the outer loop runs until nothing changes.
                 for to in targets[&ty].difference(holders).iter() {
@@ -131,16 +131,13 @@ impl Reachable {
         reachable
     }
 
-    fn from_one(&self, ty: TypeId, start: SubgraphId) -> SubgraphSet {
+    fn reached_from(&self, ty: TypeId, start: SubgraphId) -> SubgraphSet {
         self.from.get(&(ty, start)).copied().unwrap_or_else(|| SubgraphSet::of(start))
     }
 
     /// Who can hold it in the end. Several holders reach at least what each reaches alone.
-    fn from_all(&self, ty: TypeId, holders: SubgraphSet) -> SubgraphSet {
-        holders
-            .iter()
-            .map(|start| self.from_one(ty, start))
-            .fold(holders, |all, reached| all.union(reached))
+    fn reached_by(&self, ty: TypeId, holders: SubgraphSet) -> SubgraphSet {
+        holders.iter().map(|start| self.reached_from(ty, start)).fold(holders, SubgraphSet::union)
     }
 
     /// Can all of `set` be had of an object of type `on` that `holders` hold?
@@ -167,7 +164,12 @@ impl Reachable {
                 let child = supergraph.field(field).ty.named();
                 !carriers.is_empty()
                     && (fields.items.is_empty()
-                        || self.obtains(supergraph, fields, child, self.from_all(child, carriers)))
+                        || self.obtains(
+                            supergraph,
+                            fields,
+                            child,
+                            self.reached_by(child, carriers),
+                        ))
             }
         })
     }

@@ -19,7 +19,7 @@ mod stats;
 pub use binding::{BindingError, Bindings, EventPublisher};
 pub use hub::{Hub, SubscribeRequest, Subscription};
 pub use outlet::{EndReason, GroupId, Member, Outlet, OutletCommand};
-pub use resolve::{Cores, EventResolver, Job, Resolve};
+pub use resolve::{Cores, EVENT_BYTES_MAX, EventResolver, Job, Resolve};
 pub use settings::HubSettings;
 pub use shard::GroupKey;
 pub use source::Source;

@@ -5,9 +5,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use execute::{
-    Executable, ForwardedHeaders, Generation, LocalFuture, Payload, RequestContext, Seed,
+    ErrorCode, Executable, ForwardedHeaders, Generation, GraphqlError, LocalFuture, Payload,
+    RequestContext, Seed,
 };
 use plan::Variables;
+
+/// Largest event in bytes that is resolved. Brokers that allow more are rare (NATS takes 1 MiB unless told
+/// otherwise), and an event is meant to carry keys, not documents.
+pub const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// A job that starts on another thread and stays there.
 pub type Job = Box<dyn FnOnce() -> LocalFuture<'static, ()> + Send>;
@@ -43,6 +48,11 @@ pub struct EventResolver {
 impl Resolve for EventResolver {
     fn resolve(self: Arc<Self>, event: Bytes) -> LocalFuture<'static, Payload> {
         Box::pin(async move {
+            if event.len() > EVENT_BYTES_MAX {
+                let message = "The event is larger than 8 MiB.";
+                let error = GraphqlError::new(ErrorCode::InvalidEvent, message);
+                return execute::request_error(&[error]);
+            }
             let context = RequestContext {
                 generation: Arc::clone(&self.generation),
                 headers: Arc::clone(&self.headers),

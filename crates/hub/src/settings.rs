@@ -33,5 +33,9 @@ impl Default for HubSettings {
 /// microseconds, so this is a burst of some milliseconds.
 pub(crate) const COMMANDS_MAX: usize = 1024;
 
-/// Messages of one trigger handled before other work gets its turn.
+/// Messages taken from one trigger's stream at a time, and subscribers who leave at a time.
 pub(crate) const MESSAGES_PER_TURN: usize = 64;
+
+/// Offers of an event to a group that one trigger may cause before other work gets its turn; one event is always
+/// finished. At some 100 ns each this is half a millisecond.
+pub(crate) const OFFERS_PER_TURN: usize = 4096;

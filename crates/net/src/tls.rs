@@ -1,5 +1,6 @@
 //! The client side of TLS: which certificates are trusted, which protocols are offered.
 
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use rustls::pki_types::pem::PemObject;
@@ -24,10 +25,25 @@ pub enum TlsError {
     Settings(String),
 }
 
-/// Settings of TLS connections that we open. Cheap to clone.
+/// Settings of TLS connections that we open. Cheap to clone; clones are equal, settings made
+/// apart are not, whatever they say. So a pool can tell whose connections may be used.
 #[derive(Clone, Debug)]
 pub struct TlsClient {
     config: Arc<ClientConfig>,
+}
+
+impl PartialEq for TlsClient {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.config, &other.config)
+    }
+}
+
+impl Eq for TlsClient {}
+
+impl Hash for TlsClient {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.config).hash(state);
+    }
 }
 
 impl TlsClient {

@@ -14,7 +14,7 @@ use prepare::{PrepareError, PrepareSettings, Preparer};
 mod soundness;
 
 fn load(path: &Path) -> Arc<Supergraph> {
-    let sdl = std::fs::read_to_string(path).unwrap();
+    let sdl = std::fs::read_to_string(path).expect("the fixture is there");
     match Supergraph::from_sdl(&sdl, "supergraph.graphql") {
         Ok(supergraph) => Arc::new(supergraph),
         Err(errors) => panic!("{}: {errors}", path.display()),
@@ -25,7 +25,8 @@ fn plan(graph: &Arc<Supergraph>, operation: &str) -> Result<Arc<Plan>, String> {
     let preparer = Preparer::new(graph.clone(), 1, PrepareSettings::default());
     match preparer.prepare_now(operation.as_bytes(), None) {
         Ok(prepared) => {
-            soundness::check(graph, &prepared.operation, &prepared.plan);
+            let schemas = soundness::Schemas::new(graph);
+            soundness::check(graph, &schemas, &prepared.operation, &prepared.plan);
             Ok(prepared.plan)
         }
         Err(PrepareError::Plan(error)) => Err(error.to_string()),
@@ -35,7 +36,7 @@ fn plan(graph: &Arc<Supergraph>, operation: &str) -> Result<Arc<Plan>, String> {
 
 /// Plans one operation and compares with the file; says what differs.
 fn check(graph: &Arc<Supergraph>, operation: &Path, expected: &Path) -> Result<(), String> {
-    let text = std::fs::read_to_string(operation).unwrap();
+    let text = std::fs::read_to_string(operation).expect("fixtures are in order");
     let first = plan(graph, &text);
     let actual = match &first {
         Ok(plan) => {
@@ -47,7 +48,7 @@ fn check(graph: &Arc<Supergraph>, operation: &Path, expected: &Path) -> Result<(
     };
     assert!(first == plan(graph, &text), "planning is deterministic: {}", operation.display());
     if std::env::var_os("UPDATE_EXPECT").is_some() {
-        std::fs::write(expected, &actual).unwrap();
+        std::fs::write(expected, &actual).expect("fixtures are in order");
     }
     let wanted = std::fs::read_to_string(expected).unwrap_or_default();
     if wanted == actual {
@@ -63,8 +64,8 @@ fn folder(path: &str) -> PathBuf {
 #[test]
 fn every_fixture_gets_its_plan() {
     let mut cases: Vec<PathBuf> = std::fs::read_dir(folder("tests/fixtures"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
+        .expect("fixtures are in order")
+        .map(|entry| entry.expect("fixtures are in order").path())
         .filter(|path| path.is_dir())
         .collect();
     cases.sort();
@@ -72,11 +73,14 @@ fn every_fixture_gets_its_plan() {
     let mut checked = 0;
     for case in cases {
         let graph = load(&case.join("supergraph.graphql"));
-        let mut files: Vec<PathBuf> =
-            std::fs::read_dir(&case).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let mut files: Vec<PathBuf> = std::fs::read_dir(&case)
+            .expect("fixtures are in order")
+            .map(|entry| entry.expect("fixtures are in order").path())
+            .collect();
         files.sort();
         for file in files {
-            let name = file.file_name().unwrap().to_string_lossy().into_owned();
+            let name =
+                file.file_name().expect("fixtures are in order").to_string_lossy().into_owned();
             let Some(rest) = name.strip_prefix("operation") else { continue };
             let expected = case.join(format!("plan{}", rest.replace(".graphql", ".txt")));
             checked += 1;
@@ -92,7 +96,8 @@ fn the_benchmark_takes_seven_requests_in_four_waves() {
     let data = folder("../../fixtures/federation-benchmark");
     let graph = load(&data.join("supergraph.graphql"));
     let operation = data.join("operation.graphql");
-    let plan = plan(&graph, &std::fs::read_to_string(&operation).unwrap()).unwrap();
+    let plan = plan(&graph, &std::fs::read_to_string(&operation).expect("fixtures are in order"))
+        .expect("fixtures are in order");
     assert_eq!((plan.fetches.len(), plan.waves().into_iter().max()), (7, Some(4)));
     let expected = folder("tests/fixtures/federation-benchmark.plan.txt");
     if let Err(difference) = check(&graph, &operation, &expected) {

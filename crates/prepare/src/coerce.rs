@@ -2,6 +2,7 @@
 //! (GraphQL specification, section 6.1.2).
 
 use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 
 use apollo_compiler::Node;
 use apollo_compiler::ast::Type;
@@ -11,12 +12,14 @@ use bytes::Bytes;
 use plan::Variables;
 
 use crate::error::{PROBLEMS_MAX, Problem};
-use crate::input_types::InputTypes;
+use crate::input_types::{InputTypes, Output, TOO_LARGE};
 
 /// What the variables of one operation must be.
 #[derive(Debug)]
 pub(crate) struct VariableTypes {
     variables: Vec<VariableType>,
+    /// Index into `variables`.
+    by_name: HashMap<Box<str>, usize>,
 }
 
 #[derive(Debug)]
@@ -33,17 +36,43 @@ thread_local! {
 }
 
 impl VariableTypes {
-    pub(crate) fn of(operation: &Operation, types: &InputTypes) -> Self {
-        let variables = operation.variables.iter().map(|variable| VariableType {
-            name: variable.name.as_str().into(),
-            ty: variable.ty.clone(),
-            default: variable.default_value.as_ref().map(|value| {
-                let mut text = String::new();
-                types.constant(value, &variable.ty, &mut text, 0);
-                text.into()
-            }),
-        });
-        Self { variables: variables.collect() }
+    /// `never_null`: the variables with a default that stand where null is not allowed.
+    ///
+    /// # Errors
+    /// Where a default is too large with the defaults of its input objects filled in.
+    pub(crate) fn of(
+        operation: &Operation,
+        types: &InputTypes,
+        never_null: &HashSet<&str>,
+    ) -> Result<Self, Problem> {
+        let mut out = Output::new();
+        let mut variables = Vec::with_capacity(operation.variables.len());
+        for variable in &operation.variables {
+            let mut default = None;
+            if let Some(value) = &variable.default_value {
+                if !types.default(value, &variable.ty, &mut out, 0, 0) {
+                    let name = &variable.name;
+                    return Err(Problem::new(format!(
+                        "the default of variable `${name}` {TOO_LARGE}"
+                    )));
+                }
+                default = Some(out.take());
+            }
+            let ty = if never_null.contains(variable.name.as_str()) {
+                Node::new(variable.ty.as_ref().clone().non_null())
+            } else {
+                variable.ty.clone()
+            };
+            variables.push(VariableType { name: variable.name.as_str().into(), ty, default });
+        }
+        let names = variables.iter().enumerate();
+        let by_name = names.map(|(index, it)| (it.name.clone(), index)).collect();
+        Ok(Self { variables, by_name })
+    }
+
+    /// Type texts by variable, for the operations that go to subgraphs.
+    pub(crate) fn types(&self) -> impl Iterator<Item = String> {
+        self.variables.iter().map(|variable| variable.ty.to_string())
     }
 
     /// Reads `text`, the JSON object with the request's variables (empty or `null`: none). Values of
@@ -53,52 +82,66 @@ impl VariableTypes {
         text: &Bytes,
         types: &InputTypes,
     ) -> Result<Variables, Vec<Problem>> {
-        let text = text.trim_ascii();
-        if self.variables.is_empty() && (text.is_empty() || text == b"{}") {
+        let trimmed = text.trim_ascii();
+        if self.variables.is_empty() && (trimmed.is_empty() || trimmed == b"{}") {
             return Ok(Variables::default());
         }
+        let text = match trimmed {
+            b"" => Bytes::from_static(b"{}"),
+            trimmed => text.slice_ref(trimmed),
+        };
         DOCUMENT.with_borrow_mut(|document| {
+            let result = self.read(document, text, types);
+            // Lets go of the request's text.
             document.reset();
-            let source = if text.is_empty() { &b"{}"[..] } else { text };
-            let root = document
-                .parse(Bytes::copy_from_slice(source))
-                .map_err(|error| vec![Problem::new(format!("`variables` is not JSON: {error}"))])?;
-            let given = match document.kind(root) {
-                Kind::Object => Some(root),
-                Kind::Null => None,
-                _ => return Err(vec![Problem::new("`variables` must be a JSON object or null")]),
-            };
-            let mut problems = Vec::new();
-            let mut values = Vec::with_capacity(self.variables.len());
-            for variable in &self.variables {
-                let value = given.and_then(|object| document.get(object, &variable.name));
-                let coerced = match value {
-                    Some(value) => {
-                        let mut text = String::new();
-                        match types.coerce(document, value, &variable.ty, &mut text) {
-                            Ok(()) => Some(text.into()),
-                            Err(mismatch) => {
-                                problems.push(Problem::new(mismatch.of_variable(&variable.name)));
-                                None
-                            }
-                        }
+            result
+        })
+    }
+
+    fn read(
+        &self,
+        document: &mut Document,
+        text: Bytes,
+        types: &InputTypes,
+    ) -> Result<Variables, Vec<Problem>> {
+        let root = document
+            .parse(text)
+            .map_err(|error| vec![Problem::new(format!("`variables` is not JSON: {error}"))])?;
+        if !matches!(document.kind(root), Kind::Object | Kind::Null) {
+            return Err(vec![Problem::new("`variables` must be a JSON object or null")]);
+        }
+        let mut given = vec![None; self.variables.len()];
+        for (key, value) in document.members(root) {
+            if let Some(&index) = self.by_name.get(&*key) {
+                given[index] = Some(value);
+            }
+        }
+        let mut problems = Vec::new();
+        let mut values = Vec::with_capacity(self.variables.len());
+        let mut out = Output::new();
+        for (variable, value) in self.variables.iter().zip(given) {
+            values.push(match value {
+                Some(value) => {
+                    if let Err(mismatch) = types.coerce(document, value, &variable.ty, &mut out) {
+                        problems.push(Problem::new(mismatch.of_variable(&variable.name)));
                     }
-                    None if variable.default.is_some() => variable.default.clone(),
-                    None if variable.ty.is_non_null() => {
+                    Some(out.take())
+                }
+                None if variable.default.is_some() => variable.default.clone(),
+                None => {
+                    if variable.ty.is_non_null() {
                         problems.push(Problem::new(format!(
                             "Variable \"${}\" of required type \"{}\" was not provided.",
                             variable.name, variable.ty
                         )));
-                        None
                     }
-                    None => None,
-                };
-                values.push(coerced);
-                if problems.len() >= PROBLEMS_MAX {
-                    break;
+                    None
                 }
+            });
+            if problems.len() >= PROBLEMS_MAX {
+                break;
             }
-            if problems.is_empty() { Ok(Variables { values }) } else { Err(problems) }
-        })
+        }
+        if problems.is_empty() { Ok(Variables { values }) } else { Err(problems) }
     }
 }

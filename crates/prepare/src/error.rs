@@ -1,6 +1,7 @@
 //! Why an operation cannot be prepared, or its variables not be used. Each becomes a GraphQL
 //! request error at the rim.
 
+use apollo_compiler::parser::{SourceMap, SourceSpan};
 use apollo_compiler::validation::DiagnosticList;
 
 use crate::limits::Limit;
@@ -49,6 +50,21 @@ impl Problem {
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), locations: Vec::new() }
     }
+
+    pub(crate) fn at(
+        message: impl Into<String>,
+        span: Option<SourceSpan>,
+        sources: &SourceMap,
+    ) -> Self {
+        let place = span.and_then(|span| span.line_column(sources));
+        let place = place.map(|it| (line_or_column(it.line), line_or_column(it.column)));
+        Self { message: message.into(), locations: place.into_iter().collect() }
+    }
+}
+
+/// Texts are far shorter than that; one that is not gets the last line there is.
+fn line_or_column(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 fn first(problems: &[Problem]) -> &str {
@@ -58,17 +74,29 @@ fn first(problems: &[Problem]) -> &str {
 /// How many problems one answer names; a document with thousands helps nobody.
 pub(crate) const PROBLEMS_MAX: usize = 50;
 
+/// Characters of one message; the parser quotes literals of any length.
+const MESSAGE_MAX: usize = 500;
+
 pub(crate) fn problems(diagnostics: &DiagnosticList) -> Vec<Problem> {
     diagnostics
         .iter()
         .take(PROBLEMS_MAX)
         .map(|diagnostic| Problem {
-            message: diagnostic.error.to_string(),
+            message: shortened(diagnostic.error.to_string(), MESSAGE_MAX),
             locations: diagnostic
                 .line_column_range()
-                .map(|range| (range.start.line as u32, range.start.column as u32))
+                .map(|range| (line_or_column(range.start.line), line_or_column(range.start.column)))
                 .into_iter()
                 .collect(),
         })
         .collect()
+}
+
+/// At most `characters` of `text`, with a sign that there was more.
+pub(crate) fn shortened(mut text: String, characters: usize) -> String {
+    if let Some((end, _)) = text.char_indices().nth(characters) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use plan::{FieldTarget, Operation, OperationKind, Selection, SelectionSet, Value};
 use sha2::{Digest, Sha256};
 
-/// 128 bits of SHA-256: nobody can make two operations share an identity. `defaults` is the text of the
-/// variables' default values, which the normalised form leaves out.
-pub(crate) fn operation_id(graph_id: u64, operation: &Operation, defaults: &str) -> u128 {
+/// 128 bits of SHA-256: nobody can make two operations share an identity. `besides` is what the normalised
+/// form leaves out: default values of variables, introspection.
+pub(crate) fn operation_id(graph_id: u64, operation: &Operation, besides: &str) -> u128 {
     let mut text = format!("{graph_id:x} ");
     text.push_str(match operation.kind {
         OperationKind::Query => "query",
@@ -19,7 +19,7 @@ pub(crate) fn operation_id(graph_id: u64, operation: &Operation, defaults: &str)
     for variable in &operation.variables {
         let _ = write!(text, "${}:{},", variable.name, variable.ty);
     }
-    let _ = write!(text, "){defaults:?}");
+    let _ = write!(text, "){besides:?}");
     selection_set(&operation.selection_set, &mut text);
     let digest = Sha256::digest(text.as_bytes());
     let mut head = [0; 16];

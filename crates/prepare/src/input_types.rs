@@ -9,6 +9,8 @@ use apollo_compiler::schema::ExtendedType;
 use apollo_compiler::{Node, Schema};
 use astjson::{Document, Kind, NodeId};
 
+use crate::error::shortened;
+
 /// All input types of a schema by name.
 #[derive(Debug)]
 pub(crate) struct InputTypes {
@@ -24,18 +26,54 @@ enum InputType {
     Id,
     Custom,
     Enum(Vec<Box<str>>),
-    Object { fields: Vec<InputField>, one_of: bool },
+    Object(InputObject),
 }
 
 #[derive(Debug)]
-struct InputField {
-    name: Box<str>,
-    ty: Node<Type>,
-    default: Option<Node<Value>>,
+struct InputObject {
+    fields: Vec<InputField>,
+    /// Index into `fields`.
+    by_name: HashMap<Box<str>, usize>,
+    /// The fields that have to be looked at also where no value is given: those with a default and
+    /// those that must have a value. Ascending.
+    eager: Vec<usize>,
+    one_of: bool,
 }
 
-/// Input objects inside each other. Deeper values than this are refused; JSON parsing has a bound of its own.
-const INPUT_DEPTH_MAX: usize = 128;
+/// A field of an input object type.
+#[derive(Debug)]
+pub(crate) struct InputField {
+    name: Box<str>,
+    pub(crate) ty: Node<Type>,
+    pub(crate) default: Option<Node<Value>>,
+}
+
+/// Lists and input objects inside each other. Deeper values than this are refused; JSON parsing and the
+/// parser of documents have bounds of their own.
+pub(crate) const INPUT_DEPTH_MAX: usize = 128;
+
+/// Bytes that defaults may add to the variables of one request. A list of empty objects takes three bytes
+/// an item, each of which becomes as long as the defaults of its type.
+const DEFAULT_BYTES_MAX: usize = 4 << 20;
+
+/// JSON text that is being written, and what defaults may still add to it.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) text: String,
+    /// In bytes.
+    defaults_left: usize,
+}
+
+impl Output {
+    pub(crate) fn new() -> Self {
+        Self { text: String::new(), defaults_left: DEFAULT_BYTES_MAX }
+    }
+
+    /// The text so far, and a new start; what defaults have used up stays used up.
+    pub(crate) fn take(&mut self) -> Box<str> {
+        std::mem::take(&mut self.text).into()
+    }
+}
 
 impl InputTypes {
     pub(crate) fn of(schema: &Schema) -> Self {
@@ -53,9 +91,8 @@ impl InputTypes {
                 ExtendedType::Enum(it) => {
                     InputType::Enum(it.values.keys().map(|value| value.as_str().into()).collect())
                 }
-                ExtendedType::InputObject(it) => InputType::Object {
-                    one_of: it.directives.has("oneOf"),
-                    fields: it
+                ExtendedType::InputObject(it) => {
+                    let fields: Vec<InputField> = it
                         .fields
                         .values()
                         .map(|field| InputField {
@@ -63,8 +100,20 @@ impl InputTypes {
                             ty: field.ty.clone(),
                             default: field.default_value.clone(),
                         })
-                        .collect(),
-                },
+                        .collect();
+                    let names = fields.iter().enumerate();
+                    InputType::Object(InputObject {
+                        by_name: names.map(|(index, it)| (it.name.clone(), index)).collect(),
+                        eager: (0..fields.len())
+                            .filter(|&index| {
+                                let field = &fields[index];
+                                field.ty.is_non_null() || field.default.is_some()
+                            })
+                            .collect(),
+                        one_of: it.directives.has("oneOf"),
+                        fields,
+                    })
+                }
                 _ => continue,
             };
             types.insert(name.as_str().into(), ty);
@@ -72,14 +121,16 @@ impl InputTypes {
         Self { types }
     }
 
-    /// Writes `value` as canonical JSON text of type `ty`. On failure the message says what is wrong
-    /// with the value, and `path` where in it.
+    /// Writes `value` as canonical JSON text of type `ty`.
+    ///
+    /// # Errors
+    /// What is wrong with the value, and where in it.
     pub(crate) fn coerce(
         &self,
         document: &Document,
         value: NodeId,
         ty: &Type,
-        out: &mut String,
+        out: &mut Output,
     ) -> Result<(), Mismatch> {
         self.coerce_at(document, value, ty, out, 0)
     }
@@ -89,7 +140,7 @@ impl InputTypes {
         document: &Document,
         value: NodeId,
         ty: &Type,
-        out: &mut String,
+        out: &mut Output,
         depth: usize,
     ) -> Result<(), Mismatch> {
         if depth > INPUT_DEPTH_MAX {
@@ -99,16 +150,16 @@ impl InputTypes {
             if ty.is_non_null() {
                 return Err(Mismatch::new(format!("expected non-null type \"{ty}\", got null")));
             }
-            out.push_str("null");
+            out.text.push_str("null");
             return Ok(());
         }
         match ty {
             Type::List(item) | Type::NonNullList(item) => {
-                out.push('[');
+                out.text.push('[');
                 if document.kind(value) == Kind::Array {
                     for (index, element) in document.elements(value).enumerate() {
                         if index > 0 {
-                            out.push(',');
+                            out.text.push(',');
                         }
                         self.coerce_at(document, element, item, out, depth + 1)
                             .map_err(|mismatch| mismatch.below(&index.to_string()))?;
@@ -117,184 +168,182 @@ impl InputTypes {
                     // A single value stands for a list of one (section 3.11).
                     self.coerce_at(document, value, item, out, depth + 1)?;
                 }
-                out.push(']');
+                out.text.push(']');
                 Ok(())
             }
             Type::Named(name) | Type::NonNullNamed(name) => {
                 let Some(input) = self.types.get(name.as_str()) else {
                     return Err(Mismatch::new(format!("unknown input type \"{name}\"")));
                 };
-                self.coerce_named(document, value, name, input, out, depth)
+                match input {
+                    InputType::Object(object) if document.kind(value) == Kind::Object => {
+                        self.coerce_object(document, value, name, object, out, depth)
+                    }
+                    _ => coerce_leaf(document, value, name, input, &mut out.text),
+                }
             }
         }
     }
 
-    fn coerce_named(
-        &self,
-        document: &Document,
-        value: NodeId,
-        name: &str,
-        input: &InputType,
-        out: &mut String,
-        depth: usize,
-    ) -> Result<(), Mismatch> {
-        let kind = document.kind(value);
-        let unfit = || {
-            let mut text = Vec::new();
-            document.print(value, &mut text);
-            Mismatch::new(format!("{name} cannot represent {}", shortened(&text)))
-        };
-        match input {
-            InputType::Int => {
-                let text = document.raw(value);
-                let number = (kind == Kind::Number).then(|| whole_number(text)).flatten();
-                let number = number.and_then(|it| i32::try_from(it).ok()).ok_or_else(unfit)?;
-                let _ = write!(out, "{number}");
-            }
-            InputType::Float if kind == Kind::Number => out.push_str(document.raw(value)),
-            InputType::String | InputType::Id if kind == Kind::String => {
-                out.push_str(document.raw(value));
-            }
-            InputType::Id if kind == Kind::Number => {
-                let text = document.raw(value);
-                if whole_number(text).is_none() || text.contains(['.', 'e', 'E']) {
-                    return Err(unfit());
-                }
-                let _ = write!(out, "\"{text}\"");
-            }
-            InputType::Boolean if kind == Kind::Bool => out.push_str(document.raw(value)),
-            InputType::Custom => {
-                let mut text = Vec::new();
-                document.print(value, &mut text);
-                out.push_str(&String::from_utf8_lossy(&text));
-            }
-            InputType::Enum(values) if kind == Kind::String => {
-                let text = document.as_str(value).unwrap_or_default();
-                if !values.iter().any(|value| **value == *text) {
-                    return Err(Mismatch::new(format!(
-                        "value {} does not exist in enum {name}",
-                        shortened(document.raw(value).as_bytes())
-                    )));
-                }
-                out.push_str(document.raw(value));
-            }
-            InputType::Object { fields, one_of } if kind == Kind::Object => {
-                self.coerce_object(document, value, name, fields, *one_of, out, depth)?;
-            }
-            _ => return Err(unfit()),
-        }
-        Ok(())
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "one call site; the arguments are one idea")]
     fn coerce_object(
         &self,
         document: &Document,
         value: NodeId,
         name: &str,
-        fields: &[InputField],
-        one_of: bool,
-        out: &mut String,
+        object: &InputObject,
+        out: &mut Output,
         depth: usize,
     ) -> Result<(), Mismatch> {
-        for (key, _) in document.members(value) {
-            if !fields.iter().any(|field| *field.name == *key) {
+        let mut given = Vec::new();
+        for (key, value) in document.members(value) {
+            let Some(&index) = object.by_name.get(&*key) else {
                 return Err(Mismatch::new(format!(
-                    "field {} is not defined by type {name}",
-                    shortened(key.as_bytes())
+                    "field \"{}\" is not defined by type {name}",
+                    shortened(key.into_owned(), SHOWN)
                 )));
-            }
+            };
+            given.push((index, value));
         }
-        if one_of {
-            let given = document.members(value).count();
-            let null = document.members(value).any(|(_, it)| document.is_null(it));
-            if given != 1 || null {
-                return Err(Mismatch::new(format!(
-                    "exactly one field of {name} must be given, and not null"
-                )));
-            }
+        if object.one_of && !matches!(given[..], [(_, value)] if !document.is_null(value)) {
+            return Err(Mismatch::new(format!(
+                "exactly one field of {name} must be given, and not null"
+            )));
         }
-        out.push('{');
-        let mut first = true;
-        for field in fields {
-            let given = document.get(value, &field.name);
-            if given.is_none() && field.default.is_none() {
-                if field.ty.is_non_null() {
+        given.sort_by_key(|(index, _)| *index);
+        // Of several with one name the last counts, as everywhere in JSON.
+        given.reverse();
+        given.dedup_by_key(|(index, _)| *index);
+        let mut eager = object.eager.iter().copied().peekable();
+        let before = out.text.len();
+        out.text.push('{');
+        while let Some(index) = match (given.last(), eager.peek()) {
+            (Some(&(given, _)), Some(&eager)) => Some(given.min(eager)),
+            (Some(&(index, _)), None) | (None, Some(&index)) => Some(index),
+            (None, None) => None,
+        } {
+            let field = &object.fields[index];
+            eager.next_if_eq(&index);
+            if out.text.len() > before + 1 {
+                out.text.push(',');
+            }
+            let start = out.text.len();
+            let _ = write!(out.text, "\"{}\":", field.name);
+            match (given.pop_if(|(it, _)| *it == index), &field.default) {
+                (Some((_, value)), _) => self
+                    .coerce_at(document, value, &field.ty, out, depth + 1)
+                    .map_err(|mismatch| mismatch.below(&field.name))?,
+                (None, Some(default)) => {
+                    if !self.default(default, &field.ty, out, start, depth + 1) {
+                        return Err(Mismatch::new(TOO_LARGE.to_owned()));
+                    }
+                }
+                (None, None) => {
                     return Err(Mismatch::new(format!(
                         "field \"{}\" of required type \"{}\" was not provided",
                         field.name, field.ty
                     )));
                 }
-                continue;
-            }
-            if !std::mem::take(&mut first) {
-                out.push(',');
-            }
-            let _ = write!(out, "\"{}\":", field.name);
-            match (given, &field.default) {
-                (Some(given), _) => self
-                    .coerce_at(document, given, &field.ty, out, depth + 1)
-                    .map_err(|mismatch| mismatch.below(&field.name))?,
-                (None, Some(default)) => self.constant(default, &field.ty, out, depth + 1),
-                (None, None) => {}
             }
         }
-        out.push('}');
+        out.text.push('}');
         Ok(())
     }
 
-    /// Writes a constant of the document or schema, which validation has checked, as JSON text.
-    pub(crate) fn constant(&self, value: &Value, ty: &Type, out: &mut String, depth: usize) {
-        // Defaults of input objects may refer to each other; composition and validation refuse cycles,
-        // the bound keeps a defect there from ending the process.
-        if depth > INPUT_DEPTH_MAX {
-            return out.push_str("null");
+    /// Writes a default of the document or schema, which validation has checked, as JSON text. What was
+    /// written since `start` counts as part of it. `false`: it is too large, and the text useless.
+    pub(crate) fn default(
+        &self,
+        value: &Value,
+        ty: &Type,
+        out: &mut Output,
+        start: usize,
+        depth: usize,
+    ) -> bool {
+        let end_max = start + out.defaults_left;
+        if !self.constant(value, ty, &mut out.text, end_max, depth) {
+            return false;
         }
-        match (ty, value) {
-            (_, Value::Null | Value::Variable(_)) => out.push_str("null"),
+        out.defaults_left = end_max - out.text.len();
+        true
+    }
+
+    /// `false`: it goes beyond `end_max` or [`INPUT_DEPTH_MAX`]. Defaults of input objects may refer to
+    /// each other, even in circles.
+    fn constant(
+        &self,
+        value: &Value,
+        ty: &Type,
+        out: &mut String,
+        end_max: usize,
+        depth: usize,
+    ) -> bool {
+        if depth > INPUT_DEPTH_MAX {
+            return false;
+        }
+        let fits = match (ty, value) {
+            (_, Value::Null | Value::Variable(_)) => {
+                out.push_str("null");
+                true
+            }
             (Type::List(item) | Type::NonNullList(item), Value::List(items)) => {
                 out.push('[');
-                for (index, element) in items.iter().enumerate() {
+                let fits = items.iter().enumerate().all(|(index, element)| {
                     if index > 0 {
                         out.push(',');
                     }
-                    self.constant(element, item, out, depth + 1);
-                }
+                    self.constant(element, item, out, end_max, depth + 1)
+                });
                 out.push(']');
+                fits
             }
             (Type::List(item) | Type::NonNullList(item), single) => {
                 out.push('[');
-                self.constant(single, item, out, depth + 1);
+                let fits = self.constant(single, item, out, end_max, depth + 1);
                 out.push(']');
+                fits
             }
             (Type::Named(name) | Type::NonNullNamed(name), value) => {
-                let input = self.types.get(name.as_str());
-                match (input, value) {
-                    (Some(InputType::Object { fields, .. }), Value::Object(members)) => {
-                        out.push('{');
-                        let mut first = true;
-                        for field in fields {
-                            let given = members
-                                .iter()
-                                .find(|(key, _)| *key.as_str() == *field.name)
-                                .map(|(_, value)| value)
-                                .or(field.default.as_ref());
-                            let Some(given) = given else { continue };
-                            if !std::mem::take(&mut first) {
-                                out.push(',');
-                            }
-                            let _ = write!(out, "\"{}\":", field.name);
-                            self.constant(given, &field.ty, out, depth + 1);
-                        }
-                        out.push('}');
+                match (self.types.get(name.as_str()), value) {
+                    (Some(InputType::Object(object)), Value::Object(members)) => {
+                        self.constant_object(object, members, out, end_max, depth)
                     }
                     (Some(InputType::Id), Value::Int(number)) => {
                         let _ = write!(out, "\"{}\"", number.as_str());
+                        true
                     }
-                    (_, value) => untyped(value, out, depth),
+                    (_, value) => {
+                        untyped(value, out);
+                        true
+                    }
                 }
             }
-        }
+        };
+        fits && out.len() <= end_max
+    }
+
+    fn constant_object(
+        &self,
+        object: &InputObject,
+        members: &[(apollo_compiler::Name, Node<Value>)],
+        out: &mut String,
+        end_max: usize,
+        depth: usize,
+    ) -> bool {
+        let before = out.len();
+        out.push('{');
+        let fits = object.fields.iter().all(|field| {
+            let given = members.iter().find(|(key, _)| *key.as_str() == *field.name);
+            let Some(value) = given.map(|(_, value)| value).or(field.default.as_ref()) else {
+                return true;
+            };
+            if out.len() > before + 1 {
+                out.push(',');
+            }
+            let _ = write!(out, "\"{}\":", field.name);
+            self.constant(value, &field.ty, out, end_max, depth + 1)
+        });
+        out.push('}');
+        fits
     }
 
     /// Is `name` the built-in `ID`?
@@ -302,22 +351,91 @@ impl InputTypes {
         matches!(self.types.get(name), Some(InputType::Id))
     }
 
-    /// The type of a field of an input object.
-    pub(crate) fn field_type(&self, object: &str, field: &str) -> Option<&Type> {
+    /// Is `name` an input object type of which exactly one field must be given?
+    pub(crate) fn is_one_of(&self, name: &str) -> bool {
+        matches!(self.types.get(name), Some(InputType::Object(object)) if object.one_of)
+    }
+
+    /// A field of an input object type.
+    pub(crate) fn field(&self, object: &str, field: &str) -> Option<&InputField> {
         match self.types.get(object) {
-            Some(InputType::Object { fields, .. }) => {
-                fields.iter().find(|it| *it.name == *field).map(|it| &*it.ty)
-            }
+            Some(InputType::Object(it)) => it.by_name.get(field).map(|&index| &it.fields[index]),
             _ => None,
         }
     }
 }
 
-/// A constant of a custom scalar or leaf type as JSON.
-fn untyped(value: &Value, out: &mut String, depth: usize) {
-    if depth > INPUT_DEPTH_MAX {
-        return out.push_str("null");
+/// What is said of a value that grows too large.
+pub(crate) const TOO_LARGE: &str = "is too large with the defaults of its input objects filled in";
+
+fn coerce_leaf(
+    document: &Document,
+    value: NodeId,
+    name: &str,
+    input: &InputType,
+    out: &mut String,
+) -> Result<(), Mismatch> {
+    let kind = document.kind(value);
+    // Strings and objects may hold secrets, so the message names their kind only.
+    let unfit = || {
+        let got = match kind {
+            Kind::Number => shortened(document.raw(value).to_owned(), SHOWN),
+            Kind::Bool => document.raw(value).to_owned(),
+            Kind::String => "a string".to_owned(),
+            Kind::Array => "a list".to_owned(),
+            Kind::Object => "an object".to_owned(),
+            _ => "null".to_owned(),
+        };
+        Mismatch::new(format!("{name} cannot represent {got}"))
+    };
+    match input {
+        InputType::Int if kind == Kind::Number => {
+            let number = whole_number(document.raw(value)).ok_or_else(unfit)?;
+            let _ = write!(out, "{number}");
+        }
+        InputType::Float if kind == Kind::Number => {
+            let text = document.raw(value);
+            let number: f64 = text.parse().map_err(|_| unfit())?;
+            if !number.is_finite() {
+                return Err(unfit());
+            }
+            out.push_str(text);
+        }
+        InputType::String | InputType::Id if kind == Kind::String => {
+            out.push_str(document.raw(value));
+        }
+        InputType::Id if kind == Kind::Number => {
+            let text = document.raw(value);
+            if text.contains(['.', 'e', 'E']) {
+                return Err(unfit());
+            }
+            let _ = write!(out, "\"{text}\"");
+        }
+        InputType::Boolean if kind == Kind::Bool => out.push_str(document.raw(value)),
+        InputType::Custom => {
+            let mut text = Vec::new();
+            document.print(value, &mut text);
+            out.push_str(&String::from_utf8_lossy(&text));
+        }
+        InputType::Enum(values) if kind == Kind::String => {
+            let text = document.as_str(value).unwrap_or_default();
+            // Its own name, not the client's spelling of it with escapes.
+            let known = values.iter().find(|value| ***value == *text).ok_or_else(|| {
+                Mismatch::new(format!(
+                    "value \"{}\" does not exist in enum {name}",
+                    shortened(text.into_owned(), SHOWN)
+                ))
+            })?;
+            let _ = write!(out, "\"{known}\"");
+        }
+        _ => return Err(unfit()),
     }
+    Ok(())
+}
+
+/// A constant of a custom scalar or leaf type as JSON.
+/// Its depth is bounded by the check of literals in [`crate::usages`] or by reading the schema.
+fn untyped(value: &Value, out: &mut String) {
     match value {
         Value::Null | Value::Variable(_) => out.push_str("null"),
         Value::Boolean(it) => out.push_str(if *it { "true" } else { "false" }),
@@ -331,7 +449,7 @@ fn untyped(value: &Value, out: &mut String, depth: usize) {
                 if index > 0 {
                     out.push(',');
                 }
-                untyped(item, out, depth + 1);
+                untyped(item, out);
             }
             out.push(']');
         }
@@ -343,7 +461,7 @@ fn untyped(value: &Value, out: &mut String, depth: usize) {
                 }
                 string(key.as_str(), out);
                 out.push(':');
-                untyped(value, out, depth + 1);
+                untyped(value, out);
             }
             out.push('}');
         }
@@ -356,25 +474,20 @@ fn string(text: &str, out: &mut String) {
     out.push_str(&String::from_utf8_lossy(&bytes));
 }
 
-/// The integer that a JSON number stands for: `3`, `3.0` and `3e2` do, `3.5` does not.
-fn whole_number(text: &str) -> Option<i128> {
-    if let Ok(number) = text.parse::<i128>() {
+/// The `Int` that a JSON number stands for: `3`, `3.0` and `3e2` do, `3.5` and `3e9` do not.
+fn whole_number(text: &str) -> Option<i32> {
+    if let Ok(number) = text.parse::<i32>() {
         return Some(number);
     }
     let number: f64 = text.parse().ok()?;
-    // Beyond 2^53 a float no longer names one integer.
-    (number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_992.0).then_some(number as i128)
+    // Every `i32` is exact in an `f64`.
+    let fits =
+        number.fract() == 0.0 && (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&number);
+    fits.then_some(number as i32)
 }
 
-/// Enough of a client's value to recognise it, and no more.
-fn shortened(text: &[u8]) -> String {
-    const SHOWN: usize = 64;
-    let text = String::from_utf8_lossy(text);
-    match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.into_owned(),
-    }
-}
+/// Characters of a client's value in a message: enough to recognise it.
+const SHOWN: usize = 64;
 
 /// A value that does not fit.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use apollo_compiler::collections::HashMap;
 use apollo_compiler::executable::ExecutableDocument;
-use apollo_compiler::introspection::{check_max_depth, partial_execute};
+use apollo_compiler::introspection::partial_execute;
 use apollo_compiler::response::{JsonMap, JsonValue};
 use apollo_compiler::schema::Implementers;
 use apollo_compiler::validation::Valid;
@@ -21,6 +21,8 @@ pub(crate) struct SchemaFacts {
     pub(crate) schema: std::sync::Arc<Valid<Schema>>,
     pub(crate) input_types: InputTypes,
     pub(crate) implementers: HashMap<Name, Implementers>,
+    /// See [`crate::introspection_size`].
+    pub(crate) introspection_values_max: u64,
 }
 
 /// The document of an operation that asks for introspection.
@@ -41,7 +43,6 @@ impl Introspection {
             PrepareError::Validation(vec![Problem::new(error.message().to_string())])
         };
         let operation = self.document.operations.get(self.name.as_deref()).map_err(refused)?;
-        check_max_depth(&self.document, operation).map_err(refused)?;
         let mut values = JsonMap::new();
         for (variable, value) in normalised.variables.iter().zip(&variables.values) {
             if let Some(value) = value {

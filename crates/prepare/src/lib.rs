@@ -7,10 +7,17 @@ mod error;
 mod identity;
 mod input_types;
 mod introspection;
+mod introspection_size;
+mod lexical;
 mod limits;
+mod merging;
 mod normalise;
 mod prepared;
 mod preparer;
+mod usages;
+
+#[cfg(test)]
+mod tests;
 
 pub use error::{PrepareError, Problem};
 pub use limits::{Limit, Limits};

@@ -4,8 +4,10 @@
 use std::collections::HashMap;
 
 use apollo_compiler::ast::{Definition, Document, OperationDefinition, Selection};
+use apollo_compiler::{Name, Node};
 
 use crate::PrepareError;
+use crate::error::Problem;
 
 /// What a configuration bounds, with the defaults of the design.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,7 +20,9 @@ pub struct Limits {
     pub aliases: usize,
     /// Fields of the root selection set.
     pub root_fields: usize,
-    /// Selections after inlining all fragments.
+    /// Selections after inlining all fragments, all operations of the document together. A field that
+    /// is selected on an interface counts once for each object type that selects the same response key
+    /// beside it, because it has to be merged with each.
     pub selections: usize,
 }
 
@@ -66,10 +70,18 @@ impl Limit {
     }
 }
 
+/// Selection sets, lists and objects inside each other, fragments followed. Everything after this check
+/// recurses a few times for each level; a test prepares such documents on a stack of 2 MiB, which is
+/// what threads of the blocking pool have.
+pub(crate) const NESTING_MAX: usize = 250;
+
 /// What a selection set amounts to with its fragments inlined. Sums saturate.
 #[derive(Clone, Copy, Default)]
 struct Extent {
+    /// Fields inside each other.
     depth: usize,
+    /// Selection sets inside each other.
+    nesting: usize,
     aliases: usize,
     fields: usize,
     selections: usize,
@@ -79,6 +91,7 @@ impl Extent {
     fn beside(self, other: Self) -> Self {
         Self {
             depth: self.depth.max(other.depth),
+            nesting: self.nesting.max(other.nesting),
             aliases: self.aliases.saturating_add(other.aliases),
             fields: self.fields.saturating_add(other.fields),
             selections: self.selections.saturating_add(other.selections),
@@ -87,32 +100,43 @@ impl Extent {
 }
 
 /// Checks every operation of the document: validation reads them all.
+///
+/// # Errors
+/// [`PrepareError::Limit`]; [`PrepareError::Validation`] where fragments spread each other in a circle, because
+/// such a document has no extent.
 pub(crate) fn check(document: &Document, limits: &Limits) -> Result<(), PrepareError> {
     let mut measure =
-        Measure { fragments: HashMap::new(), known: HashMap::new(), nesting: 0, too_deep: false };
+        Measure { document, fragments: HashMap::new(), known: HashMap::new(), nesting: 0 };
     let mut operations: Vec<&OperationDefinition> = Vec::new();
     for definition in &document.definitions {
         match definition {
             Definition::FragmentDefinition(it) => {
-                measure.fragments.insert(it.name.as_str(), &it.selection_set);
+                // Of several with one name the first counts, as in validation, which then complains.
+                measure.fragments.entry(it.name.as_str()).or_insert(&it.selection_set);
             }
             Definition::OperationDefinition(it) => operations.push(it),
             _ => {}
         }
     }
+    let refused = |limit, maximum| Err(PrepareError::Limit { limit, maximum });
+    let mut selections = 0_usize;
     for operation in operations {
-        let extent = measure.selection_set(&operation.selection_set);
-        if measure.too_deep {
-            return Err(PrepareError::Limit { limit: Limit::Depth, maximum: limits.depth });
-        }
+        let extent = match measure.selection_set(&operation.selection_set) {
+            Ok(extent) if extent.nesting <= NESTING_MAX => extent,
+            Ok(_) | Err(Stop::TooDeep) => {
+                return refused(Limit::Depth, limits.depth.min(NESTING_MAX));
+            }
+            Err(Stop::Cycle(problem)) => return Err(PrepareError::Validation(vec![problem])),
+        };
+        selections = selections.saturating_add(extent.selections);
         for (limit, reached, maximum) in [
             (Limit::Depth, extent.depth, limits.depth),
             (Limit::Aliases, extent.aliases, limits.aliases),
             (Limit::RootFields, extent.fields, limits.root_fields),
-            (Limit::Selections, extent.selections, limits.selections),
+            (Limit::Selections, selections, limits.selections),
         ] {
             if reached > maximum {
-                return Err(PrepareError::Limit { limit, maximum });
+                return refused(limit, maximum);
             }
         }
     }
@@ -120,63 +144,76 @@ pub(crate) fn check(document: &Document, limits: &Limits) -> Result<(), PrepareE
 }
 
 struct Measure<'a> {
+    document: &'a Document,
     fragments: HashMap<&'a str, &'a Vec<Selection>>,
-    /// `None` while a fragment is being measured: a cycle counts as nothing, validation reports it.
+    /// `None` while a fragment is being measured.
     known: HashMap<&'a str, Option<Extent>>,
+    /// How deep measuring itself recurses now.
     nesting: usize,
-    too_deep: bool,
 }
 
-/// Selection sets inside each other, fragments followed. Everything after this check recurses once or
-/// twice for each level, and a thread's 2 MiB of stack hold about ten times as many levels.
-pub(crate) const NESTING_MAX: usize = 500;
+enum Stop {
+    TooDeep,
+    Cycle(Problem),
+}
 
 impl<'a> Measure<'a> {
-    fn selection_set(&mut self, selections: &'a [Selection]) -> Extent {
-        let mut sum = Extent::default();
-        self.nesting += 1;
-        if self.nesting > NESTING_MAX {
-            self.too_deep = true;
+    fn selection_set(&mut self, selections: &'a [Selection]) -> Result<Extent, Stop> {
+        if self.nesting >= NESTING_MAX {
+            return Err(Stop::TooDeep);
         }
+        self.nesting += 1;
+        let mut sum = Extent::default();
         for selection in selections {
-            if self.too_deep {
-                break;
-            }
             let extent = match selection {
                 Selection::Field(field) => {
-                    let below = self.selection_set(&field.selection_set);
+                    let below = self.selection_set(&field.selection_set)?;
                     Extent {
                         depth: below.depth.saturating_add(1),
+                        nesting: below.nesting,
                         aliases: below.aliases.saturating_add(usize::from(field.alias.is_some())),
                         fields: 1,
                         selections: below.selections.saturating_add(1),
                     }
                 }
                 Selection::InlineFragment(fragment) => {
-                    let inside = self.selection_set(&fragment.selection_set);
+                    let inside = self.selection_set(&fragment.selection_set)?;
                     Extent { selections: inside.selections.saturating_add(1), ..inside }
                 }
                 Selection::FragmentSpread(spread) => {
-                    let inside = self.fragment(spread.fragment_name.as_str());
+                    let inside = self.fragment(spread)?;
                     Extent { selections: inside.selections.saturating_add(1), ..inside }
                 }
             };
             sum = sum.beside(extent);
         }
         self.nesting -= 1;
-        sum
+        sum.nesting = sum.nesting.saturating_add(1);
+        Ok(sum)
     }
 
-    fn fragment(&mut self, name: &str) -> Extent {
-        let Some((&name, &selections)) = self.fragments.get_key_value(name) else {
-            return Extent::default();
+    fn fragment(
+        &mut self,
+        spread: &Node<apollo_compiler::ast::FragmentSpread>,
+    ) -> Result<Extent, Stop> {
+        let name: &Name = &spread.fragment_name;
+        let Some((&name, &selections)) = self.fragments.get_key_value(name.as_str()) else {
+            return Ok(Extent::default());
         };
-        if let Some(known) = self.known.get(name) {
-            return known.unwrap_or_default();
+        match self.known.get(name) {
+            Some(Some(extent)) => return Ok(*extent),
+            Some(None) => {
+                return Err(Stop::Cycle(Problem::at(
+                    format!("fragment `{name}` spreads itself, directly or through others"),
+                    spread.location(),
+                    &self.document.sources,
+                )));
+            }
+            None => {}
         }
         self.known.insert(name, None);
-        let extent = self.selection_set(selections);
+        let extent = self.selection_set(selections)?;
         self.known.insert(name, Some(extent));
-        extent
+        Ok(extent)
     }
 }

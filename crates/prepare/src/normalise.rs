@@ -2,7 +2,7 @@
 //! pushed down to the fields they guard, equal fields merged, type conditions that change nothing
 //! dropped. Size and depth are bounded by [`crate::limits`] before.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use apollo_compiler::ast::{Type, Value as AstValue};
 use apollo_compiler::executable::{self, ExecutableDocument};
@@ -16,6 +16,11 @@ use crate::PrepareError;
 use crate::input_types::InputTypes;
 
 /// Normalises `operation` of `document`, which is valid for the API schema of `graph`.
+///
+/// The variables keep the types that the client declared.
+///
+/// # Errors
+/// [`PrepareError::Plan`] for what is not supported, [`PrepareError::Internal`] for defects.
 pub(crate) fn normalise(
     graph: &Supergraph,
     types: &InputTypes,
@@ -33,15 +38,12 @@ pub(crate) fn normalise(
         OperationKind::Subscription => graph.subscription,
     };
     let root = root.ok_or_else(|| internal("the operation's root type is not in the model"))?;
-    let names = operation.variables.iter().enumerate();
-    let normaliser = Normaliser {
-        graph,
-        types,
-        document,
-        variables: names
-            .map(|(index, variable)| (variable.name.as_str(), VariableId(index as u16)))
-            .collect(),
-    };
+    if operation.variables.len() > usize::from(u16::MAX) {
+        return Err(unsupported("more than 65,535 variables are not supported"));
+    }
+    let ids = (0..=u16::MAX).map(VariableId);
+    let names = operation.variables.iter().map(|variable| variable.name.as_str());
+    let normaliser = Normaliser { graph, types, document, variables: names.zip(ids).collect() };
     let source =
         Source { selection_set: &operation.selection_set, condition: Condition::default() };
     Ok(Operation {
@@ -55,8 +57,16 @@ pub(crate) fn normalise(
                 ty: variable.ty.to_string().into(),
             })
             .collect(),
-        selection_set: normaliser.selection_set(&[source], root)?,
+        selection_set: normaliser.selection_set(&[source], Place { on: root, is_root: true })?,
     })
+}
+
+/// Where selections stand.
+#[derive(Clone, Copy)]
+struct Place {
+    on: TypeId,
+    /// Directly in the operation.
+    is_root: bool,
 }
 
 /// A selection set of the document and what must hold for it.
@@ -97,11 +107,11 @@ impl<'a> Normaliser<'a> {
     fn selection_set(
         &self,
         sources: &[Source<'a>],
-        on: TypeId,
+        place: Place,
     ) -> Result<SelectionSet, PrepareError> {
         let mut entries = Entries { list: Vec::new(), index: HashMap::new() };
         for source in sources {
-            self.collect(source.selection_set, &source.condition, on, &mut entries)?;
+            self.collect(source.selection_set, &source.condition, place, &mut entries)?;
         }
         entries.drop_implied_leaves();
         let mut items = Vec::with_capacity(entries.list.len());
@@ -111,7 +121,7 @@ impl<'a> Normaliser<'a> {
                     items.push(Selection::Field(self.field(field, target, condition, &below)?));
                 }
                 Entry::Fragment { on, inside } => {
-                    let selection_set = self.selection_set(&inside, on)?;
+                    let selection_set = self.selection_set(&inside, Place { on, ..place })?;
                     if !selection_set.items.is_empty() {
                         let condition = Condition::default();
                         items.push(Selection::Fragment(Fragment { on, condition, selection_set }));
@@ -119,21 +129,21 @@ impl<'a> Normaliser<'a> {
                 }
             }
         }
-        Ok(SelectionSet { on, items })
+        Ok(SelectionSet { on: place.on, items })
     }
 
     fn collect(
         &self,
         selection_set: &'a executable::SelectionSet,
         outer: &Condition,
-        on: TypeId,
+        place: Place,
         entries: &mut Entries<'a>,
     ) -> Result<(), PrepareError> {
         for selection in &selection_set.selections {
             let Some(condition) = self.condition(outer, selection.directives())? else { continue };
             match selection {
                 executable::Selection::Field(field) => {
-                    let target = self.target(field, on)?;
+                    let target = self.target(field, place)?;
                     let below = Source {
                         selection_set: &field.selection_set,
                         condition: Condition::default(),
@@ -146,7 +156,7 @@ impl<'a> Normaliser<'a> {
                         fragment.type_condition.as_deref(),
                         inside,
                         condition,
-                        on,
+                        place,
                         entries,
                     )?;
                 }
@@ -156,7 +166,7 @@ impl<'a> Normaliser<'a> {
                             internal("a validated document names an unknown fragment")
                         })?;
                     let narrowed = Some(fragment.type_condition().as_str());
-                    self.fragment(narrowed, &fragment.selection_set, condition, on, entries)?;
+                    self.fragment(narrowed, &fragment.selection_set, condition, place, entries)?;
                 }
             }
         }
@@ -170,9 +180,10 @@ impl<'a> Normaliser<'a> {
         narrowed: Option<&str>,
         inside: &'a executable::SelectionSet,
         condition: Condition,
-        on: TypeId,
+        place: Place,
         entries: &mut Entries<'a>,
     ) -> Result<(), PrepareError> {
+        let on = place.on;
         let target = match narrowed {
             None => on,
             Some(name) => self
@@ -182,7 +193,7 @@ impl<'a> Normaliser<'a> {
         };
         let outer = self.graph.ty(on);
         if target == on || outer.implements.contains(&target) {
-            return self.collect(inside, &condition, on, entries);
+            return self.collect(inside, &condition, place, entries);
         }
         let narrower = &self.graph.ty(target).possible;
         let applicable = |ty: &TypeId| narrower.contains(ty);
@@ -190,20 +201,25 @@ impl<'a> Normaliser<'a> {
             // An object type inside a union or an interface that it does not name: the fields are looked
             // up on the object type itself.
             if applicable(&on) {
-                self.collect(inside, &condition, on, entries)?;
+                self.collect(inside, &condition, place, entries)?;
             }
             return Ok(());
         }
         if outer.possible.iter().any(applicable) {
-            entries.add_fragment(target, Source { selection_set: inside, condition });
+            entries.add_fragment(self.graph, target, Source { selection_set: inside, condition });
         }
         Ok(())
     }
 
-    fn target(&self, field: &executable::Field, on: TypeId) -> Result<FieldTarget, PrepareError> {
+    fn target(&self, field: &executable::Field, place: Place) -> Result<FieldTarget, PrepareError> {
+        let on = place.on;
         match field.name.as_str() {
             "__typename" => Ok(FieldTarget::Typename),
-            "__schema" | "__type" => Ok(FieldTarget::Introspection),
+            "__schema" | "__type" if place.is_root => Ok(FieldTarget::Introspection),
+            // The query root can also be the type of an ordinary field.
+            name @ ("__schema" | "__type") => {
+                Err(unsupported(&format!("`{name}` is supported at the root of a query only")))
+            }
             name => self.graph.field_named(on, name).map(FieldTarget::Field).ok_or_else(|| {
                 internal(&format!("field {}.{name} is not in the model", self.graph.ty(on).name))
             }),
@@ -229,7 +245,8 @@ impl<'a> Normaliser<'a> {
             }
             let ty = self.graph.field(id).ty.named();
             if self.graph.ty(ty).kind.is_composite() {
-                selection_set = Some(self.selection_set(below, ty)?);
+                let place = Place { on: ty, is_root: false };
+                selection_set = Some(self.selection_set(below, place)?);
             }
         }
         Ok(Field {
@@ -272,8 +289,8 @@ impl<'a> Normaliser<'a> {
             AstValue::Object(members) => {
                 let object = ty.map(|ty| ty.inner_named_type().as_str());
                 let members = members.iter().map(|(key, value)| {
-                    let ty = object.and_then(|object| self.types.field_type(object, key));
-                    Ok((key.as_str().into(), self.value(value, ty)?))
+                    let field = object.and_then(|object| self.types.field(object, key));
+                    Ok((key.as_str().into(), self.value(value, field.map(|it| &*it.ty))?))
                 });
                 Value::Object(members.collect::<Result<_, PrepareError>>()?)
             }
@@ -334,21 +351,36 @@ impl<'a> Entries<'a> {
         self.list.push(Entry::Field { field, target, condition, below: vec![source] });
     }
 
-    fn add_fragment(&mut self, on: TypeId, source: Source<'a>) {
-        if let Some(&at) = self.index.get(&EntryKey::Fragment(on)) {
-            if let Entry::Fragment { inside, .. } = &mut self.list[at] {
+    /// Merges a fragment with an earlier one on the same type, unless something between them applies to
+    /// the same objects: then its fields would come too early in the answer.
+    fn add_fragment(&mut self, graph: &Supergraph, on: TypeId, source: Source<'a>) {
+        let key = EntryKey::Fragment(on);
+        let possible = &graph.ty(on).possible;
+        if let Some(&at) = self.index.get(&key) {
+            let is_disjoint = |entry: &Entry<'_>| match entry {
+                Entry::Field { .. } => false,
+                Entry::Fragment { on, .. } => {
+                    !graph.ty(*on).possible.iter().any(|ty| possible.contains(ty))
+                }
+            };
+            let between = &self.list[at + 1..];
+            // Farther back nobody looks: the search stays linear in the document.
+            if between.len() <= BETWEEN_MAX
+                && between.iter().all(is_disjoint)
+                && let Entry::Fragment { inside, .. } = &mut self.list[at]
+            {
                 inside.push(source);
+                return;
             }
-            return;
         }
-        self.index.insert(EntryKey::Fragment(on), self.list.len());
+        self.index.insert(key, self.list.len());
         self.list.push(Entry::Fragment { on, inside: vec![source] });
     }
 
     /// A leaf that is always there makes the same leaf under a condition superfluous. It keeps the place
     /// of whichever came first.
     fn drop_implied_leaves(&mut self) {
-        let unconditional: Vec<&str> = self
+        let unconditional: HashSet<&str> = self
             .list
             .iter()
             .filter_map(|entry| match entry {
@@ -363,10 +395,10 @@ impl<'a> Entries<'a> {
         if unconditional.len() == self.list.len() {
             return;
         }
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         self.list.retain_mut(|entry| match entry {
             Entry::Field { field, condition, .. }
-                if unconditional.contains(&field.response_key().as_str()) =>
+                if unconditional.contains(field.response_key().as_str()) =>
             {
                 condition.all.clear();
                 seen.insert(field.response_key().as_str())
@@ -374,6 +406,14 @@ impl<'a> Entries<'a> {
             _ => true,
         });
     }
+}
+
+/// How far back a fragment looks for one to merge with: more than the fragments that people write side by
+/// side.
+const BETWEEN_MAX: usize = 64;
+
+fn unsupported(message: &str) -> PrepareError {
+    PrepareError::Plan(plan::PlanError::NotSupported(message.to_owned()))
 }
 
 fn internal(message: &str) -> PrepareError {

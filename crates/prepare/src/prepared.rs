@@ -39,6 +39,8 @@ pub struct Prepared {
     pub plan: Arc<Plan>,
     /// The plan with everything that execution can do ahead.
     pub executable: Arc<Executable>,
+    /// Estimated memory in bytes; the cache is bounded by their sum.
+    pub(crate) weight: u64,
     pub(crate) variables: VariableTypes,
     pub(crate) introspection: Option<Introspection>,
     pub(crate) schema: Arc<SchemaFacts>,
@@ -57,7 +59,7 @@ impl Prepared {
     /// keys, or `None` where the operation has no such fields.
     ///
     /// # Errors
-    /// [`PrepareError::Validation`] where introspection is nested too deep.
+    /// [`PrepareError::Internal`] for defects of the router.
     pub fn introspect(&self, variables: &Variables) -> Result<Option<Bytes>, PrepareError> {
         self.introspection
             .as_ref()

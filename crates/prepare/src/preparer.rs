@@ -5,23 +5,41 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use apollo_compiler::introspection::check_max_depth;
 use apollo_compiler::parser::Parser;
+use apollo_compiler::validation::{Valid, WithErrors};
+use apollo_compiler::{ExecutableDocument, ast, executable};
 use execute::Executable;
 use graph::Supergraph;
+use plan::FieldTarget;
+use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use crate::coerce::VariableTypes;
-use crate::error::{Problem, problems};
+use crate::error::{Problem, problems, shortened};
 use crate::identity::operation_id;
 use crate::input_types::InputTypes;
 use crate::introspection::{Introspection, SchemaFacts};
+use crate::introspection_size;
+use crate::lexical::count_tokens;
 use crate::limits::{self, Limit, Limits, NESTING_MAX};
+use crate::merging;
 use crate::normalise::normalise;
+use crate::usages;
 use crate::{OperationRequest, PrepareError, Prepared};
 
-/// How many prepared operations are kept. A client application has some hundreds; one entry takes
-/// 10 to 100 kB.
-const OPERATIONS_MAX: usize = 2_048;
+/// Estimated memory of all prepared operations that are kept ([`Prepared::weight`]). A client application
+/// has some hundreds of operations of 10 to 100 kB. The cache divides this into [`CACHE_PARTS`], and an
+/// operation heavier than a part is prepared anew each time.
+const CACHE_BYTES_MAX: u64 = 128 << 20;
+
+/// Parts with a lock of their own.
+const CACHE_PARTS: usize = 8;
+
+/// Ignored tokens (white space, commas, comments) that the parser may read for each that counts.
+/// Documents that people and programs lay out have one or two; without a bound a document of nothing
+/// but commas would cost a hundred times its size.
+const IGNORED_TOKENS_MAX: usize = 4;
 
 /// How a preparer behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +73,7 @@ pub struct PrepareStats {
 #[derive(Debug)]
 pub struct Preparer {
     work: Arc<Work>,
-    cache: Cache<CacheKey, Arc<Prepared>>,
+    cache: Cache<CacheKey, Arc<Prepared>, Weight>,
     stats: PrepareStats,
 }
 
@@ -66,26 +84,30 @@ struct CacheKey {
     operation_name: Option<Box<str>>,
 }
 
+#[derive(Clone, Debug)]
+struct Weight;
+
+impl Weighter<CacheKey, Arc<Prepared>> for Weight {
+    fn weight(&self, _: &CacheKey, prepared: &Arc<Prepared>) -> u64 {
+        prepared.weight
+    }
+}
+
 #[derive(Debug)]
-struct Work {
+pub(crate) struct Work {
     graph: Arc<Supergraph>,
     graph_id: u64,
-    schema: Arc<SchemaFacts>,
+    pub(crate) schema: Arc<SchemaFacts>,
     settings: PrepareSettings,
 }
 
 impl Preparer {
     /// A preparer for `graph`, with an empty cache. `graph_id` goes into operation ids.
     pub fn new(graph: Arc<Supergraph>, graph_id: u64, settings: PrepareSettings) -> Self {
-        let schema = Arc::clone(&graph.api.0);
-        let schema = Arc::new(SchemaFacts {
-            input_types: InputTypes::of(&schema),
-            implementers: schema.implementers_map(),
-            schema,
-        });
         Self {
-            work: Arc::new(Work { graph, graph_id, schema, settings }),
-            cache: Cache::new(OPERATIONS_MAX),
+            work: Arc::new(Work::new(graph, graph_id, settings)),
+            // The number of entries decides how many parts the cache makes, 32 or more in each.
+            cache: Cache::with_weighter(32 * CACHE_PARTS, CACHE_BYTES_MAX, Weight),
             stats: PrepareStats::default(),
         }
     }
@@ -111,7 +133,7 @@ impl Preparer {
     /// # Errors
     /// Everything that [`PrepareError`] names but [`PrepareError::Variables`].
     pub async fn prepare(&self, request: &OperationRequest) -> Result<Arc<Prepared>, PrepareError> {
-        let key = CacheKey {
+        let mut key = CacheKey {
             query: request.query.clone(),
             operation_name: request.operation_name.clone(),
         };
@@ -119,6 +141,8 @@ impl Preparer {
             self.stats.hits.fetch_add(1, Ordering::Relaxed);
             return Ok(prepared);
         }
+        // The key outlives the request's buffer: own text, not a slice of a larger read.
+        key.query = bytes::Bytes::copy_from_slice(&key.query);
         let guard = match self.cache.get_value_or_guard_async(&key).await {
             Ok(prepared) => {
                 self.stats.hits.fetch_add(1, Ordering::Relaxed);
@@ -128,12 +152,10 @@ impl Preparer {
         };
         let started = Instant::now();
         let work = Arc::clone(&self.work);
-        // The key outlives the request's buffer: own text, not a slice of a larger read.
-        let query = bytes::Bytes::copy_from_slice(&key.query);
-        let name = key.operation_name.clone();
-        let text = query.clone();
-        let result =
-            tokio::task::spawn_blocking(move || work.prepare(&text, name.as_deref())).await;
+        let result = tokio::task::spawn_blocking(move || {
+            work.prepare(&key.query, key.operation_name.as_deref())
+        });
+        let result = result.await;
         let result = result.unwrap_or_else(|_| {
             Err(PrepareError::Internal("preparing the operation failed; please report this".into()))
         });
@@ -162,57 +184,43 @@ impl Preparer {
     }
 }
 
+/// An operation before it is planned.
+#[derive(Debug)]
+pub(crate) struct Understood {
+    pub(crate) operation: plan::Operation,
+    pub(crate) operation_id: u128,
+    pub(crate) variables: VariableTypes,
+    pub(crate) introspection: Option<Introspection>,
+}
+
 impl Work {
-    fn prepare(&self, query: &[u8], name: Option<&str>) -> Result<Prepared, PrepareError> {
-        let limits = &self.settings.limits;
-        let text = std::str::from_utf8(query).map_err(|error| {
-            PrepareError::Syntax(vec![Problem::new(format!("the document is not UTF-8: {error}"))])
-        })?;
-        let mut parser = Parser::new().token_limit(limits.tokens).recursion_limit(NESTING_MAX);
-        let document = parser.parse_ast(text, "operation").map_err(|invalid| {
-            let limit = if parser.tokens_reached() > limits.tokens {
-                Some((Limit::Tokens, limits.tokens))
-            } else if parser.recursion_reached() > NESTING_MAX {
-                Some((Limit::Depth, limits.depth))
-            } else {
-                None
-            };
-            match limit {
-                Some((limit, maximum)) => PrepareError::Limit { limit, maximum },
-                None => PrepareError::Syntax(problems(&invalid.errors)),
-            }
-        })?;
-        limits::check(&document, limits)?;
-        let document = document
-            .to_executable_validate(&self.schema.schema)
-            .map_err(|invalid| PrepareError::Validation(problems(&invalid.errors)))?;
-        let operation =
-            document.operations.get(name).map_err(|_| unknown_operation(&document, name))?;
-        let normalised = normalise(&self.graph, &self.schema.input_types, &document, operation)?;
-        let introspects = operation
-            .root_fields(&document)
-            .any(|field| matches!(field.name.as_str(), "__schema" | "__type"));
-        if introspects && !self.settings.introspection {
-            return Err(PrepareError::Validation(vec![Problem::new(
-                "introspection is turned off on this router (`introspection: false`)",
-            )]));
-        }
-        let defaults: String = operation
-            .variables
-            .iter()
-            .filter_map(|it| Some(format!("{}={};", it.name, it.default_value.as_ref()?)))
-            .collect();
-        let variables = VariableTypes::of(operation, &self.schema.input_types);
-        let plan = plan::plan(&self.graph, &normalised, &plan::Limits::default())
+    pub(crate) fn new(graph: Arc<Supergraph>, graph_id: u64, settings: PrepareSettings) -> Self {
+        let schema = Arc::clone(&graph.api.0);
+        let schema = Arc::new(SchemaFacts {
+            input_types: InputTypes::of(&schema),
+            implementers: schema.implementers_map(),
+            introspection_values_max: introspection_size::values_max(&schema),
+            schema,
+        });
+        Self { graph, graph_id, schema, settings }
+    }
+
+    pub(crate) fn prepare(
+        &self,
+        query: &[u8],
+        name: Option<&str>,
+    ) -> Result<Prepared, PrepareError> {
+        let Understood { operation, operation_id, variables, introspection } =
+            self.understand(query, name)?;
+        let plan = plan::plan(&self.graph, &operation, &plan::Limits::default())
             .map_err(PrepareError::Plan)?;
         let plan = Arc::new(plan);
-        let introspection = introspects
-            .then(|| Introspection { name: name.map(Into::into), document: document.clone() });
         Ok(Prepared {
-            operation_id: operation_id(self.graph_id, &normalised, &defaults),
-            name: normalised.name.clone(),
-            kind: normalised.kind,
-            operation: normalised,
+            operation_id,
+            name: operation.name.clone(),
+            kind: operation.kind,
+            weight: weight(query, &operation, introspection.is_some()),
+            operation,
             executable: Arc::new(Executable::new(Arc::clone(&plan))),
             plan,
             variables,
@@ -220,20 +228,158 @@ impl Work {
             schema: Arc::clone(&self.schema),
         })
     }
+
+    /// Everything up to the plan.
+    pub(crate) fn understand(
+        &self,
+        query: &[u8],
+        name: Option<&str>,
+    ) -> Result<Understood, PrepareError> {
+        let types = &self.schema.input_types;
+        let document = self.validate(&self.parse(query)?)?;
+        let chosen =
+            document.operations.get(name).map_err(|_| unknown_operation(&document, name))?;
+        let never_null = usages::check(&document, &self.schema.schema, types, Some(chosen))?;
+        let variables = VariableTypes::of(chosen, types, &never_null)
+            .map_err(|problem| PrepareError::Validation(vec![problem]))?;
+        let mut operation = normalise(&self.graph, types, &document, chosen)?;
+        for (variable, ty) in operation.variables.iter_mut().zip(variables.types()) {
+            variable.ty = ty.into();
+        }
+        let mut besides: String = chosen
+            .variables
+            .iter()
+            .filter_map(|it| Some(format!("{}={};", it.name, it.default_value.as_ref()?)))
+            .collect();
+        let introspects = introspects(&operation);
+        if introspects {
+            self.allow_introspection(&document, chosen)?;
+            // What is asked of the schema stands in the text only.
+            besides.push_str(&String::from_utf8_lossy(query));
+        }
+        let operation_id = operation_id(self.graph_id, &operation, &besides);
+        let introspection =
+            introspects.then(|| Introspection { name: name.map(Into::into), document });
+        Ok(Understood { operation, operation_id, variables, introspection })
+    }
+
+    /// The syntax tree, within the limits.
+    fn parse(&self, query: &[u8]) -> Result<ast::Document, PrepareError> {
+        let limits = &self.settings.limits;
+        let text = std::str::from_utf8(query).map_err(|error| {
+            PrepareError::Syntax(vec![Problem::new(format!("the document is not UTF-8: {error}"))])
+        })?;
+        let too_many = PrepareError::Limit { limit: Limit::Tokens, maximum: limits.tokens };
+        if count_tokens(text, limits.tokens) > limits.tokens {
+            return Err(too_many);
+        }
+        let with_ignored = limits.tokens.saturating_mul(1 + IGNORED_TOKENS_MAX);
+        let mut parser = Parser::new().token_limit(with_ignored).recursion_limit(NESTING_MAX);
+        let document = parser.parse_ast(text, "operation").map_err(|invalid| {
+            if parser.tokens_reached() > with_ignored {
+                too_many
+            } else if parser.recursion_reached() > NESTING_MAX {
+                let maximum = limits.depth.min(NESTING_MAX);
+                PrepareError::Limit { limit: Limit::Depth, maximum }
+            } else {
+                // After the first the parser mostly complains about the consequences.
+                let mut problems = problems(&invalid.errors);
+                problems.truncate(1);
+                PrepareError::Syntax(problems)
+            }
+        })?;
+        limits::check(&document, limits)?;
+        Ok(document)
+    }
+
+    fn validate(
+        &self,
+        document: &ast::Document,
+    ) -> Result<Valid<ExecutableDocument>, PrepareError> {
+        let schema = &self.schema.schema;
+        let maximum = self.settings.limits.selections;
+        let guard = |document: &ExecutableDocument| {
+            merging::check(document, schema, maximum).map_err(|stop| match stop {
+                merging::Stop::Budget => PrepareError::Limit { limit: Limit::Selections, maximum },
+                merging::Stop::Conflict(problem) => PrepareError::Validation(vec![problem]),
+            })
+        };
+        let invalid = |invalid: WithErrors<ExecutableDocument>| {
+            PrepareError::Validation(problems(&invalid.errors))
+        };
+        match document.to_executable(schema) {
+            Ok(executable) => {
+                guard(&executable)?;
+                executable.validate(schema).map_err(invalid)
+            }
+            Err(partial) => {
+                guard(&partial.partial)?;
+                // Names the rest of what is wrong, too.
+                document.to_executable_validate(schema).map_err(invalid)
+            }
+        }
+    }
+
+    fn allow_introspection(
+        &self,
+        document: &Valid<ExecutableDocument>,
+        operation: &executable::Operation,
+    ) -> Result<(), PrepareError> {
+        let refused = |message: String| PrepareError::Validation(vec![Problem::new(message)]);
+        if !self.settings.introspection {
+            let message = "introspection is turned off on this router (`introspection: false`)";
+            return Err(refused(message.to_owned()));
+        }
+        check_max_depth(document, operation)
+            .map_err(|error| refused(error.message().to_string()))?;
+        let max = self.schema.introspection_values_max;
+        if !introspection_size::fits(&self.schema, document, &operation.selection_set, max) {
+            return Err(refused(format!("introspection asks for more than {max} values")));
+        }
+        Ok(())
+    }
 }
 
-fn unknown_operation(
-    document: &apollo_compiler::ExecutableDocument,
-    name: Option<&str>,
-) -> PrepareError {
+fn introspects(operation: &plan::Operation) -> bool {
+    operation.selection_set.items.iter().any(|item| {
+        matches!(item, plan::Selection::Field(field) if field.target == FieldTarget::Introspection)
+    })
+}
+
+/// About how many bytes a prepared operation takes.
+fn weight(query: &[u8], operation: &plan::Operation, introspects: bool) -> u64 {
+    /// Everything that does not grow, and the cache's own entry.
+    const BASE: usize = 8_192;
+    /// A selection in the normalised operation, its plan, and its shape.
+    const SELECTION: usize = 512;
+    /// A character in a syntax tree, which is kept for introspection.
+    const CHARACTER: usize = 32;
+    fn selections(set: &plan::SelectionSet) -> usize {
+        let below = set.items.iter().map(|item| match item {
+            plan::Selection::Field(field) => 1 + field.selection_set.as_ref().map_or(0, selections),
+            plan::Selection::Fragment(fragment) => 1 + selections(&fragment.selection_set),
+        });
+        below.sum()
+    }
+    let text = query.len() * if introspects { CHARACTER } else { 1 };
+    (BASE + text + SELECTION * selections(&operation.selection_set)) as u64
+}
+
+fn unknown_operation(document: &ExecutableDocument, name: Option<&str>) -> PrepareError {
     /// Names shown in the message.
     const SHOWN: usize = 10;
-    let names: Vec<&str> =
-        document.operations.named.keys().take(SHOWN).map(apollo_compiler::Name::as_str).collect();
+    /// Characters of a name.
+    const NAME_MAX: usize = 100;
+    let names = document.operations.named.keys().take(SHOWN);
+    let names: Vec<_> = names.map(|name| shortened(name.to_string(), NAME_MAX)).collect();
     PrepareError::UnknownOperation(match name {
         Some(name) => {
-            let name: String = name.chars().take(100).collect();
-            format!("the document has no operation named \"{name}\"; it has: {}", names.join(", "))
+            let name = shortened(name.to_owned(), NAME_MAX);
+            let others = match &names[..] {
+                [] => "its operation has no name".to_owned(),
+                names => format!("it has: {}", names.join(", ")),
+            };
+            format!("the document has no operation named \"{name}\"; {others}")
         }
         None if document.operations.is_empty() => "the document has no operation".to_owned(),
         None => format!(

@@ -2,6 +2,7 @@
 //! dies on the core that it was placed on; jobs from elsewhere (resolving an event, say) are placed
 //! on the least loaded one. Only `Send` data crosses.
 
+use std::cell::RefCell;
 use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,12 +18,20 @@ pub(crate) type Job = Box<dyn FnOnce() -> LocalFuture<'static, ()> + Send>;
 /// All cores of this process.
 pub(crate) struct Cores {
     cores: Vec<Core>,
+    /// Where the search for the least loaded core begins: equals take turns.
+    next: AtomicUsize,
+}
+
+thread_local! {
+    /// The load of the core that this thread is; none on other threads.
+    static LOAD: RefCell<Option<Arc<AtomicUsize>>> = const { RefCell::new(None) };
 }
 
 struct Core {
     jobs: mpsc::UnboundedSender<Job>,
-    /// Jobs placed here that have not ended: connections, and what runs beside them. What feeds the
-    /// unbounded queue is bounded itself: connections by `max_connections`, events by the hub.
+    /// Jobs placed here that have not ended: connections, also those that [`Occupied`] keeps counted, and
+    /// events. What feeds the unbounded queue is bounded itself: connections by `max_connections` and the
+    /// descriptors of the process, events by the hub.
     load: Arc<AtomicUsize>,
 }
 
@@ -54,15 +63,16 @@ impl Cores {
             cores.push(Core { jobs, load: Arc::clone(&load) });
             let mut stopped = stopped.clone();
             let body = move || {
+                LOAD.set(Some(Arc::clone(&load)));
                 let tasks = LocalSet::new();
                 let serve = async {
                     loop {
                         tokio::select! {
                             job = queue.recv() => match job {
                                 Some(job) => {
-                                    let ended = Ended(Arc::clone(&load));
+                                    let occupied = Occupied(Some(Arc::clone(&load)));
                                     tokio::task::spawn_local(async move {
-                                        let _ended = ended;
+                                        let _occupied = occupied;
                                         job().await;
                                     });
                                 }
@@ -76,12 +86,16 @@ impl Cores {
             };
             threads.push(std::thread::Builder::new().name(format!("core-{index}")).spawn(body)?);
         }
-        Ok((Arc::new(Self { cores }), CoreThreads { threads, stop }))
+        let next = AtomicUsize::new(0);
+        Ok((Arc::new(Self { cores, next }), CoreThreads { threads, stop }))
     }
 
     /// Runs `job` on the core that has least to do.
     pub(crate) fn run(&self, job: Job) {
-        let least = self.cores.iter().min_by_key(|core| core.load.load(Ordering::Relaxed));
+        let (later, first) =
+            self.cores.split_at(self.next.fetch_add(1, Ordering::Relaxed) % self.cores.len().max(1));
+        let least =
+            first.iter().chain(later).min_by_key(|core| core.load.load(Ordering::Relaxed));
         if let Some(core) = least {
             core.load.fetch_add(1, Ordering::Relaxed);
             // Fails only while the process ends; nobody waits for the job then.
@@ -112,11 +126,25 @@ impl CoreThreads {
     }
 }
 
-struct Ended(Arc<AtomicUsize>);
+/// Keeps a core counted as occupied until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Occupied(Option<Arc<AtomicUsize>>);
 
-impl Drop for Ended {
+/// Counts the core that this thread is once more: for what a job leaves behind when it ends, such as a
+/// WebSocket after its handshake. Without effect on other threads.
+pub(crate) fn occupy() -> Occupied {
+    let load = LOAD.with_borrow(Clone::clone);
+    if let Some(load) = &load {
+        load.fetch_add(1, Ordering::Relaxed);
+    }
+    Occupied(load)
+}
+
+impl Drop for Occupied {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        if let Some(load) = &self.0 {
+            load.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -142,6 +170,42 @@ mod tests {
         let (first, second) = (receiver.recv().expect("first"), receiver.recv().expect("second"));
         assert_ne!(first, second);
         release.send(true).expect("both jobs listen");
+        threads.stop();
+    }
+
+    #[test]
+    fn what_a_job_leaves_behind_still_occupies_its_core() {
+        let (cores, threads) = Cores::start(2).expect("two threads");
+        let load = || -> usize {
+            cores.cores.iter().map(|core| core.load.load(Ordering::Relaxed)).sum()
+        };
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let run = || {
+            let sender = sender.clone();
+            cores.run(Box::new(move || {
+                Box::pin(async move {
+                    let left = (std::thread::current().id(), occupy());
+                    sender.send(left).expect("the test waits");
+                })
+            }));
+            let left = receiver.recv().expect("the job runs");
+            left
+        };
+        // Equals take turns, so one round alone would prove nothing.
+        for _ in 0..4 {
+            let first = run();
+            while load() > 1 {
+                std::thread::yield_now();
+            }
+            let second = run();
+            assert_ne!(first.0, second.0);
+            drop((first, second));
+            while load() > 0 {
+                std::thread::yield_now();
+            }
+            // Moves the turn on by one, so that the next round begins elsewhere.
+            cores.next.fetch_add(1, Ordering::Relaxed);
+        }
         threads.stop();
     }
 }

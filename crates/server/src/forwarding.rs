@@ -46,11 +46,11 @@ const NEVER_BY_NAME: [&str; 2] = ["keep-alive", "proxy-connection"];
 impl Forwarding {
     /// The rules of `headers` for the subgraphs of `graph`.
     pub(crate) fn new(headers: &Headers, graph: &Supergraph) -> Self {
-        let by_subgraph = graph.subgraphs.iter().enumerate().filter_map(|(index, subgraph)| {
-            headers.subgraphs.contains_key(&*subgraph.name).then(|| {
-                let rules = headers.request_rules(&subgraph.name).cloned().collect();
-                (SubgraphId(index as u16), rules)
-            })
+        let special = graph.subgraphs.iter().enumerate();
+        let special = special.filter(|(_, it)| headers.subgraphs.contains_key(&*it.name));
+        let by_subgraph = special.map(|(index, subgraph)| {
+            let rules = headers.request_rules(&subgraph.name).cloned().collect();
+            (SubgraphId(index as u16), rules)
         });
         Self { all: headers.all.request.clone(), by_subgraph: by_subgraph.collect() }
     }

@@ -11,6 +11,7 @@ mod admin;
 mod check;
 mod connections;
 mod cores;
+mod error_reference;
 mod forwarding;
 mod http;
 mod live;
@@ -25,5 +26,6 @@ mod start;
 mod topology;
 
 pub use check::{check, has_errors};
+pub use error_reference::error_reference;
 pub use loaded::{SupergraphSource, read_graph};
 pub use start::{Options, Running, StartError, start};

@@ -14,7 +14,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use net::{Stream, TlsClient};
+use net::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::target::Origin;
@@ -39,13 +39,8 @@ pub(crate) struct SendError {
 impl Connection {
     /// Opens a connection. Must be called on a `LocalSet`: the task that drives the connection
     /// stays on this core.
-    pub(crate) async fn open(
-        origin: &Origin,
-        tls: Option<&TlsClient>,
-        timeout: Duration,
-    ) -> Result<Self, FetchError> {
-        let tls = tls.filter(|_| origin.tls);
-        let stream = net::connect(&origin.host, origin.port, tls, timeout)
+    pub(crate) async fn open(origin: &Origin, timeout: Duration) -> Result<Self, FetchError> {
+        let stream = net::connect(&origin.host, origin.port, origin.tls.as_ref(), timeout)
             .await
             .map_err(|error| FetchError::Connect(error.to_string()))?;
         let received = Rc::new(Cell::new(0));

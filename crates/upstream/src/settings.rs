@@ -11,7 +11,8 @@ pub struct UpstreamSettings {
     pub connect_timeout: Duration,
     /// Bytes of one answer's body.
     pub max_response_size: u64,
-    /// Requests at once; each needs a connection of its own. More wait in a queue.
+    /// Requests at once; each needs a connection of its own. More wait in a queue. Connections
+    /// that are kept idle come on top, at most 64 for each core.
     pub max_connections: usize,
     /// Requests that may wait for a connection; more are refused at once.
     pub max_waiting: usize,

@@ -2,6 +2,7 @@
 
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderValue, Uri};
+use net::TlsClient;
 
 /// Why a URL cannot be used. The messages never repeat it: it may hold credentials.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -20,10 +21,10 @@ pub enum TargetError {
     NoTls,
 }
 
-/// The server: connections to equal origins are interchangeable.
+/// The server and how to trust it: connections to equal origins are interchangeable.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Origin {
-    pub(crate) tls: bool,
+    pub(crate) tls: Option<TlsClient>,
     pub(crate) host: Box<str>,
     pub(crate) port: u16,
 }
@@ -39,15 +40,16 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    pub(crate) fn parse(url: &str) -> Result<Self, TargetError> {
+    /// Takes `url` apart. `tls` is for https only.
+    pub(crate) fn parse(url: &str, tls: Option<TlsClient>) -> Result<Self, TargetError> {
         let uri: Uri = url.parse().map_err(|_| TargetError::Malformed)?;
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
             return Err(TargetError::Malformed);
         };
-        let tls = if *scheme == Scheme::HTTPS {
-            true
+        let (tls, default_port) = if *scheme == Scheme::HTTPS {
+            (Some(tls.ok_or(TargetError::NoTls)?), 443)
         } else if *scheme == Scheme::HTTP {
-            false
+            (None, 80)
         } else {
             return Err(TargetError::Scheme);
         };
@@ -57,7 +59,7 @@ impl Target {
         if authority.host().is_empty() {
             return Err(TargetError::Malformed);
         }
-        let port = authority.port_u16().unwrap_or(if tls { 443 } else { 80 });
+        let port = authority.port_u16().unwrap_or(default_port);
         let path = uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         Ok(Self {
             origin: Origin { tls, host: authority.host().into(), port },
@@ -72,9 +74,10 @@ mod tests {
     use super::*;
 
     fn check(url: &str) -> Result<(bool, String, u16, String, String), TargetError> {
-        let it = Target::parse(url)?;
+        let tls = TlsClient::with_roots(include_bytes!("../../net/tests/certificates/ca.pem"), &[]);
+        let it = Target::parse(url, tls.ok())?;
         Ok((
-            it.origin.tls,
+            it.origin.tls.is_some(),
             it.origin.host.into(),
             it.origin.port,
             it.path.to_string(),

@@ -26,11 +26,13 @@ const UNWANTED_BODY_BYTES_MAX: u64 = 64 * 1024;
 const BODY_ROOM_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The client of one subgraph. Shared by all cores; each has connections of its own.
+///
+/// Fetches must run inside a `tokio::task::LocalSet`, as those of a core do: the task that drives
+/// a connection is spawned onto it and never leaves it.
 #[derive(Debug)]
 pub struct Upstream {
     name: Box<str>,
     target: Target,
-    tls: Option<TlsClient>,
     settings: UpstreamSettings,
     turns: Semaphore,
     stats: Arc<UpstreamStats>,
@@ -48,14 +50,9 @@ impl Upstream {
         settings: UpstreamSettings,
         tls: Option<TlsClient>,
     ) -> Result<Self, TargetError> {
-        let target = Target::parse(url)?;
-        if target.origin.tls && tls.is_none() {
-            return Err(TargetError::NoTls);
-        }
         Ok(Self {
             name: name.into(),
-            target,
-            tls,
+            target: Target::parse(url, tls)?,
             turns: Semaphore::new(settings.max_connections.clamp(1, Semaphore::MAX_PERMITS)),
             settings,
             stats: Arc::default(),
@@ -118,8 +115,7 @@ impl Upstream {
         // A new connection is not retried: who accepts and then hangs up has a reason.
         count(&self.stats.connections_opened);
         let connection =
-            Connection::open(&self.target.origin, self.tls.as_ref(), self.settings.connect_timeout)
-                .await?;
+            Connection::open(&self.target.origin, self.settings.connect_timeout).await?;
         let sent = self.send(connection, headers, request.body.clone()).await;
         let (connection, response) = sent.map_err(|failed| failed.error)?;
         self.receive(connection, response).await

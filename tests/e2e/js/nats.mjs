@@ -1,7 +1,7 @@
 // A real nats-server for a suite.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
+import { mkdtemp, readdir, readFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { adopt } from "./children.mjs";
@@ -18,7 +18,7 @@ export async function startNats(port = -1) {
   );
   const ended = once(child, "exit");
   ended.catch(() => {});
-  adopt(child);
+  adopt(child, folder);
   // The server itself says where it listens, in a file.
   const url = await eventually(async () => {
     if (child.exitCode !== null) {
@@ -33,7 +33,6 @@ export async function startNats(port = -1) {
     async stop() {
       child.kill("SIGKILL");
       await within(ended, "nats-server to end");
-      await rm(folder, { recursive: true, force: true });
     },
   };
 }

@@ -2,7 +2,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, writeFile } from "node:fs/promises";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -58,7 +58,7 @@ async function start(words, folder = null) {
   }
   const ended = once(child, "exit");
   ended.catch(() => {});
-  adopt(child);
+  adopt(child, folder);
 
   /** Asks it to end (as Ctrl-C does); answers with its exit code. */
   async function stop() {
@@ -71,7 +71,6 @@ async function start(words, folder = null) {
         throw new Error(`${error.message}\n${said}`);
       }
     }
-    if (folder) await rm(folder, { recursive: true, force: true });
     return child.exitCode;
   }
 
@@ -124,7 +123,6 @@ async function start(words, folder = null) {
     }, "the router to be ready");
   } catch (error) {
     child.kill("SIGKILL");
-    if (folder) await rm(folder, { recursive: true, force: true });
     throw new Error(`${error.message}\n${said}`);
   }
   return router;

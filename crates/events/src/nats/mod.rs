@@ -202,6 +202,10 @@ impl Provider for Nats {
         self.stats.state() == ProviderState::Connected
     }
 
+    fn connected(&self) -> EventFuture<'_, Result<(), String>> {
+        Box::pin(async move { self.client().await.map(drop) })
+    }
+
     fn stats(&self) -> &ProviderStats {
         &self.stats
     }

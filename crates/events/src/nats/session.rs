@@ -48,7 +48,7 @@ pub(super) struct Session {
     pub(super) client: Client,
     pub(super) messages: SelectAll<SubjectStream>,
     /// The library numbers subscriptions from 1 in the order made, and names that number where it drops messages.
-    pub(super) subscriptions_made: u64,
+    subscriptions_made: u64,
     /// `None`: the broker gives us no inbox.
     inbox: Option<String>,
     unconfirmed: VecDeque<Unconfirmed>,

@@ -77,6 +77,9 @@ async fn an_event_of_any_client_reaches_every_stream_that_wants_its_subject() {
         assert_eq!(next(&mut pattern).await, expected);
     }
     assert_eq!(provider.stats().received.load(Relaxed), 5);
+
+    let resumed = provider.subscribe(vec!["orders.7".into()], Position::After(1)).await;
+    assert_eq!(next(&mut resumed.expect("open")).await, "gap", "core NATS has no past");
 }
 
 #[tokio::test]
@@ -159,6 +162,120 @@ async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_go_on() {
     client.flush().await.expect("flushed");
     assert_eq!(next(&mut stream).await, "a after");
     assert_eq!(provider.stats().reconnects.load(Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_comes_back_with_all_its_subjects() {
+    let Some(program) = program() else { return };
+    let server = NatsServer::start(&program, -1, &[]);
+    let broker = std::net::SocketAddr::from(([127, 0, 0, 1], server.port));
+    let (proxy, cut) = cuttable_proxy(broker).await;
+    let provider = Nats::start(settings(&format!("nats://{proxy}"))).expect("settings");
+    let mut streams = vec![
+        subscribe(&provider, &["a"]).await,
+        subscribe(&provider, &["b"]).await,
+        subscribe(&provider, &["a", "b"]).await,
+    ];
+    for round in 1..=3 {
+        cut.notify_waiters();
+        for stream in &mut streams {
+            assert_eq!(next(stream).await, "gap");
+        }
+        let inbox = 1;
+        eventually("connected again", || {
+            provider.stats().reconnects.load(Relaxed) == round
+                && server.subscriptions() == inbox + 2
+        })
+        .await;
+        let client = foreign_client(&server).await;
+        for subject in ["a", "b"] {
+            client.publish(subject, round.to_string().into()).await.expect("published");
+        }
+        client.flush().await.expect("flushed");
+        assert_eq!(next(&mut streams[0]).await, format!("a {round}"));
+        assert_eq!(next(&mut streams[1]).await, format!("b {round}"));
+        assert_eq!(next(&mut streams[2]).await, format!("a {round}"));
+        assert_eq!(next(&mut streams[2]).await, format!("b {round}"));
+        drop(client);
+    }
+}
+
+/// Passes bytes on to `broker`; a notification cuts all its connections.
+async fn cuttable_proxy(
+    broker: std::net::SocketAddr,
+) -> (std::net::SocketAddr, std::sync::Arc<tokio::sync::Notify>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let cut = std::sync::Arc::new(tokio::sync::Notify::new());
+    let cut_here = std::sync::Arc::clone(&cut);
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let cut = std::sync::Arc::clone(&cut_here);
+            tokio::spawn(async move {
+                let mut server = tokio::net::TcpStream::connect(broker).await.expect("the broker");
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                    () = cut.notified() => {}
+                }
+            });
+        }
+    });
+    (address, cut)
+}
+
+#[tokio::test]
+async fn a_process_that_stands_still_loses_events_and_says_so_only_where_it_did() {
+    let Some(program) = program() else { return };
+    let server = NatsServer::start(&program, -1, &[]);
+    let provider = Nats::start(NatsSettings { queue_events: 100_000, ..settings(&server.url()) })
+        .expect("settings");
+    let mut quiet = subscribe(&provider, &["quiet"]).await;
+    let mut flooded = subscribe(&provider, &["flood"]).await;
+    let mut also_quiet = subscribe(&provider, &["also.quiet"]).await;
+    let url = server.url();
+    // This thread, and with it the provider, stands still until the flood is in its socket.
+    std::thread::spawn(move || {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+        runtime.block_on(async move {
+            let client = async_nats::connect(url).await.expect("the broker is there");
+            for number in 0..50_000 {
+                client.publish("flood", number.to_string().into()).await.expect("published");
+            }
+            for subject in ["flood", "quiet", "also.quiet"] {
+                client.publish(subject, "last".into()).await.expect("published");
+            }
+            client.flush().await.expect("flushed");
+            // A round trip: the broker has sent on all that came before.
+            let inbox = client.new_inbox();
+            let mut own = client.subscribe(inbox.clone()).await.expect("subscribed");
+            client.publish(inbox, "".into()).await.expect("published");
+            own.next().await.expect("the round trip ends");
+        });
+    })
+    .join()
+    .expect("published");
+    assert_eq!(next(&mut quiet).await, "quiet last");
+    assert_eq!(next(&mut also_quiet).await, "also.quiet last");
+    let mut gaps = 0;
+    let mut heard = 0;
+    let mut latest = None;
+    while gaps == 0 {
+        match next(&mut flooded).await.strip_prefix("flood ").map(str::parse::<u64>) {
+            Some(number) => {
+                let number = number.ok();
+                assert!(number > latest, "in order");
+                (heard, latest) = (heard + 1, number);
+            }
+            None => gaps += 1,
+        }
+    }
+    assert!(heard < 50_000 && provider.stats().dropped.load(Relaxed) > 0, "{heard}");
+    for subject in ["quiet", "also.quiet"] {
+        provider.publish(subject, "no gap before this".into()).await.expect("published");
+    }
+    assert_eq!(next(&mut quiet).await, "quiet no gap before this");
+    assert_eq!(next(&mut also_quiet).await, "also.quiet no gap before this");
 }
 
 #[tokio::test]

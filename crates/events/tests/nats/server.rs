@@ -14,6 +14,7 @@ pub(crate) struct NatsServer {
 
 /// Where the program is: `STARLING_TEST_NATS_SERVER`, else in `PATH`. Without one the test is skipped with a line
 /// that says so; under `CI=true` that is a failure.
+#[allow(clippy::print_stdout, reason = "who runs the tests must see what was skipped")]
 pub(crate) fn program() -> Option<PathBuf> {
     let named = std::env::var_os("STARLING_TEST_NATS_SERVER").map(PathBuf::from);
     let in_path = || {

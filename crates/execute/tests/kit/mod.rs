@@ -1,5 +1,5 @@
 //! What the tests share: plans from short notation, subgraphs in memory.
-#![allow(unreachable_pub, reason = "each test program uses a part of it")]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
 pub mod notation;
 pub mod subgraphs;

@@ -267,10 +267,10 @@ impl Binding {
             .map_err(|error| {
                 let message = match error {
                     RenderError::Value { path, reason } => {
-                        format!("Argument \"{path}\" cannot be used to select events: {reason}.")
+                        format!("Argument \"{path}\" cannot be part of a topic: {reason}.")
                     }
                     RenderError::Topic { reason } => {
-                        format!("The arguments cannot be used to select events: {reason}.")
+                        format!("The arguments make no topic: {reason}.")
                     }
                 };
                 GraphqlError::new(ErrorCode::BadUserInput, message)

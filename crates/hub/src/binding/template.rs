@@ -144,26 +144,26 @@ impl Arguments for PlannedArguments<'_> {
         let mut members = path.members.iter();
         loop {
             return match value {
-                None => Err("is not given".into()),
+                None => Err("it is not given".into()),
                 Some(Value::Variable(id)) => match self.variables.get(*id) {
                     Some(json) => json_text(json, members.as_slice()),
-                    None => Err("is not given".into()),
+                    None => Err("it is not given".into()),
                 },
                 Some(Value::Object(entries)) => match members.next() {
                     Some(name) => {
                         value = member(entries, name);
                         continue;
                     }
-                    None => Err("is an object".into()),
+                    None => Err("it is an object".into()),
                 },
-                Some(Value::Null) => Err("is null".into()),
-                Some(_) if !members.as_slice().is_empty() => Err("is not given".into()),
+                Some(Value::Null) => Err("it is null".into()),
+                Some(_) if !members.as_slice().is_empty() => Err("it is not given".into()),
                 Some(Value::Int(text) | Value::String(text) | Value::Enum(text)) => {
                     Ok(text.to_string())
                 }
                 Some(Value::Boolean(value)) => Ok(value.to_string()),
-                Some(Value::Float(_)) => Err("is a fractional number".into()),
-                Some(Value::List(_)) => Err("is a list".into()),
+                Some(Value::Float(_)) => Err("it is a fractional number".into()),
+                Some(Value::List(_)) => Err("it is a list".into()),
             };
         }
     }
@@ -190,7 +190,7 @@ impl JsonArguments {
 
 impl Arguments for JsonArguments {
     fn text(&self, path: &ArgumentPath) -> Result<String, Cow<'static, str>> {
-        let argument = self.document.get(self.root, &path.argument).ok_or("is not given")?;
+        let argument = self.document.get(self.root, &path.argument).ok_or("it is not given")?;
         node_text(&self.document, argument, &path.members)
     }
 }
@@ -199,7 +199,7 @@ fn json_text(json: &str, members: &[Box<str>]) -> Result<String, Cow<'static, st
     let mut document = Document::with_depth_limit(DEPTH_MAX);
     let root = document
         .parse(Bytes::copy_from_slice(json.as_bytes()))
-        .map_err(|_| "is nested too deep")?;
+        .map_err(|_| "it is nested too deep")?;
     node_text(&document, root, members)
 }
 
@@ -210,18 +210,18 @@ fn node_text(
 ) -> Result<String, Cow<'static, str>> {
     for name in members {
         if document.is_null(node) {
-            return Err("is null".into());
+            return Err("it is null".into());
         }
-        node = document.get(node, name).ok_or("is not given")?;
+        node = document.get(node, name).ok_or("it is not given")?;
     }
     match document.kind(node) {
         Kind::String => Ok(document.as_str(node).unwrap_or_default().into_owned()),
         Kind::Number if document.is_integer(node) => Ok(document.raw(node).to_owned()),
-        Kind::Number => Err("is a fractional number".into()),
+        Kind::Number => Err("it is a fractional number".into()),
         Kind::Bool => Ok(document.raw(node).to_owned()),
-        Kind::Null => Err("is null".into()),
-        Kind::Array => Err("is a list".into()),
-        Kind::Object => Err("is an object".into()),
+        Kind::Null => Err("it is null".into()),
+        Kind::Array => Err("it is a list".into()),
+        Kind::Object => Err("it is an object".into()),
     }
 }
 
@@ -237,7 +237,7 @@ mod tests {
             .render(&arguments, |_, _| Ok(()))
             .map(String::from)
             .map_err(|error| match error {
-                RenderError::Value { path, reason } => format!("{path} {reason}"),
+                RenderError::Value { path, reason } => format!("{path}: {reason}"),
                 RenderError::Topic { reason } => reason.to_owned(),
             })
     }
@@ -260,15 +260,15 @@ mod tests {
     fn values_that_are_no_word_are_refused_with_their_name() {
         let json = r#"{"n":null,"l":[1],"o":{"l":[]},"f":1.5,"s":"x"}"#;
         for (path, reason) in [
-            ("n", "n is null"),
-            ("n.id", "n.id is null"),
-            ("l", "l is a list"),
-            ("o", "o is an object"),
-            ("o.l", "o.l is a list"),
-            ("o.x", "o.x is not given"),
-            ("s.x", "s.x is not given"),
-            ("f", "f is a fractional number"),
-            ("missing", "missing is not given"),
+            ("n", "n: it is null"),
+            ("n.id", "n.id: it is null"),
+            ("l", "l: it is a list"),
+            ("o", "o: it is an object"),
+            ("o.l", "o.l: it is a list"),
+            ("o.x", "o.x: it is not given"),
+            ("s.x", "s.x: it is not given"),
+            ("f", "f: it is a fractional number"),
+            ("missing", "missing: it is not given"),
         ] {
             let template = format!("t.{{{{ args.{path} }}}}");
             assert_eq!(rendered(&template, json), Err(reason.to_owned()));
@@ -293,11 +293,11 @@ mod tests {
         assert_eq!(text("args.variable.id"), Ok("v".into()));
         assert_eq!(text("args.mixed.in.id"), Ok("v".into()));
         assert_eq!(text("args.colour"), Ok("RED".into()));
-        assert_eq!(text("args.absent"), Err("is not given".into()));
-        assert_eq!(text("args.other"), Err("is not given".into()));
-        assert_eq!(text("args.literal"), Err("is an object".into()));
-        assert_eq!(text("args.list"), Err("is a list".into()));
-        assert_eq!(text("args.literal.id.x"), Err("is not given".into()));
+        assert_eq!(text("args.absent"), Err("it is not given".into()));
+        assert_eq!(text("args.other"), Err("it is not given".into()));
+        assert_eq!(text("args.literal"), Err("it is an object".into()));
+        assert_eq!(text("args.list"), Err("it is a list".into()));
+        assert_eq!(text("args.literal.id.x"), Err("it is not given".into()));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use execute::Payload;
+use execute::{Missed, Payload};
 use futures_util::future::{AbortHandle, AbortRegistration};
 use indexmap::IndexMap;
 
@@ -19,22 +19,6 @@ use crate::{EndReason, GroupId, GroupView, Member, Outlet, OutletCommand, Resolv
 /// A subscriber, numbered by its shard.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct SubscriberId(pub(crate) u64);
-
-/// What members missed before an event.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Missed {
-    /// Events dropped here.
-    lost: u64,
-    /// The source announced a gap.
-    gap: bool,
-}
-
-impl Missed {
-    fn add(&mut self, earlier: Self) {
-        self.lost += earlier.lost;
-        self.gap |= earlier.gap;
-    }
-}
 
 /// The start of one resolution.
 pub(super) struct Start {
@@ -165,12 +149,11 @@ impl Group {
         let excess = self.waiting.len().saturating_sub(most);
         let mut missed = Missed::default();
         for dropped in self.waiting.drain(..excess) {
-            missed.add(dropped.before);
-            missed.lost += 1;
+            missed = missed.and(dropped.before).and(Missed { lost: 1, gap: false });
         }
         match self.waiting.front_mut() {
-            Some(next) => next.before.add(missed),
-            None => self.missed.add(missed),
+            Some(next) => next.before = next.before.and(missed),
+            None => self.missed = self.missed.and(missed),
         }
         excess
     }
@@ -213,13 +196,8 @@ impl Group {
     }
 
     // hot path: once per group and event, then once per outlet.
-    fn deliver(&self, mut payload: Payload, before: Missed, stats: &HubStats) {
-        if before.lost > 0 {
-            payload = payload.with_extension("lost", &before.lost.to_string());
-        }
-        if before.gap {
-            payload = payload.with_extension("gap", "true");
-        }
+    fn deliver(&self, payload: Payload, before: Missed, stats: &HubStats) {
+        let payload = payload.with_missed(before);
         for entry in self.outlets.values() {
             let payload = payload.clone();
             entry.outlet.send(OutletCommand::Deliver { group: self.id, payload });

@@ -111,11 +111,21 @@ pub(crate) struct Shard {
     next_group: u64,
     next_subscriber: u64,
     is_shut_down: bool,
+    /// Generations that were ended, latest last: who was still on the way with one of them is refused.
+    ended: VecDeque<(u64, GraphqlError)>,
     effects: Vec<Effect>,
 }
 
 /// Room in a [`GroupId`] for the groups that one shard ever makes; the bits above are the shard's number.
 const GROUP_NUMBER_BITS: u32 = 48;
+
+/// Entries of groups that are gone which may stand in line beside as many as there are groups, so that sweeping
+/// them out costs little for each.
+const STALE_READY_MAX: usize = 64;
+
+/// Ended generations that are remembered. A request that began before a reload arrives within seconds of it;
+/// so many reloads take minutes.
+const ENDED_GENERATIONS_MAX: usize = 64;
 
 impl Shard {
     pub(crate) fn new(
@@ -138,6 +148,7 @@ impl Shard {
             next_group: (number as u64) << GROUP_NUMBER_BITS,
             next_subscriber: 0,
             is_shut_down: false,
+            ended: VecDeque::new(),
             effects: Vec::new(),
         }
     }
@@ -151,6 +162,10 @@ impl Shard {
     pub(crate) fn subscribe(&mut self, joining: Joining) {
         if self.is_shut_down {
             return refuse(joining, shutting_down());
+        }
+        if let Some((_, error)) = self.ended.iter().find(|it| it.0 == joining.key.generation) {
+            let error = error.clone();
+            return refuse(joining, error);
         }
         if let Some(&id) = self.by_source.get(&joining.source) {
             match self.triggers.get_mut(&id).map(|trigger| &mut trigger.state) {
@@ -315,8 +330,12 @@ impl Shard {
         self.start_ready();
     }
 
-    /// Ends every subscription of a generation.
+    /// Ends every subscription of a generation, and those that are still on their way.
     pub(crate) fn end_generation(&mut self, generation: u64, error: &GraphqlError) {
+        if self.ended.len() == ENDED_GENERATIONS_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back((generation, error.clone()));
         self.end_where(error, |key| key.generation == generation);
     }
 
@@ -380,6 +399,11 @@ impl Shard {
         triggers.into_iter().map(|(_, trigger)| view(trigger)).collect()
     }
 
+    /// How many groups one more event of the trigger concerns.
+    pub(crate) fn groups_of(&self, id: TriggerId) -> usize {
+        self.triggers.get(&id).map_or(0, |trigger| trigger.groups.len())
+    }
+
     /// Starts one event of a group. False if there is none, or its window is full.
     fn start(&mut self, group_id: GroupId) -> bool {
         let Some(group) = self.groups.get_mut(&group_id) else { return false };
@@ -435,8 +459,9 @@ impl Shard {
         self.resolving -= resolving;
         stats::add(&self.stats.dropped_group_left, resolving);
         stats::subtract(&self.stats.groups, 1);
-        if group.is_queued {
-            self.ready.retain(|&id| id != group_id);
+        // Its entry in the line is skipped when its turn comes, and swept out before such entries pile up.
+        if self.ready.len() > 2 * self.groups.len() + STALE_READY_MAX {
+            self.ready.retain(|id| self.groups.contains_key(id));
         }
         let trigger = group.trigger;
         if let Some(trigger) = self.triggers.get_mut(&trigger) {

@@ -111,7 +111,7 @@ pub(super) struct Resolution {
 
 impl Resolution {
     /// As a task would see it: what is aborted yields nothing.
-    pub(super) fn is_aborted(self) -> bool {
+    pub(super) fn was_aborted(self) -> bool {
         Abortable::new(std::future::pending::<()>(), self.abort).now_or_never().is_some()
     }
 }
@@ -245,7 +245,7 @@ impl Stage {
             .partition(|it| self.shard.groups.contains_key(&it.group));
         self.resolutions = live;
         let aborted: Vec<Resolution> = aborted;
-        assert!(aborted.into_iter().all(Resolution::is_aborted), "nobody wants these any more");
+        assert!(aborted.into_iter().all(Resolution::was_aborted), "nobody wants these any more");
     }
 }
 

@@ -6,7 +6,7 @@
 //!   gap was announced;
 //! - a trigger is open exactly while somebody needs it; nothing leaks.
 //!
-//! A failing seed is printed; `STARLING_SEED` plays just that one.
+//! A failing seed is printed; `STARLING_SEED` plays just that one, `STARLING_SEEDS` so many from 0.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -105,13 +105,15 @@ impl Simulation {
         let outlet = self.random.below(OUTLETS) as usize;
         let (topic, operation) = (self.random.below(TOPICS), self.random.below(3));
         let member = Member { connection: self.subscribers.len() as u64, operation: 1 };
+        // Some are still on their way with the graph that was just replaced.
+        let generation = self.generation.saturating_sub(self.random.below(10) / 9);
         let waiting = self.stage.opening.len();
         let answer = self.stage.subscribe(
             &self.outlets[outlet],
             member,
             &topic.to_string(),
             operation.into(),
-            self.generation,
+            generation,
         );
         if self.stage.opening.len() > waiting {
             let trigger = *self.stage.opening.last().unwrap();
@@ -253,6 +255,7 @@ impl Simulation {
             let view = group.view();
             assert!(view.waiting <= shard.settings.group_waiting as u64);
             assert!(view.in_flight <= shard.settings.group_in_flight as u64);
+            assert!(shard.ready.len() <= 2 * shard.groups.len() + super::STALE_READY_MAX + 1);
             let could_start = group.can_start(shard.settings.group_in_flight);
             assert!(!could_start || group.is_queued, "who waits is in line");
             assert!(
@@ -260,7 +263,15 @@ impl Simulation {
                 "nobody waits in vain"
             );
         }
-        for trigger in shard.triggers.values() {
+        for (id, trigger) in &shard.triggers {
+            let ends = matches!(trigger.state, super::State::Ending(_));
+            let found = shard.by_source.get(&trigger.source) == Some(id);
+            assert!(ends != found, "who comes finds a source that lives, and no other");
+            let drained = |id| shard.groups.get(id).is_some_and(super::Group::is_drained);
+            assert!(
+                !ends || !trigger.groups.values().any(drained),
+                "the last delivery ends a group"
+            );
             let waits = matches!(&trigger.state, super::State::Opening(it) if !it.is_empty());
             assert!(waits || !trigger.groups.is_empty(), "a trigger is needed");
         }
@@ -316,7 +327,7 @@ impl Simulation {
         }
         let shard = &self.stage.shard;
         assert!(shard.triggers.is_empty() && shard.by_source.is_empty(), "triggers leaked");
-        assert!(shard.groups.is_empty() && shard.ready.is_empty(), "groups leaked");
+        assert!(shard.groups.is_empty(), "groups leaked");
         assert_eq!(shard.resolving, 0);
         let seats = self.stage.stats.subscribers.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(seats, 0, "seats leaked");
@@ -335,9 +346,12 @@ impl Simulation {
 
 #[test]
 fn promises_hold_in_any_order_of_things() {
-    let seeds = match std::env::var("STARLING_SEED").ok().and_then(|seed| seed.parse().ok()) {
+    let number = |name: &str| -> Option<u64> {
+        std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+    };
+    let seeds = match number("STARLING_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..SEEDS,
+        None => 0..number("STARLING_SEEDS").unwrap_or(SEEDS),
     };
     for seed in seeds {
         let played = std::panic::catch_unwind(|| {

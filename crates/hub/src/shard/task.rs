@@ -1,18 +1,18 @@
 //! The task around a [`Shard`]: streams of providers, resolutions on the cores, commands.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use events::{EventStream, Position, SourceError, SourceMessage};
 use execute::{GraphqlError, Payload};
 use futures_util::StreamExt;
-use futures_util::future::{AbortHandle, AbortRegistration, Abortable, Aborted, BoxFuture};
+use futures_util::future::{AbortHandle, AbortRegistration, Abortable, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Effect, Joining, Shard, SubscriberId, TriggerId};
-use crate::settings::MESSAGES_PER_TURN;
+use crate::settings::{MESSAGES_PER_TURN, OFFERS_PER_TURN};
 use crate::stats::TriggerView;
 use crate::{Cores, GroupId, Source};
 
@@ -44,9 +44,16 @@ impl Leaver {
     }
 }
 
-type Opening = BoxFuture<'static, Result<(TriggerId, Result<EventStream, SourceError>), Aborted>>;
-type Messages = BoxFuture<'static, Result<(TriggerId, EventStream, Vec<SourceMessage>), Aborted>>;
-type Resolving = BoxFuture<'static, Result<(GroupId, u64, Option<Payload>), Aborted>>;
+type Opening = Abortable<BoxFuture<'static, (TriggerId, Result<EventStream, SourceError>)>>;
+type Messages = Abortable<BoxFuture<'static, Received>>;
+type Resolving = Abortable<BoxFuture<'static, (GroupId, u64, Option<Payload>)>>;
+
+/// What came from a trigger's stream. No messages: it was dropped without a word.
+struct Received {
+    trigger: TriggerId,
+    stream: EventStream,
+    messages: VecDeque<SourceMessage>,
+}
 
 pub(crate) struct ShardTask {
     shard: Shard,
@@ -94,11 +101,25 @@ impl ShardTask {
                         self.shard.leave(group, subscriber);
                     }
                 }
-                Some(opened) = self.opening.next() => self.opened(opened),
-                Some(messages) = self.messages.next() => self.received(messages),
-                Some(resolved) = self.resolving.next() => self.resolved(resolved),
+                Some(opened) = self.opening.next() => {
+                    if let Ok((trigger, result)) = opened {
+                        self.opened(trigger, result);
+                    }
+                }
+                Some(received) = self.messages.next() => {
+                    if let Ok(received) = received {
+                        self.received(received);
+                    }
+                }
+                Some(resolved) = self.resolving.next() => {
+                    if let Ok((group, ticket, payload)) = resolved {
+                        self.shard.resolved(group, ticket, payload);
+                    }
+                }
             }
             self.perform();
+            // Left-over messages are always ready; others on this thread must get their turn too.
+            tokio::task::coop::consume_budget().await;
         }
         self.shard.shut_down();
     }
@@ -120,8 +141,7 @@ impl ShardTask {
         }
     }
 
-    fn opened(&mut self, opened: Result<(TriggerId, Result<EventStream, SourceError>), Aborted>) {
-        let Ok((trigger, result)) = opened else { return };
+    fn opened(&mut self, trigger: TriggerId, result: Result<EventStream, SourceError>) {
         self.aborts.remove(&trigger);
         let (stream, result) = match result {
             Ok(stream) => (Some(stream), Ok(())),
@@ -129,45 +149,48 @@ impl ShardTask {
         };
         let wanted = self.shard.opened(trigger, result);
         if let Some(stream) = stream.filter(|_| wanted) {
-            self.listen(trigger, stream);
+            self.listen(trigger, stream, VecDeque::new());
         }
     }
 
-    /// Waits for the next messages of a stream.
-    fn listen(&mut self, trigger: TriggerId, mut stream: EventStream) {
+    /// Waits for the next messages of a stream. Those left over from last time come first.
+    fn listen(
+        &mut self,
+        trigger: TriggerId,
+        mut stream: EventStream,
+        mut messages: VecDeque<SourceMessage>,
+    ) {
         let (handle, registration) = AbortHandle::new_pair();
         self.aborts.insert(trigger, handle);
-        let next = async move {
-            let mut messages = Vec::new();
-            stream.messages.recv_many(&mut messages, MESSAGES_PER_TURN).await;
-            (trigger, stream, messages)
-        };
-        self.messages.push(Box::pin(Abortable::new(next, registration)));
+        let next: BoxFuture<'static, Received> = Box::pin(async move {
+            if messages.is_empty() {
+                let mut taken = Vec::from(messages);
+                stream.messages.recv_many(&mut taken, MESSAGES_PER_TURN).await;
+                messages = taken.into();
+            }
+            Received { trigger, stream, messages }
+        });
+        self.messages.push(Abortable::new(next, registration));
     }
 
-    fn received(
-        &mut self,
-        received: Result<(TriggerId, EventStream, Vec<SourceMessage>), Aborted>,
-    ) {
-        let Ok((trigger, stream, messages)) = received else { return };
+    fn received(&mut self, received: Received) {
+        let Received { trigger, stream, mut messages } = received;
         self.aborts.remove(&trigger);
-        let mut is_over = messages.is_empty();
-        if is_over {
-            self.shard.source_message(trigger, None);
+        if messages.is_empty() {
+            return self.shard.source_message(trigger, None);
         }
-        for message in messages {
-            is_over |= matches!(message, SourceMessage::End(_));
+        let mut offers = 0;
+        while offers < OFFERS_PER_TURN
+            && let Some(message) = messages.pop_front()
+        {
+            offers += self.shard.groups_of(trigger).max(1);
+            let is_last = matches!(message, SourceMessage::End(_));
             self.shard.source_message(trigger, Some(message));
+            if is_last {
+                return;
+            }
         }
-        if !is_over {
-            self.listen(trigger, stream);
-        }
-    }
-
-    fn resolved(&mut self, resolved: Result<(GroupId, u64, Option<Payload>), Aborted>) {
-        if let Ok((group, ticket, payload)) = resolved {
-            self.shard.resolved(group, ticket, payload);
-        }
+        self.listen(trigger, stream, messages);
     }
 
     fn perform(&mut self) {
@@ -190,7 +213,7 @@ impl ShardTask {
     fn open(&mut self, trigger: TriggerId, source: Source) {
         let (handle, registration) = AbortHandle::new_pair();
         self.aborts.insert(trigger, handle);
-        let open = async move {
+        let open: BoxFuture<'static, _> = Box::pin(async move {
             let provider = source.provider();
             let opening = provider.subscribe(source.topics().to_vec(), Position::New);
             let result = match tokio::time::timeout(OPEN_TIMEOUT, opening).await {
@@ -201,8 +224,8 @@ impl ShardTask {
                 }),
             };
             (trigger, result)
-        };
-        self.opening.push(Box::pin(Abortable::new(open, registration)));
+        });
+        self.opening.push(Abortable::new(open, registration));
     }
 
     fn await_answer(
@@ -212,8 +235,9 @@ impl ShardTask {
         answer: oneshot::Receiver<Payload>,
         abort: AbortRegistration,
     ) {
-        let answered = async move { (group, ticket, answer.await.ok()) };
-        self.resolving.push(Box::pin(Abortable::new(answered, abort)));
+        let answered: BoxFuture<'static, _> =
+            Box::pin(async move { (group, ticket, answer.await.ok()) });
+        self.resolving.push(Abortable::new(answered, abort));
     }
 }
 

@@ -33,7 +33,6 @@ fn is_empty(shard: &Shard) -> bool {
     shard.triggers.is_empty()
         && shard.by_source.is_empty()
         && shard.groups.is_empty()
-        && shard.ready.is_empty()
         && shard.resolving == 0
 }
 
@@ -253,6 +252,23 @@ fn a_reload_ends_the_old_generation_only() {
     assert_eq!(outlet.heard(member(2)), ["join", r#"{"data":1}"#]);
     stage.leave(old);
     assert_eq!(outlet.heard(member(1)), ["join", "end: GRAPH_RELOADED"]);
+    let late = refused(stage.subscribe(&outlet, member(4), "a", 1, 1));
+    assert_eq!(late, reason, "it was on its way while the graph was replaced");
+}
+
+#[test]
+fn groups_that_go_while_they_stand_in_line_do_not_pile_up_there() {
+    let settings = HubSettings { resolutions_in_flight: 1, ..HubSettings::default() };
+    let mut stage = Stage::new(settings);
+    let outlet = Arc::<ScriptedOutlet>::default();
+    let (trigger, _busy) = live(&mut stage, &outlet);
+    stage.event(trigger, "1");
+    for number in 2..1000 {
+        let subscription = joined(stage.subscribe(&outlet, member(number), "a", number.into(), 1));
+        stage.event(trigger, "2");
+        stage.leave(subscription);
+    }
+    assert!(stage.shard.ready.len() < 100, "{}", stage.shard.ready.len());
 }
 
 #[test]

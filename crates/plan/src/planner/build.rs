@@ -6,7 +6,7 @@ use graph::{FieldId, SubgraphId, Supergraph, TypeId};
 
 use super::{
     data_keys::{DataKeys, PathId},
-    solve::{ObjectSolution, Pick, Solution, SolutionKind},
+    solution::{ObjectSolution, Pick, Solution, SolutionKind},
     tree::{Arguments, Wanted},
 };
 use crate::{Condition, EventField, OperationKind, Path, PathStep, RepresentationField};
@@ -57,11 +57,7 @@ impl Need {
         if any_of.is_empty() {
             *self = Self::Always;
         } else if let Self::AnyOf(known) = self {
-            for condition in any_of {
-                if !known.contains(condition) {
-                    known.push(condition.clone());
-                }
-            }
+            any_of.iter().for_each(|condition| add_condition(known, condition));
         }
     }
 
@@ -82,6 +78,8 @@ pub(super) type Selections = Vec<SelectionNode>;
 pub(super) struct SelectionNode {
     /// The type in that subgraph.
     pub(super) ty: TypeId,
+    /// The type is abstract to clients, so the object must say what it is.
+    pub(super) says_type: bool,
     pub(super) entries: Vec<Entry>,
 }
 
@@ -170,7 +168,7 @@ impl<'a> Builder<'a> {
     }
 
     fn node(&mut self, subgraph: SubgraphId, kind: NodeKind, at: &At, ty: TypeId) -> NodeId {
-        let selection = self.selection(ty);
+        let selection = self.selection(ty, false);
         self.nodes.nodes.push(Node {
             subgraph,
             kind,
@@ -184,8 +182,8 @@ impl<'a> Builder<'a> {
         self.nodes.nodes.len() - 1
     }
 
-    fn selection(&mut self, ty: TypeId) -> SelectionId {
-        self.nodes.selections.push(SelectionNode { ty, entries: Vec::new() });
+    fn selection(&mut self, ty: TypeId, says_type: bool) -> SelectionId {
+        self.nodes.selections.push(SelectionNode { ty, says_type, entries: Vec::new() });
         self.nodes.selections.len() - 1
     }
 
@@ -260,15 +258,12 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn pick(
-        &mut self,
-        pick: &Pick,
-        places: &[Place],
-        at: &At,
-        touched: &mut BTreeSet<NodeId>,
-    ) -> Box<str> {
-        let data_key = self.keys.data_key(self.graph, at.id, &pick.wanted);
-        let Some(field) = pick.wanted.field() else { return data_key };
+    fn pick(&mut self, pick: &Pick, places: &[Place], at: &At, touched: &mut BTreeSet<NodeId>) {
+        let (Some(field), Some(&first)) = (pick.wanted.field(), pick.carriers.first()) else {
+            return;
+        };
+        let subgraph = self.nodes.nodes[places[first].node].subgraph;
+        let data_key = self.keys.data_key(self.graph, at.id, &pick.wanted, subgraph);
         let mut below = Vec::with_capacity(pick.carriers.len());
         for &carrier in &pick.carriers {
             let place = places[carrier];
@@ -285,7 +280,6 @@ impl<'a> Builder<'a> {
             let at = at.below(&mut self.keys, &data_key);
             self.position(child, &below, &at, touched);
         }
-        data_key
     }
 
     fn entry(
@@ -304,7 +298,10 @@ impl<'a> Builder<'a> {
             merge_any_of(&mut entry.any_of, &wanted.any_of);
             return entry.child;
         }
-        let child = has_child.then(|| self.selection(self.graph.field_type_in(field, subgraph)));
+        let child = has_child.then(|| {
+            let says_type = self.graph.ty(self.graph.field(field).ty.named()).kind.is_abstract();
+            self.selection(self.graph.field_type_in(field, subgraph), says_type)
+        });
         self.nodes.selections[place.selection].entries.push(Entry {
             on: place.on,
             data_key: data_key.into(),
@@ -336,7 +333,8 @@ impl<'a> Builder<'a> {
         at: PathId,
         types: &[Box<str>],
     ) -> RepresentationField {
-        let data_key = self.keys.data_key(self.graph, at, &pick.wanted);
+        // It was picked just now, so its key is known and the subgraph does not matter any more.
+        let data_key = self.keys.data_key(self.graph, at, &pick.wanted, SubgraphId(0));
         let name = match pick.wanted.field() {
             Some(field) => self.graph.field(field).name.clone(),
             None => "__typename".into(),
@@ -380,9 +378,14 @@ pub(super) fn merge_any_of(into: &mut Vec<Condition>, other: &[Condition]) {
         into.clear();
         return;
     }
-    for condition in other {
-        if !into.contains(condition) {
-            into.push(condition.clone());
-        }
+    other.iter().for_each(|condition| add_condition(into, condition));
+}
+
+/// Adds to a disjunction what is not implied; takes out what is implied by the new one.
+fn add_condition(into: &mut Vec<Condition>, condition: &Condition) {
+    let implies = |a: &Condition, b: &Condition| b.all.iter().all(|needed| a.all.contains(needed));
+    if !into.iter().any(|known| implies(condition, known)) {
+        into.retain(|known| !implies(known, condition));
+        into.push(condition.clone());
     }
 }

@@ -27,21 +27,26 @@ struct Place {
     /// Objects here are (parts of) payloads of that event subgraph.
     payload: Option<SubgraphId>,
     children: HashMap<Box<str>, PathId>,
-    /// (response key, field name, from the payload) to data key.
-    client: HashMap<(Box<str>, Box<str>, bool), Box<str>>,
-    /// Data key to what stands there.
-    taken: HashMap<Box<str>, Vec<Identity>>,
+    /// Response key and field to data key, as far as picked.
+    client: HashMap<(Box<str>, FieldId), Box<str>>,
+    /// Field and arguments to data key, for members that the planner added.
+    internal: HashMap<(FieldId, Box<str>), Box<str>>,
+    /// Data key to those who use it.
+    claims: HashMap<Box<str>, Vec<Claim>>,
     /// Names that payloads may contain.
-    reserved: Vec<Box<str>>,
+    payload_names: Vec<Box<str>>,
 }
 
-/// What makes two selections of one place interchangeable.
+/// A use of a data key.
 #[derive(Clone, PartialEq, Eq)]
-struct Identity {
+struct Claim {
+    /// The client's response key; `None`: the planner's.
+    response_key: Option<Box<str>>,
     name: Box<str>,
     arguments: Box<str>,
-    /// Lists and nulls of the type, and the leaf type: what must agree where selections merge.
-    shape: Vec<u32>,
+    /// What must agree where selections merge (FieldsInSetCanMerge, GraphQL specification, section
+    /// 5.3.2); `None`: reserved for the client, but nobody picked it yet.
+    shape: Option<Vec<u32>>,
 }
 
 impl Default for DataKeys {
@@ -59,29 +64,33 @@ impl DataKeys {
         payload: Option<SubgraphId>,
     ) {
         let (WantedTarget::Field(field), Some(key)) = (wanted.target, &wanted.key) else { return };
-        let data_key = self.declare(graph, PathId::ROOT, key, field, &wanted.arguments);
-        let place = self.child(PathId::ROOT, &data_key);
-        self.places[place.0 as usize].payload = payload;
+        self.reserve(graph, PathId::ROOT, key, field, &wanted.arguments);
+        let place = self.child(PathId::ROOT, key);
+        self.place(place).payload = payload;
         for part in &wanted.parts {
             self.declare_set(graph, place, &part.set);
         }
     }
 
-    /// Adds the keys of `set` at `at`, and below it.
+    /// Reserves the keys of `set` at `at`, and below it.
     fn declare_set(&mut self, graph: &Supergraph, at: PathId, set: &Set) {
-        self.reserve_payload_names(graph, at, set.on);
+        self.note_payload_names(graph, at, set.on);
         for item in &set.items {
             match item {
                 Item::Fragment { set, .. } => self.declare_set(graph, at, set),
                 Item::Field(select) => {
                     let FieldTarget::Field(field) = select.target else { continue };
                     let Some(key) = &select.key else { continue };
-                    let data_key = self.declare(graph, at, key, field, &select.arguments);
+                    let is_payload = self.is_payload(graph, at, field);
+                    let data_key = match is_payload {
+                        true => graph.field(field).name.clone(),
+                        false => key.clone(),
+                    };
+                    self.reserve(graph, at, key, field, &select.arguments);
                     if let Some(set) = &select.set {
                         let child = self.child(at, &data_key);
-                        if self.is_payload(graph, at, field) {
-                            self.places[child.0 as usize].payload =
-                                self.places[at.0 as usize].payload;
+                        if is_payload {
+                            self.place(child).payload = self.places[at.0 as usize].payload;
                         }
                         self.declare_set(graph, child, set);
                     }
@@ -90,16 +99,31 @@ impl DataKeys {
         }
     }
 
-    fn reserve_payload_names(&mut self, graph: &Supergraph, at: PathId, on: TypeId) {
+    fn reserve(
+        &mut self,
+        graph: &Supergraph,
+        at: PathId,
+        response_key: &str,
+        field: FieldId,
+        arguments: &Arguments,
+    ) {
+        let claim = Claim {
+            response_key: Some(response_key.into()),
+            name: graph.field(field).name.clone(),
+            arguments: arguments.text.clone(),
+            shape: None,
+        };
+        self.place(at).claim(response_key, claim);
+    }
+
+    fn note_payload_names(&mut self, graph: &Supergraph, at: PathId, on: TypeId) {
         let Some(events) = self.places[at.0 as usize].payload else { return };
         for &ty in std::iter::once(&on).chain(&graph.ty(on).possible) {
             for &field in &graph.ty(ty).fields {
-                let field = graph.field(field);
-                if field.subgraphs.iter().any(|there| there.subgraph == events) {
-                    let reserved = &mut self.places[at.0 as usize].reserved;
-                    if !reserved.contains(&field.name) {
-                        reserved.push(field.name.clone());
-                    }
+                let name = &graph.field(field).name;
+                let place = self.place(at);
+                if graph.field_in(field, events).is_some() && !place.payload_names.contains(name) {
+                    place.payload_names.push(name.clone());
                 }
             }
         }
@@ -111,44 +135,55 @@ impl DataKeys {
             .is_some_and(|events| graph.field(field).resolved_by.contains(events))
     }
 
-    fn declare(
+    /// The key of a field that `subgraph` is asked for.
+    pub(super) fn data_key(
         &mut self,
         graph: &Supergraph,
         at: PathId,
-        response_key: &str,
-        field: FieldId,
-        arguments: &Arguments,
+        wanted: &Wanted,
+        subgraph: SubgraphId,
     ) -> Box<str> {
-        let is_payload = self.is_payload(graph, at, field);
-        let name = &graph.field(field).name;
-        let identity = Identity::of(graph, field, arguments);
-        let place = &mut self.places[at.0 as usize];
-        let key = (response_key.into(), name.clone(), is_payload);
-        let data_key = match place.client.get(&key) {
-            Some(data_key) => data_key.clone(),
-            None if is_payload => name.clone(),
-            None => {
-                let is_free = response_key != "__typename"
-                    && !place.reserved.iter().any(|name| **name == *response_key)
-                    && !(response_key.starts_with("__s") && place.taken.contains_key(response_key));
-                if is_free { response_key.into() } else { place.free_name() }
-            }
+        let WantedTarget::Field(field) = wanted.target else { return TYPENAME.into() };
+        let definition = graph.field(field);
+        let there = graph.field_in(field, subgraph).and_then(|there| there.ty.as_ref());
+        let claim = Claim {
+            response_key: wanted.key.clone(),
+            name: definition.name.clone(),
+            arguments: wanted.arguments.text.clone(),
+            shape: Some(shape_of(graph, there.unwrap_or(&definition.ty))),
         };
-        place.client.insert(key, data_key.clone());
-        place.take(&data_key, identity);
-        data_key
-    }
-
-    /// The key of a wanted field, chosen on the spot if the planner adds the field.
-    pub(super) fn data_key(&mut self, graph: &Supergraph, at: PathId, wanted: &Wanted) -> Box<str> {
-        let WantedTarget::Field(field) = wanted.target else { return "__typename".into() };
+        let is_payload = self.is_payload(graph, at, field);
+        let place = self.place(at);
         match &wanted.key {
-            Some(key) => self.declare(graph, at, key, field, &wanted.arguments),
-            None => self.internal(graph, at, field, &wanted.arguments),
+            Some(key) => {
+                let id = (key.clone(), field);
+                if let Some(known) = place.client.get(&id) {
+                    return known.clone();
+                }
+                let data_key = if is_payload {
+                    definition.name.clone()
+                } else {
+                    place.client_name(key, &claim)
+                };
+                place.claim(&data_key, claim);
+                place.client.insert(id, data_key.clone());
+                data_key
+            }
+            None => {
+                let id = (field, wanted.arguments.text.clone());
+                if let Some(known) = place.internal.get(&id) {
+                    return known.clone();
+                }
+                let data_key =
+                    if is_payload { definition.name.clone() } else { place.internal_name(&claim) };
+                place.claim(&data_key, claim);
+                place.internal.insert(id, data_key.clone());
+                data_key
+            }
         }
     }
 
-    /// The key of a field that the client wants, as it was declared.
+    /// The key under which the data of a field of the client's stands, for the object type `field` belongs to.
     pub(super) fn client_key(
         &self,
         graph: &Supergraph,
@@ -156,56 +191,34 @@ impl DataKeys {
         response_key: &str,
         field: FieldId,
     ) -> Box<str> {
-        let is_payload = self.is_payload(graph, at, field);
-        let key = (response_key.into(), graph.field(field).name.clone(), is_payload);
-        // Whatever is wanted was declared; the response key itself is the sane rest.
-        self.places[at.0 as usize].client.get(&key).cloned().unwrap_or_else(|| response_key.into())
-    }
-
-    fn internal(
-        &mut self,
-        graph: &Supergraph,
-        at: PathId,
-        field: FieldId,
-        arguments: &Arguments,
-    ) -> Box<str> {
-        let is_payload = self.is_payload(graph, at, field);
-        let identity = Identity::of(graph, field, arguments);
-        let place = &mut self.places[at.0 as usize];
-        if is_payload {
-            place.take(&identity.name.clone(), identity.clone());
-            return identity.name;
+        let place = &self.places[at.0 as usize];
+        if let Some(known) = place.client.get(&(response_key.into(), field)) {
+            return known.clone();
         }
-        let mut equal: Vec<&Box<str>> = place
-            .taken
-            .iter()
-            .filter(|(_, there)| there.iter().all(|other| *other == identity))
-            .map(|(key, _)| key)
-            .filter(|key| !place.reserved.contains(key))
-            .collect();
-        // The field's own name first, then by name: hash maps have no order of their own.
-        equal.sort_by_key(|key| (**key != identity.name, (*key).clone()));
-        let data_key = match equal.first() {
-            Some(key) => (*key).clone(),
-            None if !place.taken.contains_key(&identity.name)
-                && !place.reserved.contains(&identity.name) =>
-            {
-                identity.name.clone()
-            }
-            None => place.free_name(),
-        };
-        place.take(&data_key, identity);
-        data_key
+        // Picked on an interface, for all object types at once?
+        let definition = graph.field(field);
+        let of_interface = place.client.iter().find(|((key, other), _)| {
+            let other = graph.field(*other);
+            **key == *response_key
+                && other.name == definition.name
+                && graph.ty(other.parent).possible.contains(&definition.parent)
+        });
+        match of_interface {
+            Some((_, data_key)) => data_key.clone(),
+            // Nobody returns this object type here.
+            None if self.is_payload(graph, at, field) => definition.name.clone(),
+            None => response_key.into(),
+        }
     }
 
     /// The place under `data_key`.
     pub(super) fn child(&mut self, at: PathId, data_key: &str) -> PathId {
-        if let Some(&child) = self.places[at.0 as usize].children.get(data_key) {
+        if let Some(child) = self.existing_child(at, data_key) {
             return child;
         }
         let child = PathId(self.places.len() as u32);
         self.places.push(Place::default());
-        self.places[at.0 as usize].children.insert(data_key.into(), child);
+        self.place(at).children.insert(data_key.into(), child);
         child
     }
 
@@ -213,14 +226,81 @@ impl DataKeys {
     pub(super) fn existing_child(&self, at: PathId, data_key: &str) -> Option<PathId> {
         self.places[at.0 as usize].children.get(data_key).copied()
     }
+
+    fn place(&mut self, at: PathId) -> &mut Place {
+        &mut self.places[at.0 as usize]
+    }
 }
 
+/// Abstract positions keep the type of the object under this key.
+const TYPENAME: &str = "__typename";
+
 impl Place {
-    fn take(&mut self, data_key: &str, identity: Identity) {
-        let there = self.taken.entry(data_key.into()).or_default();
-        if !there.contains(&identity) {
-            there.push(identity);
+    fn claim(&mut self, data_key: &str, claim: Claim) {
+        let there = self.claims.entry(data_key.into()).or_default();
+        if !there.contains(&claim) {
+            there.push(claim);
         }
+    }
+
+    /// The response key, unless something else stands there; then what other object types use
+    /// instead, or a new name.
+    fn client_name(&self, response_key: &str, claim: &Claim) -> Box<str> {
+        let is_forbidden = response_key == TYPENAME || self.is_payload_name(response_key);
+        let mut others: Vec<&str> = self
+            .client
+            .iter()
+            .filter(|((key, _), _)| **key == *response_key)
+            .map(|(_, data_key)| &**data_key)
+            .filter(|data_key| *data_key != response_key)
+            .collect();
+        others.sort_unstable();
+        let own = (!is_forbidden).then_some(response_key);
+        own.into_iter()
+            .chain(others)
+            .find(|data_key| {
+                self.claims.get(*data_key).into_iter().flatten().all(|other| {
+                    match &other.response_key {
+                        Some(key) => {
+                            **key == *response_key
+                                && (other.shape.is_none() || other.shape == claim.shape)
+                        }
+                        None => other.is_same_field(claim) && other.shape == claim.shape,
+                    }
+                })
+            })
+            .map_or_else(|| self.free_name(), Into::into)
+    }
+
+    /// The key of an equal selection, or the field's name, or a new one.
+    fn internal_name(&self, claim: &Claim) -> Box<str> {
+        let mut equal: Vec<&str> = self
+            .claims
+            .iter()
+            .filter(|(_, there)| {
+                there.iter().all(|other| {
+                    other.is_same_field(claim)
+                        && (other.shape.is_none() || other.shape == claim.shape)
+                })
+            })
+            .map(|(data_key, _)| &**data_key)
+            .filter(|data_key| *data_key != TYPENAME && !self.is_payload_name(data_key))
+            .collect();
+        // The field's own name first, then by name: hash maps have no order of their own.
+        equal.sort_unstable_by_key(|data_key| (**data_key != *claim.name, *data_key));
+        match equal.first() {
+            Some(data_key) => (*data_key).into(),
+            None if !self.claims.contains_key(&claim.name)
+                && !self.is_payload_name(&claim.name) =>
+            {
+                claim.name.clone()
+            }
+            None => self.free_name(),
+        }
+    }
+
+    fn is_payload_name(&self, name: &str) -> bool {
+        self.payload_names.iter().any(|known| **known == *name)
     }
 
     /// A name that nobody uses here.
@@ -228,7 +308,7 @@ impl Place {
         let mut number = 0;
         loop {
             let name = format!("__s{number}");
-            if !self.taken.contains_key(&*name) && !self.reserved.iter().any(|r| **r == *name) {
+            if !self.claims.contains_key(&*name) && !self.is_payload_name(&name) {
                 return name.into();
             }
             number += 1;
@@ -236,23 +316,27 @@ impl Place {
     }
 }
 
-impl Identity {
-    fn of(graph: &Supergraph, field: FieldId, arguments: &Arguments) -> Self {
-        fn shape(graph: &Supergraph, ty: &TypeRef, into: &mut Vec<u32>) {
-            into.push(u32::from(ty.nullable));
-            match &ty.shape {
-                TypeRefShape::List(inner) => {
-                    into.push(2);
-                    shape(graph, inner, into);
-                }
-                // Objects merge whatever their types are; leaves do not.
-                TypeRefShape::Named(id) if graph.ty(*id).kind.is_composite() => into.push(3),
-                TypeRefShape::Named(id) => into.push(4 + id.0),
+impl Claim {
+    fn is_same_field(&self, other: &Self) -> bool {
+        self.name == other.name && self.arguments == other.arguments
+    }
+}
+
+/// Lists and nulls of a type, and the leaf type. Objects merge whatever their types are.
+fn shape_of(graph: &Supergraph, ty: &TypeRef) -> Vec<u32> {
+    let mut shape = Vec::new();
+    let mut here = ty;
+    loop {
+        shape.push(u32::from(here.nullable));
+        match &here.shape {
+            TypeRefShape::List(inner) => {
+                shape.push(2);
+                here = inner;
+            }
+            TypeRefShape::Named(id) => {
+                shape.push(if graph.ty(*id).kind.is_composite() { 3 } else { 4 + id.0 });
+                return shape;
             }
         }
-        let definition = graph.field(field);
-        let mut list = Vec::new();
-        shape(graph, &definition.ty, &mut list);
-        Self { name: definition.name.clone(), arguments: arguments.text.clone(), shape: list }
     }
 }

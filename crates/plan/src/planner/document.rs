@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use graph::{SubgraphId, Supergraph, TypeId, TypeKind};
+use graph::{FieldId, SubgraphId, Supergraph, TypeId, TypeKind};
 
 use super::build::{Entry, SelectionId, Selections};
 use crate::{Condition, Operation, OperationKind, SubgraphOperation, VariableId};
@@ -27,6 +27,9 @@ impl Writer<'_> {
         let mut inner = String::new();
         match self.graph.ty(node.ty).kind.is_abstract() {
             false => {
+                if node.says_type {
+                    inner.push_str("__typename");
+                }
                 for entry in &node.entries {
                     if entry.on.is_none_or(|on| on == node.ty) {
                         self.entry(entry, &mut inner);
@@ -43,25 +46,33 @@ impl Writer<'_> {
 
     fn abstract_set(&mut self, ty: TypeId, entries: &[Entry], out: &mut String) {
         out.push_str("__typename");
+        let mut common = Vec::new();
         for entry in entries.iter().filter(|entry| entry.on.is_none()) {
+            let mut text = String::new();
+            self.entry(entry, &mut text);
             separate(out);
-            self.entry(entry, out);
+            out.push_str(&text);
+            common.push(text);
         }
         let possible = self.graph.possible_in(ty, self.subgraph);
-        let mut fragments: Vec<(TypeId, Vec<String>)> = Vec::new();
+        let mut fragments: Vec<(TypeId, Vec<(FieldId, String)>)> = Vec::new();
         for entry in entries {
             let Some(on) = entry.on.filter(|on| possible.contains(on)) else { continue };
             let mut text = String::new();
             self.entry(entry, &mut text);
+            if common.contains(&text) {
+                continue;
+            }
             match fragments.iter_mut().find(|(known, _)| *known == on) {
-                Some((_, texts)) => texts.push(text),
-                None => fragments.push((on, vec![text])),
+                Some((_, texts)) => texts.push((entry.field, text)),
+                None => fragments.push((on, vec![(entry.field, text)])),
             }
         }
-        self.fold_interface_fields(ty, possible, entries, &mut fragments, out);
+        self.fold_interface_fields(ty, possible, &mut fragments, out);
         for (on, texts) in &fragments {
             if !texts.is_empty() {
                 separate(out);
+                let texts: Vec<&str> = texts.iter().map(|(_, text)| &**text).collect();
                 let _ = write!(out, "...on {}{{{}}}", self.graph.ty(*on).name, texts.join(" "));
             }
         }
@@ -72,8 +83,7 @@ impl Writer<'_> {
         &self,
         ty: TypeId,
         possible: &[TypeId],
-        entries: &[Entry],
-        fragments: &mut [(TypeId, Vec<String>)],
+        fragments: &mut [(TypeId, Vec<(FieldId, String)>)],
         out: &mut String,
     ) {
         if self.graph.ty(ty).kind != TypeKind::Interface
@@ -82,21 +92,18 @@ impl Writer<'_> {
         {
             return;
         }
-        let first = fragments[0].0;
-        let candidates: Vec<String> = fragments[0].1.clone();
-        let fields = entries.iter().filter(|entry| entry.on == Some(first));
-        for (text, entry) in candidates.iter().zip(fields) {
-            let name = &self.graph.field(entry.field).name;
+        for (field, text) in fragments[0].1.clone() {
             let is_of_interface = self
                 .graph
-                .field_named(ty, name)
+                .field_named(ty, &self.graph.field(field).name)
                 .is_some_and(|field| self.graph.field_in(field, self.subgraph).is_some());
-            let is_everywhere = fragments.iter().all(|(_, texts)| texts.contains(text));
+            let is_everywhere =
+                fragments.iter().all(|(_, texts)| texts.iter().any(|(_, other)| *other == text));
             if is_of_interface && is_everywhere {
                 separate(out);
-                out.push_str(text);
+                out.push_str(&text);
                 for (_, texts) in fragments.iter_mut() {
-                    texts.retain(|other| other != text);
+                    texts.retain(|(_, other)| *other != text);
                 }
             }
         }

@@ -1,6 +1,8 @@
 //! Checks any plan against the supergraph, independently of how it was made: every subgraph
-//! operation selects only what that subgraph has, and every member of a representation was selected
+//! operation is valid for that subgraph's schema, and every member of a representation was selected
 //! by a fetch that comes before.
+
+mod subgraph_schema;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +49,9 @@ impl Tree {
     }
 }
 
-pub(crate) fn check(graph: &Supergraph, operation: &Operation, plan: &Plan) {
+pub(crate) use subgraph_schema::Schemas;
+
+pub(crate) fn check(graph: &Supergraph, schemas: &Schemas, operation: &Operation, plan: &Plan) {
     let mut start = Tree::default();
     match &plan.subscription {
         Some(SubscriptionRoot::Event(event)) => {
@@ -55,7 +59,7 @@ pub(crate) fn check(graph: &Supergraph, operation: &Operation, plan: &Plan) {
         }
         Some(SubscriptionRoot::Upstream { subgraph, operation }) => {
             let root = graph.subscription.expect("the schema has subscriptions");
-            start.merge(&selected(graph, *subgraph, operation, &[], root));
+            start.merge(&selected(graph, schemas, *subgraph, operation, &[], root));
         }
         None => {}
     }
@@ -71,7 +75,7 @@ pub(crate) fn check(graph: &Supergraph, operation: &Operation, plan: &Plan) {
         }
         let mut there = start.clone();
         before.iter().for_each(|&id| there.merge(&done[id]));
-        done.push(answer(graph, fetch, &there));
+        done.push(answer(graph, schemas, fetch, &there));
         all.push(before);
     }
     for variable in plan.fetches.iter().filter_map(operation_of).flat_map(|o| &o.variables) {
@@ -120,7 +124,7 @@ fn operation_of(fetch: &Fetch) -> Option<&SubgraphOperation> {
     }
 }
 
-fn answer(graph: &Supergraph, fetch: &Fetch, there: &Tree) -> Tree {
+fn answer(graph: &Supergraph, schemas: &Schemas, fetch: &Fetch, there: &Tree) -> Tree {
     let mut tree = Tree::default();
     match &fetch.kind {
         FetchKind::Publish(event) => {
@@ -132,10 +136,10 @@ fn answer(graph: &Supergraph, fetch: &Fetch, there: &Tree) -> Tree {
                 plan::OperationKind::Mutation => graph.mutation.expect("a mutation root"),
                 plan::OperationKind::Subscription => panic!("subscriptions are no fetches"),
             };
-            tree = selected(graph, fetch.subgraph, operation, &[], root);
+            tree = selected(graph, schemas, fetch.subgraph, operation, &[], root);
         }
         FetchKind::Entities { operation, batches } => {
-            let answer = selected(graph, fetch.subgraph, operation, batches, graph.query);
+            let answer = selected(graph, schemas, fetch.subgraph, operation, batches, graph.query);
             for batch in batches {
                 let typename = batch.representation.typename.as_deref().expect("types are fixed");
                 let ty = graph.type_named(typename).expect("a known type");
@@ -172,6 +176,7 @@ fn assert_has(tree: &Tree, fields: &[RepresentationField], text: &str) {
 /// Parses the text, checks it against the subgraph, and returns the data keys it yields.
 fn selected(
     graph: &Supergraph,
+    schemas: &Schemas,
     subgraph: SubgraphId,
     operation: &SubgraphOperation,
     batches: &[EntityBatch],
@@ -184,19 +189,15 @@ fn selected(
     let [Definition::OperationDefinition(parsed)] = &*document.definitions else {
         panic!("one operation: {}", operation.text)
     };
+    if let Err(errors) = document.to_executable_validate(schemas.of(subgraph)) {
+        panic!("{errors}\n{}", operation.text);
+    }
     let declared: Vec<String> =
         parsed.variables.iter().map(|variable| variable.name.to_string()).collect();
     let own = batches.iter().map(|batch| batch.variable.to_string());
     let wanted: Vec<String> =
         own.chain(operation.variables.iter().map(|(name, _)| name.to_string())).collect();
     assert_eq!(declared, wanted, "variables are declared as listed");
-    for name in &declared {
-        assert!(
-            operation.text.matches(&format!("${name}")).count() >= 2,
-            "${name} is declared but not used: {}",
-            operation.text
-        );
-    }
     let mut tree = Tree::default();
     if batches.is_empty() {
         select(graph, subgraph, &parsed.selection_set, root, &mut tree, &operation.text);

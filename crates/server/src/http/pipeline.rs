@@ -61,7 +61,7 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
     let parsed = read(router, &head, body, media).await;
     let operation = match parsed {
         Ok(operation) => operation,
-        Err(answer) => return answer,
+        Err(answer) => return *answer,
     };
     let ready = match operation::prepare(router, &operation, &head.headers).await {
         Ok(ready) => ready,
@@ -97,13 +97,14 @@ async fn read<B>(
     head: &http::request::Parts,
     body: B,
     media: AnswerType,
-) -> Result<OperationRequest, Answer>
+) -> Result<OperationRequest, Box<Answer>>
 where
     B: Body<Data = Bytes>,
     B::Error: std::fmt::Display,
 {
     let malformed = |status, message: String| {
-        Err(answer::refused(status, &[GraphqlError::new(ErrorCode::BadRequest, message)], media))
+        let error = GraphqlError::new(ErrorCode::BadRequest, message);
+        Err(Box::new(answer::refused(status, &[error], media)))
     };
     let parsed = if head.method == Method::GET {
         request::from_query_string(head.uri.query().unwrap_or_default())

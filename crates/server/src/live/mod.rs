@@ -1,7 +1,6 @@
 //! Live transports: WebSocket connections and event streams, one task each. What is waiting for a
 //! slow socket is bounded in [`outlet`].
 
-pub(crate) mod announce;
 pub(crate) mod outlet;
 pub(crate) mod running;
 pub(crate) mod sse;
@@ -9,6 +8,7 @@ pub(crate) mod websocket;
 
 use crate::metrics::{Policy, PolicyLabel};
 use crate::router::Router;
+pub(crate) use websocket::SLOW_SUBSCRIBER;
 
 /// Sleeps until then; for ever without an instant.
 async fn sleep_until(instant: Option<tokio::time::Instant>) {

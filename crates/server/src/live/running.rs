@@ -82,7 +82,7 @@ impl Running {
         match operation::run(&self.router, &ready).await {
             Ok(payload) => {
                 self.forget(number);
-                self.outlet.next(number, payload);
+                self.outlet.answer(number, payload);
                 self.outlet.end(Delivery::Complete { operation: number });
             }
             Err(errors) => self.failed(number, errors),

@@ -10,7 +10,6 @@ use http::{HeaderMap, Response};
 use tokio::sync::mpsc;
 use wire::sse::{Config, Sse};
 
-use super::announce;
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::{Running, too_slow};
 use super::{count_dropped, sleep_until};
@@ -116,7 +115,7 @@ async fn stream(
 
 fn deliver(sse: &mut Sse, delivery: Delivery) {
     match delivery {
-        Delivery::Next { payload, lost, .. } => sse.next(announce::with_lost(payload, lost), None),
+        Delivery::Next { payload, missed, .. } => sse.next(payload.with_missed(missed).bytes, None),
         Delivery::Complete { .. } => sse.complete(),
         Delivery::Failed { errors, .. } => {
             sse.next(execute::request_error(&errors).bytes, None);

@@ -19,7 +19,6 @@ use wire::graphql_transport_ws::{self as protocol, Event, GraphqlTransportWs};
 use wire::websocket::CloseCode;
 use wire::websocket::handshake;
 
-use super::announce;
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::{Running, too_slow};
 use super::{count_dropped, sleep_until};
@@ -232,15 +231,15 @@ fn fill(
 
 /// Close code of a connection whose queue ran over. 4000 to 4999 are ours (RFC 6455, section 7.4.2);
 /// graphql-ws reconnects after it.
-const SLOW_SUBSCRIBER: CloseCode = CloseCode(4410);
+pub(crate) const SLOW_SUBSCRIBER: CloseCode = CloseCode(4410);
 
 fn deliver(connection: &mut Connection<GraphqlTransportWs>, running: &Running, delivery: Delivery) {
     let machine = &mut connection.protocol;
     // An operation that the client completed meanwhile has no id any more; its results go nowhere.
     match delivery {
-        Delivery::Next { operation, payload, lost } => {
+        Delivery::Next { operation, payload, missed } => {
             if let Some(id) = machine.id_of(operation).cloned() {
-                machine.next(&id, announce::with_lost(payload, lost));
+                machine.next(&id, payload.with_missed(missed).bytes);
             }
         }
         Delivery::Complete { operation } => {

@@ -30,9 +30,9 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     };
     let result = runtime.block_on(async {
         let subgraphs = demo::subgraphs::start().await.map_err(|error| error.to_string())?;
-        let mut config = Config::default();
         // What goes wrong is shown; what goes well is told below.
-        config.log = Log { level: LogLevel::Warn, ..Log::default() };
+        let log = Log { level: LogLevel::Warn, ..Log::default() };
+        let mut config = Config { log, ..Config::default() };
         server::logging::start(&config.log);
         if let Some(address) = arguments.listen {
             config.listen = vec![server::config::Listener { address }];

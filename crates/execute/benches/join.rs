@@ -1,0 +1,109 @@
+//! What an execution costs beside the network: 1,000 reviews of 200 products, joined with the
+//! names and prices of a second subgraph. `cargo bench -p execute`.
+#![allow(clippy::unwrap_used, reason = "a bench that cannot be set up must fail")]
+
+#[path = "../tests/kit/mod.rs"]
+mod kit;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use divan::Bencher;
+use execute::{Executable, Seed};
+use kit::notation;
+use kit::subgraphs::{Rule, World};
+use plan::{Fetch, FetchId, FetchKind, OperationKind, Plan, SubgraphOperation, Variables};
+
+const REVIEWS: u32 = 1000;
+const PRODUCTS: u32 = 200;
+
+fn main() {
+    divan::main();
+}
+
+fn operation(text: &str) -> SubgraphOperation {
+    SubgraphOperation {
+        text: text.into(),
+        kind: OperationKind::Query,
+        name: None,
+        variables: vec![],
+    }
+}
+
+fn executable() -> Executable {
+    let root = Fetch {
+        subgraph: graph::SubgraphId(0),
+        kind: FetchKind::Root(operation("{reviews{id body product{__typename upc}}}")),
+        depends_on: vec![],
+        any_of: vec![],
+    };
+    let entities = Fetch {
+        subgraph: graph::SubgraphId(1),
+        kind: FetchKind::Entities {
+            operation: operation("query($r:[_Any!]!){_entities(representations:$r){…}}"),
+            batches: vec![notation::batch("_entities r at reviews.product as Product upc!")],
+        },
+        depends_on: vec![FetchId(0)],
+        any_of: vec![],
+    };
+    Executable::new(Arc::new(Plan {
+        kind: OperationKind::Query,
+        fetches: vec![root, entities],
+        subscription: None,
+        shape: notation::shape(
+            "Query { reviews: [Review!]! { id: ID! body: String
+               product: Product! { upc: ID! name: String! price: Int maker: Maker { name: String } } } }",
+        ),
+    }))
+}
+
+fn list(count: u32, item: impl Fn(u32) -> String) -> String {
+    let mut text = String::from("[");
+    for index in 0..count {
+        write!(text, "{}{}", if index > 0 { "," } else { "" }, item(index)).unwrap();
+    }
+    text + "]"
+}
+
+fn world() -> World {
+    let reviews = list(REVIEWS, |index| {
+        let upc = index * 7 % PRODUCTS;
+        format!(
+            "{{\"id\":\"{index}\",\"body\":\"Would buy again, number {index}\",\
+             \"product\":{{\"__typename\":\"Product\",\"upc\":\"{upc}\"}}}}"
+        )
+    });
+    let products = list(PRODUCTS, |index| {
+        format!(
+            "{{\"name\":\"Product {index}\",\"price\":{index},\"maker\":{{\"name\":\"Maker\"}}}}"
+        )
+    });
+    let rule = |subgraph: &str, reaction| Rule {
+        subgraph: subgraph.into(),
+        contains: String::new(),
+        reaction,
+    };
+    World::new(
+        &["reviews".into(), "products".into()],
+        vec![
+            rule("reviews", format!("{{\"data\":{{\"reviews\":{reviews}}}}}")),
+            rule("products", format!("{{\"data\":{{\"_entities\":{products}}}}}")),
+        ],
+    )
+}
+
+#[divan::bench]
+fn join_a_thousand_objects(bencher: Bencher<'_, '_>) {
+    let (executable, world) = (executable(), world());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let variables = Variables::default();
+    bencher.bench_local(|| {
+        let context = world.context(Instant::now() + Duration::from_secs(60));
+        world.log.lock().unwrap().clear();
+        let run = execute::execute(&executable, &variables, None, Seed::Nothing, &context);
+        let payload = runtime.block_on(run);
+        assert_eq!(payload.errors, 0);
+        payload
+    });
+}

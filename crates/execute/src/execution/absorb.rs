@@ -1,0 +1,259 @@
+//! What came of a fetch: answers are put into the tree, their errors onto the client's paths.
+
+use std::borrow::Cow;
+use std::time::Instant;
+
+use astjson::{Kind, NodeId};
+use bytes::Bytes;
+use foldhash::{HashMap, HashMapExt, HashSet};
+use plan::{Fetch, FetchKind};
+
+use super::{Execution, Outcome};
+use crate::answer::{self, Answer};
+use crate::bounds::ERROR_PLACES_MAX;
+use crate::client_path::{self, Place, Position};
+use crate::document_pool::PooledDocument;
+use crate::representations::Collected;
+use crate::{ErrorCode, FetchError, PathSegment};
+
+impl<'a> Execution<'a> {
+    /// Takes in what came of a fetch.
+    pub(super) fn absorb(&mut self, index: usize, outcome: Outcome) {
+        let fetch = &self.executable.plan().fetches[index];
+        let collected = std::mem::take(&mut self.collected[index]);
+        match outcome {
+            Outcome::Published(Ok(success)) => {
+                if let FetchKind::Publish(event) = &fetch.kind {
+                    let result = self.document.new_object();
+                    let success = self.document.new_bool(success);
+                    self.document.set(result, "success", success);
+                    self.document.set(self.root, &event.data_key, result);
+                }
+            }
+            Outcome::Published(Err(error)) => self.fail_with(index, fetch, &collected, error),
+            Outcome::Answer(Err(error)) => {
+                let (code, message) = if matches!(error, FetchError::Timeout(_))
+                    && Instant::now() >= self.context.deadline
+                {
+                    (ErrorCode::Timeout, self.timeout_message(fetch))
+                } else {
+                    let name = self.subgraph_name(fetch);
+                    let message = format!("Request to subgraph \"{name}\" failed: {error}.");
+                    (ErrorCode::SubgraphRequestFailed, message)
+                };
+                self.fail(index, fetch, &collected, code, message);
+            }
+            Outcome::Answer(Ok(answered)) => {
+                match answer::read(&mut self.document, answered.status, answered.body) {
+                    Ok(answer) => self.take_answer(index, fetch, &collected, &answer),
+                    Err(problem) => self.bad_answer(index, fetch, &collected, &problem),
+                }
+            }
+        }
+    }
+
+    pub(super) fn take_answer(
+        &mut self,
+        index: usize,
+        fetch: &'a Fetch,
+        collected: &[Collected],
+        answer: &Answer,
+    ) {
+        match &fetch.kind {
+            FetchKind::Publish(_) => {}
+            FetchKind::Root(_) => {
+                if let Some(data) = answer.data
+                    && answer::merge(&mut self.document, self.root, data).is_err()
+                {
+                    let problem = "sent lists that do not fit what other subgraphs sent";
+                    self.bad_answer(index, fetch, collected, problem);
+                }
+                self.root_errors(index, fetch, answer);
+            }
+            FetchKind::Entities { .. } => {
+                if let Some(data) = answer.data {
+                    self.scatter(index, fetch, collected, data, !answer.errors.is_empty());
+                }
+                self.entity_errors(index, fetch, collected, answer);
+            }
+        }
+    }
+
+    /// Links the entities of an answer into the objects that asked for them.
+    pub(super) fn scatter(
+        &mut self,
+        index: usize,
+        fetch: &'a Fetch,
+        collected: &[Collected],
+        data: NodeId,
+        has_errors: bool,
+    ) {
+        let FetchKind::Entities { batches, .. } = &fetch.kind else { return };
+        let compiled = &self.executable.fetches[index];
+        let mut problem: Option<Cow<'static, str>> = None;
+        for ((batch, compiled), collected) in batches.iter().zip(&compiled.batches).zip(collected) {
+            let entities = self
+                .document
+                .get(data, &batch.data_key)
+                .filter(|&entities| !self.document.is_null(entities));
+            let Some(entities) = entities else {
+                if !has_errors && collected.items > 0 {
+                    problem = Some("sent no entities and no error that says why".into());
+                }
+                continue;
+            };
+            let is_list = self.document.kind(entities) == Kind::Array;
+            let count = self.document.len(entities);
+            if !is_list || count != collected.items as usize {
+                problem = Some(if is_list {
+                    format!("was asked for {} entities and sent {count}", collected.items).into()
+                } else {
+                    "sent entities that are not a list".into()
+                });
+                continue;
+            }
+            let items: Vec<NodeId> = self.document.elements(entities).collect();
+            let mut copies = compiled.several_groups.then(Copies::new);
+            for object in &collected.objects {
+                let mut item = items[object.item as usize];
+                match self.document.kind(item) {
+                    Kind::Object => {}
+                    // The subgraph does not know this entity.
+                    Kind::Null => continue,
+                    _ => {
+                        problem = Some("sent an entity that is not an object".into());
+                        continue;
+                    }
+                }
+                if let Some(copies) = &mut copies {
+                    let group = compiled.targets[object.target as usize].group;
+                    item = copies.of(&mut self.document, item, group);
+                }
+                if answer::merge(&mut self.document, object.node, item).is_err() {
+                    problem = Some("sent lists that do not fit what other subgraphs sent".into());
+                }
+            }
+        }
+        if let Some(problem) = problem {
+            self.bad_answer(index, fetch, collected, &problem);
+        }
+    }
+
+    pub(super) fn root_errors(&mut self, index: usize, fetch: &'a Fetch, answer: &Answer) {
+        let shape = &self.executable.plan().shape;
+        for &node in &answer.errors {
+            let path = answer::error_path(&self.document, node);
+            let start =
+                Place { node: self.root, path: Vec::new(), position: Position::root(shape) };
+            let mut place = client_path::extend(&self.document, shape, start, &path);
+            if place.is_empty() {
+                self.errors.explain_keys(&self.executable.fetches[index].root_keys);
+                if answer.data.is_none() {
+                    place = self.first_place(index, fetch, &[]);
+                }
+            }
+            self.push_subgraph_error(index, fetch, node, place);
+        }
+    }
+
+    pub(super) fn entity_errors(
+        &mut self,
+        index: usize,
+        fetch: &'a Fetch,
+        collected: &[Collected],
+        answer: &Answer,
+    ) {
+        let FetchKind::Entities { batches, .. } = &fetch.kind else { return };
+        let shape = &self.executable.plan().shape;
+        for &node in &answer.errors {
+            let path = answer::error_path(&self.document, node);
+            // [data key of the batch, index of the representation, …]
+            let batch = path.first().and_then(|&key| {
+                batches.iter().position(|batch| self.document.str_eq(key, &batch.data_key))
+            });
+            let item = path.get(1).and_then(|&item| {
+                if self.document.kind(item) == Kind::Number {
+                    self.document.raw(item).parse::<u32>().ok()
+                } else {
+                    None
+                }
+            });
+            let mut found: Vec<Place<'_>> = Vec::new();
+            if let (Some(batch), Some(item)) = (batch, item)
+                && let Some(collected) = collected.get(batch)
+            {
+                for (target, steps) in batches[batch].targets.iter().enumerate() {
+                    let nodes: HashSet<NodeId> = collected
+                        .objects
+                        .iter()
+                        .filter(|it| it.item == item && it.target as usize == target)
+                        .map(|it| it.node)
+                        .collect();
+                    let limit = ERROR_PLACES_MAX - found.len();
+                    if nodes.is_empty() || limit == 0 {
+                        continue;
+                    }
+                    found.extend(client_path::places(
+                        &self.document,
+                        shape,
+                        self.root,
+                        steps,
+                        limit,
+                        |node| nodes.contains(&node),
+                    ));
+                    self.errors.explained_objects.extend(nodes);
+                }
+            }
+            if found.is_empty() {
+                self.explain_objects(collected);
+                let place = self.first_place(index, fetch, collected);
+                self.push_subgraph_error(index, fetch, node, place);
+                continue;
+            }
+            for place in found {
+                let place = client_path::extend(&self.document, shape, place, &path[2..]);
+                self.push_subgraph_error(index, fetch, node, place);
+            }
+        }
+    }
+
+    pub(super) fn push_subgraph_error(
+        &mut self,
+        index: usize,
+        fetch: &Fetch,
+        node: NodeId,
+        path: Vec<PathSegment>,
+    ) {
+        if self.errors.is_full() {
+            self.errors.count_left_out();
+            return;
+        }
+        let error = answer::error_of(&self.document, node, self.subgraph_name(fetch));
+        self.errors.push(index as u32, error.at(path));
+    }
+}
+
+/// One entity per group of target paths: see [`crate::executable::CompiledTarget::group`].
+struct Copies {
+    first_group: HashMap<NodeId, u32>,
+    others: HashMap<(NodeId, u32), NodeId>,
+}
+
+impl Copies {
+    fn new() -> Self {
+        Self { first_group: HashMap::new(), others: HashMap::new() }
+    }
+
+    /// The item itself for the group that asks first, a copy for every other.
+    fn of(&mut self, document: &mut PooledDocument, item: NodeId, group: u32) -> NodeId {
+        if *self.first_group.entry(item).or_insert(group) == group {
+            return item;
+        }
+        *self.others.entry((item, group)).or_insert_with(|| {
+            let mut text = Vec::new();
+            document.print(item, &mut text);
+            // What has just been printed parses again.
+            document.parse(Bytes::from(text)).unwrap_or(item)
+        })
+    }
+}

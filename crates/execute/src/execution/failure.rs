@@ -1,0 +1,159 @@
+//! Fetches that fail as a whole: one error each, at the first place concerned.
+
+use std::borrow::Cow;
+
+use plan::{Fetch, FetchKind, OperationKind};
+
+use super::{Execution, State};
+use crate::bounds::{REPRESENTATIONS_MAX, TARGET_OBJECTS_MAX};
+use crate::client_path::{self, Position};
+use crate::representations::{CollectError, Collected, objects_at};
+use crate::{ErrorCode, GraphqlError, PathSegment};
+
+impl<'a> Execution<'a> {
+    pub(super) fn bad_answer(
+        &mut self,
+        index: usize,
+        fetch: &'a Fetch,
+        collected: &[Collected],
+        problem: &str,
+    ) {
+        let message = format!("Subgraph \"{}\" {problem}.", self.subgraph_name(fetch));
+        self.fail(index, fetch, collected, ErrorCode::SubgraphRequestFailed, message);
+    }
+
+    pub(super) fn over_bound(&mut self, index: usize, fetch: &'a Fetch, error: CollectError) {
+        let message = match error {
+            CollectError::Objects => format!(
+                "The operation asks subgraph \"{}\" about more than {TARGET_OBJECTS_MAX} objects.",
+                self.subgraph_name(fetch)
+            ),
+            CollectError::Representations => {
+                format!(
+                    "The operation asks subgraphs about more than {REPRESENTATIONS_MAX} entities."
+                )
+            }
+        };
+        let error = GraphqlError::new(ErrorCode::OperationLimitExceeded, message);
+        self.errors.push(index as u32, error);
+        self.errors.explained_all = true;
+    }
+
+    /// Records that a fetch has failed as a whole: one error, at the first place concerned.
+    pub(super) fn fail(
+        &mut self,
+        index: usize,
+        fetch: &'a Fetch,
+        collected: &[Collected],
+        code: ErrorCode,
+        message: impl Into<Cow<'static, str>>,
+    ) {
+        let mut error = GraphqlError::new(code, message);
+        error.subgraph = Some(self.subgraph_name(fetch).into());
+        self.fail_with(index, fetch, collected, error);
+    }
+
+    pub(super) fn fail_with(
+        &mut self,
+        index: usize,
+        fetch: &'a Fetch,
+        collected: &[Collected],
+        mut error: GraphqlError,
+    ) {
+        if error.path.is_empty() {
+            error.path = self.first_place(index, fetch, collected);
+        }
+        self.errors.push(index as u32, error);
+        self.errors.explain_keys(&self.executable.fetches[index].root_keys);
+        self.explain_objects(collected);
+    }
+
+    pub(super) fn explain_objects(&mut self, collected: &[Collected]) {
+        let objects = collected.iter().flat_map(|batch| &batch.objects);
+        self.errors.explained_objects.extend(objects.map(|object| object.node));
+    }
+
+    /// The first place in the client's answer that a fetch is about.
+    pub(super) fn first_place(
+        &self,
+        index: usize,
+        fetch: &'a Fetch,
+        collected: &[Collected],
+    ) -> Vec<PathSegment> {
+        let shape = &self.executable.plan().shape;
+        if let FetchKind::Entities { batches, .. } = &fetch.kind {
+            let first = batches
+                .iter()
+                .zip(collected)
+                .find_map(|(batch, collected)| Some((batch, collected.objects.first()?)));
+            let Some((batch, object)) = first else { return Vec::new() };
+            let path = &batch.targets[object.target as usize];
+            let wanted = |node| node == object.node;
+            let places = client_path::places(&self.document, shape, self.root, path, 1, wanted);
+            return places.into_iter().next().map(|place| place.path).unwrap_or_default();
+        }
+        let keys = &self.executable.fetches[index].root_keys;
+        let Position::Object(root) = Position::root(shape) else { return Vec::new() };
+        let mut fields = root.variants.iter().flat_map(|variant| &variant.fields);
+        let first = fields.find(|field| {
+            keys.contains(&field.data_key)
+                && (field.any_of.is_empty()
+                    || field.any_of.iter().any(|it| it.holds(self.variables)))
+        });
+        first.map(|field| vec![PathSegment::Key(field.response_key.clone())]).unwrap_or_default()
+    }
+
+    /// The deadline has passed: what is in flight or still waits will not be known.
+    pub(super) fn cut_off(&mut self) {
+        let plan = &**self.executable.plan();
+        for (index, fetch) in plan.fetches.iter().enumerate() {
+            match (self.states[index], &fetch.kind) {
+                (State::Done, _) => {}
+                (State::InFlight, _) => {
+                    let collected = std::mem::take(&mut self.collected[index]);
+                    let message = self.timeout_message(fetch);
+                    self.fail(index, fetch, &collected, ErrorCode::Timeout, message);
+                }
+                (State::Waiting, _) if !self.is_wanted(fetch) => {}
+                // What it waited for has its error; here only nulls need no more of them.
+                (State::Waiting, FetchKind::Entities { batches, .. }) => {
+                    let mut objects = Vec::new();
+                    let compiled = &self.executable.fetches[index].batches;
+                    for (batch, compiled) in batches.iter().zip(compiled) {
+                        for (path, target) in batch.targets.iter().zip(&compiled.targets) {
+                            let walked = objects_at(
+                                &self.document,
+                                self.root,
+                                path,
+                                target.shared_from,
+                                &mut objects,
+                            );
+                            if walked.is_ok() {
+                                self.errors.explained_objects.extend(objects.iter().copied());
+                            }
+                        }
+                    }
+                }
+                (State::Waiting, FetchKind::Root(_) | FetchKind::Publish(_)) => {
+                    let message = "Not executed: the request's time was up before its turn came.";
+                    self.fail(index, fetch, &[], ErrorCode::Timeout, message);
+                }
+            }
+        }
+    }
+
+    pub(super) fn timeout_message(&self, fetch: &Fetch) -> String {
+        let name = self.subgraph_name(fetch);
+        let is_mutation = match &fetch.kind {
+            FetchKind::Root(operation) => operation.kind == OperationKind::Mutation,
+            FetchKind::Publish(_) => true,
+            FetchKind::Entities { .. } => false,
+        };
+        let warning = if is_mutation { " The mutation may have taken effect." } else { "" };
+        format!("Subgraph \"{name}\" did not answer before the request's time was up.{warning}")
+    }
+
+    pub(super) fn subgraph_name(&self, fetch: &Fetch) -> &'a str {
+        &self.context.generation.graph.subgraph(fetch.subgraph).name
+    }
+}

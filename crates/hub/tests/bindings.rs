@@ -1,0 +1,259 @@
+//! Directives of event subgraphs, from supergraph SDL to topics and to what is said about bad ones.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use events::{
+    Memory, MemorySettings, Nats, NatsSettings, Position, Provider, Providers, Retry, SourceMessage,
+};
+use execute::{ErrorCode, Publisher};
+use graph::{FieldId, SubgraphId, Supergraph};
+use hub::{Bindings, EventPublisher, Source};
+use plan::{EventField, Value, VariableId, Variables};
+
+const HEAD: &str = r#"
+schema
+  @link(url: "https://specs.apollo.dev/link/v1.0")
+  @link(url: "https://specs.apollo.dev/join/v0.5", for: EXECUTION)
+{ query: Query mutation: Mutation subscription: Subscription }
+enum join__Graph {
+  EVENTS @join__graph(name: "events", url: "")
+  ORDERS @join__graph(name: "orders", url: "http://orders")
+}
+type Query @join__type(graph: ORDERS) { orders: [Order] @join__field(graph: ORDERS) }
+type Order
+  @join__type(graph: EVENTS, key: "id", resolvable: false) @join__type(graph: ORDERS, key: "id")
+{ id: ID! total: Int @join__field(graph: ORDERS) }
+type edfs__PublishResult @join__type(graph: EVENTS) { success: Boolean! }
+input Filter @join__type(graph: EVENTS) { id: ID! region: String }
+"#;
+
+/// A supergraph with these root fields: `field(arguments)`, then its directive with its arguments.
+fn supergraph(subscriptions: &[(&str, &str)], mutations: &[(&str, &str)]) -> Supergraph {
+    let fields = |fields: &[(&str, &str)], ty: &str| -> String {
+        let field = |(field, directive): &(&str, &str)| {
+            let (name, arguments) = directive.split_once(' ').expect("name and arguments");
+            format!(
+                "{field}: {ty} @join__field(graph: EVENTS) \
+                 @join__directive(graphs: [EVENTS], name: \"{name}\", args: {arguments})\n"
+            )
+        };
+        fields.iter().map(field).collect()
+    };
+    // Roots must not be empty.
+    let subscriptions = [
+        &[("tick", r#"events__subscribe {topics: ["tick"], providerId: "memory/default"}"#)],
+        subscriptions,
+    ]
+    .concat();
+    let mutations = [
+        &[("tock", r#"events__publish {topic: "tick", providerId: "memory/default"}"#)],
+        mutations,
+    ]
+    .concat();
+    let sdl = format!(
+        "{HEAD}type Subscription @join__type(graph: EVENTS) {{ {} }}\n\
+         type Mutation @join__type(graph: EVENTS) {{ {} }}",
+        fields(&subscriptions, "Order"),
+        fields(&mutations, "edfs__PublishResult!"),
+    );
+    Supergraph::from_sdl(&sdl, "supergraph.graphql").unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// `memory/default` and `nats/default`; nobody listens there, which bindings do not need.
+fn providers() -> Providers {
+    let nats = Nats::start(NatsSettings {
+        id: "default".into(),
+        url: "nats://127.0.0.1:1".into(),
+        authentication: None,
+        retry: Retry { initial: Duration::from_secs(3600), max: Duration::from_secs(3600) },
+        queue_events: 1,
+    });
+    let memory = Memory::new("default", MemorySettings::default());
+    let list: [Arc<dyn Provider>; 2] = [Arc::new(nats.expect("settings")), Arc::new(memory)];
+    Providers::new(list).expect("names differ")
+}
+
+fn problems(graph: &Supergraph) -> Vec<String> {
+    match Bindings::load(graph, &providers()) {
+        Ok(_) => Vec::new(),
+        Err(errors) => errors.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn field(graph: &Supergraph, name: &str) -> FieldId {
+    let roots = [graph.subscription, graph.mutation].into_iter().flatten();
+    roots.into_iter().find_map(|root| graph.field_named(root, name)).expect("the field exists")
+}
+
+fn source(
+    graph: &Supergraph,
+    name: &str,
+    arguments: Vec<(Box<str>, Value)>,
+    variables: &[&str],
+) -> Result<Source, execute::GraphqlError> {
+    let event = EventField {
+        subgraph: SubgraphId(0),
+        field: field(graph, name),
+        data_key: name.into(),
+        arguments,
+    };
+    let values = variables.iter().map(|json| Some((*json).into())).collect();
+    Bindings::load(graph, &providers())
+        .expect("the bindings are right")
+        .source(&event, &Variables { values })
+}
+
+fn string(value: &str) -> Value {
+    Value::String(value.into())
+}
+
+#[tokio::test]
+async fn topics_are_rendered_from_literals_and_variables() {
+    let graph = supergraph(
+        &[
+            (
+                "moved(id: ID!, filter: Filter)",
+                r#"edfs__natsSubscribe {subjects: ["orders.{{ args.id }}.moved", "orders.{{args.filter.region}}"]}"#,
+            ),
+            ("any", r#"events__subscribe {topics: "orders", providerId: "nats/default"}"#),
+        ],
+        &[],
+    );
+    let filter = Value::Object(vec![("region".into(), Value::Variable(VariableId(0)))]);
+    let arguments = vec![("id".into(), string("7")), ("filter".into(), filter)];
+    let moved = source(&graph, "moved", arguments, &["\"eu\""]).expect("renders");
+    assert_eq!(moved.provider().name(), "nats/default");
+    assert_eq!(moved.topics(), ["orders.7.moved".into(), "orders.eu".into()]);
+    let any = source(&graph, "any", vec![], &[]).expect("renders");
+    assert_eq!(format!("{any:?}"), r#"nats/default ["orders"]"#);
+    let tick = source(&graph, "tick", vec![], &[]).expect("renders");
+    assert_eq!(format!("{tick:?}"), r#"memory/default ["tick"]"#);
+}
+
+#[tokio::test]
+async fn a_client_cannot_widen_its_subject_or_forge_another() {
+    let graph = supergraph(
+        &[
+            ("moved(id: ID)", r#"edfs__natsSubscribe {subjects: ["orders.{{ args.id }}"]}"#),
+            (
+                "named(subject: String!)",
+                r#"edfs__natsSubscribe {subjects: ["{{ args.subject }}"]}"#,
+            ),
+        ],
+        &[],
+    );
+    let refused = |name: &str, argument: &str, value: Value| {
+        let error = source(&graph, name, vec![(argument.into(), value)], &[]).unwrap_err();
+        assert_eq!(error.code, ErrorCode::BadUserInput);
+        error.message.into_owned()
+    };
+    for (value, reason) in [
+        (
+            string("*"),
+            "Argument \"id\" cannot be part of a topic: it contains a wildcard (* or >).",
+        ),
+        (
+            string("7.>"),
+            "Argument \"id\" cannot be part of a topic: it contains a wildcard (* or >).",
+        ),
+        (string("7 8"), "Argument \"id\" cannot be part of a topic: it contains a space."),
+        (
+            string("7\r\nPUB x 0\r\n"),
+            "Argument \"id\" cannot be part of a topic: it contains a control character.",
+        ),
+        (string(""), "Argument \"id\" cannot be part of a topic: it is empty."),
+        (
+            string("7."),
+            "The arguments make no topic: a subject has no empty token: no dot at the start or end, no two in a row.",
+        ),
+        (Value::Null, "Argument \"id\" cannot be part of a topic: it is null."),
+        (Value::List(vec![]), "Argument \"id\" cannot be part of a topic: it is a list."),
+    ] {
+        assert_eq!(refused("moved", "id", value), reason);
+    }
+    assert_eq!(
+        refused("named", "subject", string("$SYS.ACCOUNT.A.CONNECT")),
+        "Argument \"subject\" cannot be part of a topic: it leads to a subject of the broker itself."
+    );
+    source(&graph, "moved", vec![("id".into(), string("a.b-7"))], &[]).expect("dots are fine");
+}
+
+#[tokio::test]
+async fn everything_that_is_wrong_is_listed_with_its_field() {
+    let graph = supergraph(
+        &[
+            ("a", r#"edfs__natsSubscribe {subjects: ["x"], providerId: "orders"}"#),
+            ("b", r#"events__subscribe {topics: ["x"]}"#),
+            ("c(id: ID)", r#"edfs__natsSubscribe {subjects: ["x.{{ args.key }}", "y.{{ key }}"]}"#),
+            ("d", r#"edfs__natsSubscribe {subjects: []}"#),
+            ("e", r#"edfs__natsSubscribe {subject: "x", streamConfiguration: {}}"#),
+            (
+                "f(ids: [ID], filter: Filter, id: ID)",
+                r#"edfs__natsSubscribe {subjects: ["{{args.ids}}", "{{args.filter}}", "{{args.id.x}}"]}"#,
+            ),
+            ("g", r#"edfs__natsSubscribe {subjects: ["a..b", 7], providerId: 7}"#),
+            ("h", r#"edfs__natsSubscribe {subjects: ["a b", "orders.*"]}"#),
+        ],
+        &[("p", r#"edfs__natsPublish {subject: "orders.*"}"#)],
+    );
+    assert_eq!(
+        problems(&graph),
+        [
+            r#"Mutation.p @edfs__natsPublish: topic "orders.*": a subject to publish to has no wildcards"#,
+            r#"Subscription.a @edfs__natsSubscribe: no provider "orders" is configured; configured: nats/default"#,
+            r#"Subscription.b @events__subscribe: provider id "default" is ambiguous: write one of memory/default, nats/default"#,
+            r#"Subscription.c @edfs__natsSubscribe: topic "x.{{ args.key }}": there is no argument "key"; the field has id"#,
+            r#"Subscription.c @edfs__natsSubscribe: topic "y.{{ key }}": {{ key }} is not understood; write {{ args.name }}"#,
+            r#"Subscription.d @edfs__natsSubscribe: subjects is empty"#,
+            r#"Subscription.e @edfs__natsSubscribe: argument "subject" is not supported; known are "subjects" and "providerId""#,
+            r#"Subscription.e @edfs__natsSubscribe: argument "streamConfiguration" is not supported; known are "subjects" and "providerId""#,
+            r#"Subscription.e @edfs__natsSubscribe: subjects is missing"#,
+            r#"Subscription.f @edfs__natsSubscribe: topic "{{args.ids}}": argument "ids" is a list, which cannot stand in a topic"#,
+            r#"Subscription.f @edfs__natsSubscribe: topic "{{args.filter}}": argument "filter" is an input object; name one of its fields"#,
+            r#"Subscription.f @edfs__natsSubscribe: topic "{{args.id.x}}": argument "id" is no input object and has no fields"#,
+            r#"Subscription.g @edfs__natsSubscribe: providerId must be a string"#,
+            r#"Subscription.g @edfs__natsSubscribe: subjects must be a list of strings"#,
+            r#"Subscription.h @edfs__natsSubscribe: topic "a b": a subject contains no spaces"#,
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_mutation_publishes_the_json_of_its_arguments() {
+    let graph = supergraph(
+        &[],
+        &[(
+            "announce(id: ID!, text: String)",
+            r#"events__publish {topic: "news.{{ args.id }}", providerId: "memory/default"}"#,
+        )],
+    );
+    let providers = providers();
+    let memory = providers.resolve("memory/default").expect("it is there");
+    let mut stream = memory.subscribe(vec!["news.7".into()], Position::New).await.expect("open");
+    let bindings = Bindings::load(&graph, &providers).expect("the bindings are right");
+    let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5));
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let announce = field(&graph, "announce");
+
+    let arguments = r#"{"id":"7","text":"hello"}"#;
+    assert_eq!(publisher.publish(announce, arguments.into(), deadline).await, Ok(true));
+    let Some(SourceMessage::Event(event)) = stream.messages.recv().await else {
+        panic!("no event")
+    };
+    assert_eq!((&*event.topic, &*event.payload), ("news.7", arguments.as_bytes()));
+
+    let error = publisher.publish(announce, r#"{"id":null}"#.into(), deadline).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::BadUserInput);
+    let error = publisher.publish(field(&graph, "tick"), "{}".into(), deadline).await.unwrap_err();
+    assert_eq!(error.message, "This field is not bound to a topic.");
+}
+
+#[tokio::test]
+async fn a_broker_that_is_away_makes_a_publication_unsuccessful() {
+    let graph = supergraph(&[], &[("p", r#"edfs__natsPublish {subject: "x"}"#)]);
+    let bindings = Bindings::load(&graph, &providers()).expect("the bindings are right");
+    let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5));
+    let deadline = Instant::now() + Duration::from_millis(50);
+    assert_eq!(publisher.publish(field(&graph, "p"), "{}".into(), deadline).await, Ok(false));
+}

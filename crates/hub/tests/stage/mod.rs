@@ -1,0 +1,83 @@
+//! What surrounds a hub in these tests: a core, and an outlet that tells the test everything.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hub::{Cores, EndReason, Hub, HubSettings, Job, Outlet, OutletCommand};
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+/// No step of these tests takes longer, also on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One core: whoever has the receiver starts the jobs beside itself.
+pub(crate) struct OneCore(mpsc::UnboundedSender<Job>);
+
+impl OneCore {
+    pub(crate) fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Job>) {
+        let (sender, jobs) = mpsc::unbounded_channel();
+        (Arc::new(Self(sender)), jobs)
+    }
+}
+
+impl Cores for OneCore {
+    fn run(&self, job: Job) {
+        let _ = self.0.send(job);
+    }
+}
+
+/// Plays `test` with a hub and one core on this thread.
+pub(crate) async fn with_hub<F: Future<Output = ()>>(
+    settings: HubSettings,
+    test: impl FnOnce(Arc<Hub>) -> F,
+) {
+    let local = LocalSet::new();
+    let (cores, mut jobs) = OneCore::new();
+    local.spawn_local(async move {
+        while let Some(job) = jobs.recv().await {
+            tokio::task::spawn_local(job());
+        }
+    });
+    let hub = Arc::new(Hub::new(settings, cores));
+    local.run_until(tokio::time::timeout(PATIENCE * 2, test(hub))).await.expect("in time");
+}
+
+/// An outlet that hands every command on.
+pub(crate) struct Told(mpsc::UnboundedSender<OutletCommand>);
+
+impl Outlet for Told {
+    fn send(&self, command: OutletCommand) {
+        let _ = self.0.send(command);
+    }
+}
+
+/// The outlet, and what it was told.
+pub(crate) struct Listener {
+    pub(crate) outlet: Arc<Told>,
+    pub(crate) told: mpsc::UnboundedReceiver<OutletCommand>,
+}
+
+impl Listener {
+    pub(crate) fn new() -> Self {
+        let (sender, told) = mpsc::unbounded_channel();
+        Self { outlet: Arc::new(Told(sender)), told }
+    }
+
+    /// What comes next: `join`, a payload's text, or `end: why`.
+    pub(crate) async fn next(&mut self) -> String {
+        let command = tokio::time::timeout(PATIENCE, self.told.recv()).await;
+        match command.expect("the outlet is told in time").expect("the hub holds the outlet") {
+            OutletCommand::Join { .. } => "join".into(),
+            OutletCommand::Deliver { payload, .. } => {
+                String::from_utf8(payload.bytes.to_vec()).expect("payloads are text")
+            }
+            OutletCommand::End { reason, .. } => match reason {
+                EndReason::Complete => "end: complete".into(),
+                EndReason::Unsubscribed => "end: unsubscribed".into(),
+                EndReason::Error(error) => format!("end: {}", error.code.as_str()),
+            },
+        }
+    }
+}

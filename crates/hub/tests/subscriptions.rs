@@ -1,0 +1,409 @@
+//! The hub as the server uses it: its own tasks, a provider, execution on a core, and outlets.
+
+mod stage;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+use events::{
+    EventFuture, EventStream, Memory, MemorySettings, Position, Provider, ProviderStats,
+    PublishError, SourceError,
+};
+use execute::{ErrorCode, GraphqlError, LocalFuture, Payload};
+use hub::{
+    GroupKey, Hub, HubSettings, Member, Outlet, OutletCommand, Resolve, Source, SubscribeRequest,
+    TriggerState,
+};
+use stage::{Listener, OneCore, with_hub};
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+/// Answers with `{"data":event}`.
+struct Echo;
+
+impl Resolve for Echo {
+    fn resolve(self: Arc<Self>, event: Bytes) -> LocalFuture<'static, Payload> {
+        let text = format!("{{\"data\":{}}}", String::from_utf8_lossy(&event));
+        let splice = text.len() - 1;
+        let payload = Payload { bytes: text.into(), splice, has_data: true, errors: 0 };
+        Box::pin(std::future::ready(payload))
+    }
+}
+
+fn memory() -> Arc<dyn Provider> {
+    Arc::new(Memory::new("default", MemorySettings::default()))
+}
+
+fn request(
+    provider: &Arc<dyn Provider>,
+    listener: &Listener,
+    connection: u64,
+    resolve: Arc<dyn Resolve>,
+) -> SubscribeRequest {
+    SubscribeRequest {
+        source: Source::new(Arc::clone(provider), vec!["a".into()]),
+        group: GroupKey {
+            generation: 1,
+            operation_id: 1,
+            variables: Arc::default(),
+            partition: Bytes::new(),
+        },
+        resolve,
+        outlet: Arc::clone(&listener.outlet) as Arc<dyn Outlet>,
+        member: Member { connection, operation: 1 },
+    }
+}
+
+#[tokio::test]
+async fn an_event_reaches_subscribers_through_one_resolution_and_one_broadcast() {
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (provider, mut listener) = (memory(), Listener::new());
+        let first = hub.subscribe(request(&provider, &listener, 1, Arc::new(Echo))).await.unwrap();
+        let second = hub.subscribe(request(&provider, &listener, 2, Arc::new(Echo))).await.unwrap();
+        assert_eq!(first.group(), second.group());
+        provider.publish("a", "1".into()).await.unwrap();
+        assert_eq!(
+            [listener.next().await, listener.next().await, listener.next().await],
+            ["join", "join", r#"{"data":1}"#]
+        );
+        let stats = hub.stats();
+        assert_eq!((stats.triggers.load(Relaxed), stats.groups.load(Relaxed)), (1, 1));
+        assert_eq!((stats.broadcasts.load(Relaxed), stats.deliveries.load(Relaxed)), (1, 2));
+        assert_eq!(stats.resolutions.load(Relaxed), 1);
+
+        let topology = hub.topology().await;
+        assert_eq!(topology.len(), 1);
+        assert_eq!((topology[0].state, topology[0].groups[0].members), (TriggerState::Live, 2));
+
+        first.unsubscribe();
+        assert_eq!(listener.next().await, "end: unsubscribed");
+        provider.publish("a", "2".into()).await.unwrap();
+        assert_eq!(listener.next().await, r#"{"data":2}"#);
+        drop(second);
+        assert_eq!(listener.next().await, "end: unsubscribed");
+        // The shard has told the outlet before it answers.
+        assert_eq!(hub.topology().await, []);
+        assert_eq!(stats.subscribers.load(Relaxed), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_thousand_events_arrive_in_order() {
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (provider, mut listener) = (memory(), Listener::new());
+        let _held = hub.subscribe(request(&provider, &listener, 1, Arc::new(Echo))).await.unwrap();
+        assert_eq!(listener.next().await, "join");
+        for number in 0..1000 {
+            provider.publish("a", number.to_string().into()).await.unwrap();
+            assert_eq!(listener.next().await, format!("{{\"data\":{number}}}"));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_resolution_that_panics_costs_its_own_event_only() {
+    struct Panics;
+    impl Resolve for Panics {
+        fn resolve(self: Arc<Self>, event: Bytes) -> LocalFuture<'static, Payload> {
+            Box::pin(async move {
+                assert_ne!(event, "1", "a defect");
+                Arc::new(Echo).resolve(event).await
+            })
+        }
+    }
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (provider, mut listener) = (memory(), Listener::new());
+        let _held =
+            hub.subscribe(request(&provider, &listener, 1, Arc::new(Panics))).await.unwrap();
+        for event in ["1", "2"] {
+            provider.publish("a", event.into()).await.unwrap();
+        }
+        assert_eq!(listener.next().await, "join");
+        assert!(listener.next().await.contains("INTERNAL_SERVER_ERROR"));
+        assert_eq!(listener.next().await, r#"{"data":2}"#);
+        assert_eq!(hub.stats().resolutions_failed.load(Relaxed), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_being_resolved_for_nobody_is_dropped_on_its_core() {
+    /// Says when it starts, and when it is dropped.
+    struct Held(mpsc::UnboundedSender<&'static str>);
+    struct SayDropped(mpsc::UnboundedSender<&'static str>);
+    impl Drop for SayDropped {
+        fn drop(&mut self) {
+            let _ = self.0.send("dropped");
+        }
+    }
+    impl Resolve for Held {
+        fn resolve(self: Arc<Self>, _event: Bytes) -> LocalFuture<'static, Payload> {
+            Box::pin(async move {
+                let _guard = SayDropped(self.0.clone());
+                let _ = self.0.send("started");
+                std::future::pending().await
+            })
+        }
+    }
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (provider, listener) = (memory(), Listener::new());
+        let (said, mut says) = mpsc::unbounded_channel();
+        let held = hub.subscribe(request(&provider, &listener, 1, Arc::new(Held(said)))).await;
+        provider.publish("a", "1".into()).await.unwrap();
+        assert_eq!(says.recv().await, Some("started"));
+        drop(held);
+        assert_eq!(says.recv().await, Some("dropped"));
+        assert_eq!(hub.stats().dropped_group_left.load(Relaxed), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_subscriber_too_many_is_refused_and_a_place_that_is_left_is_free_again() {
+    let settings = HubSettings { subscribers_max: 1, ..HubSettings::default() };
+    with_hub(settings, async |hub: Arc<Hub>| {
+        let (provider, mut listener) = (memory(), Listener::new());
+        let first = hub.subscribe(request(&provider, &listener, 1, Arc::new(Echo))).await.unwrap();
+        let second = hub.subscribe(request(&provider, &listener, 2, Arc::new(Echo))).await;
+        assert_eq!(second.unwrap_err().code, ErrorCode::Overloaded);
+        drop(first);
+        assert_eq!([listener.next().await, listener.next().await], ["join", "end: unsubscribed"]);
+        hub.subscribe(request(&provider, &listener, 3, Arc::new(Echo))).await.unwrap();
+        assert_eq!(hub.stats().refused_overload.load(Relaxed), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_provider_that_never_answers_does_not_hold_up_its_neighbours() {
+    struct Mute(ProviderStats);
+    impl Provider for Mute {
+        fn name(&self) -> &str {
+            "mute/default"
+        }
+        fn subscribe(
+            &self,
+            _topics: Vec<Box<str>>,
+            _from: Position,
+        ) -> EventFuture<'_, Result<EventStream, SourceError>> {
+            Box::pin(std::future::pending())
+        }
+        fn publish(&self, _: &str, _: Bytes) -> EventFuture<'_, Result<(), PublishError>> {
+            Box::pin(std::future::pending())
+        }
+        fn is_connected(&self) -> bool {
+            false
+        }
+        fn stats(&self) -> &ProviderStats {
+            &self.0
+        }
+    }
+    // One shard, so that they are neighbours.
+    let settings = HubSettings { shards: 1, ..HubSettings::default() };
+    with_hub(settings, async |hub: Arc<Hub>| {
+        let mute: Arc<dyn Provider> = Arc::new(Mute(ProviderStats::default()));
+        let (provider, mut listener) = (memory(), Listener::new());
+        let waits = hub.subscribe(request(&mute, &listener, 1, Arc::new(Echo)));
+        let live = hub.subscribe(request(&provider, &listener, 2, Arc::new(Echo)));
+        tokio::pin!(waits);
+        let _live = tokio::select! {
+            biased;
+            _ = &mut waits => panic!("nobody answers"),
+            live = live => live.unwrap(),
+        };
+        provider.publish("a", "1".into()).await.unwrap();
+        assert_eq!([listener.next().await, listener.next().await], ["join", r#"{"data":1}"#]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_provider_that_is_closed_ends_its_subscriptions() {
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (provider, mut listener) = (memory(), Listener::new());
+        // The hub itself must not keep a closed provider: this stands for its last other owner.
+        let (stop, stream) = mpsc::channel(1);
+        drop(provider);
+        let ends: Arc<dyn Provider> =
+            Arc::new(OneStream(ProviderStats::default(), Some(stream).into()));
+        let _held = hub.subscribe(request(&ends, &listener, 1, Arc::new(Echo))).await.unwrap();
+        assert_eq!(listener.next().await, "join");
+        drop(stop);
+        assert_eq!(listener.next().await, "end: PROVIDER_UNAVAILABLE");
+    })
+    .await;
+
+    struct OneStream(
+        ProviderStats,
+        std::sync::Mutex<Option<mpsc::Receiver<events::SourceMessage>>>,
+    );
+    impl Provider for OneStream {
+        fn name(&self) -> &str {
+            "test/one"
+        }
+        fn subscribe(
+            &self,
+            _topics: Vec<Box<str>>,
+            _from: Position,
+        ) -> EventFuture<'_, Result<EventStream, SourceError>> {
+            let messages = self.1.lock().unwrap().take().expect("one stream");
+            Box::pin(std::future::ready(Ok(EventStream { messages })))
+        }
+        fn publish(&self, _: &str, _: Bytes) -> EventFuture<'_, Result<(), PublishError>> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+        fn is_connected(&self) -> bool {
+            true
+        }
+        fn stats(&self) -> &ProviderStats {
+            &self.0
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reload_and_a_shutdown_have_told_everybody_when_they_return() {
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (provider, mut listener) = (memory(), Listener::new());
+        let old = hub.subscribe(request(&provider, &listener, 1, Arc::new(Echo))).await.unwrap();
+        let mut newer = request(&provider, &listener, 2, Arc::new(Echo));
+        newer.group.generation = 2;
+        let _newer = hub.subscribe(newer).await.unwrap();
+        let reason = GraphqlError::new(ErrorCode::GraphReloaded, "The graph was replaced.");
+        hub.end_generation(1, reason).await;
+        assert_eq!(
+            [listener.next().await, listener.next().await, listener.next().await],
+            ["join", "join", "end: GRAPH_RELOADED"]
+        );
+        drop(old);
+        hub.shutdown().await;
+        assert_eq!(listener.next().await, "end: SHUTTING_DOWN");
+        assert!(listener.told.try_recv().is_err(), "nothing follows");
+        let late = hub.subscribe(request(&provider, &listener, 3, Arc::new(Echo))).await;
+        assert_eq!(late.unwrap_err().code, ErrorCode::ShuttingDown);
+    })
+    .await;
+}
+
+/// Keeps count of who is in which group, from several shards at once.
+#[derive(Default)]
+struct Counting(std::sync::Mutex<std::collections::HashMap<(hub::GroupId, u64), Counts>>);
+
+#[derive(Default, Clone, Copy, PartialEq, Eq, Debug)]
+struct Counts {
+    joins: u32,
+    ends: u32,
+}
+
+impl Outlet for Counting {
+    fn send(&self, command: OutletCommand) {
+        let mut members = self.0.lock().expect("a broken promise ends the test");
+        match command {
+            OutletCommand::Join { group, member } => {
+                members.entry((group, member.connection)).or_default().joins += 1;
+            }
+            OutletCommand::Deliver { group, .. } => {
+                let is_live = |counts: &Counts| counts.joins > counts.ends;
+                assert!(
+                    members.iter().any(|(key, counts)| key.0 == group && is_live(counts)),
+                    "only groups with members here are delivered to"
+                );
+            }
+            OutletCommand::End { group, member, .. } => {
+                members.entry((group, member.connection)).or_default().ends += 1;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subscribers_who_come_and_go_on_many_threads_leave_nothing_behind() {
+    const TASKS: u64 = 8;
+    const EACH: u64 = 150;
+    let (cores, mut jobs) = OneCore::new();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        LocalSet::new().block_on(&runtime, async move {
+            while let Some(job) = jobs.recv().await {
+                tokio::task::spawn_local(job());
+            }
+        });
+    });
+    let hub = Arc::new(Hub::new(HubSettings::default(), cores));
+    let (provider, outlet) = (memory(), Arc::new(Counting::default()));
+    let comers = (0..TASKS).map(|task| {
+        let (hub, provider, outlet) =
+            (Arc::clone(&hub), Arc::clone(&provider), Arc::clone(&outlet));
+        tokio::spawn(async move {
+            let mut held = std::collections::VecDeque::new();
+            for number in 0..EACH {
+                let topic = (number % 7).to_string();
+                let request = SubscribeRequest {
+                    source: Source::new(Arc::clone(&provider), vec![topic.as_str().into()]),
+                    group: GroupKey {
+                        generation: 1,
+                        operation_id: u128::from(number % 3),
+                        variables: Arc::default(),
+                        partition: Bytes::new(),
+                    },
+                    resolve: Arc::new(Echo),
+                    outlet: Arc::clone(&outlet) as Arc<dyn Outlet>,
+                    member: Member { connection: task * EACH + number, operation: 1 },
+                };
+                held.push_back(hub.subscribe(request).await.expect("the hub is open"));
+                provider.publish(&topic, number.to_string().into()).await.expect("published");
+                if held.len() > 5 {
+                    held.pop_front();
+                }
+            }
+        })
+    });
+    for comer in futures_util::future::join_all(comers).await {
+        comer.expect("no promise was broken");
+    }
+    hub.shutdown().await;
+    assert_eq!(hub.topology().await, []);
+    let stats = hub.stats();
+    assert_eq!(
+        [&stats.triggers, &stats.groups, &stats.subscribers].map(|it| it.load(Relaxed)),
+        [0, 0, 0]
+    );
+    let members = outlet.0.lock().unwrap();
+    assert_eq!(members.len() as u64, TASKS * EACH, "everybody joined");
+    let once = Counts { joins: 1, ends: 1 };
+    assert!(members.values().all(|counts| *counts == once), "and ended once");
+}
+
+#[tokio::test]
+async fn a_flood_is_worked_off_in_turns_and_in_order() {
+    let settings = HubSettings { shards: 1, group_waiting: 10_000, ..HubSettings::default() };
+    with_hub(settings, async |hub: Arc<Hub>| {
+        let settings = MemorySettings { queue_events: 10_000, ..MemorySettings::default() };
+        let provider: Arc<dyn Provider> = Arc::new(Memory::new("default", settings));
+        let mut listener = Listener::new();
+        let mut held = Vec::new();
+        // So many groups that a turn ends after a few events.
+        for operation in 0..1000 {
+            let mut request = request(&provider, &listener, operation, Arc::new(Echo));
+            request.group.operation_id = operation.into();
+            held.push(hub.subscribe(request).await.unwrap());
+            assert_eq!(listener.next().await, "join");
+        }
+        for number in 0..20 {
+            provider.publish("a", number.to_string().into()).await.unwrap();
+        }
+        let mut next = std::collections::HashMap::new();
+        for _ in 0..20 * held.len() {
+            let command = listener.told.recv().await.unwrap();
+            let OutletCommand::Deliver { group, payload } = command else { panic!("{command:?}") };
+            let number: &mut u32 = next.entry(group).or_default();
+            assert_eq!(payload.bytes, format!("{{\"data\":{number}}}"));
+            *number += 1;
+        }
+        assert!(listener.told.try_recv().is_err());
+    })
+    .await;
+}

@@ -1,0 +1,37 @@
+//! Tests of the stages before planning, from text to normalised operation and coerced variables.
+
+mod adversarial;
+mod coercion;
+mod fixtures;
+mod identity;
+mod introspection;
+mod limits;
+mod print;
+mod texts;
+
+use std::sync::Arc;
+
+use graph::Supergraph;
+
+use crate::preparer::{Understood, Work};
+use crate::{Limits, PrepareError, PrepareSettings};
+
+const SCHEMA: &str = include_str!("../../tests/fixtures/schema.graphql");
+
+fn work_on(sdl: &str, limits: Limits) -> Work {
+    let graph = Supergraph::from_sdl(sdl, "schema.graphql").unwrap();
+    Work::new(Arc::new(graph), 1, PrepareSettings { limits, introspection: true })
+}
+
+fn work() -> Work {
+    work_on(SCHEMA, Limits::default())
+}
+
+fn understand(operation: &str) -> Result<Understood, PrepareError> {
+    work().understand(operation.as_bytes(), None)
+}
+
+/// Runs on a stack as large as those of the blocking pool's threads.
+fn on_a_stack_of_2_mib<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+    std::thread::Builder::new().stack_size(2 << 20).spawn(run).unwrap().join().unwrap()
+}

@@ -1,0 +1,136 @@
+//! `docs/errors.md`: every error code, HTTP status and close code, written from the code itself.
+
+use std::fmt::Write as _;
+
+use execute::ErrorCode;
+use wire::graphql_transport_ws::CLOSE_CODES;
+
+use crate::live::SLOW_SUBSCRIBER;
+use crate::refusal;
+
+/// The text of `docs/errors.md`.
+pub fn error_reference() -> String {
+    let mut text = String::from(
+        "# Errors\n\n\
+         <!-- Written from the code: `cargo xtask docs --write` -->\n\n\
+         ## Codes\n\n\
+         Every error in an answer has a code in `extensions.code`. A *request error* means that nothing was\n\
+         executed: the answer has no `data`. Under `application/graphql-response+json` it has the HTTP status of the\n\
+         table; under `application/json` it has 200, unless the request was no GraphQL request at all. An error\n\
+         beside `data` is the error of a field; the status is 200.\n\n\
+         Errors that a subgraph reports keep their own code and have the subgraph's name in\n\
+         `extensions.serviceName`.\n\n\
+         | code | status | meaning | what to do |\n|---|---|---|---|\n",
+    );
+    for code in ErrorCode::ALL {
+        let (meaning, advice) = explain(code);
+        let status = refusal::status(code).as_u16();
+        let _ = writeln!(text, "| `{}` | {status} | {meaning} | {advice} |", code.as_str());
+    }
+    text.push_str(
+        "\n## HTTP statuses of the endpoint\n\n| status | when |\n|---|---|\n\
+         | 200 | the operation ran, with or without errors of fields |\n\
+         | 400 | the request is not well-formed, or (graphql-response+json) the operation cannot run |\n\
+         | 403 | a WebSocket from an origin that `cors.origins` does not allow |\n\
+         | 404 | neither the endpoint nor a file of the page |\n\
+         | 405 | neither GET nor POST; or a mutation by GET |\n\
+         | 406 | nothing in `accept` can be served; or a subscription without a stream |\n\
+         | 408 | the body did not arrive in time |\n\
+         | 413 | the body is over `limits.body` |\n\
+         | 415 | the body is not JSON in UTF-8 |\n\
+         | 426 | a WebSocket handshake of another version |\n\
+         | 431 | the head is too large |\n\n\
+         ## Close codes of WebSockets\n\n| code | when |\n|---|---|\n",
+    );
+    for (code, meaning) in CLOSE_CODES {
+        let _ = writeln!(text, "| {} | {meaning} |", code.0);
+    }
+    let _ = writeln!(
+        text,
+        "| {} | the client read too slowly and `subscriptions.policy` is `disconnect` |\n\
+         | 1001 | the router is shutting down |\n\
+         | 1002, 1003, 1007 | the frames break RFC 6455 |\n\
+         | 1009 | a message is over `websocket.max_message_size` |",
+        SLOW_SUBSCRIBER.0
+    );
+    text.push_str(
+        "\nOne more error is sent for a single operation: `TOO_MANY_SUBSCRIPTIONS`, when a connection has \
+         `websocket.max_subscriptions_per_connection` already.\n",
+    );
+    text
+}
+
+/// Meaning and advice. Both end without a full stop.
+fn explain(code: ErrorCode) -> (&'static str, &'static str) {
+    match code {
+        ErrorCode::BadRequest => (
+            "not a well-formed GraphQL request",
+            "the message names the header, parameter or member",
+        ),
+        ErrorCode::GraphqlParseFailed => {
+            ("the document is not GraphQL", "see the message and its location")
+        }
+        ErrorCode::GraphqlValidationFailed => {
+            ("the document does not fit the schema", "see the message and its location")
+        }
+        ErrorCode::OperationNotFound => (
+            "the document has no operation of that name, or several and none was named",
+            "set `operationName`",
+        ),
+        ErrorCode::BadUserInput => (
+            "a variable or argument does not fit its type or use",
+            "the message names it and the place in it",
+        ),
+        ErrorCode::OperationLimitExceeded => (
+            "the operation is larger than a limit of this router",
+            "ask for less at once, or raise the limit that the message names",
+        ),
+        ErrorCode::PlanningFailed => (
+            "no plan answers the operation: the supergraph cannot reach a field",
+            "check the composition of the supergraph",
+        ),
+        ErrorCode::NotSupported => {
+            ("valid, but this version cannot do it", "see the changelog for what is supported")
+        }
+        ErrorCode::SubgraphRequestFailed => (
+            "a subgraph could not be reached, or its answer is no GraphQL answer",
+            "look at that subgraph; the log and metrics have the reason",
+        ),
+        ErrorCode::DownstreamServiceError => {
+            ("a subgraph reported this error without a code of its own", "look at that subgraph")
+        }
+        ErrorCode::InvalidSubgraphValue => (
+            "a subgraph's value does not fit the schema, such as null where none may be",
+            "look at the subgraph that resolves the field at `path`",
+        ),
+        ErrorCode::Timeout => {
+            ("the operation took longer than `limits.time`", "look at the slowest subgraph")
+        }
+        ErrorCode::ProviderUnavailable => (
+            "the provider of events is not connected",
+            "subscribe again later; it reconnects by itself",
+        ),
+        ErrorCode::InvalidEvent => (
+            "an event is not a JSON object with `__typename` and the key fields",
+            "look at whoever published it; the subscription goes on",
+        ),
+        ErrorCode::GraphReloaded => {
+            ("the graph was replaced while the subscription ran", "subscribe again")
+        }
+        ErrorCode::SlowSubscriber => (
+            "events came faster than the client read them",
+            "read faster, select less, or configure another `subscriptions.policy`",
+        ),
+        ErrorCode::ShuttingDown => ("the router is shutting down", "connect again"),
+        ErrorCode::Overloaded => ("a limit of this router is reached", "try again later"),
+        ErrorCode::InternalServerError => ("a defect of the router", "please report it"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn docs_errors_md_is_up_to_date() {
+        expect_test::expect_file!["../../../docs/errors.md"].assert_eq(&super::error_reference());
+    }
+}

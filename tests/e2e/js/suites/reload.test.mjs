@@ -1,0 +1,111 @@
+// A supergraph file that changes under a running router.
+import assert from "node:assert/strict";
+import { rename, writeFile } from "node:fs/promises";
+import path from "node:path";
+import process from "node:process";
+import { after, before, describe, it } from "node:test";
+import { createClient } from "graphql-ws";
+import WebSocket from "ws";
+import {
+  SUBSCRIPTION, event, expectedFlight, memorySupergraph, startSubgraphs,
+} from "../board.mjs";
+import { startServe } from "../router.mjs";
+import { eventually, repeatUntil, within } from "../waiting.mjs";
+
+const withField = (name) =>
+  memorySupergraph().replace(
+    "airports: [Airport!]!",
+    `${name}: [Airport!]! @join__field(graph: AIRPORTS)\n  airports: [Airport!]!`,
+  );
+
+describe("reload", () => {
+  let subgraphs;
+  let router;
+  before(async () => {
+    subgraphs = await startSubgraphs();
+    router = await startServe({
+      supergraph: memorySupergraph(),
+      config: { subgraphs: subgraphs.configuration },
+    });
+  });
+  after(async () => {
+    await router?.stop();
+    await subgraphs?.stop();
+  });
+
+  /** As deployments do it: a whole new file takes the place of the old one. */
+  async function replace(sdl) {
+    const file = path.join(router.folder, "supergraph.graphql");
+    await writeFile(`${file}.new`, sdl);
+    await rename(`${file}.new`, file);
+  }
+
+  async function queryFields() {
+    const { body } = await router.query('{ __type(name: "Query") { fields { name } } }');
+    return body.data.__type.fields.map(({ name }) => name);
+  }
+
+  async function refused() {
+    const text = await (await fetch(`${router.admin}/metrics`)).text();
+    return Number(text.match(/^starling_graph_loads_total\{result="refused"\} (\d+)/m)?.[1] ?? 0);
+  }
+
+  it("a new graph that loads becomes the next generation", async () => {
+    await replace(withField("landmarks"));
+    await eventually(async () => (await queryFields()).includes("landmarks"), "the new field");
+  });
+
+  it("a graph that does not load is refused, logged and counted, and the old one stays", async () => {
+    const fields = await queryFields();
+    const before = await refused();
+    await replace("type Query { broken");
+    await eventually(async () => await refused() > before, "the refusal to be counted");
+    assert.match(router.said(), /refused/);
+    assert.deepEqual(await queryFields(), fields);
+    const { body } = await router.query('{ flight(id: "1") { number } }');
+    assert.deepEqual(body, { data: { flight: { number: "ST 101" } } });
+  });
+
+  it("the next good graph after a refused one is taken, on SIGHUP too", async () => {
+    await replace(withField("monuments"));
+    process.kill(router.pid, "SIGHUP");
+    await eventually(async () => (await queryFields()).includes("monuments"), "the new field");
+  });
+
+  it("a live subscription goes on or is told clearly, and a new one works", async () => {
+    const client = createClient({
+      url: router.socket, webSocketImpl: WebSocket, retryAttempts: 0,
+    });
+    const subscription = client.iterate({ query: SUBSCRIPTION });
+    const publish = (number) =>
+      router.publish("memory/default", "flights.moved", event("1", number));
+    await repeatUntil(subscription.next(), publish, "an event before the reload");
+    await replace(withField("harbours"));
+    await eventually(async () => (await queryFields()).includes("harbours"), "the new field");
+
+    // Events of before the reload may still come.
+    const outcome = await repeatUntil(
+      (async () => {
+        for (;;) {
+          try {
+            const { value, done } = await subscription.next();
+            if (done) return "ended without a word";
+            if (value.data?.flightMoved?.altitude >= 100_000) return "goes on";
+            if (value.errors) return value.errors[0].message;
+          } catch (errors) {
+            return errors[0]?.message ?? String(errors.reason ?? errors);
+          }
+        }
+      })(),
+      (number) => publish(100_000 + number),
+      "the subscription to go on or to end",
+    );
+    assert.match(outcome, /goes on|graph|supergraph|schema|reload/);
+
+    const again = client.iterate({ query: SUBSCRIPTION });
+    const { value } = await repeatUntil(again.next(), publish, "an event after the reload");
+    const { altitude } = value.data.flightMoved;
+    assert.deepEqual(value, { data: { flightMoved: expectedFlight("1", altitude) } });
+    await within(client.dispose(), "the client to leave");
+  });
+});
