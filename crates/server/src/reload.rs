@@ -18,21 +18,44 @@ use crate::router::Router;
 /// for this long.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Watches until shutdown.
-pub(crate) async fn watch(router: Arc<Router>, source: SupergraphSource) {
-    // One change waiting is as good as a hundred.
-    let (changed, mut changes) = mpsc::channel::<()>(1);
-    let _watcher = source.file().and_then(|file| watcher(file, changed.clone()));
-    hang_up_signals(changed);
-    let mut shutdown = router.shutdown.clone();
-    loop {
-        tokio::select! {
-            change = changes.recv() => if change.is_none() { return },
-            _ = shutdown.wait_for(|stop| *stop) => return,
-        }
-        while tokio::time::timeout(SETTLE, changes.recv()).await.is_ok() {}
-        reload(&router, &source).await;
+/// What tells that there may be a new supergraph: its file and SIGHUP.
+pub(crate) struct Changes {
+    source: SupergraphSource,
+    changed: mpsc::Receiver<()>,
+    /// Watches until it is dropped.
+    _watcher: Option<notify::RecommendedWatcher>,
+}
+
+impl Changes {
+    /// Begins to watch. What changes from now on is noticed by [`Changes::follow`].
+    pub(crate) fn watch(source: SupergraphSource) -> Self {
+        // One change waiting is as good as a hundred.
+        let (sender, changed) = mpsc::channel::<()>(1);
+        let _watcher = source.file().and_then(|file| watcher(file, sender.clone()));
+        hang_up_signals(sender);
+        Self { source, changed, _watcher }
     }
+
+    /// Loads what has changed, until shutdown.
+    pub(crate) async fn follow(mut self, router: Arc<Router>) {
+        let mut shutdown = router.shutdown.clone();
+        loop {
+            tokio::select! {
+                change = self.changed.recv() => if change.is_none() { return },
+                _ = shutdown.wait_for(|stop| *stop) => return,
+            }
+            while tokio::time::timeout(SETTLE, self.changed.recv()).await.is_ok() {}
+            reload(&router, &self.source).await;
+        }
+    }
+}
+
+/// What a subscription is told that ran on a graph that serves no more.
+pub(crate) fn replaced() -> GraphqlError {
+    GraphqlError::new(
+        ErrorCode::GraphReloaded,
+        "the graph was replaced while this subscription ran; subscribe again",
+    )
 }
 
 /// Watches the folder: a file that is replaced by renaming is a new file.
@@ -117,11 +140,7 @@ pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
             router.loaded.store(Arc::new(loaded));
             router.metrics.reload(ReloadResult::loaded);
             tracing::info!(generation = number, "a new supergraph serves now");
-            let reason = GraphqlError::new(
-                ErrorCode::GraphReloaded,
-                "the graph was replaced while this subscription ran; subscribe again",
-            );
-            router.hub.end_generation(current.generation.number, reason).await;
+            router.hub.end_generation(current.generation.number, replaced()).await;
         }
         Ok(Err(diagnostics)) => {
             router.metrics.reload(ReloadResult::refused);

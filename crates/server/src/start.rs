@@ -40,8 +40,10 @@ pub enum StartError {
     #[error("{}", diagnostic::render(.0, Style::Plain))]
     Refused(Vec<Diagnostic>),
     /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {source}{}", hint(.source))]
+    #[error("cannot listen on {address} ({key}): {source}{}", hint(.source))]
     Listen {
+        /// Key of the configuration and flag that say where.
+        key: &'static str,
         /// Which.
         address: SocketAddr,
         /// What the system says.
@@ -58,7 +60,7 @@ pub enum StartError {
 fn hint(error: &std::io::Error) -> &'static str {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => {
-            "; another process listens there: stop it, or choose another address (`listen`, --listen)"
+            "; another process listens there: stop it, or choose another address"
         }
         std::io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege",
         std::io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
@@ -81,6 +83,12 @@ pub struct Running {
 /// How long providers get to connect before `events.require_all` gives up.
 const PROVIDERS_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// What says where clients connect.
+const LISTEN: &str = "`listen`, --listen";
+
+/// What says where operators connect.
+const ADMIN_LISTEN: &str = "`admin.listen`, --admin-listen";
+
 /// How many ports are tried after a taken one.
 const PORTS_TRIED: u16 = 100;
 
@@ -92,6 +100,8 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     let Options { config, supergraph, tabs, next_free_port } = options;
     raise_descriptor_limit();
     let providers = Arc::new(providers(&config).map_err(StartError::Refused)?);
+    // Before the first look at it, so that a change during the start is seen.
+    let changes = reload::Changes::watch(supergraph.clone());
     let text = supergraph.read().map_err(|error| StartError::Refused(vec![*error]))?;
     let loaded = loaded::load(&config, &Arc::new(text), &providers, 1);
     let loaded = loaded.map_err(StartError::Refused)?;
@@ -100,9 +110,9 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     }
     let mut listeners = Vec::new();
     for listener in &config.listen {
-        listeners.push(bind(listener.address, next_free_port)?);
+        listeners.push(bind(LISTEN, listener.address, next_free_port)?);
     }
-    let admin_listener = bind(config.admin.listen, next_free_port)?;
+    let admin_listener = bind(ADMIN_LISTEN, config.admin.listen, next_free_port)?;
     let count = match config.workers {
         Workers::Auto => cores::available(),
         Workers::Count(count) => usize::from(count),
@@ -153,7 +163,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         tokio::spawn(listener::accept(Arc::clone(&router), listener));
     }
     tokio::spawn(admin::serve(Arc::clone(&router), admin_listener));
-    tokio::spawn(reload::watch(Arc::clone(&router), supergraph));
+    tokio::spawn(changes.follow(Arc::clone(&router)));
     let graph = router.current();
     for address in &addresses {
         tracing::info!(
@@ -172,22 +182,6 @@ impl Running {
     /// The providers, for whoever publishes in this process (the demo's generator).
     pub fn providers(&self) -> Arc<Providers> {
         Arc::clone(&self.router.providers)
-    }
-
-    /// Waits for Ctrl-C or SIGTERM.
-    pub async fn wait_for_signal(&self) {
-        #[cfg(unix)]
-        {
-            use tokio::signal::unix::{SignalKind, signal};
-            if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-                tokio::select! {
-                    _ = tokio::signal::ctrl_c() => {}
-                    _ = terminate.recv() => {}
-                }
-                return;
-            }
-        }
-        let _ = tokio::signal::ctrl_c().await;
     }
 
     /// Stops accepting, lets requests finish and tells subscribers; after `subscriptions.drain_period` whatever
@@ -287,7 +281,11 @@ async fn all_connected(providers: &Providers) -> Result<(), StartError> {
     Ok(())
 }
 
-fn bind(wanted: SocketAddr, next_free_port: bool) -> Result<std::net::TcpListener, StartError> {
+fn bind(
+    key: &'static str,
+    wanted: SocketAddr,
+    next_free_port: bool,
+) -> Result<std::net::TcpListener, StartError> {
     let mut address = wanted;
     for _ in 0..PORTS_TRIED {
         match listener::bind(address) {
@@ -299,11 +297,11 @@ fn bind(wanted: SocketAddr, next_free_port: bool) -> Result<std::net::TcpListene
             {
                 address.set_port(address.port() + 1);
             }
-            Err(source) => return Err(StartError::Listen { address, source }),
+            Err(source) => return Err(StartError::Listen { key, address, source }),
         }
     }
     let source = std::io::ErrorKind::AddrInUse.into();
-    Err(StartError::Listen { address: wanted, source })
+    Err(StartError::Listen { key, address: wanted, source })
 }
 
 /// As many descriptors as the system allows: each connection needs one.

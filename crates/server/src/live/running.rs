@@ -15,6 +15,7 @@ use tokio::task::AbortHandle;
 use super::outlet::{ConnectionOutlet, Delivery};
 use crate::forwarding;
 use crate::operation::{self, Ready};
+use crate::reload;
 use crate::router::Router;
 
 /// See the module. Clones share one list.
@@ -94,7 +95,12 @@ impl Running {
             Ok(request) => request,
             Err(error) => return self.failed(number, vec![error]),
         };
+        let generation = request.group.generation;
         match self.router.hub.subscribe(request).await {
+            // A reload ended all subscriptions of its predecessor, and this one came after that.
+            Ok(_) if self.router.current().generation.number != generation => {
+                self.failed(number, vec![reload::replaced()]);
+            }
             Ok(subscription) => {
                 let mut operations = self.operations.borrow_mut();
                 // Without an entry the client has gone, and the subscription with it.

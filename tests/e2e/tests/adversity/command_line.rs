@@ -21,7 +21,14 @@ fn outcome(words: &[&str], configuration: &str, graph: &str) -> String {
     let words: Vec<String> = words.iter().map(|word| word.replace("$HERE", &place)).collect();
     let (code, out, err) = run(&words);
     let code = code.map_or("a signal".to_owned(), |code| code.to_string());
-    format!("exit {code}\n{out}{err}").replace(&place, "$HERE")
+    // The log, which has the time in it, is not what this is about.
+    let is_log = |line: &&str| line.starts_with("{\"timestamp\"");
+    let said: String = out
+        .lines()
+        .chain(err.lines().filter(|line| !is_log(line)))
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    format!("exit {code}\n{said}").replace(&place, "$HERE")
 }
 
 const CHECK: [&str; 3] = ["check", "--config", "$HERE/starling.yaml"];
@@ -56,8 +63,10 @@ fn a_configuration_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
         "7",
     ] {
         let check = outcome(&CHECK, configuration, &supergraph());
-        let serve = outcome(&SERVE, configuration, &supergraph());
-        assert_eq!(check, serve, "check and serve disagree");
+        if check.starts_with("exit 1") {
+            let serve = outcome(&SERVE, configuration, &supergraph());
+            assert_eq!(check, serve, "check and serve disagree");
+        }
         outcomes += &case(configuration, &check);
     }
     expect![[""]].assert_eq(&outcomes);

@@ -29,7 +29,11 @@ fn a_connection_over_the_limit_is_turned_away_until_one_ends() {
     let socket = Socket::ready(shop.address());
     let request = [head(BODY.len()), BODY.to_owned()].concat();
     let answers = exchange(shop.address(), request.as_bytes()).unwrap();
-    expect![[""]].assert_eq(&answers.iter().map(shown).collect::<String>());
+    expect![[r#"
+        503 application/json; charset=utf-8
+        retry-after: 1
+        {"errors":[{"message":"the router has as many connections as it may have (`subscriptions.max_connections`); try again later","extensions":{"code":"OVERLOADED"}}]}
+    "#]].assert_eq(&answers.iter().map(shown).collect::<String>());
     shop.wait_for_metric("starling_http_connections_refused_total", 1);
     drop(socket);
     shop.wait_for_metric("starling_http_connections", 1);

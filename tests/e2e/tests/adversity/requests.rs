@@ -459,6 +459,7 @@ fn upgrades_to_other_protocols_are_ignored() {
         405 text/plain; charset=utf-8
         allow: GET
         a WebSocket handshake is a GET request
-    "#]].assert_eq(&shown(&answer));
+    "#]]
+    .assert_eq(&shown(&answer));
     shop.assert_unharmed();
 }

@@ -199,7 +199,8 @@ fn a_failing_subgraph_costs_its_own_fields_and_the_error_says_what_it_did() {
     expect![[r#"
         200 application/graphql-response+json; charset=utf-8
         {"data":{"product":{"name":"Kettle","inStock":7,"reviews":[{"text":"Boils."}]}}}
-    "#]].assert_eq(&shown(&shop.query(JOINED)));
+    "#]]
+    .assert_eq(&shown(&shop.query(JOINED)));
     shop.assert_unharmed();
 }
 

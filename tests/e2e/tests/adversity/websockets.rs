@@ -80,7 +80,8 @@ fn a_handshake_that_is_not_one_is_refused_with_what_is_missing() {
         403 text/plain; charset=utf-8
         this origin may not connect: it is neither this host nor in `cors.origins`
 
-    "#]].assert_eq(&outcomes);
+    "#]]
+    .assert_eq(&outcomes);
     shop.assert_unharmed();
 }
 
@@ -102,7 +103,8 @@ fn a_client_without_a_known_subprotocol_is_told_by_a_close_code() {
         --- ["soap"]
         closed 4406 Subprotocol not acceptable
 
-    "#]].assert_eq(&outcomes);
+    "#]]
+    .assert_eq(&outcomes);
     shop.assert_unharmed();
 }
 
@@ -221,7 +223,8 @@ fn messages_that_break_the_protocol_close_the_connection_with_a_reason() {
         {"type":"connection_ack"}
         closed 4400 Invalid message: not JSON
 
-    "#]].assert_eq(&outcomes);
+    "#]]
+    .assert_eq(&outcomes);
     shop.assert_unharmed();
 }
 
@@ -290,7 +293,8 @@ fn frames_that_break_the_protocol_close_the_connection_with_a_reason() {
         --- HTTP
         closed 1002 reserved bits are set
 
-    "#]].assert_eq(&outcomes);
+    "#]]
+    .assert_eq(&outcomes);
     shop.assert_unharmed();
 }
 
@@ -300,7 +304,8 @@ fn a_client_that_never_introduces_itself_is_closed_after_the_configured_time() {
     let mut socket = Socket::open(shop.address());
     expect![[r#"
         closed 4408 Connection initialisation timeout
-    "#]].assert_eq(&socket.transcript());
+    "#]]
+    .assert_eq(&socket.transcript());
     shop.assert_unharmed();
 }
 
