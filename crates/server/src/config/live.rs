@@ -63,8 +63,8 @@ pub struct Subscriptions {
     #[schemars(example = &"latest")]
     pub policy: OverflowPolicy,
 
-    /// How many connections with subscriptions may exist at a time; more are refused. 0 sets no
-    /// bound.
+    /// How many connections of clients may be open at a time, with subscriptions or without; more are
+    /// answered 503 and closed. 0 sets no bound.
     #[schemars(range(min = 0, max = 100_000_000), example = 50_000)]
     pub max_connections: u32,
 

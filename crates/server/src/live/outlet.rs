@@ -135,6 +135,12 @@ impl ConnectionOutlet {
         Taken::Delivery(taken.delivery)
     }
 
+    /// Has the bound been reached, and is the policy to disconnect? Known also while nothing can be taken,
+    /// because the socket is full.
+    pub(crate) fn is_overflown(&self) -> bool {
+        self.lock().overflown
+    }
+
     /// How many results the policy has dropped since the last call; a connection that it gave up counts as one.
     pub(crate) fn take_dropped(&self) -> u64 {
         std::mem::take(&mut self.lock().dropped)
@@ -214,7 +220,9 @@ impl Queue {
 
     /// Counts out what has been taken from the queue.
     fn left(&mut self, gone: &Waiting) {
-        if let Waiting { delivery: Delivery::Next { operation, payload, .. }, is_event: true } = gone {
+        if let Waiting { delivery: Delivery::Next { operation, payload, .. }, is_event: true } =
+            gone
+        {
             self.bytes -= payload.bytes.len();
             if let Some(tally) = self.tallies.get_mut(operation) {
                 tally.waiting -= 1;

@@ -224,7 +224,12 @@ fn fill(
                 outgoing.extend_from_slice(part);
             }
         }
-        if outgoing.len() >= WRITE_AHEAD_BYTES || !connection.is_open() {
+        if !connection.is_open() {
+            break;
+        }
+        // Who reads too slowly is told so behind what waits already, and cut off if that is not read either:
+        // the closing handshake has its own deadline.
+        if outgoing.len() >= WRITE_AHEAD_BYTES && !outlet.is_overflown() {
             break;
         }
         match outlet.take() {
