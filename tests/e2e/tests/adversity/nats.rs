@@ -115,10 +115,10 @@ fn a_broker_that_is_lost_keeps_its_subscriptions_and_the_gap_is_announced() {
 
     let port = server.kill();
     shop.wait_for_metric(CONNECTED, 0);
-    // Who comes now is told; who is there stays.
+    // Who is there stays; who wants what nobody listens to yet is told.
     let mut late = Socket::ready(shop.address());
-    late.subscribe("1", SUBSCRIPTION);
-    expect![[""]].assert_eq(&late.message().to_string());
+    late.subscribe("1", r#"subscription { productChangedAt(place: "late") { id } }"#);
+    expect![[r#"{"id":"1","payload":[{"extensions":{"code":"PROVIDER_UNAVAILABLE"},"message":"The event provider nats/default is not connected at present; try again later."}],"type":"error"}"#]].assert_eq(&late.message().to_string());
 
     let Some(server) = NatsServer::start_again_on(port) else { return };
     shop.wait_for_metric(CONNECTED, 1);
@@ -248,5 +248,6 @@ fn a_router_that_requires_its_brokers_does_not_start_without_them() {
     assert_sound(&err);
     assert!(!err.contains("secret"), "{err}");
     let last = err.lines().last().unwrap();
-    expect!["error: provider nats/default is not connected and `events.require_all` is true"].assert_eq(last);
+    expect!["error: provider nats/default is not connected and `events.require_all` is true"]
+        .assert_eq(last);
 }

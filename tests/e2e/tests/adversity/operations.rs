@@ -40,7 +40,7 @@ fn a_document_that_does_not_parse_is_refused_with_its_place() {
     expect![[r#"
         --- 
         400 application/graphql-response+json; charset=utf-8
-        {"errors":[{"message":"syntax error: Unexpected <EOF>.","locations":[{"line":1,"column":1}],"extensions":{"code":"GRAPHQL_PARSE_FAILED"}}]}
+        {"errors":[{"message":"the document is empty: `query` must hold an operation","extensions":{"code":"GRAPHQL_PARSE_FAILED"}}]}
 
         --- {
         400 application/graphql-response+json; charset=utf-8
