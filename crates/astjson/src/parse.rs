@@ -8,8 +8,8 @@ use crate::error::{ParseError, ParseErrorKind};
 use crate::node::{Node, NodeId, TABLE, Tag};
 use crate::scan::{Reading, Refused, Scanner};
 use crate::text::{Utf8, position};
-use crate::token::{at_end, byte, key_end, literal_node, number_node, skip_space, string_node};
-use crate::writer::Writer;
+use crate::token::{Ended, key_end, literal_node, number_node, skip_space, string_node};
+use crate::writer::{Cursor, Writer};
 
 /// Largest text: positions are 32 bits, with some room so that arithmetic on them cannot overflow.
 const TEXT_BYTES_MAX: usize = u32::MAX as usize - 1024;
@@ -62,42 +62,73 @@ impl Document {
     }
 
     fn read(&mut self, text: &str, number: u32) -> Result<(), Refused> {
-        let text = text.as_bytes();
-        let mut scanner = Scanner::new(text, self.level, &mut self.lists);
-        let mut nodes = Writer::new(&mut self.nodes, text.len());
-        let mut reading = Reading::START;
-        let depth_left = self.depth_limit;
-        let at = read_value(
-            text,
-            0,
-            number,
-            depth_left,
-            &mut scanner,
-            &mut reading,
-            &mut nodes,
-            &mut self.links,
-        )?;
-        at_end(text, at)?;
-        nodes.finish();
+        let Some(ended) = Ended::new(text) else { return self.read_scalar(text, number) };
+        let scanner = Scanner::new(ended.bytes(), self.level, &mut self.lists);
+        let (writer, cursor) = Writer::new(&mut self.nodes, text.len());
+        let mut context = Context { text: ended, number, scanner, writer, links: &mut self.links };
+        let place = Place { at: 0, depth_left: self.depth_limit, reading: Reading::START, cursor };
+        let place = read_value(&mut context, place)?;
+        context.finish(place)
+    }
+
+    /// Reads a text that is a scalar and nothing else. There are few of them; the careful reader
+    /// is fast enough.
+    #[cold]
+    pub(crate) fn read_scalar(&mut self, text: &str, number: u32) -> Result<(), Refused> {
+        careful::check(text, self.depth_limit).map_err(|_| Refused)?;
+        let space = [' ', '\t', '\n', '\r'];
+        let scalar = text.trim_end_matches(space).as_bytes();
+        let at = text.len() - text.trim_start_matches(space).len();
+        let index = position(self.nodes.len());
+        let node = match scalar.get(at) {
+            Some(b'"') => {
+                let escaped = memchr::memchr(b'\\', scalar).is_some();
+                string_node(number, escaped, at, scalar.len() - 1, index)
+            }
+            Some(b'-' | b'0'..=b'9') => number_node(scalar, at, number, index)?.0,
+            _ => literal_node(scalar, at, number, index)?.0,
+        };
+        self.nodes.push(node);
         Ok(())
     }
 }
 
-/// Reads the value at `at`, space before it allowed. Returns the position after it.
-// Hot path: `cargo bench -p astjson -- parse`; some 350 thousand instructions for dense.json.
-#[allow(clippy::too_many_arguments)] // Apart they stay in registers.
+/// What a parser works on, and what it seldom touches.
+pub(crate) struct Context<'a> {
+    pub(crate) text: Ended<'a>,
+    pub(crate) number: u32,
+    pub(crate) scanner: Scanner<'a>,
+    pub(crate) writer: Writer<'a>,
+    pub(crate) links: &'a mut Vec<u32>,
+}
+
+/// How far a parser has come. Handed over by value: what is never lent can stay in registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) at: usize,
+    /// Arrays and objects that may still be opened inside each other.
+    pub(crate) depth_left: u32,
+    pub(crate) reading: Reading,
+    pub(crate) cursor: Cursor,
+}
+
+impl Context<'_> {
+    /// Makes sure that the text ends here, and keeps the nodes.
+    pub(crate) fn finish(self, place: Place) -> Result<(), Refused> {
+        if place.at != self.text.bytes().len() {
+            return Err(Refused);
+        }
+        self.writer.finish(place.cursor);
+        Ok(())
+    }
+}
+
+/// Reads the value at a place, space before it allowed. Returns the place after it.
+// Hot path: `cargo bench -p astjson -- parse`.
 #[inline(always)]
-fn read_value(
-    text: &[u8],
-    mut at: usize,
-    number: u32,
-    mut depth_left: u32,
-    scanner: &mut Scanner<'_>,
-    shared_reading: &mut Reading,
-    nodes: &mut Writer<'_>,
-    links: &mut Vec<u32>,
-) -> Result<usize, Refused> {
-    let mut reading = *shared_reading;
+fn read_value(context: &mut Context<'_>, place: Place) -> Result<Place, Refused> {
+    let (text, number) = (context.text, context.number);
+    let Place { mut at, mut depth_left, mut reading, mut cursor } = place;
     // The container that is open. While it is, its `end` names the one around it, and its `b` is
     // the count of that one; what it counts itself is `count`.
     let mut parent = NONE;
@@ -108,47 +139,52 @@ fn read_value(
             if in_object {
                 // A key and a string, written without space, are what most of a text is: four
                 // quotes at the right distance tell.
-                if let Some([key, key_close, open, close]) = scanner.next_two(&reading)
+                if let Some([key, key_close, open, close]) = context.scanner.next_two(&reading)
                     && key as usize == at
+                    && open == key_close + 2
+                    && text.byte(key_close as usize + 1) == b':'
                 {
-                    let colon = byte(text, key_close as usize + 1)?;
-                    if open == key_close + 2 && colon == b':' {
-                        Scanner::take_two(&mut reading);
-                        let index = nodes.next();
-                        let (key, key_close) = (key as usize, key_close as usize);
-                        let (open, close) = (open as usize, close as usize);
-                        nodes.push_two(
-                            [
-                                string_node(number, false, key, key_close, index),
-                                string_node(number, false, open, close, index + 1),
-                            ],
-                            at,
-                        );
-                        at = close + 1;
-                        break 'value;
+                    Scanner::take_two(&mut reading);
+                    let index = cursor.next();
+                    let (key, key_close) = (key as usize, key_close as usize);
+                    let (open, close) = (open as usize, close as usize);
+                    let key = string_node(number, false, key, key_close, index);
+                    let value = string_node(number, false, open, close, index + 1);
+                    cursor.push_two(&mut context.writer, [key, value], at);
+                    at = close + 1;
+                    break 'value;
+                }
+                if !context.scanner.string_begins(&mut reading, at)? {
+                    at = skip_space(text.bytes(), at);
+                    if !context.scanner.string_begins(&mut reading, at)? {
+                        return Err(Refused);
                     }
                 }
-                at = read_key(text, at, number, scanner, &mut reading, nodes)?;
+                let (close, escaped) = context.scanner.string(&mut reading, at)?;
+                let node = string_node(number, escaped, at, close, cursor.next());
+                cursor.push(&mut context.writer, node, at);
+                at = key_end(text, close)?;
             }
-            let mut first = byte(text, at)?;
+            let mut first = text.byte(at);
             if first <= b' ' {
-                at = skip_space(text, at);
-                first = byte(text, at)?;
+                at = skip_space(text.bytes(), at);
+                first = text.byte(at);
             }
-            let index = nodes.next();
+            let index = cursor.next();
             if first == b'"' {
-                if !scanner.string_begins(&mut reading, at)? {
+                if !context.scanner.string_begins(&mut reading, at)? {
                     return Err(Refused);
                 }
-                let (close, escaped) = scanner.string(&mut reading, at)?;
-                nodes.push(string_node(number, escaped, at, close, index), at);
+                let (close, escaped) = context.scanner.string(&mut reading, at)?;
+                let node = string_node(number, escaped, at, close, index);
+                cursor.push(&mut context.writer, node, at);
                 at = close + 1;
                 break 'value;
             }
             match first {
                 b'-' | b'0'..=b'9' => {
-                    let (node, end) = number_node(text, at, number, index)?;
-                    nodes.push(node, at);
+                    let (node, end) = number_node(text.bytes(), at, number, index)?;
+                    cursor.push(&mut context.writer, node, at);
                     at = end;
                 }
                 b'{' | b'[' => {
@@ -158,17 +194,19 @@ fn read_value(
                     let object = first == b'{';
                     let tag = if object { Tag::Object } else { Tag::Array };
                     at += 1;
-                    let mut inner = byte(text, at)?;
+                    let mut inner = text.byte(at);
                     if inner <= b' ' {
-                        at = skip_space(text, at);
-                        inner = byte(text, at)?;
+                        at = skip_space(text.bytes(), at);
+                        inner = text.byte(at);
                     }
                     // `]` and `}` stand two after `[` and `{` in ASCII.
                     if inner == first + 2 {
                         at += 1;
-                        nodes.push(Node::new(tag, 0, number, 0, 0, index + 1), at);
+                        let node = Node::new(tag, 0, number, 0, 0, index + 1);
+                        cursor.push(&mut context.writer, node, at);
                     } else {
-                        nodes.push(Node::new(tag, 0, number, 0, count, parent), at);
+                        let node = Node::new(tag, 0, number, 0, count, parent);
+                        cursor.push(&mut context.writer, node, at);
                         depth_left -= 1;
                         parent = index;
                         in_object = object;
@@ -177,8 +215,8 @@ fn read_value(
                     }
                 }
                 b't' | b'f' | b'n' => {
-                    let (node, end) = literal_node(text, at, number, index)?;
-                    nodes.push(node, at);
+                    let (node, end) = literal_node(text.bytes(), at, number, index)?;
+                    cursor.push(&mut context.writer, node, at);
                     at = end;
                 }
                 _ => return Err(Refused),
@@ -186,13 +224,12 @@ fn read_value(
         }
         loop {
             if parent == NONE {
-                *shared_reading = reading;
-                return Ok(at);
+                return Ok(Place { at, depth_left, reading, cursor });
             }
-            let mut after = byte(text, at)?;
+            let mut after = text.byte(at);
             if after <= b' ' {
-                at = skip_space(text, at);
-                after = byte(text, at)?;
+                at = skip_space(text.bytes(), at);
+                after = text.byte(at);
             }
             at += 1;
             count += 1;
@@ -202,68 +239,37 @@ fn read_value(
             if after != if in_object { b'}' } else { b']' } {
                 return Err(Refused);
             }
-            let end = nodes.next();
+            let end = cursor.next();
             if !in_object && end - parent - 1 != count {
-                list_elements(nodes, links, parent, count);
+                list_elements(cursor, context.links, parent, count);
             }
-            let closed = nodes.node(parent);
+            let closed = cursor.node(parent);
             (parent, closed.end) = (closed.end, end);
             (count, closed.b) = (closed.b, count);
             depth_left += 1;
-            in_object = parent != NONE && nodes.node(parent).is(Tag::Object);
+            in_object = parent != NONE && cursor.node(parent).is(Tag::Object);
         }
     }
 }
 
 /// [`read_value`], not inlined: for values inside shaped ones.
-#[allow(clippy::too_many_arguments)]
 #[inline(never)]
-pub(crate) fn read_general(
-    text: &[u8],
-    at: usize,
-    number: u32,
-    depth_left: u32,
-    scanner: &mut Scanner<'_>,
-    reading: &mut Reading,
-    nodes: &mut Writer<'_>,
-    links: &mut Vec<u32>,
-) -> Result<usize, Refused> {
-    read_value(text, at, number, depth_left, scanner, reading, nodes, links)
-}
-
-/// Reads a key and its colon, space before them allowed. Returns the position after them.
-#[inline(always)]
-fn read_key(
-    text: &[u8],
-    mut at: usize,
-    number: u32,
-    scanner: &mut Scanner<'_>,
-    reading: &mut Reading,
-    nodes: &mut Writer<'_>,
-) -> Result<usize, Refused> {
-    if !scanner.string_begins(reading, at)? {
-        at = skip_space(text, at);
-        if !scanner.string_begins(reading, at)? {
-            return Err(Refused);
-        }
-    }
-    let (close, escaped) = scanner.string(reading, at)?;
-    nodes.push(string_node(number, escaped, at, close, nodes.next()), at);
-    key_end(text, close)
+pub(crate) fn read_general(context: &mut Context<'_>, place: Place) -> Result<Place, Refused> {
+    read_value(context, place)
 }
 
 /// Gives an array whose elements are not all single nodes a table of them.
 #[inline(never)]
-pub(crate) fn list_elements(nodes: &mut Writer<'_>, links: &mut Vec<u32>, array: u32, count: u32) {
+pub(crate) fn list_elements(mut cursor: Cursor, links: &mut Vec<u32>, array: u32, count: u32) {
     let table = links.len();
     links.reserve(count as usize + 1);
     links.push(count);
     let mut element = array + 1;
     for _ in 0..count {
         links.push(element);
-        element = nodes.node(element).end;
+        element = cursor.node(element).end;
     }
-    let array = nodes.node(array);
+    let array = cursor.node(array);
     array.meta |= TABLE;
     array.a = position(table);
 }

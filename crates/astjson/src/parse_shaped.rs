@@ -5,12 +5,12 @@ use bytes::Bytes;
 use crate::document::Document;
 use crate::error::{ParseError, ParseErrorKind};
 use crate::node::{Node, NodeId, REPEATS, SLOTS, TABLE, Tag};
-use crate::parse::{list_elements, read_general};
+use crate::parse::{Context, Place, list_elements, read_general};
 use crate::scan::{Reading, Refused, Scanner};
 use crate::shape::{ANY, ObjectShape, Shape, ShapeTree, is_type_key};
 use crate::skip::skip_value;
 use crate::text::position;
-use crate::token::{at_end, byte, key_end, literal_node, number_node, skip_space, string_node};
+use crate::token::{Ended, key_end, literal_node, number_node, skip_space, string_node};
 use crate::writer::Writer;
 
 /// A slot or link without a value.
@@ -63,43 +63,29 @@ impl Document {
         tree: &ShapeTree,
         base: u32,
     ) -> Result<(), Refused> {
-        let mut scanner = Scanner::new(text.as_bytes(), self.level, &mut self.lists);
-        let mut nodes = Writer::new(&mut self.nodes, text.len());
+        let Some(ended) = Ended::new(text) else { return self.read_scalar(text, number) };
+        let scanner = Scanner::new(ended.bytes(), self.level, &mut self.lists);
+        let (writer, cursor) = Writer::new(&mut self.nodes, text.len());
+        let mut context = Context { text: ended, number, scanner, writer, links: &mut self.links };
+        let place = Place { at: 0, depth_left: self.depth_limit, reading: Reading::START, cursor };
         self.around.clear();
-        let at = read_shaped(
-            text,
-            number,
-            tree,
-            base,
-            self.depth_limit,
-            &mut scanner,
-            &mut nodes,
-            &mut self.links,
-            &mut self.around,
-        )?;
-        at_end(text.as_bytes(), at)?;
-        nodes.finish();
-        Ok(())
+        let place = read_shaped(&mut context, place, text, tree, base, &mut self.around)?;
+        context.finish(place)
     }
 }
 
-/// Reads a whole value by the first object of `tree`. Returns the position after it.
+/// Reads a whole value by the first object of `tree`. Returns the place after it.
 // Hot path: `cargo bench -p astjson -- shape`.
-#[allow(clippy::too_many_arguments)] // Apart they stay in registers.
 fn read_shaped(
+    context: &mut Context<'_>,
+    place: Place,
     whole: &str,
-    number: u32,
     tree: &ShapeTree,
     base: u32,
-    mut depth_left: u32,
-    scanner: &mut Scanner<'_>,
-    nodes: &mut Writer<'_>,
-    links: &mut Vec<u32>,
     around: &mut Vec<Around>,
-) -> Result<usize, Refused> {
-    let text = whole.as_bytes();
-    let mut reading = Reading::START;
-    let mut at = skip_space(text, 0);
+) -> Result<Place, Refused> {
+    let (text, number) = (context.text, context.number);
+    let Place { mut at, mut depth_left, mut reading, mut cursor } = place;
     // The container that is open, and the objects of the shape: that of the current object (of
     // the elements, in an array), and that of the value which is read next.
     let mut parent = NONE;
@@ -113,103 +99,93 @@ fn read_shaped(
     'next: loop {
         'value: {
             if in_object {
-                if !scanner.string_begins(&mut reading, at)? {
-                    at = skip_space(text, at);
-                    if !scanner.string_begins(&mut reading, at)? {
+                if !context.scanner.string_begins(&mut reading, at)? {
+                    at = skip_space(text.bytes(), at);
+                    if !context.scanner.string_begins(&mut reading, at)? {
                         return Err(Refused);
                     }
                 }
                 let key = at + 1;
-                let (close, escaped) = scanner.string(&mut reading, at)?;
+                let (close, escaped) = context.scanner.string(&mut reading, at)?;
                 at = key_end(text, close)?;
-                let Some(slot) = shape.slot_at(text, key, close, escaped, expected as usize) else {
-                    if shape.keep_others {
-                        let keys = nodes.next();
-                        nodes.push(string_node(number, escaped, key - 1, close, keys), at);
-                        let value = nodes.next();
-                        at = read_general(
-                            text,
-                            at,
-                            number,
-                            depth_left,
-                            scanner,
-                            &mut reading,
-                            nodes,
-                            links,
-                        )?;
-                        keep_other(nodes, links, shape, slots, keys, value, at);
-                    } else {
-                        at = skip_value(text, at, depth_left, scanner, &mut reading)?;
+                // One comparison, if the sender keeps to the order.
+                let slot = match shape.keys.get(expected as usize) {
+                    Some(own) if !escaped && own.is_at(text.bytes(), key, close) => {
+                        Some(expected as usize)
                     }
+                    _ => shape.search(text.bytes(), key, close, escaped, expected as usize),
+                };
+                let Some(slot) = slot else {
+                    let place = Place { at, depth_left, reading, cursor };
+                    let place = if shape.keep_others {
+                        keep_other(context, place, shape, slots, (key, close, escaped))?
+                    } else {
+                        skip_value(context, place)?
+                    };
+                    Place { at, depth_left, reading, cursor } = place;
                     break 'value;
                 };
                 expected = slot as u32 + 1;
                 value_object = shape.keys[slot].object;
-                let link = links.get_mut(slots as usize + slot).ok_or(Refused)?;
+                let link = context.links.get_mut(slots as usize + slot).ok_or(Refused)?;
                 // Of duplicate keys the last counts, once.
                 count += u32::from(*link == ABSENT);
-                *link = nodes.next();
+                *link = cursor.next();
             } else {
                 count += 1;
             }
-            let mut first = byte(text, at)?;
+            let mut first = text.byte(at);
             if first <= b' ' {
-                at = skip_space(text, at);
-                first = byte(text, at)?;
+                at = skip_space(text.bytes(), at);
+                first = text.byte(at);
             }
-            let index = nodes.next();
+            let index = cursor.next();
             if first == b'"' {
-                if !scanner.string_begins(&mut reading, at)? {
+                if !context.scanner.string_begins(&mut reading, at)? {
                     return Err(Refused);
                 }
-                let (close, escaped) = scanner.string(&mut reading, at)?;
-                nodes.push(string_node(number, escaped, at, close, index), at);
+                let (close, escaped) = context.scanner.string(&mut reading, at)?;
+                let node = string_node(number, escaped, at, close, index);
+                cursor.push(&mut context.writer, node, at);
                 at = close + 1;
                 break 'value;
             }
             match first {
                 b'-' | b'0'..=b'9' => {
-                    let (node, end) = number_node(text, at, number, index)?;
-                    nodes.push(node, at);
+                    let (node, end) = number_node(text.bytes(), at, number, index)?;
+                    cursor.push(&mut context.writer, node, at);
                     at = end;
                 }
                 b'{' | b'[' if value_object == ANY => {
-                    at = read_general(
-                        text,
-                        at,
-                        number,
-                        depth_left,
-                        scanner,
-                        &mut reading,
-                        nodes,
-                        links,
-                    )?;
+                    let place = Place { at, depth_left, reading, cursor };
+                    Place { at, depth_left, reading, cursor } = read_general(context, place)?;
                 }
                 b'{' => {
                     if depth_left == 0 {
                         return Err(Refused);
                     }
                     depth_left -= 1;
-                    if !tree.objects[value_object as usize].alternatives.is_empty() {
-                        value_object = choose(
-                            whole,
-                            at,
-                            depth_left,
-                            tree,
-                            value_object,
-                            scanner,
-                            &mut reading,
-                        )?;
+                    let mut child = &tree.objects[value_object as usize];
+                    if !child.alternatives.is_empty() {
+                        let place = Place { at, depth_left, reading, cursor };
+                        (value_object, reading) =
+                            choose(context, place, whole, tree, value_object)?;
+                        child = &tree.objects[value_object as usize];
                     }
-                    let child = &tree.objects[value_object as usize];
-                    at = skip_space(text, at + 1);
-                    let table = position(links.len());
+                    at += 1;
+                    let table = position(context.links.len());
                     // One more for members that the shape does not list.
-                    links.resize(links.len() + child.keys.len() + 1, ABSENT);
-                    let node =
-                        Node::new(Tag::Object, SLOTS, base + value_object, table, 0, index + 1);
-                    nodes.push(node, at);
-                    if byte(text, at)? == b'}' {
+                    let links = context.links.len() + child.keys.len() + 1;
+                    context.links.resize(links, ABSENT);
+                    let shape_number = base + value_object;
+                    let node = Node::new(Tag::Object, SLOTS, shape_number, table, 0, index + 1);
+                    cursor.push(&mut context.writer, node, at);
+                    let mut inner = text.byte(at);
+                    if inner <= b' ' {
+                        at = skip_space(text.bytes(), at);
+                        inner = text.byte(at);
+                    }
+                    if inner == b'}' {
                         at += 1;
                         depth_left += 1;
                     } else {
@@ -224,9 +200,15 @@ fn read_shaped(
                     if depth_left == 0 {
                         return Err(Refused);
                     }
-                    at = skip_space(text, at + 1);
-                    nodes.push(Node::new(Tag::Array, 0, number, 0, 0, index + 1), at);
-                    if byte(text, at)? == b']' {
+                    at += 1;
+                    let mut inner = text.byte(at);
+                    if inner <= b' ' {
+                        at = skip_space(text.bytes(), at);
+                        inner = text.byte(at);
+                    }
+                    let node = Node::new(Tag::Array, 0, number, 0, 0, index + 1);
+                    cursor.push(&mut context.writer, node, at);
+                    if inner == b']' {
                         at += 1;
                     } else {
                         depth_left -= 1;
@@ -237,8 +219,8 @@ fn read_shaped(
                     }
                 }
                 b't' | b'f' | b'n' => {
-                    let (node, end) = literal_node(text, at, number, index)?;
-                    nodes.push(node, at);
+                    let (node, end) = literal_node(text.bytes(), at, number, index)?;
+                    cursor.push(&mut context.writer, node, at);
                     at = end;
                 }
                 _ => return Err(Refused),
@@ -246,28 +228,26 @@ fn read_shaped(
         }
         loop {
             if parent == NONE {
-                return Ok(at);
+                return Ok(Place { at, depth_left, reading, cursor });
             }
-            let mut after = byte(text, at)?;
+            let mut after = text.byte(at);
             if after <= b' ' {
-                at = skip_space(text, at);
-                after = byte(text, at)?;
+                at = skip_space(text.bytes(), at);
+                after = text.byte(at);
             }
             at += 1;
             if after == b',' {
-                if !in_object {
-                    value_object = object;
-                }
+                value_object = object;
                 continue 'next;
             }
             if after != if in_object { b'}' } else { b']' } {
                 return Err(Refused);
             }
-            let end = nodes.next();
+            let end = cursor.next();
             if !in_object && end - parent - 1 != count {
-                list_elements(nodes, links, parent, count);
+                list_elements(cursor, context.links, parent, count);
             }
-            let closed = nodes.node(parent);
+            let closed = cursor.node(parent);
             closed.end = end;
             closed.b = count;
             depth_left += 1;
@@ -281,68 +261,75 @@ fn read_shaped(
     }
 }
 
-/// Which object of the shape the text at `at` has: looks ahead for the key that selects among the
-/// alternatives of `object`, checking what it passes, and goes back.
+/// Which object of the shape the text at a place has: looks ahead for the key that selects among
+/// the alternatives of `object`, checking what it passes, and goes back. `depth_left` is that
+/// inside the object.
 #[inline(never)]
 fn choose(
+    context: &mut Context<'_>,
+    place: Place,
     whole: &str,
-    at: usize,
-    depth_left: u32,
     tree: &ShapeTree,
     object: u32,
-    scanner: &mut Scanner<'_>,
-    reading: &mut Reading,
-) -> Result<u32, Refused> {
-    let text = whole.as_bytes();
+) -> Result<(u32, Reading), Refused> {
+    let text = context.text;
     let shape = &tree.objects[object as usize];
-    let mark = scanner.mark(*reading);
+    let inside = place.at + 1;
+    let mark = context.scanner.mark(place.reading);
+    let mut place = place;
     let mut chosen = object;
-    let mut ahead = skip_space(text, at + 1);
-    if byte(text, ahead)? != b'}' {
-        loop {
-            if !scanner.string_begins(reading, ahead)? {
-                return Err(Refused);
-            }
-            let key = ahead + 1;
-            let (close, escaped) = scanner.string(reading, ahead)?;
-            ahead = skip_space(text, key_end(text, close)?);
-            if is_type_key(whole.get(key..close).ok_or(Refused)?, escaped) {
-                if byte(text, ahead)? == b'"' && scanner.string_begins(reading, ahead)? {
-                    let (close, escaped) = scanner.string(reading, ahead)?;
-                    let name = whole.get(ahead + 1..close).ok_or(Refused)?;
-                    chosen = shape.alternative(name, escaped).unwrap_or(object);
-                }
-                break;
-            }
-            ahead = skip_space(text, skip_value(text, ahead, depth_left, scanner, reading)?);
-            if byte(text, ahead)? != b',' {
-                // The end of the object, or an error that will be met again.
-                break;
-            }
-            ahead = skip_space(text, ahead + 1);
+    place.at = skip_space(text.bytes(), inside);
+    while text.byte(place.at) != b'}' {
+        if !context.scanner.string_begins(&mut place.reading, place.at)? {
+            return Err(Refused);
         }
+        let key = place.at + 1;
+        let (close, escaped) = context.scanner.string(&mut place.reading, place.at)?;
+        place.at = skip_space(text.bytes(), key_end(text, close)?);
+        if is_type_key(whole.get(key..close).ok_or(Refused)?, escaped) {
+            if text.byte(place.at) == b'"'
+                && context.scanner.string_begins(&mut place.reading, place.at)?
+            {
+                let (close, escaped) = context.scanner.string(&mut place.reading, place.at)?;
+                let name = whole.get(place.at + 1..close).ok_or(Refused)?;
+                chosen = shape.alternative(name, escaped).unwrap_or(object);
+            }
+            break;
+        }
+        place = skip_value(context, place)?;
+        place.at = skip_space(text.bytes(), place.at);
+        if text.byte(place.at) != b',' {
+            // The end of the object, or an error that will be met again.
+            break;
+        }
+        place.at = skip_space(text.bytes(), place.at + 1);
     }
-    *reading = scanner.go_back(mark, at + 1);
-    Ok(chosen)
+    Ok((chosen, context.scanner.go_back(mark, inside)))
 }
 
-/// Hangs a member that the shape does not list on the object in slots.
+/// Reads a member that the shape does not list, and hangs it on the object in slots.
 fn keep_other(
-    nodes: &mut Writer<'_>,
-    links: &mut Vec<u32>,
+    context: &mut Context<'_>,
+    place: Place,
     shape: &ObjectShape,
     slots: u32,
-    key: u32,
-    value: u32,
-    at: usize,
-) {
-    let place = slots as usize + shape.keys.len();
-    if links[place] == ABSENT {
-        links[place] = nodes.next();
-        let index = nodes.next();
-        nodes.push(Node::new(Tag::Object, TABLE | REPEATS, 0, 0, 0, index + 1), at);
+    (key, close, escaped): (usize, usize, bool),
+) -> Result<Place, Refused> {
+    let mut place = place;
+    let key_index = place.cursor.next();
+    let node = string_node(context.number, escaped, key - 1, close, key_index);
+    place.cursor.push(&mut context.writer, node, place.at);
+    let value_index = place.cursor.next();
+    let mut place = read_general(context, place)?;
+    let link = slots as usize + shape.keys.len();
+    if context.links[link] == ABSENT {
+        let index = place.cursor.next();
+        context.links[link] = index;
+        let node = Node::new(Tag::Object, TABLE | REPEATS, 0, 0, 0, index + 1);
+        place.cursor.push(&mut context.writer, node, place.at);
     }
-    let others = nodes.node(links[place]);
+    let others = place.cursor.node(context.links[link]);
+    let links = &mut *context.links;
     let (table, used) = (others.a as usize, 2 * others.b as usize);
     let start = if used > 0 && used < links[table] as usize {
         table
@@ -357,8 +344,9 @@ fn keep_other(
         links.resize(start + 1 + room, 0);
         start
     };
-    links[start + 1 + used] = key;
-    links[start + 2 + used] = value;
+    links[start + 1 + used] = key_index;
+    links[start + 2 + used] = value_index;
     others.a = position(start);
     others.b += 1;
+    Ok(place)
 }

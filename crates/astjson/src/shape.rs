@@ -97,6 +97,8 @@ pub(crate) struct ShapeKey {
     head: u64,
     /// Which bits of `head` count.
     mask: u64,
+    /// The last eight bytes of the text, if it has so many.
+    tail: [u8; 8],
     /// The object of this tree that values have the shape of; [`ANY`] if there is none.
     pub(crate) object: u32,
 }
@@ -172,6 +174,7 @@ impl ShapeKey {
             printed: printed.into(),
             head: u64::from_le_bytes(head),
             mask,
+            tail: text.as_bytes().last_chunk().copied().unwrap_or_default(),
             object,
         }
     }
@@ -182,12 +185,19 @@ impl ShapeKey {
         if end - start != self.text.len() {
             return false;
         }
+        let length = end - start;
         match text.get(start..start + 8) {
             Some(eight) => {
                 let word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
-                (word ^ self.head) & self.mask == 0
-                    && (self.text.len() <= 8
-                        || text.get(start + 8..end) == self.text.as_bytes().get(8..))
+                if (word ^ self.head) & self.mask != 0 {
+                    return false;
+                }
+                match length {
+                    0..=8 => true,
+                    // The last eight bytes, which overlap the first.
+                    9..=16 => text.get(end - 8..end) == Some(&self.tail),
+                    _ => text.get(start..end) == Some(self.text.as_bytes()),
+                }
             }
             None => text.get(start..end) == Some(self.text.as_bytes()),
         }
@@ -195,9 +205,10 @@ impl ShapeKey {
 }
 
 impl ObjectShape {
-    /// The slot of the key at `start..end` of the text, looked for from slot `expected` on.
-    #[inline(always)]
-    pub(crate) fn slot_at(
+    /// The slot of the key at `start..end` of the text. Looks at the slots behind `expected` first:
+    /// senders leave out keys more often than they change their order.
+    #[inline(never)]
+    pub(crate) fn search(
         &self,
         text: &[u8],
         start: usize,
@@ -205,20 +216,10 @@ impl ObjectShape {
         escaped: bool,
         expected: usize,
     ) -> Option<usize> {
-        if !escaped {
-            if self.keys.get(expected).is_some_and(|key| key.is_at(text, start, end)) {
-                return Some(expected);
-            }
-            return self.search(text, start, end, expected);
+        if escaped {
+            let literal = std::str::from_utf8(text.get(start..end)?).ok()?;
+            return self.slot(&string::decode(literal));
         }
-        let literal = std::str::from_utf8(text.get(start..end)?).ok()?;
-        self.slot(&string::decode(literal))
-    }
-
-    /// Looks at the slots behind `expected` first: senders leave out keys more often than they
-    /// change their order.
-    #[inline(never)]
-    fn search(&self, text: &[u8], start: usize, end: usize, expected: usize) -> Option<usize> {
         let matches = |key: &ShapeKey| key.is_at(text, start, end);
         let expected = expected.min(self.keys.len());
         let behind = self.keys[expected..].iter().position(matches).map(|slot| expected + slot);

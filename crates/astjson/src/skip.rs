@@ -2,42 +2,39 @@
 
 use smallvec::SmallVec;
 
-use crate::scan::{Reading, Refused, Scanner};
-use crate::token::{byte, key_end, literal, number_end, skip_space};
+use crate::parse::{Context, Place};
+use crate::scan::{Reading, Refused};
+use crate::token::{key_end, literal, number_end, skip_space};
 
 /// Words of bits for open containers before the heap is needed: 512 levels, the default limit.
 const OPEN_WORDS: usize = 8;
 
-/// Reads over the value at `at`, space before it allowed. Returns the position after it.
+/// Reads over the value at a place, space before it allowed. Returns the place after it.
 #[inline(never)]
-pub(crate) fn skip_value(
-    text: &[u8],
-    mut at: usize,
-    depth_left: u32,
-    scanner: &mut Scanner<'_>,
-    reading: &mut Reading,
-) -> Result<usize, Refused> {
+pub(crate) fn skip_value(context: &mut Context<'_>, place: Place) -> Result<Place, Refused> {
+    let text = context.text;
+    let Place { mut at, depth_left, mut reading, cursor } = place;
     // A bit per open container, set for objects.
     let mut open: SmallVec<[u64; OPEN_WORDS]> = SmallVec::new();
     let mut depth = 0usize;
     let mut in_object = false;
     'next: loop {
         if in_object {
-            at = skip_string(text, at, scanner, reading)?;
+            at = skip_string(context, &mut reading, at)?;
             at = key_end(text, at - 1)?;
         }
-        at = skip_space(text, at);
-        match byte(text, at)? {
-            b'"' => at = skip_string(text, at, scanner, reading)?,
-            b'-' | b'0'..=b'9' => at = number_end(text, at)?.0,
-            b't' | b'f' | b'n' => at = literal(text, at)?.1,
+        at = skip_space(text.bytes(), at);
+        match text.byte(at) {
+            b'"' => at = skip_string(context, &mut reading, at)?,
+            b'-' | b'0'..=b'9' => at = number_end(text.bytes(), at)?.0,
+            b't' | b'f' | b'n' => at = literal(text.bytes(), at)?.1,
             first @ (b'{' | b'[') => {
                 if depth as u64 >= u64::from(depth_left) {
                     return Err(Refused);
                 }
-                at = skip_space(text, at + 1);
+                at = skip_space(text.bytes(), at + 1);
                 // `]` and `}` stand two after `[` and `{` in ASCII.
-                if byte(text, at)? == first + 2 {
+                if text.byte(at) == first + 2 {
                     at += 1;
                 } else {
                     in_object = first == b'{';
@@ -54,10 +51,10 @@ pub(crate) fn skip_value(
         }
         loop {
             if depth == 0 {
-                return Ok(at);
+                return Ok(Place { at, depth_left, reading, cursor });
             }
-            at = skip_space(text, at);
-            let after = byte(text, at)?;
+            at = skip_space(text.bytes(), at);
+            let after = text.byte(at);
             at += 1;
             if after == b',' {
                 continue 'next;
@@ -73,14 +70,13 @@ pub(crate) fn skip_value(
 
 /// Reads over the string at `at`, space before it allowed.
 fn skip_string(
-    text: &[u8],
-    at: usize,
-    scanner: &mut Scanner<'_>,
+    context: &mut Context<'_>,
     reading: &mut Reading,
+    at: usize,
 ) -> Result<usize, Refused> {
-    let at = skip_space(text, at);
-    if !scanner.string_begins(reading, at)? {
+    let at = skip_space(context.text.bytes(), at);
+    if !context.scanner.string_begins(reading, at)? {
         return Err(Refused);
     }
-    Ok(scanner.string(reading, at)?.0 + 1)
+    Ok(context.scanner.string(reading, at)?.0 + 1)
 }

@@ -6,9 +6,30 @@ use crate::scan::Refused;
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = 0x8080_8080_8080_8080;
 
-#[inline(always)]
-pub(crate) fn byte(text: &[u8], at: usize) -> Result<u8, Refused> {
-    text.get(at).copied().ok_or(Refused)
+/// A text that ends with `]` or `}`, so that whoever reads tokens from it meets that before its
+/// end.
+#[derive(Clone, Copy)]
+pub(crate) struct Ended<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Ended<'a> {
+    /// Cuts the space behind a text; `None` if the text ends with anything but `]` or `}`.
+    pub(crate) fn new(text: &'a str) -> Option<Ended<'a>> {
+        let bytes = text.trim_end_matches([' ', '\t', '\n', '\r']).as_bytes();
+        matches!(bytes.last(), Some(b']' | b'}')).then_some(Ended { bytes })
+    }
+
+    #[inline(always)]
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The byte at `at`; behind the end 0, which is no part of any token.
+    #[inline(always)]
+    pub(crate) fn byte(self, at: usize) -> u8 {
+        self.bytes.get(at).copied().unwrap_or_default()
+    }
 }
 
 /// Eight bytes of the text, the first lowest.
@@ -35,18 +56,13 @@ pub(crate) fn skip_space(text: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// Makes sure that nothing but space is left.
-pub(crate) fn at_end(text: &[u8], at: usize) -> Result<(), Refused> {
-    if at == text.len() || skip_space(text, at) == text.len() { Ok(()) } else { Err(Refused) }
-}
-
 /// Position after the colon of the key whose closing quote is at `close`.
 #[inline(always)]
-pub(crate) fn key_end(text: &[u8], close: usize) -> Result<usize, Refused> {
+pub(crate) fn key_end(text: Ended<'_>, close: usize) -> Result<usize, Refused> {
     let mut at = close + 1;
-    if byte(text, at)? != b':' {
-        at = skip_space(text, at);
-        if byte(text, at)? != b':' {
+    if text.byte(at) != b':' {
+        at = skip_space(text.bytes(), at);
+        if text.byte(at) != b':' {
             return Err(Refused);
         }
     }
@@ -106,7 +122,7 @@ pub(crate) fn number_node(
 /// Position after the number at `at`, and whether it has a fraction or an exponent.
 #[inline(always)]
 pub(crate) fn number_end(text: &[u8], at: usize) -> Result<(usize, bool), Refused> {
-    let digits = at + usize::from(byte(text, at)? == b'-');
+    let digits = at + usize::from(*text.get(at).ok_or(Refused)? == b'-');
     // Most numbers are integers of less than eight digits: find their end without a loop.
     if let Some(word) = word(text, digits) {
         // A digit xor `0` is at most 9; plus 0x76 that stays below 0x80.

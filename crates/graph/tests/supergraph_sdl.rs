@@ -277,3 +277,48 @@ fn damaged_texts_never_panic() {
         }
     }
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(256))]
+
+    /// Plausible pieces in any order: most texts get past the parser and into the reader.
+    #[test]
+    fn no_arrangement_of_supergraph_parts_panics(
+        pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..24),
+    ) {
+        let text = pieces.concat();
+        if let Err(errors) = Supergraph::from_sdl(&text, "pieces.graphql") {
+            assert!(!errors.0.is_empty(), "a refusal has a reason");
+            for span in errors.0.iter().filter_map(|error| error.span) {
+                assert!(text.get(span.start..span.end).is_some(), "spans lie in the text");
+            }
+        }
+    }
+}
+
+const PIECES: &[&str] = &[
+    "schema @link(url: \"https://specs.apollo.dev/join/v0.5\", for: EXECUTION) { query: Query }\n",
+    "schema @link(url: \"https://specs.apollo.dev/join/v0.1\", as: \"j\") { query: Query mutation: M }\n",
+    "enum join__Graph { A @join__graph(name: \"a\", url: \"\") B @join__graph(name: \"b\", url: \"http://b\") }\n",
+    "enum j__Graph { A }\n",
+    "type Query @join__type(graph: A) @join__type(graph: B) { ",
+    "type T implements I & J @join__implements(graph: A, interface: \"I\") @join__type(graph: A, key: \"id\") { id: ID! ",
+    "interface I @join__type(graph: A, key: \"id\", isInterfaceObject: true) { id: ID! ",
+    "union U @join__type(graph: A) @join__unionMember(graph: A, member: \"T\") = T | Query\n",
+    "type M { ",
+    "subscription: T @join__directive(graphs: [A], name: \"edfs__natsSubscribe\", args: {subjects: [\"x\"]}) ",
+    "p: T @join__directive(graphs: [A, C], name: \"events__publish\") ",
+    "f: T @join__field(graph: A, requires: \"g { x ... on T { id } }\", provides: \"id f { id }\") ",
+    "g: [U!]! @join__field(graph: B, external: true) @join__field(graph: A, override: \"b\", type: \"[T]\") ",
+    "h(a: In = {x: [1, 2.5, \"s\", E]}): I @join__field @inaccessible ",
+    "input In { x: In ",
+    "scalar S @inaccessible @specifiedBy(url: \"http://s\")\n",
+    "x: S\n",
+    "} ",
+    "} ",
+    "} ",
+    "\"\"\" text \"\"\"",
+    "{ ",
+    "# é\u{1F600}\n",
+    "extend type Query { more: Int }\n",
+];

@@ -6,6 +6,9 @@ use graph::Supergraph;
 use plan::{Limits, PlanError};
 use prepare::{PrepareSettings, Preparer};
 
+mod oracle;
+mod soundness;
+
 const SUBGRAPHS: usize = 7;
 const TYPES: usize = 12;
 
@@ -58,7 +61,7 @@ fn branching(depth: usize, width: usize, seed: usize) -> String {
     }
     for branch in 0..width {
         if depth > 0 {
-            let kind = if (seed + branch) % 2 == 0 { "link" } else { "list" };
+            let kind = if (seed + branch).is_multiple_of(2) { "link" } else { "list" };
             let inner = branching(depth - 1, width, seed * 7 + branch);
             let _ = write!(out, " b{branch}: {kind}{} {inner}", (seed + branch) % 3);
         }
@@ -68,7 +71,9 @@ fn branching(depth: usize, width: usize, seed: usize) -> String {
 }
 
 fn normalised(graph: &Arc<Supergraph>, text: &str) -> plan::Operation {
-    let preparer = Preparer::new(graph.clone(), 1, PrepareSettings::default());
+    let limits = prepare::Limits { aliases: 10_000, tokens: 100_000, ..prepare::Limits::default() };
+    let settings = PrepareSettings { limits, ..PrepareSettings::default() };
+    let preparer = Preparer::new(graph.clone(), 1, settings);
     match preparer.prepare_now(text.as_bytes(), None) {
         Ok(prepared) => prepared.operation,
         Err(error) => panic!("{error}"),
@@ -82,6 +87,8 @@ fn a_wide_graph_with_keys_everywhere_is_planned_in_few_waves() {
     let started = std::time::Instant::now();
     let plan = plan::plan(&graph, &operation, &Limits::default()).expect("a plan");
     println!("{} fetches, {:?}", plan.fetches.len(), started.elapsed());
+    soundness::check(&graph, &soundness::Schemas::new(&graph), &operation, &plan);
+    oracle::check(&graph, &operation, &plan, &[]);
     let waves = plan.waves().into_iter().max();
     assert!(waves <= Some(6), "{waves:?} waves");
 }

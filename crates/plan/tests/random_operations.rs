@@ -10,7 +10,7 @@ mod oracle;
 mod soundness;
 
 /// How many operations for each supergraph and root.
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 100;
 
 /// Selections nest this deeply at most.
 const DEPTH_MAX: u32 = 5;

@@ -189,7 +189,9 @@ impl<'a> Count<'a> {
             }
             (On::Named(ExtendedType::Interface(it)), "possibleTypes") => {
                 match self.facts.implementers.get(&it.name) {
-                    Some(them) => self.named(set, them.objects.iter().map(|it| it.as_str())),
+                    Some(them) => {
+                        self.named(set, them.objects.iter().map(apollo_compiler::Name::as_str))
+                    }
                     None => Some(1),
                 }
             }

@@ -205,7 +205,11 @@ impl Work {
         Self { graph, graph_id, schema, settings }
     }
 
-    fn prepare(&self, query: &[u8], name: Option<&str>) -> Result<Prepared, PrepareError> {
+    pub(crate) fn prepare(
+        &self,
+        query: &[u8],
+        name: Option<&str>,
+    ) -> Result<Prepared, PrepareError> {
         let Understood { operation, operation_id, variables, introspection } =
             self.understand(query, name)?;
         let plan = plan::plan(&self.graph, &operation, &plan::Limits::default())

@@ -22,14 +22,19 @@ pub(crate) struct Refused;
 const BLOCK_BYTES: usize = 64;
 
 /// Bytes per chunk. The list of a chunk that is nothing but quotes has that many entries, so this
-/// is also what bounds the list: 8 KiB of positions, beside 2 KiB of text, stay in a 32 KiB cache.
-const CHUNK_BYTES: usize = 2048;
+/// is also what bounds the list: 8 KiB of positions, beside 1 KiB of text, stay in a 32 KiB cache.
+const CHUNK_BYTES: usize = 1024;
 
-/// Room of a list: a full chunk, one position left over from the chunk before, and a block more,
+/// Room of a list: what is there when another chunk is scanned, a full chunk, and a block more,
 /// because positions are stored without looking how many there are. A power of two, so that an
 /// index needs no check.
-const LIST_ROOM: usize = 4096;
-const _: () = assert!(LIST_ROOM.is_power_of_two() && LIST_ROOM >= CHUNK_BYTES + 1 + BLOCK_BYTES);
+const LIST_ROOM: usize = 2048;
+const _: () = assert!(LIST_ROOM.is_power_of_two());
+
+/// Chunks are scanned until there are so many entries: coming back for more costs a mispredicted
+/// branch or two, so texts of long strings get several chunks at a time.
+const ENTRIES_WANTED: usize = 256;
+const _: () = assert!(LIST_ROOM >= ENTRIES_WANTED + CHUNK_BYTES + BLOCK_BYTES);
 
 /// No escape ahead.
 const NONE: u32 = u32::MAX;
@@ -161,7 +166,7 @@ impl<'a> Scanner<'a> {
         if reading.next + 1 >= reading.count {
             *reading = self.refill(*reading)?;
         }
-        Ok(self.quotes[reading.next & (LIST_ROOM - 1)] as usize == at)
+        Ok(self.listed(reading.next) as usize == at)
     }
 
     /// Where the next two strings begin and end, if that is known without scanning on and neither
@@ -171,9 +176,17 @@ impl<'a> Scanner<'a> {
         if reading.next + 4 > reading.count {
             return None;
         }
-        let four = self.quotes.get(reading.next..reading.next + 4)?;
-        let four = [four[0], four[1], four[2], four[3]];
-        (reading.escape >= four[3]).then_some(four)
+        let place = reading.next;
+        let close = self.listed(place + 3);
+        (reading.escape >= close)
+            .then(|| [self.listed(place), self.listed(place + 1), self.listed(place + 2), close])
+    }
+
+    /// An entry of the list of quotes.
+    #[inline(always)]
+    fn listed(&self, place: usize) -> u32 {
+        // The list has a power of two of entries, so this needs no check.
+        self.quotes[place & (LIST_ROOM - 1)]
     }
 
     /// Takes the two strings that [`next_two`](Scanner::next_two) told of.
@@ -191,7 +204,7 @@ impl<'a> Scanner<'a> {
         reading: &mut Reading,
         at: usize,
     ) -> Result<(usize, bool), Refused> {
-        let close = self.quotes[(reading.next + 1) & (LIST_ROOM - 1)];
+        let close = self.listed(reading.next + 1);
         reading.next += 2;
         if reading.escape < close {
             reading.escape = self.escaped_string(at, close as usize)?;
@@ -246,9 +259,13 @@ impl<'a> Scanner<'a> {
         self.escapes.extend(kept);
         self.escape = 0;
         let mut count = left;
-        while count < 2 {
+        // On until there is something to do for a while; not on and on through escapes.
+        while count < ENTRIES_WANTED && self.escapes.len() < ENTRIES_WANTED {
             if self.ahead >= self.text.len() {
-                return Err(Refused);
+                if count < 2 {
+                    return Err(Refused);
+                }
+                break;
             }
             count = self.scan_chunk(count)?;
             if count < 2 {
@@ -491,7 +508,7 @@ mod tests {
     #[test]
     fn every_level_finds_the_same_strings() {
         // All ways to put quotes, backslashes and others around the edges of blocks and chunks.
-        for start in [0, 1, 60, 61, 62, 63, 64, 65, 126, 2040, 2044, 2046, 2047, 2048, 2110] {
+        for start in [0, 1, 60, 61, 62, 63, 64, 65, 126, 1016, 1020, 1022, 1023, 1024, 1086] {
             for pattern in 0..4usize.pow(5) {
                 let mut text = vec![b' '; start];
                 text.push(b'"');

@@ -6,7 +6,7 @@ use graph::{FieldId, SubgraphId, Supergraph, TypeId};
 
 use super::{
     data_keys::{DataKeys, PathId},
-    solve::{ObjectSolution, Pick, Solution, SolutionKind},
+    solution::{ObjectSolution, Pick, Solution, SolutionKind},
     tree::{Arguments, Wanted},
 };
 use crate::{Condition, EventField, OperationKind, Path, PathStep, RepresentationField};

@@ -97,17 +97,26 @@ pub(super) fn finish(
 
 /// Whoever selects something only for others is needed when they are.
 fn spread_needs(nodes: &mut [Node], supplies: &[(NodeId, NodeId)]) {
-    // Suppliers were added before those they supply.
-    for &(supplier, needy) in supplies.iter().rev() {
-        let need = nodes[needy].need.clone();
-        nodes[supplier].need.add_need(&need);
+    let mut directly: Vec<Vec<NodeId>> = vec![Vec::new(); nodes.len()];
+    for &(supplier, needy) in supplies {
+        directly[supplier].push(needy);
     }
-    for node in nodes {
-        // A node that the client wants nothing of directly, nor anyone else: something below its
-        // selections is wanted.
-        if node.need == Need::NEVER {
-            node.need = Need::Always;
+    let mut waiting: Vec<Vec<NodeId>> = vec![Vec::new(); nodes.len()];
+    for (index, node) in nodes.iter().enumerate() {
+        node.depends_on.iter().for_each(|&before| waiting[before].push(index));
+    }
+    // Suppliers were added before those they supply.
+    for index in (0..nodes.len()).rev() {
+        let mut need = nodes[index].need.clone();
+        directly[index].iter().for_each(|&needy| need.add_need(&nodes[needy].need));
+        if need == Need::NEVER {
+            // Nothing of it is wanted for itself: it serves whoever waits for it.
+            waiting[index].iter().for_each(|&needy| need.add_need(&nodes[needy].need));
         }
+        if need == Need::NEVER {
+            need = Need::Always;
+        }
+        nodes[index].need = need;
     }
 }
 

@@ -9,8 +9,10 @@ mod document;
 mod finish;
 mod holders;
 mod shape;
+mod solution;
 mod solve;
 mod tree;
+mod unreachable;
 
 use graph::{SubgraphKind, SubgraphSet, Supergraph};
 

@@ -58,7 +58,9 @@ impl Shapes<'_> {
         }
         let definition = self.graph.ty(ty);
         let mut variants = Vec::with_capacity(definition.possible.len());
-        for &member in &definition.possible {
+        let visible = |member: &&TypeId| !self.graph.ty(**member).inaccessible;
+        let members: Vec<TypeId> = definition.possible.iter().filter(visible).copied().collect();
+        for member in members {
             variants.push(self.variant(parts, member, at)?);
         }
         let object = ObjectShape {

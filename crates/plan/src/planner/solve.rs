@@ -9,7 +9,11 @@ use graph::{FieldSet, SubgraphId, SubgraphKind, SubgraphSet, Supergraph, TypeId,
 use super::{
     PlanError,
     holders::{ByAddress, Holder, Resolves, resolves},
+    solution::{
+        Cost, Jump, ObjectSolution, Pick, Solution, SolutionKind, Supply, drop_unused, used_holders,
+    },
     tree::{self, Collected, Part, PartsId, Set, Wanted, WantedTarget},
+    unreachable::unreachable,
 };
 use crate::{Condition, OperationKind};
 
@@ -19,69 +23,6 @@ const EXACT_CHOICES_MAX: usize = 6;
 
 /// How much more than [`crate::Limits::steps`] greedy planning may take before it ends with an error.
 const STEPS_FACTOR_MAX: u64 = 4;
-
-/// What a solution costs, compared in this order.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub(super) struct Cost {
-    /// Requests one after the other until everything is there.
-    pub(super) depth: u32,
-    /// Requests at this position and below.
-    pub(super) requests: u32,
-    /// Selected fields.
-    pub(super) fields: u32,
-}
-
-/// What to do at a position.
-#[derive(Debug)]
-pub(super) struct Solution {
-    pub(super) cost: Cost,
-    pub(super) kind: SolutionKind,
-}
-
-#[derive(Debug)]
-pub(super) enum SolutionKind {
-    Object(Rc<ObjectSolution>),
-    /// The type is known at run time only.
-    Abstract {
-        /// Interface fields that the only holder resolves whatever the type is.
-        common: Option<Rc<ObjectSolution>>,
-        /// The rest by object type, with the holders (by index) that know it.
-        members: Vec<(Vec<usize>, Rc<ObjectSolution>)>,
-    },
-}
-
-/// What to do for one object type. Holders are numbered: first those that were there, then the jumps.
-#[derive(Debug)]
-pub(super) struct ObjectSolution {
-    pub(super) ty: TypeId,
-    pub(super) cost: Cost,
-    pub(super) jumps: Vec<Jump>,
-    pub(super) picks: Vec<Pick>,
-}
-
-/// One more subgraph to ask for the object.
-#[derive(Debug)]
-pub(super) struct Jump {
-    pub(super) subgraph: SubgraphId,
-    /// What it is sent; empty for roots.
-    pub(super) supplies: Vec<Supply>,
-}
-
-/// A member of a representation and where it comes from.
-#[derive(Debug)]
-pub(super) struct Supply {
-    pub(super) is_key: bool,
-    pub(super) pick: Pick,
-}
-
-/// A field and who carries it.
-#[derive(Debug)]
-pub(super) struct Pick {
-    pub(super) wanted: Wanted,
-    /// Numbers of holders; several only where no single one leads to everything below.
-    pub(super) carriers: Vec<usize>,
-    pub(super) child: Option<Rc<Solution>>,
-}
 
 /// A jump that might be made: the subgraph, and what it needs beside a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -180,6 +121,7 @@ impl<'a> Solver<'a> {
         if let Some(known) = self.memo.get(&key) {
             return known.clone().flatten();
         }
+        self.steps += 1;
         if self.is_exhausted() {
             return None;
         }
@@ -400,22 +342,21 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// Can the holders carry it without any further request?
+    /// Is there a way through the holders alone? Jumping for what is below is then left to the
+    /// position below: requests of one level are batched over paths, so it costs the same there.
     fn is_free(&mut self, wanted: &Wanted, holders: &[Holder<'a>]) -> bool {
         let Some(field) = wanted.field() else { return true };
         let graph = self.graph;
-        let carriers = holders.iter().filter(|holder| holder.carries(graph, field));
+        let mut carriers = holders.iter().filter(|holder| holder.carries(graph, field));
         if wanted.parts.is_empty() {
-            return carriers.count() > 0;
+            return carriers.next().is_some();
         }
         let below = graph.field(field).ty.named();
         let children: Vec<_> = carriers.map(|holder| holder.child(graph, field)).collect();
-        let is_payload = children.iter().any(|holder| holder.is_payload(graph));
-        is_payload
-            || children.into_iter().any(|child| {
-                self.position(&wanted.parts, below, vec![child])
-                    .is_some_and(|solution| solution.cost.requests == 0)
-            })
+        children.iter().any(|holder| holder.is_payload(graph))
+            || children
+                .into_iter()
+                .any(|child| self.position(&wanted.parts, below, vec![child]).is_some())
     }
 
     fn free_set(&mut self, set: &'a FieldSet, ty: TypeId, holders: &[Holder<'a>]) -> bool {
@@ -681,6 +622,7 @@ impl<'a> Solver<'a> {
         let mut eligible: Vec<usize> =
             (0..holders.len()).filter(|&index| holders[index].carries(graph, field)).collect();
         eligible.sort_by_key(|&index| holders[index].depth);
+        self.steps += eligible.len() as u64;
         // What the payload of an event declares is in the payload.
         if let Some(&payload) = eligible.iter().find(|&&index| holders[index].is_payload(graph)) {
             eligible = vec![payload];
@@ -724,9 +666,14 @@ impl<'a> Solver<'a> {
         let field = wanted.field()?;
         let definition = graph.field(field);
         let is_list = matches!(definition.ty.shape, TypeRefShape::List(_));
-        let is_done = single.as_ref().is_some_and(|(cost, _, _)| is_list || cost.requests == 0);
-        if is_done {
-            return single;
+        if let Some((cost, _, _)) = &single {
+            // Every further combination of holders is a further state for everything below, so savings
+            // are looked for in the plain case only.
+            let is_plain_pair =
+                eligible.len() == 2 && holders[eligible[0]].depth == holders[eligible[1]].depth;
+            if is_list || cost.requests == 0 || !is_plain_pair {
+                return single;
+            }
         }
         let below = definition.ty.named();
         let mut carriers = eligible.to_vec();
@@ -764,22 +711,6 @@ impl<'a> Solver<'a> {
     }
 }
 
-impl Cost {
-    /// Both happen: the later end, all requests, all fields.
-    fn beside(self, other: Self) -> Self {
-        Self {
-            depth: self.depth.max(other.depth),
-            requests: self.requests.saturating_add(other.requests),
-            fields: self.fields.saturating_add(other.fields),
-        }
-    }
-
-    /// The same, that much later.
-    fn after(self, depth: u32) -> Self {
-        Self { depth: self.depth + depth, ..self }
-    }
-}
-
 /// Are these the same selection, one on the interface and one on a member?
 fn is_same(a: &Wanted, b: &Wanted, graph: &Supergraph) -> bool {
     match (&a.key, &b.key) {
@@ -791,118 +722,4 @@ fn is_same(a: &Wanted, b: &Wanted, graph: &Supergraph) -> bool {
             (x, y) => x == y,
         },
     }
-}
-
-/// Which of the first `held` holders a solution uses.
-fn used_holders(solution: &Solution, held: usize) -> Vec<bool> {
-    let mut used = vec![false; held];
-    let mut mark = |object: &ObjectSolution, names: &dyn Fn(usize) -> Option<usize>| {
-        let supplies = object.jumps.iter().flat_map(|jump| &jump.supplies).map(|s| &s.pick);
-        for pick in supplies.chain(&object.picks) {
-            for carrier in pick.carriers.iter().filter_map(|&carrier| names(carrier)) {
-                used[carrier] = true;
-            }
-        }
-    };
-    match &solution.kind {
-        SolutionKind::Object(object) => mark(object, &|at| (at < held).then_some(at)),
-        SolutionKind::Abstract { common, members } => {
-            if let Some(common) = common {
-                mark(common, &Some);
-            }
-            for (knowing, object) in members {
-                mark(object, &|at| knowing.get(at).copied());
-            }
-        }
-    }
-    used
-}
-
-/// Takes out the jumps that nothing was picked from, and renumbers the carriers.
-fn drop_unused<'a>(
-    held: usize,
-    jumps: Vec<Jump>,
-    costs: Vec<Cost>,
-    holders: Vec<Holder<'a>>,
-    picks: &mut [Pick],
-) -> (Vec<Jump>, Vec<Cost>, Vec<Holder<'a>>) {
-    let mut used = vec![false; holders.len()];
-    used[..held].fill(true);
-    for carrier in picks.iter().flat_map(|pick| &pick.carriers) {
-        used[*carrier] = true;
-    }
-    // Jumps lean on earlier ones only.
-    for (index, jump) in jumps.iter().enumerate().rev() {
-        if used[held + index] {
-            for carrier in jump.supplies.iter().flat_map(|supply| &supply.pick.carriers) {
-                used[*carrier] = true;
-            }
-        }
-    }
-    if used.iter().all(|&used| used) {
-        return (jumps, costs, holders);
-    }
-    let mut numbers = vec![0; holders.len()];
-    let mut next = 0;
-    for (old, number) in numbers.iter_mut().enumerate() {
-        *number = next;
-        next += usize::from(used[old]);
-    }
-    let renumber = |pick: &mut Pick| {
-        pick.carriers.iter_mut().for_each(|carrier| *carrier = numbers[*carrier]);
-    };
-    picks.iter_mut().for_each(renumber);
-    let mut kept_jumps = Vec::new();
-    let mut kept_costs = Vec::new();
-    for (index, (mut jump, cost)) in jumps.into_iter().zip(costs).enumerate() {
-        if used[held + index] {
-            jump.supplies.iter_mut().for_each(|supply| renumber(&mut supply.pick));
-            kept_jumps.push(jump);
-            kept_costs.push(cost);
-        }
-    }
-    let holders =
-        holders.into_iter().enumerate().filter(|(old, _)| used[*old]).map(|(_, h)| h).collect();
-    (kept_jumps, kept_costs, holders)
-}
-
-/// Says why nobody can be asked for a field.
-fn unreachable(graph: &Supergraph, wanted: &Wanted, holders: &[Holder<'_>]) -> String {
-    let coordinate = wanted.coordinate(graph);
-    let Some(field) = wanted.field() else { return coordinate };
-    let definition = graph.field(field);
-    let ty = graph.ty(definition.parent);
-    let here: Vec<&str> =
-        holders.iter().map(|holder| &*graph.subgraph(holder.subgraph).name).collect();
-    let here = if here.is_empty() { "the root".to_owned() } else { here.join(", ") };
-    if definition.resolved_by.is_empty() {
-        if ty.subgraphs.iter().any(|there| there.interface_object)
-            || ty.implements.iter().any(|&interface| {
-                graph.ty(interface).subgraphs.iter().any(|there| there.interface_object)
-            })
-        {
-            return format!(
-                "`{coordinate}` comes from an @interfaceObject, which is not supported yet"
-            );
-        }
-        return format!("no subgraph resolves `{coordinate}`");
-    }
-    let mut reasons = Vec::new();
-    for subgraph in definition.resolved_by.iter() {
-        let name = &graph.subgraph(subgraph).name;
-        let there = graph.type_in(definition.parent, subgraph);
-        reasons.push(if graph.subgraph(subgraph).kind == SubgraphKind::Events {
-            format!("`{name}` is an event subgraph, which cannot be asked")
-        } else if there.is_some_and(|there| there.interface_object) {
-            format!("`{name}` has it as an @interfaceObject, which is not supported yet")
-        } else if graph.keys_into(definition.parent, subgraph).next().is_none() {
-            format!("`{name}` has no resolvable @key for `{}`", ty.name)
-        } else {
-            format!(
-                "no key of `{}` for `{name}` can be had there, or what the field requires",
-                ty.name
-            )
-        });
-    }
-    format!("`{coordinate}` cannot be reached from {here}: {}", reasons.join("; "))
 }

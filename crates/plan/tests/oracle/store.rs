@@ -63,7 +63,7 @@ impl Store<'_> {
     }
 
     fn typed(&self, ty: &TypeRef, field: FieldId, object: Object, hash: u64) -> Stored {
-        if ty.nullable && hash % 5 == 0 && !self.is_of_key(field) && object.id != 0 {
+        if ty.nullable && hash.is_multiple_of(5) && !self.is_of_key(field) && object.id != 0 {
             return Stored::Leaf(Value::Null);
         }
         match &ty.shape {
@@ -83,7 +83,9 @@ impl Store<'_> {
         let definition = graph.field(field);
         let leaf = match (&graph.ty(ty).kind, &*graph.ty(ty).name) {
             (TypeKind::Enum(values), _) => json!(*values[hash as usize % values.len()]),
-            (TypeKind::Scalar, "Boolean") => json!(&*definition.name == "success" || hash % 2 == 0),
+            (TypeKind::Scalar, "Boolean") => {
+                json!(&*definition.name == "success" || hash.is_multiple_of(2))
+            }
             // Numbers and texts tell objects of one type apart, so that any key identifies.
             (TypeKind::Scalar, "Int") => json!(object.id * 1000 + hash % 1000),
             (TypeKind::Scalar, _) => {

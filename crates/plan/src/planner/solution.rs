@@ -1,0 +1,160 @@
+//! Solutions as plain data: what to do at a position, and what it costs. Finding them is the
+//! business of `solve`, carrying them out of `build`.
+
+use std::rc::Rc;
+
+use graph::{SubgraphId, TypeId};
+
+use super::{holders::Holder, tree::Wanted};
+
+/// What a solution costs, compared in this order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(super) struct Cost {
+    /// Requests one after the other until everything is there.
+    pub(super) depth: u32,
+    /// Requests at this position and below.
+    pub(super) requests: u32,
+    /// Selected fields.
+    pub(super) fields: u32,
+}
+
+/// What to do at a position.
+#[derive(Debug)]
+pub(super) struct Solution {
+    pub(super) cost: Cost,
+    pub(super) kind: SolutionKind,
+}
+
+#[derive(Debug)]
+pub(super) enum SolutionKind {
+    Object(Rc<ObjectSolution>),
+    /// The type is known at run time only.
+    Abstract {
+        /// Interface fields that the only holder resolves whatever the type is.
+        common: Option<Rc<ObjectSolution>>,
+        /// The rest by object type, with the holders (by index) that know it.
+        members: Vec<(Vec<usize>, Rc<ObjectSolution>)>,
+    },
+}
+
+/// What to do for one object type. Holders are numbered: first those that were there, then the jumps.
+#[derive(Debug)]
+pub(super) struct ObjectSolution {
+    pub(super) ty: TypeId,
+    pub(super) cost: Cost,
+    pub(super) jumps: Vec<Jump>,
+    pub(super) picks: Vec<Pick>,
+}
+
+/// One more subgraph to ask for the object.
+#[derive(Debug)]
+pub(super) struct Jump {
+    pub(super) subgraph: SubgraphId,
+    /// What it is sent; empty for roots.
+    pub(super) supplies: Vec<Supply>,
+}
+
+/// A member of a representation and where it comes from.
+#[derive(Debug)]
+pub(super) struct Supply {
+    pub(super) is_key: bool,
+    pub(super) pick: Pick,
+}
+
+/// A field and who carries it.
+#[derive(Debug)]
+pub(super) struct Pick {
+    pub(super) wanted: Wanted,
+    /// Numbers of holders; several only where no single one leads to everything below.
+    pub(super) carriers: Vec<usize>,
+    pub(super) child: Option<Rc<Solution>>,
+}
+
+impl Cost {
+    /// Both happen: the later end, all requests, all fields.
+    pub(super) fn beside(self, other: Self) -> Self {
+        Self {
+            depth: self.depth.max(other.depth),
+            requests: self.requests.saturating_add(other.requests),
+            fields: self.fields.saturating_add(other.fields),
+        }
+    }
+
+    /// The same, that much later.
+    pub(super) fn after(self, depth: u32) -> Self {
+        Self { depth: self.depth + depth, ..self }
+    }
+}
+
+/// Which of the first `held` holders a solution uses.
+pub(super) fn used_holders(solution: &Solution, held: usize) -> Vec<bool> {
+    let mut used = vec![false; held];
+    let mut mark = |object: &ObjectSolution, names: &dyn Fn(usize) -> Option<usize>| {
+        let supplies = object.jumps.iter().flat_map(|jump| &jump.supplies).map(|s| &s.pick);
+        for pick in supplies.chain(&object.picks) {
+            for carrier in pick.carriers.iter().filter_map(|&carrier| names(carrier)) {
+                used[carrier] = true;
+            }
+        }
+    };
+    match &solution.kind {
+        SolutionKind::Object(object) => mark(object, &|at| (at < held).then_some(at)),
+        SolutionKind::Abstract { common, members } => {
+            if let Some(common) = common {
+                mark(common, &Some);
+            }
+            for (knowing, object) in members {
+                mark(object, &|at| knowing.get(at).copied());
+            }
+        }
+    }
+    used
+}
+
+/// Takes out the jumps that nothing was picked from, and renumbers the carriers.
+pub(super) fn drop_unused<'a>(
+    held: usize,
+    jumps: Vec<Jump>,
+    costs: Vec<Cost>,
+    holders: Vec<Holder<'a>>,
+    picks: &mut [Pick],
+) -> (Vec<Jump>, Vec<Cost>, Vec<Holder<'a>>) {
+    let mut used = vec![false; holders.len()];
+    used[..held].fill(true);
+    for carrier in picks.iter().flat_map(|pick| &pick.carriers) {
+        used[*carrier] = true;
+    }
+    // Jumps lean on earlier ones only.
+    for (index, jump) in jumps.iter().enumerate().rev() {
+        if used[held + index] {
+            for carrier in jump.supplies.iter().flat_map(|supply| &supply.pick.carriers) {
+                used[*carrier] = true;
+            }
+        }
+    }
+    if used.iter().all(|&used| used) {
+        return (jumps, costs, holders);
+    }
+    let mut numbers = vec![0; holders.len()];
+    let mut next = 0;
+    for (old, number) in numbers.iter_mut().enumerate() {
+        *number = next;
+        next += usize::from(used[old]);
+    }
+    let renumber = |pick: &mut Pick| {
+        pick.carriers.iter_mut().for_each(|carrier| *carrier = numbers[*carrier]);
+    };
+    picks.iter_mut().for_each(renumber);
+    let mut kept_jumps = Vec::new();
+    let mut kept_costs = Vec::new();
+    for (index, (mut jump, cost)) in jumps.into_iter().zip(costs).enumerate() {
+        if used[held + index] {
+            jump.supplies.iter_mut().for_each(|supply| renumber(&mut supply.pick));
+            kept_jumps.push(jump);
+            kept_costs.push(cost);
+        }
+    }
+    let holders =
+        holders.into_iter().enumerate().filter(|(old, _)| used[*old]).map(|(_, h)| h).collect();
+    (kept_jumps, kept_costs, holders)
+}

@@ -1,0 +1,36 @@
+//! Parsing any bytes: accepted exactly when serde_json accepts them (but for what RFC 8259 leaves
+//! open), at every level of SIMD alike, and printing gives back what was parsed.
+#![no_main]
+
+use astjson::Document;
+use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
+
+fuzz_target!(|data: &[u8]| {
+    let mut doc = Document::new();
+    let first = doc.parse(data.to_vec());
+    let mut level = 0;
+    while doc.scan_with_level(level) {
+        let again = doc.parse(data.to_vec());
+        assert_eq!(first.map(|n| doc.to_string(n)), again.map(|n| doc.to_string(n)));
+        level += 1;
+    }
+    let theirs = serde_json::from_slice::<Value>(data);
+    match (first, theirs) {
+        (Ok(root), Ok(value)) => {
+            let mut pretty = Vec::new();
+            doc.print_pretty(root, &mut pretty);
+            for printed in [doc.to_string(root).into_bytes(), pretty] {
+                assert_eq!(serde_json::from_slice::<Value>(&printed).expect("printed"), value);
+            }
+        }
+        (Ok(_), Err(error)) => {
+            // Their depth limit is lower, they convert numbers, and want surrogates in pairs.
+            let error = error.to_string();
+            let allowed = ["recursion", "number out of range", "surrogate", "hex escape"];
+            assert!(allowed.iter().any(|reason| error.contains(reason)), "{error}");
+        }
+        (Err(error), Ok(_)) => panic!("refused: {error}"),
+        (Err(error), Err(_)) => assert!(error.offset <= data.len()),
+    }
+});
