@@ -28,4 +28,4 @@ mod topology;
 pub use check::{check, has_errors};
 pub use error_reference::error_reference;
 pub use loaded::{SupergraphSource, read_graph};
-pub use start::{Options, Running, StartError, start};
+pub use start::{Options, Running, StartError, signal, start};

@@ -3,11 +3,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use execute::{ErrorCode, GraphqlError};
 use notify::{RecursiveMode, Watcher};
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
 
 use crate::diagnostic::{self, Style};
 use crate::loaded::{self, SupergraphSource};
@@ -18,20 +19,74 @@ use crate::router::Router;
 /// for this long.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Watches until shutdown.
-pub(crate) async fn watch(router: Arc<Router>, source: SupergraphSource) {
+/// A file that never settles is looked at after this time nevertheless.
+const SETTLE_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How often the file is looked at without having been told of a change. Network file systems tell nothing,
+/// bind mounts of single files lose sight of it, and neither does anybody tell when a link further up the path
+/// is turned to another release.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Watches until shutdown. `seen` is what the present graph was read from.
+pub(crate) async fn watch(router: Arc<Router>, source: SupergraphSource, mut seen: Option<Stamp>) {
     // One change waiting is as good as a hundred.
     let (changed, mut changes) = mpsc::channel::<()>(1);
     let _watcher = source.file().and_then(|file| watcher(file, changed.clone()));
     hang_up_signals(changed);
     let mut shutdown = router.shutdown.clone();
+    let mut looks = tokio::time::interval(LOOK_INTERVAL);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            change = changes.recv() => if change.is_none() { return },
+        let was_told = tokio::select! {
+            change = changes.recv() => match change {
+                Some(()) => true,
+                None => return,
+            },
+            _ = looks.tick() => false,
             _ = shutdown.wait_for(|stop| *stop) => return,
+        };
+        if was_told {
+            settle(&mut changes).await;
         }
-        while tokio::time::timeout(SETTLE, changes.recv()).await.is_ok() {}
+        // Taken before reading: what changes while it is read is seen the next time.
+        let now = Stamp::of(&source).await;
+        // A file that is missing is about to be replaced; whoever asked for a look is told.
+        if !was_told && (now == seen || now.is_none()) {
+            continue;
+        }
+        seen = now;
         reload(&router, &source).await;
+    }
+}
+
+/// Waits until no change has followed for [`SETTLE`].
+async fn settle(changes: &mut mpsc::Receiver<()>) {
+    let quiet =
+        async { while let Ok(Some(())) = tokio::time::timeout(SETTLE, changes.recv()).await {} };
+    let _ = tokio::time::timeout(SETTLE_TIME_MAX, quiet).await;
+}
+
+/// Which version of a file it is, as far as one can see without reading it.
+#[derive(PartialEq, Debug)]
+pub(crate) struct Stamp {
+    modified: Option<SystemTime>,
+    length: u64,
+    /// Device and number of the file behind all links, where the system has them.
+    file: (u64, u64),
+}
+
+impl Stamp {
+    /// None where there is no such file.
+    pub(crate) async fn of(source: &SupergraphSource) -> Option<Self> {
+        let metadata = tokio::fs::metadata(source.file()?).await.ok()?;
+        #[cfg(unix)]
+        let file = {
+            use std::os::unix::fs::MetadataExt;
+            (metadata.dev(), metadata.ino())
+        };
+        #[cfg(not(unix))]
+        let file = (0, 0);
+        Some(Self { modified: metadata.modified().ok(), length: metadata.len(), file })
     }
 }
 
@@ -95,14 +150,15 @@ pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
     let current = router.current();
     let number = current.generation.number + 1;
     let (loading, from) = (Arc::clone(router), source.clone());
-    let before = current.generation.graph_id;
+    let previous = Arc::clone(&current);
     // Reading a large schema takes a while; the runtime goes on.
     let result = tokio::task::spawn_blocking(move || {
         let text = Arc::new(from.read().map_err(|error| vec![*error])?);
-        if loaded::identity(&text.text) == before {
+        if loaded::identity(&text.text) == previous.generation.graph_id {
             return Ok(None);
         }
-        loaded::load(&loading.config, &text, &loading.providers, number).map(Some)
+        let (config, providers) = (&loading.config, &loading.providers);
+        loaded::load(config, &text, providers, number, Some(&previous)).map(Some)
     })
     .await;
     match result {

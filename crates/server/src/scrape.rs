@@ -33,6 +33,8 @@ type Sample<const N: usize> = ([(&'static str, String); N], u64);
 
 impl Writer<'_> {
     fn all(&mut self, router: &Router) -> Result<(), Error> {
+        let version = vec![([("version", env!("CARGO_PKG_VERSION").to_owned())], 1)];
+        self.gauges("starling_build_info", "Which version this is; always 1", version)?;
         self.connections(router)?;
         self.preparing(router)?;
         self.subgraphs(router)?;
@@ -49,7 +51,7 @@ impl Writer<'_> {
         )?;
         self.counter(
             "starling_http_connections_refused",
-            "Connections turned away by subscriptions.max_connections",
+            "Connections closed at once because of subscriptions.max_connections",
             connections.refused() as u64,
         )?;
         self.counter(

@@ -50,15 +50,17 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             tabs: tabs(),
             // A port that was asked for is meant.
             next_free_port: arguments.listen.is_none(),
+            next_free_admin_port: arguments.admin_listen.is_none(),
         };
         let running = server::start(options).await.map_err(|error| error.to_string())?;
         super::print(&greeting(&subgraphs, &running, wanted));
         let traffic =
             tokio::spawn(demo::generator::run(subgraphs.board.clone(), running.providers()));
-        running.wait_for_signal().await;
+        server::signal().await;
         super::print("\nGoodbye.\n");
         traffic.abort();
-        running.stop().await;
+        // A second Ctrl-C means it.
+        running.stop(server::signal()).await;
         drop(subgraphs);
         Ok::<(), String>(())
     });

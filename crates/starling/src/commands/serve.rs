@@ -57,12 +57,14 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         config: loaded.config,
         tabs: Vec::new(),
         next_free_port: false,
+        next_free_admin_port: false,
     };
     runtime.block_on(async {
         match server::start(options).await {
             Ok(running) => {
-                running.wait_for_signal().await;
-                running.stop().await;
+                server::signal().await;
+                // A second Ctrl-C means it.
+                running.stop(server::signal()).await;
                 ExitCode::SUCCESS
             }
             Err(server::StartError::Refused(diagnostics)) => {
