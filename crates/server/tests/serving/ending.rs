@@ -29,7 +29,7 @@ fn subscribers_of_a_router_that_stops_are_told_why() {
     socket.subscribe("1", TICK);
     router.wait_for("starling_hub_subscribers", 2);
     let stopping = router.stop();
-    let (results, closed) = socket.to_the_end();
+    let (results, closed) = socket.listen_to_the_end();
     assert_eq!((results, closed.code), (0, CloseCode::GOING_AWAY));
     drop(socket);
     let mut rest = String::new();

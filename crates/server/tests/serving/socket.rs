@@ -67,7 +67,7 @@ impl Socket {
     }
 
     /// Listens to the end, and answers with how many results came and how it ended.
-    pub(crate) fn to_the_end(&mut self) -> (usize, Closed) {
+    pub(crate) fn listen_to_the_end(&mut self) -> (usize, Closed) {
         let mut results = 0;
         loop {
             match self.hear() {

@@ -40,7 +40,7 @@ fn a_client_that_breaks_the_protocol_hears_why_although_it_goes_on_sending() {
     let message = frame(&vec![b' '; 4 << 20]);
     // The router may have closed before it has all.
     let _ = socket.stream.write_all(&message);
-    let (_, closed) = socket.to_the_end();
+    let (_, closed) = socket.listen_to_the_end();
     assert_eq!(closed.code, CloseCode::TOO_BIG);
     router.wait_for(OPEN, 0);
 }
