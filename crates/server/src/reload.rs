@@ -32,7 +32,10 @@ pub(crate) async fn watch(router: Arc<Router>, source: SupergraphSource, mut see
     // One change waiting is as good as a hundred.
     let (changed, mut changes) = mpsc::channel::<()>(1);
     let _watcher = source.file().and_then(|file| watcher(file, changed.clone()));
-    hang_up_signals(changed);
+    // Without a file there is nothing to look at, and who closes the terminal of a demo wants it to end.
+    if source.file().is_some() {
+        hang_up_signals(changed);
+    }
     let mut shutdown = router.shutdown.clone();
     let mut looks = tokio::time::interval(LOOK_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
