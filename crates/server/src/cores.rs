@@ -187,8 +187,7 @@ mod tests {
                     sender.send(left).expect("the test waits");
                 })
             }));
-            let left = receiver.recv().expect("the job runs");
-            left
+            receiver.recv().expect("the job runs")
         };
         // Equals take turns, so one round alone would prove nothing.
         for _ in 0..4 {

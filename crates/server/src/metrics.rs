@@ -149,9 +149,10 @@ const SECONDS: [f64; 15] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
 impl Metrics {
-    /// Fresh counters.
+    /// Fresh counters. Those with few labels are there from the start: an alert on a metric that does not
+    /// exist yet never fires.
     pub(crate) fn new() -> Self {
-        Self {
+        let metrics = Self {
             answers: Family::default(),
             operations: Family::default(),
             operation_seconds: Family::new_with_constructor(|| Histogram::new(SECONDS)),
@@ -161,7 +162,24 @@ impl Metrics {
             streams: Family::default(),
             slow_subscribers: Family::default(),
             accept_failures: AtomicU64::new(0),
+        };
+        for kind in [Kind::query, Kind::mutation, Kind::subscription] {
+            for outcome in [Outcome::ok, Outcome::errors] {
+                metrics.operations.get_or_create(&OperationLabel { kind, outcome });
+            }
+            metrics.operation_seconds.get_or_create(&KindLabel { kind });
         }
+        for result in [ReloadResult::loaded, ReloadResult::refused, ReloadResult::unchanged] {
+            metrics.reloads.get_or_create(&ReloadLabel { result });
+        }
+        for transport in [Transport::websocket, Transport::sse] {
+            metrics.streams.get_or_create(&TransportLabel { transport });
+            metrics.subscriptions.get_or_create(&TransportLabel { transport });
+        }
+        for policy in [Policy::disconnect, Policy::drop_oldest, Policy::latest] {
+            metrics.slow_subscribers.get_or_create(&PolicyLabel { policy });
+        }
+        metrics
     }
 
     /// An HTTP answer was made.

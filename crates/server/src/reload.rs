@@ -44,7 +44,10 @@ impl Changes {
         // One change waiting is as good as a hundred.
         let (sender, changed) = mpsc::channel::<()>(1);
         let _watcher = source.file().and_then(|file| watcher(file, sender.clone()));
-        hang_up_signals(sender);
+        // Without a file there is nothing to look at, and who closes the terminal of a demo wants it to end.
+        if source.file().is_some() {
+            hang_up_signals(sender);
+        }
         let seen = Stamp::of(&source).await;
         Self { source, changed, seen, _watcher }
     }
