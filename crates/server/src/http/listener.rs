@@ -4,16 +4,17 @@ use std::io::Write as _;
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use execute::{ErrorCode, GraphqlError};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
 
 use super::media::AnswerType;
+use super::patient::{Patient, STALL_TIME_MAX};
 use super::pipeline;
 use crate::router::Router;
 
@@ -29,6 +30,9 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 /// How long to wait when the process or system has no descriptor left: accepting at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// How often, at most, a failing `accept` is told: it fails twenty times a second then.
+const ACCEPT_WARNINGS_APART: Duration = Duration::from_secs(10);
+
 /// How many connections may wait for being accepted; the system cuts it to `somaxconn`.
 const BACKLOG: u32 = 4_096;
 
@@ -39,6 +43,10 @@ const BACKLOG: u32 = 4_096;
 pub(crate) fn bind(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
     let domain = socket2::Domain::for_address(address);
     let socket = socket2::Socket::new(domain, socket2::Type::STREAM, Some(socket2::Protocol::TCP))?;
+    if address.is_ipv6() {
+        // Whether `[::]` takes IPv4 too is a setting of the system; ours says what it says everywhere.
+        socket.set_only_v6(true)?;
+    }
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -56,6 +64,7 @@ pub(crate) async fn accept(router: Arc<Router>, listener: std::net::TcpListener)
         }
     };
     let mut shutdown = router.shutdown.clone();
+    let mut warned: Option<Instant> = None;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -66,7 +75,10 @@ pub(crate) async fn accept(router: Arc<Router>, listener: std::net::TcpListener)
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 router.metrics.accept_failures.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(%error, "accepting a connection failed; pausing");
+                if warned.is_none_or(|before| before.elapsed() >= ACCEPT_WARNINGS_APART) {
+                    warned = Some(Instant::now());
+                    tracing::warn!(%error, "connections cannot be accepted; trying again and again");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -90,7 +102,9 @@ fn place(router: &Arc<Router>, socket: TcpStream) {
         Box::pin(async move {
             let _permit = permit;
             if let Ok(socket) = TcpStream::from_std(socket) {
+                // Best effort: without these a connection is slower, or its loss is noticed later.
                 let _ = socket.set_nodelay(true);
+                let _ = SockRef::from(&socket).set_tcp_user_timeout(Some(STALL_TIME_MAX));
                 serve(serving, socket).await;
             }
         })
@@ -122,24 +136,10 @@ fn turn_away(socket: TcpStream) {
     }
 }
 
-/// Cuts a connection off, in the middle of whatever it does: the last resort against a client that does
-/// not read. Every request of the connection has it among its extensions.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Cut(Arc<Notify>);
-
-impl Cut {
-    /// Now.
-    pub(crate) fn off(&self) {
-        self.0.notify_one();
-    }
-}
-
 async fn serve(router: Arc<Router>, socket: TcpStream) {
     let mut shutdown = router.shutdown.clone();
-    let cut = Cut::default();
-    let service = service_fn(|mut request| {
+    let service = service_fn(|request| {
         let router = Arc::clone(&router);
-        request.extensions_mut().insert(cut.clone());
         async move { Ok::<_, std::convert::Infallible>(pipeline::handle(&router, request).await) }
     });
     let connection = http1::Builder::new()
@@ -147,23 +147,37 @@ async fn serve(router: Arc<Router>, socket: TcpStream) {
         .header_read_timeout(HEAD_TIME_MAX)
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
-        .half_close(true)
-        .serve_connection(TokioIo::new(socket), service)
+        // A client that closes its side has gone, and nobody wants its answer any more.
+        .half_close(false)
+        .serve_connection(TokioIo::new(Patient::new(socket)), service)
         .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let result = tokio::select! {
         result = connection.as_mut() => result,
-        () = cut.0.notified() => return,
         _ = shutdown.wait_for(|stop| *stop) => {
             // Ends when the request that runs has its answer.
             connection.as_mut().graceful_shutdown();
-            tokio::select! {
-                result = connection => result,
-                () = cut.0.notified() => return,
-            }
+            connection.await
         }
     };
     if let Err(error) = result {
         tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_kinds_of_all_interfaces_can_have_the_same_port() {
+        let v4 = bind(([0, 0, 0, 0], 0).into()).expect("a free port");
+        let port = v4.local_addr().expect("bound").port();
+        let v6 = std::net::Ipv6Addr::UNSPECIFIED;
+        match bind((v6, port).into()) {
+            Ok(_) => {}
+            // A machine without IPv6 cannot show it.
+            Err(error) => assert_ne!(error.kind(), std::io::ErrorKind::AddrInUse),
+        }
     }
 }

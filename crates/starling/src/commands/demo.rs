@@ -51,6 +51,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             tabs: tabs(),
             // A port that was asked for is meant.
             next_free_port: arguments.listen.is_none(),
+            next_free_admin_port: arguments.admin_listen.is_none(),
         };
         let running = server::start(options).await.map_err(|error| error.to_string())?;
         super::print(&greeting(&subgraphs, &running, wanted));

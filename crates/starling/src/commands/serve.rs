@@ -59,6 +59,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         config: loaded.config,
         tabs: Vec::new(),
         next_free_port: false,
+        next_free_admin_port: false,
     };
     let code = runtime.block_on(async {
         let mut signals = match Signals::listen() {
