@@ -27,10 +27,11 @@ fn object(members: &Map<String, Value>) -> ObjectSpec {
 }
 
 fn selected(value: &Value, spec: &ShapeSpec) -> Value {
-    let ShapeSpec::Object(mut object) = spec else { return value.clone() };
+    let ShapeSpec::Object(object) = spec else { return value.clone() };
     match value {
         Value::Array(array) => array.iter().map(|element| selected(element, spec)).collect(),
         Value::Object(members) => {
+            let mut object = object;
             if let Some(Value::String(name)) = members.get("__typename")
                 && let Some((_, chosen)) =
                     object.alternatives.iter().find(|(own, _)| **own == **name)

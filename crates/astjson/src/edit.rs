@@ -189,15 +189,21 @@ impl Document {
             let start = self.links.len();
             self.links.push(0);
             let mut cursor = self.member_cursor(object);
+            // A single member needs no comparing.
+            let alone = node.b < 2;
             let mut seen = 0u64;
             let mut index = KeyIndex::for_keys(node.b as usize);
             while let Some((key, value)) = self.next_member(&mut cursor) {
                 let Key::Node(key_node) = key else { continue };
+                if alone {
+                    self.links.extend([key_node, value.0]);
+                    break;
+                }
                 let count = (self.links.len() - start - 1) / 2;
                 let known = match &mut index {
                     Some(index) => index.insert(&self.key_decoded(key), count),
                     // Keys are compared only where the filter says that they may be equal.
-                    None if seen & self.key_bit(key) != 0 => self.links[start + 1..]
+                    None if self.see(&mut seen, key) => self.links[start + 1..]
                         .chunks_exact(2)
                         .position(|pair| self.keys_equal(Key::Node(pair[0]), key)),
                     None => None,
@@ -206,11 +212,18 @@ impl Document {
                     Some(place) => self.links[start + 2 + 2 * place] = value.0,
                     None => self.links.extend([key_node, value.0]),
                 }
-                seen |= self.key_bit(key);
             }
             self.finish_table(object.0, start, 2);
         }
         Some(object.0)
+    }
+
+    /// Notes a key in a filter; returns whether one that may be equal was noted before.
+    pub(crate) fn see(&self, seen: &mut u64, key: Key) -> bool {
+        let bit = self.key_bit(key);
+        let before = *seen & bit != 0;
+        *seen |= bit;
+        before
     }
 
     /// Brings an array into table form, if it is one.

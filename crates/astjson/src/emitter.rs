@@ -11,50 +11,58 @@ use crate::text::Texts;
 /// Before the first token.
 const NO_TEXT: u32 = u32::MAX;
 
+/// Puts tokens and punctuation out.
 pub(crate) struct Emitter<'a, S: Sink + ?Sized> {
     texts: &'a Texts,
     out: &'a mut S,
-    /// The run of text that is not copied yet: `start..end` of `source`, which is text `text`.
+}
+
+/// What is not copied yet. Handed over by value: what is never lent can stay in registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Run<'a> {
+    /// The run of text: `start..end` of `source`, which is text `text`.
     source: &'a [u8],
     text: u32,
     start: usize,
     end: usize,
-    /// Punctuation that comes after the run, the first lowest, and how many bytes of it.
+    /// Punctuation that comes after it, the first lowest, and how many bytes of it.
     pending: u64,
     waiting: u32,
 }
 
-impl<'a, S: Sink + ?Sized> Emitter<'a, S> {
-    pub(crate) fn new(texts: &'a Texts, out: &'a mut S) -> Self {
-        Self { texts, out, source: &[], text: NO_TEXT, start: 0, end: 0, pending: 0, waiting: 0 }
-    }
+impl<'a> Run<'a> {
+    pub(crate) const EMPTY: Run<'static> =
+        Run { source: &[], text: NO_TEXT, start: 0, end: 0, pending: 0, waiting: 0 };
 
-    /// Puts one byte of punctuation.
-    #[inline(always)]
-    pub(crate) fn punctuation(&mut self, byte: u8) {
-        if self.waiting == 8 {
-            self.flush();
+    /// Lets the run grow over members of an object that lie in line, one behind the other, and
+    /// were written without space in the text of the run: as many as there are, up to the first
+    /// that is not a scalar. Returns how many nodes these are.
+    // Hot path: some twenty instructions a member.
+    #[inline(never)]
+    pub(crate) fn follow_members(&mut self, members: &[Node]) -> u32 {
+        let mut end = self.end;
+        let mut followed = 0;
+        if self.waiting == 0 {
+            for [key, value] in members.as_chunks::<2>().0 {
+                let quote = usize::from(value.is(Tag::String));
+                let key_end = key.a as usize + key.b as usize + 1;
+                // What stands between two nodes that follow each other in line and in the text, a
+                // byte apart, is the comma or colon that was read there.
+                if value.is_container()
+                    || value.is(Tag::Reference)
+                    || key.text() != self.text
+                    || value.text() != self.text
+                    || key.a as usize != end + 2
+                    || value.a as usize - quote != key_end + 1
+                {
+                    break;
+                }
+                end = value.a as usize + value.b as usize + quote;
+                followed += 2;
+            }
         }
-        self.pending |= u64::from(byte) << (8 * self.waiting);
-        self.waiting += 1;
-    }
-
-    /// Puts the text of a scalar or key.
-    // Hot path: some ten instructions where the run goes on.
-    #[inline(always)]
-    pub(crate) fn token(&mut self, node: Node) {
-        // A string's text is meant with its quotes.
-        let quote = usize::from(node.is(Tag::String));
-        let (start, end) = (node.a as usize - quote, node.a as usize + node.b as usize + quote);
-        if start == self.end + self.waiting as usize
-            && node.text() == self.text
-            && self.punctuation_is_next()
-        {
-            self.end = end;
-            (self.pending, self.waiting) = (0, 0);
-        } else {
-            self.begin_run(node.text(), start, end);
-        }
+        self.end = end;
+        followed
     }
 
     /// Whether the text goes on after the run with what is pending.
@@ -73,94 +81,111 @@ impl<'a, S: Sink + ?Sized> Emitter<'a, S> {
             }
         }
     }
+}
+
+impl<'a, S: Sink + ?Sized> Emitter<'a, S> {
+    pub(crate) fn new(texts: &'a Texts, out: &'a mut S) -> Self {
+        Self { texts, out }
+    }
+
+    /// Puts one byte of punctuation.
+    #[inline(always)]
+    pub(crate) fn punctuation(&mut self, run: &mut Run<'a>, byte: u8) {
+        if run.waiting == 8 {
+            *run = self.flush(*run);
+        }
+        run.pending |= u64::from(byte) << (8 * run.waiting);
+        run.waiting += 1;
+    }
+
+    /// Puts the text of a scalar or key.
+    // Hot path: some fifteen instructions where the run goes on.
+    #[inline(always)]
+    pub(crate) fn token(&mut self, run: &mut Run<'a>, node: Node) {
+        // A string's text is meant with its quotes.
+        let quote = usize::from(node.is(Tag::String));
+        let (start, end) = (node.a as usize - quote, node.a as usize + node.b as usize + quote);
+        if start == run.end + run.waiting as usize
+            && node.text() == run.text
+            && run.punctuation_is_next()
+        {
+            run.end = end;
+            (run.pending, run.waiting) = (0, 0);
+        } else {
+            *run = self.begin_run(*run, node.text(), start, end);
+        }
+    }
 
     #[inline(never)]
-    fn begin_run(&mut self, text: u32, start: usize, end: usize) {
-        self.flush();
-        if text != self.text {
-            self.source = self.texts.whole(text).as_bytes();
-            self.text = text;
+    fn begin_run(&mut self, run: Run<'a>, text: u32, start: usize, end: usize) -> Run<'a> {
+        let mut run = self.flush(run);
+        if text != run.text {
+            run.source = self.texts.bytes(text);
+            run.text = text;
         }
-        (self.start, self.end) = (start, end);
+        Run { start, end, ..run }
     }
 
     /// Puts bytes that need not come from a text; but if the text goes on with just these, the
     /// run does too.
     #[inline(always)]
-    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
-        let from = self.end + self.waiting as usize;
-        let next = self.source.get(from..from + bytes.len());
-        if next.is_some_and(|next| equal(next, bytes)) && self.punctuation_is_next() {
-            self.end = from + bytes.len();
-            (self.pending, self.waiting) = (0, 0);
+    pub(crate) fn bytes(&mut self, run: &mut Run<'a>, bytes: &[u8]) {
+        let from = run.end + run.waiting as usize;
+        let next = run.source.get(from..from + bytes.len());
+        if next.is_some_and(|next| equal(next, bytes)) && run.punctuation_is_next() {
+            run.end = from + bytes.len();
+            (run.pending, run.waiting) = (0, 0);
         } else {
-            self.literal(bytes);
+            *run = self.literal(*run, bytes);
         }
     }
 
     /// Puts bytes that are not a token of a text.
-    #[inline]
-    pub(crate) fn literal(&mut self, bytes: &[u8]) {
-        self.flush();
+    #[inline(never)]
+    pub(crate) fn literal(&mut self, run: Run<'a>, bytes: &[u8]) -> Run<'a> {
+        let run = self.flush(run);
         self.out.put(bytes);
+        run
     }
 
     /// Copies the run and what is pending.
     #[inline]
-    pub(crate) fn flush(&mut self) {
-        if let Some(run) = self.source.get(self.start..self.end)
-            && !run.is_empty()
+    pub(crate) fn flush(&mut self, run: Run<'a>) -> Run<'a> {
+        if let Some(copied) = run.source.get(run.start..run.end)
+            && !copied.is_empty()
         {
-            self.out.put(run);
+            self.out.put(copied);
+        }
+        if run.waiting > 0 {
+            self.out.put(&run.pending.to_le_bytes()[..run.waiting as usize]);
         }
         // A later token may follow this one in the text all the same; but then it begins a run.
-        self.start = self.end;
-        if self.waiting > 0 {
-            self.out.put(&self.pending.to_le_bytes()[..self.waiting as usize]);
-            (self.pending, self.waiting) = (0, 0);
-        }
+        Run { start: run.end, pending: 0, waiting: 0, ..run }
     }
 }
 
 /// What has been put out, to take back what follows.
-pub(crate) struct Mark {
+pub(crate) struct Mark<'a> {
     length: usize,
-    text: u32,
-    start: usize,
-    end: usize,
-    pending: u64,
-    waiting: u32,
+    run: Run<'a>,
 }
 
-impl Emitter<'_, Vec<u8>> {
+impl<'a> Emitter<'a, Vec<u8>> {
     /// Remembers what has been put out so far.
     #[inline(always)]
-    pub(crate) fn mark(&self) -> Mark {
-        Mark {
-            length: self.out.len(),
-            text: self.text,
-            start: self.start,
-            end: self.end,
-            pending: self.pending,
-            waiting: self.waiting,
-        }
+    pub(crate) fn mark(&self, run: &Run<'a>) -> Mark<'a> {
+        Mark { length: self.out.len(), run: *run }
     }
 
     /// Takes back what was put out since `mark` was made.
     #[cold]
-    pub(crate) fn go_back(&mut self, mark: Mark) {
+    pub(crate) fn go_back(&mut self, mark: Mark<'a>) -> Run<'a> {
         self.out.truncate(mark.length);
-        if mark.text != self.text {
-            self.text = mark.text;
-            self.source = self.texts.whole(mark.text).as_bytes();
-        }
-        (self.start, self.end) = (mark.start, mark.end);
-        (self.pending, self.waiting) = (mark.pending, mark.waiting);
+        mark.run
     }
 }
 
-/// Whether two short texts of the same length are equal, without a call where they have 4 to 16
-/// bytes.
+/// Whether two short texts are equal, without a call where they have 4 to 16 bytes.
 #[inline(always)]
 fn equal(left: &[u8], right: &[u8]) -> bool {
     let length = left.len();

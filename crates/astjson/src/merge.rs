@@ -300,11 +300,9 @@ impl Document {
         let mut cursor = self.member_cursor(object);
         let mut seen = 0u64;
         while let Some((key, _)) = self.next_member(&mut cursor) {
-            let bit = self.key_bit(key);
-            if seen & bit != 0 {
+            if self.see(&mut seen, key) {
                 return true;
             }
-            seen |= bit;
         }
         false
     }
@@ -316,7 +314,7 @@ impl Document {
         if node.has(ESCAPED) {
             return u64::MAX;
         }
-        let bytes = self.literal(node).as_bytes();
+        let bytes = self.literal_bytes(node);
         let (first, last) = (bytes.first().copied(), bytes.last().copied());
         let mix = u32::from(last.unwrap_or_default()) + 5 * u32::from(first.unwrap_or_default());
         1 << ((mix + 11 * node.b) & 63)

@@ -7,11 +7,11 @@ use crate::error::{ParseError, ParseErrorKind};
 use crate::node::{Node, NodeId, REPEATS, SLOTS, TABLE, Tag};
 use crate::parse::{Context, Place, list_elements, read_general};
 use crate::scan::{Reading, Refused, Scanner};
-use crate::shape::{ANY, ObjectShape, Shape, ShapeTree, is_type_key};
+use crate::shape::{ANY, ObjectShape, Shape, ShapeKey, ShapeTree, is_type_key};
 use crate::skip::skip_value;
 use crate::text::position;
 use crate::token::{Ended, key_end, literal_node, number_node, skip_space, string_node};
-use crate::writer::Writer;
+use crate::writer::{Cursor, Writer};
 
 /// A slot or link without a value.
 pub(crate) const ABSENT: u32 = u32::MAX;
@@ -99,6 +99,20 @@ fn read_shaped(
     'next: loop {
         'value: {
             if in_object {
+                let followed = follow_slots(
+                    text,
+                    number,
+                    &context.scanner,
+                    &shape.keys,
+                    context.links.get_mut(slots as usize..).unwrap_or_default(),
+                    Following { at, reading, cursor, expected, taken: 0, after_value: false },
+                )?;
+                (at, reading, cursor) = (followed.at, followed.reading, followed.cursor);
+                expected = followed.expected;
+                count += followed.taken;
+                if followed.after_value {
+                    break 'value;
+                }
                 if !context.scanner.string_begins(&mut reading, at)? {
                     at = skip_space(text.bytes(), at);
                     if !context.scanner.string_begins(&mut reading, at)? {
@@ -259,6 +273,75 @@ fn read_shaped(
             }
         }
     }
+}
+
+/// Where [`follow_slots`] is.
+#[derive(Clone, Copy)]
+struct Following {
+    at: usize,
+    reading: Reading,
+    cursor: Cursor,
+    expected: u32,
+    /// Slots that were filled.
+    taken: u32,
+    /// Whether the last thing read is a value; otherwise a key comes next.
+    after_value: bool,
+}
+
+/// Reads members with scalar values as long as they come in the order of the shape, written without
+/// space and escapes. A small function of its own, so that all it needs is in registers.
+// Hot path: most members of most answers are read here.
+#[inline(never)]
+fn follow_slots(
+    text: Ended<'_>,
+    number: u32,
+    scanner: &Scanner<'_>,
+    keys: &[ShapeKey],
+    links: &mut [u32],
+    start: Following,
+) -> Result<Following, Refused> {
+    let Following { mut at, mut reading, mut cursor, expected, mut taken, .. } = start;
+    let bytes = text.bytes();
+    let mut slot = expected as usize;
+    let mut after_value = false;
+    while let (Some(key), Some(link)) = (keys.get(slot), links.get_mut(slot)) {
+        let Some([open, close]) = scanner.next_one(&reading) else { break };
+        let close = close as usize;
+        if open as usize != at
+            || *link != ABSENT
+            || !key.is_at(bytes, at + 1, close)
+            || text.byte(close + 1) != b':'
+            || !cursor.has_room()
+        {
+            break;
+        }
+        let begin = close + 2;
+        let index = cursor.next();
+        let (node, end) = match text.byte(begin) {
+            b'"' => match scanner.next_two(&reading) {
+                Some([_, _, open, close]) if open as usize == begin => {
+                    Scanner::take_one(&mut reading);
+                    (string_node(number, false, begin, close as usize, index), close as usize + 1)
+                }
+                _ => break,
+            },
+            b'-' | b'0'..=b'9' => number_node(bytes, begin, number, index)?,
+            b't' | b'f' | b'n' => literal_node(bytes, begin, number, index)?,
+            _ => break,
+        };
+        Scanner::take_one(&mut reading);
+        cursor.push_into_room(node);
+        *link = index;
+        taken += 1;
+        slot += 1;
+        at = end;
+        if text.byte(at) != b',' {
+            after_value = true;
+            break;
+        }
+        at += 1;
+    }
+    Ok(Following { at, reading, cursor, expected: slot as u32, taken, after_value })
 }
 
 /// Which object of the shape the text at a place has: looks ahead for the key that selects among

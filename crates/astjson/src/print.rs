@@ -4,7 +4,7 @@ use bytes::BytesMut;
 use smallvec::SmallVec;
 
 use crate::document::{Document, WALK_DEPTH_MAX};
-use crate::emitter::Emitter;
+use crate::emitter::{Emitter, Run};
 use crate::node::{Node, NodeId, SLOTS, TABLE, Tag};
 use crate::shape::ShapeKey;
 
@@ -60,31 +60,47 @@ impl Document {
     // Hot path: `cargo bench -p astjson -- print`.
     pub fn print<S: Sink + ?Sized>(&self, n: NodeId, out: &mut S) {
         let mut emitter = Emitter::new(&self.texts, out);
-        self.emit(n, &mut emitter);
-        emitter.flush();
+        let run = self.emit(n, &mut emitter, Run::EMPTY);
+        emitter.flush(run);
     }
 
     /// Puts a whole value out.
-    pub(crate) fn emit<S: Sink + ?Sized>(&self, n: NodeId, emitter: &mut Emitter<'_, S>) {
+    pub(crate) fn emit<'a, S: Sink + ?Sized>(
+        &'a self,
+        n: NodeId,
+        emitter: &mut Emitter<'a, S>,
+        mut run: Run<'a>,
+    ) -> Run<'a> {
         let mut around: SmallVec<[Open; OPEN_INLINE]> = SmallVec::new();
-        let Some(mut open) = self.enter(n, &around, emitter) else { return };
+        let (entered, entered_run) = self.enter(n, &around, emitter, run);
+        run = entered_run;
+        let Some(mut open) = entered else { return run };
         'open: loop {
             match open.form {
                 Form::ObjectInLine => {
                     while open.at < open.end {
-                        if !std::mem::replace(&mut open.first, false) {
-                            emitter.punctuation(b',');
+                        if !open.first {
+                            let members = self.nodes.get(open.at as usize..open.end as usize);
+                            open.at += run.follow_members(members.unwrap_or_default());
+                            if open.at >= open.end {
+                                break;
+                            }
                         }
-                        emitter.token(self.stored(open.at));
-                        emitter.punctuation(b':');
+                        if !std::mem::replace(&mut open.first, false) {
+                            emitter.punctuation(&mut run, b',');
+                        }
+                        emitter.token(&mut run, self.stored(open.at));
+                        emitter.punctuation(&mut run, b':');
                         let value = self.stored(open.at + 1);
                         let id = NodeId(open.at + 1);
                         open.at = value.end;
                         if is_scalar(value) {
-                            emitter.token(value);
+                            emitter.token(&mut run, value);
                         } else {
                             around.push(open);
-                            match self.enter(id, &around, emitter) {
+                            let (entered, entered_run) = self.enter(id, &around, emitter, run);
+                            run = entered_run;
+                            match entered {
                                 Some(inner) => {
                                     open = inner;
                                     continue 'open;
@@ -97,7 +113,7 @@ impl Document {
                 Form::ArrayInLine | Form::ArrayTable => {
                     while open.at < open.end {
                         if !std::mem::replace(&mut open.first, false) {
-                            emitter.punctuation(b',');
+                            emitter.punctuation(&mut run, b',');
                         }
                         let id = match open.form {
                             Form::ArrayInLine => Some(NodeId(open.at)),
@@ -107,10 +123,12 @@ impl Document {
                         let Some(id) = id else { continue };
                         let value = self.stored(id.0);
                         if is_scalar(value) {
-                            emitter.token(value);
+                            emitter.token(&mut run, value);
                         } else {
                             around.push(open);
-                            match self.enter(id, &around, emitter) {
+                            let (entered, entered_run) = self.enter(id, &around, emitter, run);
+                            run = entered_run;
+                            match entered {
                                 Some(inner) => {
                                     open = inner;
                                     continue 'open;
@@ -121,13 +139,15 @@ impl Document {
                     }
                 }
                 Form::ObjectTable | Form::ObjectSlots => {
-                    while let Some(id) = self.emit_key(&mut open, emitter) {
+                    while let Some(id) = self.emit_key(&mut open, emitter, &mut run) {
                         let value = self.stored(id.0);
                         if is_scalar(value) {
-                            emitter.token(value);
+                            emitter.token(&mut run, value);
                         } else {
                             around.push(open);
-                            match self.enter(id, &around, emitter) {
+                            let (entered, entered_run) = self.enter(id, &around, emitter, run);
+                            run = entered_run;
+                            match entered {
                                 Some(inner) => {
                                     open = inner;
                                     continue 'open;
@@ -139,20 +159,21 @@ impl Document {
                 }
             }
             let array = matches!(open.form, Form::ArrayInLine | Form::ArrayTable);
-            emitter.punctuation(if array { b']' } else { b'}' });
+            emitter.punctuation(&mut run, if array { b']' } else { b'}' });
             match around.pop() {
                 Some(outer) => open = outer,
-                None => return,
+                None => return run,
             }
         }
     }
 
     /// Puts out the next key of an object in table form or in slots, and returns its value.
     #[inline(always)]
-    fn emit_key<S: Sink + ?Sized>(
-        &self,
+    fn emit_key<'a, S: Sink + ?Sized>(
+        &'a self,
         open: &mut Open,
-        emitter: &mut Emitter<'_, S>,
+        emitter: &mut Emitter<'a, S>,
+        run: &mut Run<'a>,
     ) -> Option<NodeId> {
         if open.form == Form::ObjectSlots {
             let node = self.stored(open.id.0);
@@ -164,9 +185,9 @@ impl Document {
                 open.at += 1;
                 if let (Some(value), Some(key)) = (value, key) {
                     if !std::mem::replace(&mut open.first, false) {
-                        emitter.punctuation(b',');
+                        emitter.punctuation(run, b',');
                     }
-                    emitter.literal(&key.printed);
+                    emitter.bytes(run, &key.printed);
                     return Some(value);
                 }
             }
@@ -181,40 +202,41 @@ impl Document {
         let pair = self.links.get(open.at as usize..open.at as usize + 2)?;
         open.at += 2;
         if !std::mem::replace(&mut open.first, false) {
-            emitter.punctuation(b',');
+            emitter.punctuation(run, b',');
         }
-        emitter.token(self.stored(pair[0]));
-        emitter.punctuation(b':');
+        emitter.token(run, self.stored(pair[0]));
+        emitter.punctuation(run, b':');
         Some(NodeId(pair[1]))
     }
 
     /// Begins a value that may be a container; what is none, or is empty, or must not be opened,
     /// is put out at once.
     #[inline]
-    fn enter<S: Sink + ?Sized>(
-        &self,
+    fn enter<'a, S: Sink + ?Sized>(
+        &'a self,
         id: NodeId,
         around: &[Open],
-        emitter: &mut Emitter<'_, S>,
-    ) -> Option<Open> {
+        emitter: &mut Emitter<'a, S>,
+        mut run: Run<'a>,
+    ) -> (Option<Open>, Run<'a>) {
         let id = self.resolve(id);
         let node = self.stored(id.0);
         if !node.is_container() {
-            emitter.token(node);
-            return None;
+            emitter.token(&mut run, node);
+            return (None, run);
         }
         if self.goes_too_far(id, around) {
-            emitter.literal(b"null");
-            return None;
+            emitter.bytes(&mut run, b"null");
+            return (None, run);
         }
         let (form, at, end) = if node.is(Tag::Array) {
-            emitter.punctuation(b'[');
+            emitter.punctuation(&mut run, b'[');
             match node.has(TABLE) {
                 true => (Form::ArrayTable, node.a + 1, node.a + 1 + node.b),
                 false => (Form::ArrayInLine, id.0 + 1, id.0 + 1 + node.b),
             }
         } else {
-            emitter.punctuation(b'{');
+            emitter.punctuation(&mut run, b'{');
             if node.has(SLOTS) {
                 (Form::ObjectSlots, node.a, node.a + self.slots_of(node) as u32)
             } else if node.has(TABLE) {
@@ -223,7 +245,7 @@ impl Document {
                 (Form::ObjectInLine, id.0 + 1, node.end)
             }
         };
-        Some(Open { id, form, at, end, first: true })
+        (Some(Open { id, form, at, end, first: true }), run)
     }
 
     /// Whether opening `id` would go round in a circle, or too deep. What lies in line behind its

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::document::Document;
-use crate::emitter::Emitter;
+use crate::emitter::{Emitter, Mark, Run};
 use crate::node::{Kind, Node, NodeId, REAL, SLOTS, Tag};
 use crate::parse_shaped::ABSENT;
 use crate::projection::{Accepts, Object, Plan, Projection, Source, Value, ValueKind};
@@ -135,14 +135,15 @@ impl Projector {
         self.known.clear();
         self.known.resize(projection.plan.objects.len(), (ABSENT, 0));
         let plan = &*projection.plan;
-        let mut emitter = Emitter::new(&document.texts, out);
+        let mut out = Out { emitter: Emitter::new(&document.texts, out), run: Run::EMPTY };
         let mut walk = Walk { document, plan, check, projector: self };
-        let start = emitter.mark();
-        if let Err(Violation) = walk.value(&plan.root, root, &mut emitter) {
-            emitter.go_back(start);
-            emitter.bytes(b"null");
+        let start = out.mark();
+        if let Err(Violation) = walk.value(&plan.root, root, &mut out) {
+            out.go_back(start);
+            out.bytes(b"null");
         }
-        emitter.flush();
+        let Out { mut emitter, run } = out;
+        emitter.flush(run);
     }
 
     /// What the last walk found wrong, at most [`PROJECTION_ERRORS_MAX`] of it.
@@ -156,15 +157,45 @@ impl Projector {
     }
 }
 
-type Out<'a> = Emitter<'a, Vec<u8>>;
+/// Where the result goes.
+struct Out<'a> {
+    emitter: Emitter<'a, Vec<u8>>,
+    run: Run<'a>,
+}
 
-impl<C: LeafCheck> Walk<'_, C> {
+impl<'a> Out<'a> {
+    #[inline(always)]
+    fn punctuation(&mut self, byte: u8) {
+        self.emitter.punctuation(&mut self.run, byte);
+    }
+
+    #[inline(always)]
+    fn token(&mut self, node: Node) {
+        self.emitter.token(&mut self.run, node);
+    }
+
+    #[inline(always)]
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.emitter.bytes(&mut self.run, bytes);
+    }
+
+    #[inline(always)]
+    fn mark(&self) -> Mark<'a> {
+        self.emitter.mark(&self.run)
+    }
+
+    fn go_back(&mut self, mark: Mark<'a>) {
+        self.run = self.emitter.go_back(mark);
+    }
+}
+
+impl<'a, C: LeafCheck> Walk<'a, C> {
     // Hot path: `cargo bench -p astjson -- pipeline`.
     fn value(
         &mut self,
         value: &Value,
         n: Option<NodeId>,
-        out: &mut Out<'_>,
+        out: &mut Out<'a>,
     ) -> Result<(), Violation> {
         let n = n.map(|n| self.document.resolve(n)).unwrap_or(NodeId(ABSENT));
         // An absent value is no node of the arena, and so reads as null.
@@ -199,7 +230,7 @@ impl<C: LeafCheck> Walk<'_, C> {
         accepts: &Accepts,
         n: NodeId,
         node: Node,
-        out: &mut Out<'_>,
+        out: &mut Out<'a>,
     ) -> Result<(), Violation> {
         let accepted = match accepts {
             Accepts::Any => true,
@@ -221,7 +252,7 @@ impl<C: LeafCheck> Walk<'_, C> {
             return Err(Violation);
         }
         if node.is_container() {
-            self.document.emit(n, out);
+            out.run = self.document.emit(n, &mut out.emitter, out.run);
         } else {
             out.token(node);
         }
@@ -233,7 +264,7 @@ impl<C: LeafCheck> Walk<'_, C> {
         of: &Value,
         n: NodeId,
         node: Node,
-        out: &mut Out<'_>,
+        out: &mut Out<'a>,
     ) -> Result<(), Violation> {
         if !node.is(Tag::Array) {
             self.note(ProjectionErrorKind::NotAList(self.document.kind(n)));
@@ -261,7 +292,7 @@ impl<C: LeafCheck> Walk<'_, C> {
         number: u32,
         n: NodeId,
         node: Node,
-        out: &mut Out<'_>,
+        out: &mut Out<'a>,
     ) -> Result<(), Violation> {
         if !node.is(Tag::Object) {
             self.note(ProjectionErrorKind::NotAnObject(self.document.kind(n)));
@@ -299,7 +330,7 @@ impl<C: LeafCheck> Walk<'_, C> {
         node: Node,
         slots: usize,
         base: usize,
-        out: &mut Out<'_>,
+        out: &mut Out<'a>,
     ) -> Result<(), Violation> {
         out.punctuation(b'{');
         self.projector.path.push(Step::Index(0));

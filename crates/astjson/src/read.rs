@@ -259,6 +259,13 @@ impl Document {
         self.texts.part(node.text(), node.a as usize, node.a as usize + node.b as usize)
     }
 
+    /// The same as bytes, for comparing.
+    #[inline(always)]
+    pub(crate) fn literal_bytes(&self, node: Node) -> &[u8] {
+        let (from, to) = (node.a as usize, node.a as usize + node.b as usize);
+        self.texts.bytes(node.text()).get(from..to).unwrap_or_default()
+    }
+
     pub(crate) fn decoded(&self, node: Node) -> Cow<'_, str> {
         let text = self.literal(node);
         if node.has(ESCAPED) { string::decode(text) } else { Cow::Borrowed(text) }
@@ -269,7 +276,7 @@ impl Document {
         if node.has(ESCAPED) {
             string::decodes_to(self.literal(node), wanted)
         } else {
-            node.b as usize == wanted.len() && self.literal(node) == wanted
+            node.b as usize == wanted.len() && self.literal_bytes(node) == wanted.as_bytes()
         }
     }
 
@@ -295,7 +302,7 @@ impl Document {
                 if (l.meta | r.meta) & ESCAPED != 0 {
                     string::decode_equal(self.literal(l), self.literal(r))
                 } else {
-                    l.b == r.b && self.literal(l) == self.literal(r)
+                    l.b == r.b && self.literal_bytes(l) == self.literal_bytes(r)
                 }
             }
         }

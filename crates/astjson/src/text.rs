@@ -80,6 +80,15 @@ impl Texts {
         self.parsed.get(text as usize - 1).map_or("", Utf8::as_str)
     }
 
+    /// A whole text as bytes.
+    #[inline(always)]
+    pub(crate) fn bytes(&self, text: u32) -> &[u8] {
+        if text == OWNED {
+            return &self.owned;
+        }
+        self.parsed.get(text as usize - 1).map_or(&[], |text| &text.0)
+    }
+
     /// A part of a text. Positions come from nodes and are always in range; were they not, the
     /// result would be empty.
     #[inline(always)]

@@ -85,6 +85,22 @@ impl Cursor {
         self.next += 1;
     }
 
+    /// Whether a node can be written without making room.
+    #[inline(always)]
+    pub(crate) fn has_room(&self) -> bool {
+        self.next < self.room
+    }
+
+    /// Writes a node where there [is room](Cursor::has_room); otherwise it is lost.
+    #[inline(always)]
+    pub(crate) fn push_into_room(&mut self, node: Node) {
+        if self.has_room() {
+            // SAFETY: `next < room`, which is at most the capacity.
+            unsafe { write(self.base.add(self.next as usize), node) };
+            self.next += 1;
+        }
+    }
+
     /// Writes two nodes.
     #[inline(always)]
     pub(crate) fn push_two(&mut self, writer: &mut Writer<'_>, nodes: [Node; 2], at: usize) {

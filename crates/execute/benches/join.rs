@@ -1,9 +1,15 @@
 //! What an execution costs beside the network: 1,000 reviews of 200 products, joined with the
-//! names and prices of a second subgraph. `cargo bench -p execute`.
+//! names and prices of a second subgraph; and the operation of the federation benchmark, its
+//! subgraphs' answers replayed from memory. `cargo bench -p execute`.
+//!
+//! Instructions are steadier than seconds. Those of one execution are the difference of two runs,
+//! by the difference of their sample sizes:
+//! `valgrind --tool=callgrind PROGRAM --bench benchmark --sample-count 1 --sample-size 50` (and 150).
 #![allow(clippy::unwrap_used, reason = "a bench that cannot be set up must fail")]
 
 #[path = "../tests/kit/mod.rs"]
 mod kit;
+mod replay;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -106,4 +112,14 @@ fn join_a_thousand_objects(bencher: Bencher<'_, '_>) {
         assert_eq!(payload.errors, 0);
         payload
     });
+}
+
+#[divan::bench]
+fn answer_the_benchmark_operation(bencher: Bencher<'_, '_>) {
+    let benchmark = replay::Benchmark::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    // The first run records the answers.
+    let payload = runtime.block_on(benchmark.execute());
+    assert_eq!(&payload.bytes[..], replay::EXPECTED.trim_end().as_bytes());
+    bencher.bench_local(|| runtime.block_on(benchmark.execute()));
 }

@@ -27,39 +27,66 @@ const SETTLE_TIME_MAX: Duration = Duration::from_secs(5);
 /// is turned to another release.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Watches until shutdown. `seen` is what the present graph was read from.
-pub(crate) async fn watch(router: Arc<Router>, source: SupergraphSource, mut seen: Option<Stamp>) {
-    // One change waiting is as good as a hundred.
-    let (changed, mut changes) = mpsc::channel::<()>(1);
-    let _watcher = source.file().and_then(|file| watcher(file, changed.clone()));
-    // Without a file there is nothing to look at, and who closes the terminal of a demo wants it to end.
-    if source.file().is_some() {
-        hang_up_signals(changed);
-    }
-    let mut shutdown = router.shutdown.clone();
-    let mut looks = tokio::time::interval(LOOK_INTERVAL);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        let was_told = tokio::select! {
-            change = changes.recv() => match change {
-                Some(()) => true,
-                None => return,
-            },
-            _ = looks.tick() => false,
-            _ = shutdown.wait_for(|stop| *stop) => return,
-        };
-        if was_told {
-            settle(&mut changes).await;
+/// What tells that there may be a new supergraph: its file and SIGHUP.
+pub(crate) struct Changes {
+    source: SupergraphSource,
+    changed: mpsc::Receiver<()>,
+    /// What the present graph was read from.
+    seen: Option<Stamp>,
+    /// Watches until it is dropped.
+    _watcher: Option<notify::RecommendedWatcher>,
+}
+
+impl Changes {
+    /// Begins to watch, before the first graph is read. What changes from now on is noticed by
+    /// [`Changes::follow`].
+    pub(crate) async fn watch(source: SupergraphSource) -> Self {
+        // One change waiting is as good as a hundred.
+        let (sender, changed) = mpsc::channel::<()>(1);
+        let _watcher = source.file().and_then(|file| watcher(file, sender.clone()));
+        // Without a file there is nothing to look at, and who closes the terminal of a demo wants it to end.
+        if source.file().is_some() {
+            hang_up_signals(sender);
         }
-        // Taken before reading: what changes while it is read is seen the next time.
-        let now = Stamp::of(&source).await;
-        // A file that is missing is about to be replaced; whoever asked for a look is told.
-        if !was_told && (now == seen || now.is_none()) {
-            continue;
-        }
-        seen = now;
-        reload(&router, &source).await;
+        let seen = Stamp::of(&source).await;
+        Self { source, changed, seen, _watcher }
     }
+
+    /// Loads what has changed, until shutdown.
+    pub(crate) async fn follow(mut self, router: Arc<Router>) {
+        let mut shutdown = router.shutdown.clone();
+        let mut looks = tokio::time::interval(LOOK_INTERVAL);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let was_told = tokio::select! {
+                change = self.changed.recv() => match change {
+                    Some(()) => true,
+                    None => return,
+                },
+                _ = looks.tick() => false,
+                _ = shutdown.wait_for(|stop| *stop) => return,
+            };
+            if was_told {
+                settle(&mut self.changed).await;
+            }
+            // Taken before reading: what changes while it is read is seen the next time.
+            let now = Stamp::of(&self.source).await;
+            // A file that is missing is about to be replaced; whoever asked for a look is told.
+            if !was_told && (now == self.seen || now.is_none()) {
+                continue;
+            }
+            self.seen = now;
+            reload(&router, &self.source).await;
+        }
+    }
+}
+
+/// What a subscription is told that ran on a graph that serves no more.
+fn replaced() -> GraphqlError {
+    GraphqlError::new(
+        ErrorCode::GraphReloaded,
+        "the graph was replaced while this subscription ran; subscribe again",
+    )
 }
 
 /// Waits until no change has followed for [`SETTLE`].
@@ -176,11 +203,7 @@ pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
             router.loaded.store(Arc::new(loaded));
             router.metrics.reload(ReloadResult::loaded);
             tracing::info!(generation = number, "a new supergraph serves now");
-            let reason = GraphqlError::new(
-                ErrorCode::GraphReloaded,
-                "the graph was replaced while this subscription ran; subscribe again",
-            );
-            router.hub.end_generation(current.generation.number, reason).await;
+            router.hub.end_generation(current.generation.number, replaced()).await;
         }
         Ok(Err(diagnostics)) => {
             router.metrics.reload(ReloadResult::refused);

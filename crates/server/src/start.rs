@@ -18,7 +18,7 @@ use crate::diagnostic::{self, Diagnostic, Style};
 use crate::http::listener;
 use crate::loaded::{self, SupergraphSource};
 use crate::metrics::{Metrics, ReloadResult};
-use crate::reload::{self, Stamp};
+use crate::reload;
 use crate::router::Router;
 
 /// What to start.
@@ -43,8 +43,10 @@ pub enum StartError {
     #[error("{}", diagnostic::render(.0, Style::Plain))]
     Refused(Vec<Diagnostic>),
     /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {source}{}", hint(.source))]
+    #[error("cannot listen on {address} ({key}): {source}{}", hint(.source))]
     Listen {
+        /// Key of the configuration and flag that say where.
+        key: &'static str,
         /// Which.
         address: SocketAddr,
         /// What the system says.
@@ -61,7 +63,7 @@ pub enum StartError {
 fn hint(error: &std::io::Error) -> &'static str {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => {
-            "; another process listens there: stop it, or choose another address (`listen`, --listen)"
+            "; another process listens there: stop it, or choose another address"
         }
         std::io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege",
         std::io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
@@ -96,6 +98,12 @@ impl Drop for AbortOnDrop {
 /// How long providers get to connect before `events.require_all` gives up.
 const PROVIDERS_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// What says where clients connect.
+const LISTEN: &str = "`listen`, --listen";
+
+/// What says where operators connect.
+const ADMIN_LISTEN: &str = "`admin.listen`, --admin-listen";
+
 /// How many ports are tried after a taken one.
 const PORTS_TRIED: u16 = 100;
 
@@ -107,7 +115,8 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     let Options { config, supergraph, tabs, next_free_port, next_free_admin_port } = options;
     raise_descriptor_limit();
     let providers = Arc::new(providers(&config).map_err(StartError::Refused)?);
-    let stamp = Stamp::of(&supergraph).await;
+    // Before the first look at it, so that a change during the start is seen.
+    let changes = reload::Changes::watch(supergraph.clone()).await;
     let text = supergraph.read().map_err(|error| StartError::Refused(vec![*error]))?;
     let loaded = loaded::load(&config, &Arc::new(text), &providers, 1, None);
     let loaded = loaded.map_err(StartError::Refused)?;
@@ -116,9 +125,9 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     }
     let mut listeners = Vec::new();
     for listener in &config.listen {
-        listeners.push(bind(listener.address, next_free_port)?);
+        listeners.push(bind(LISTEN, listener.address, next_free_port)?);
     }
-    let admin_listener = bind(config.admin.listen, next_free_admin_port)?;
+    let admin_listener = bind(ADMIN_LISTEN, config.admin.listen, next_free_admin_port)?;
     let count = match config.workers {
         Workers::Auto => cores::available(),
         Workers::Count(count) => usize::from(count),
@@ -170,7 +179,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     }
     let admin_task = tokio::spawn(admin::serve(Arc::clone(&router), admin_listener));
     let admin_task = AbortOnDrop(admin_task.abort_handle());
-    tokio::spawn(reload::watch(Arc::clone(&router), supergraph, stamp));
+    tokio::spawn(changes.follow(Arc::clone(&router)));
     let graph = router.current();
     for address in &addresses {
         tracing::info!(
@@ -191,9 +200,9 @@ impl Running {
         Arc::clone(&self.router.providers)
     }
 
-    /// Stops accepting, lets requests finish and tells subscribers. After `subscriptions.drain_period`, or as
-    /// soon as `hurry` is done, whatever is left is cut off.
-    pub async fn stop(self, hurry: impl Future<Output = ()>) {
+    /// Stops accepting, lets requests finish and tells subscribers. After `subscriptions.drain_period` whatever is
+    /// left is cut off.
+    pub async fn stop(self) {
         let Self { router, threads, stop, admin_task, .. } = self;
         let drain_period = router.config.subscriptions.drain_period;
         let open = router.connections.open();
@@ -208,7 +217,6 @@ impl Running {
         tokio::select! {
             () = drained => {}
             () = tokio::time::sleep(drain_period) => {}
-            () = hurry => tracing::warn!("not waiting any longer"),
         }
         let left = router.connections.open();
         if left > 0 {
@@ -219,22 +227,6 @@ impl Running {
         drop(admin_task);
         tracing::info!("stopped");
     }
-}
-
-/// Waits for Ctrl-C or SIGTERM.
-pub async fn signal() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                _ = terminate.recv() => {}
-            }
-            return;
-        }
-    }
-    let _ = tokio::signal::ctrl_c().await;
 }
 
 /// The configured providers, for checks: none of them ever connects.
@@ -311,7 +303,11 @@ async fn all_connected(providers: &Providers) -> Result<(), StartError> {
     Ok(())
 }
 
-fn bind(wanted: SocketAddr, next_free_port: bool) -> Result<std::net::TcpListener, StartError> {
+fn bind(
+    key: &'static str,
+    wanted: SocketAddr,
+    next_free_port: bool,
+) -> Result<std::net::TcpListener, StartError> {
     let mut address = wanted;
     for _ in 0..PORTS_TRIED {
         match listener::bind(address) {
@@ -323,11 +319,11 @@ fn bind(wanted: SocketAddr, next_free_port: bool) -> Result<std::net::TcpListene
             {
                 address.set_port(address.port() + 1);
             }
-            Err(source) => return Err(StartError::Listen { address, source }),
+            Err(source) => return Err(StartError::Listen { key, address, source }),
         }
     }
     let source = std::io::ErrorKind::AddrInUse.into();
-    Err(StartError::Listen { address: wanted, source })
+    Err(StartError::Listen { key, address: wanted, source })
 }
 
 /// As many descriptors as the system allows: each connection needs one.

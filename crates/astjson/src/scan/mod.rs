@@ -189,6 +189,23 @@ impl<'a> Scanner<'a> {
         self.quotes[place & (LIST_ROOM - 1)]
     }
 
+    /// Where the next string begins and ends, if that is known without scanning on and it holds no
+    /// escapes.
+    #[inline(always)]
+    pub(crate) fn next_one(&self, reading: &Reading) -> Option<[u32; 2]> {
+        if reading.next + 2 > reading.count {
+            return None;
+        }
+        let close = self.listed(reading.next + 1);
+        (reading.escape >= close).then(|| [self.listed(reading.next), close])
+    }
+
+    /// Takes the string that [`next_one`](Scanner::next_one) told of.
+    #[inline(always)]
+    pub(crate) fn take_one(reading: &mut Reading) {
+        reading.next += 2;
+    }
+
     /// Takes the two strings that [`next_two`](Scanner::next_two) told of.
     #[inline(always)]
     pub(crate) fn take_two(reading: &mut Reading) {

@@ -1,16 +1,19 @@
 //! Accepting connections and serving HTTP/1.1 on them.
 
-use std::net::SocketAddr;
+use std::io::Write as _;
+use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use execute::{ErrorCode, GraphqlError};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 
+use super::media::AnswerType;
 use super::patient::{Patient, STALL_TIME_MAX};
 use super::pipeline;
 use crate::router::Router;
@@ -90,7 +93,7 @@ fn is_of_one_connection(error: &std::io::Error) -> bool {
 
 fn place(router: &Arc<Router>, socket: TcpStream) {
     let Some(permit) = router.connections.enter() else {
-        // Over `max_connections`: closing at once tells a load balancer more than silence.
+        turn_away(socket);
         return;
     };
     let Ok(socket) = socket.into_std() else { return };
@@ -106,6 +109,31 @@ fn place(router: &Arc<Router>, socket: TcpStream) {
             }
         })
     }));
+}
+
+/// For connections over `max_connections`: the one answer for whatever they would have asked.
+///
+/// Written without waiting, for a client that does not take it must not cost more than one that was let in.
+fn turn_away(socket: TcpStream) {
+    let error = GraphqlError::new(
+        ErrorCode::Overloaded,
+        "the router has as many connections as it may have (`subscriptions.max_connections`); try \
+         again later",
+    );
+    let body = execute::request_error(&[error]).bytes;
+    let mut answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: {}\r\nretry-after: 1\r\n\
+         connection: close\r\ncontent-length: {}\r\n\r\n",
+        AnswerType::Json.content_type(),
+        body.len()
+    )
+    .into_bytes();
+    answer.extend_from_slice(&body);
+    if let Ok(mut socket) = socket.into_std() {
+        // The buffer of a fresh socket has room for it; if not, nobody is told.
+        let _ = socket.write_all(&answer);
+        let _ = socket.shutdown(Shutdown::Write);
+    }
 }
 
 async fn serve(router: Arc<Router>, socket: TcpStream) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use execute::{ErrorCode, GraphqlError};
-use http::header::{HeaderValue, ORIGIN, UPGRADE, VARY, X_CONTENT_TYPE_OPTIONS};
+use http::header::{HeaderValue, ORIGIN, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -48,7 +48,7 @@ async fn route(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
 
 /// The GraphQL endpoint: every transport begins here.
 async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
-    if request.headers().contains_key(UPGRADE) {
+    if websocket::is_wanted(request.headers()) {
         return websocket::upgrade(router, request);
     }
     if request.method() == Method::OPTIONS {
@@ -114,7 +114,7 @@ async fn read<B>(
 ) -> Result<OperationRequest, Box<Answer>>
 where
     B: Body<Data = Bytes>,
-    B::Error: std::fmt::Display,
+    B::Error: std::error::Error,
 {
     let malformed = |status, message: String| {
         let error = GraphqlError::new(ErrorCode::BadRequest, message);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::header::{HeaderName, HeaderValue};
+use http::header::{HeaderName, HeaderValue, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
 use http::{HeaderMap, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -45,6 +45,17 @@ const FAREWELL_TIME_MAX: Duration = Duration::from_secs(5);
 const HANG_UP_TIME_MAX: Duration = Duration::from_secs(1);
 
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
+
+/// Is a request meant as a WebSocket handshake, be it a bad one? Wishes for other protocols (curl asks
+/// for `h2c`) may be ignored (RFC 9110, section 7.8).
+pub(crate) fn is_wanted(headers: &HeaderMap) -> bool {
+    headers.contains_key(SEC_WEBSOCKET_KEY)
+        || headers.contains_key(SEC_WEBSOCKET_VERSION)
+        || headers.get_all(UPGRADE).iter().any(|value| {
+            let mut protocols = value.as_bytes().split(|byte| *byte == b',');
+            protocols.any(|it| it.trim_ascii().eq_ignore_ascii_case(b"websocket"))
+        })
+}
 
 /// Answers an upgrade request; on success the connection goes on in a task of its own.
 pub(crate) fn upgrade(router: &Arc<Router>, mut request: Request<Incoming>) -> Answer {

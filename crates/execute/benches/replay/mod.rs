@@ -1,0 +1,108 @@
+//! The operation of the federation benchmark: planned as the router plans it, executed against
+//! subgraphs that answer a request for the second time from memory.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use execute::{
+    FetchError, ForwardedHeaders, Generation, GraphqlError, LocalFuture, Payload, Publisher,
+    RequestContext, Seed, Subgraph, SubgraphAnswer, SubgraphRequest,
+};
+use graph::Supergraph;
+use http::{HeaderMap, StatusCode};
+use plan::Variables;
+use prepare::{PrepareSettings, Prepared, Preparer};
+
+const SUPERGRAPH: &str =
+    include_str!("../../../../fixtures/federation-benchmark/supergraph.graphql");
+const OPERATION: &str = include_str!("../../../../fixtures/federation-benchmark/operation.graphql");
+/// The answer, compact.
+pub(crate) const EXPECTED: &str =
+    include_str!("../../../../fixtures/federation-benchmark/expected_response.json");
+
+pub(crate) struct Benchmark {
+    prepared: Prepared,
+    variables: Variables,
+    context: RequestContext,
+}
+
+impl Benchmark {
+    pub(crate) fn new() -> Self {
+        let graph = Supergraph::from_sdl(SUPERGRAPH, "supergraph.graphql").unwrap();
+        let graph = Arc::new(graph);
+        let preparer = Preparer::new(Arc::clone(&graph), 1, PrepareSettings::default());
+        let prepared = preparer.prepare_now(OPERATION.as_bytes(), None).unwrap();
+        let subgraphs = graph.subgraphs.iter().map(|subgraph| -> Arc<dyn Subgraph> {
+            let answers = match &*subgraph.name {
+                "accounts" => bench_subgraphs::accounts(),
+                "inventory" => bench_subgraphs::inventory(),
+                "products" => bench_subgraphs::products(),
+                "reviews" => bench_subgraphs::reviews(),
+                other => panic!("the benchmark has no subgraph {other}"),
+            };
+            Arc::new(Replay { subgraph: answers, known: Mutex::default() })
+        });
+        let generation = Generation {
+            number: 1,
+            graph_id: 1,
+            subgraphs: subgraphs.collect(),
+            graph: Arc::clone(&graph),
+            publisher: Arc::new(NoPublisher),
+        };
+        let context = RequestContext {
+            generation: Arc::new(generation),
+            headers: Arc::new(ForwardedHeaders::default()),
+            deadline: Instant::now() + Duration::from_secs(3600),
+        };
+        let variables = prepared.coerce(&Bytes::new()).unwrap();
+        Self { prepared, variables, context }
+    }
+
+    pub(crate) async fn execute(&self) -> Payload {
+        let (executable, variables) = (&self.prepared.executable, &self.variables);
+        execute::execute(executable, variables, None, Seed::Nothing, &self.context).await
+    }
+}
+
+struct Replay {
+    subgraph: load::subgraph::Subgraph,
+    /// Requests and their answers.
+    known: Mutex<Vec<(Bytes, Bytes)>>,
+}
+
+impl Subgraph for Replay {
+    fn fetch<'a>(
+        &'a self,
+        request: SubgraphRequest<'a>,
+    ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>> {
+        Box::pin(async move {
+            let mut known = self.known.lock().unwrap();
+            let answer = known.iter().find(|(body, _)| *body == request.body);
+            let body = match answer {
+                Some((_, answer)) => answer.clone(),
+                None => {
+                    let answer = Bytes::from(self.subgraph.answer(&request.body).body);
+                    known.push((request.body.clone(), answer.clone()));
+                    answer
+                }
+            };
+            Ok(SubgraphAnswer { status: StatusCode::OK, headers: HeaderMap::new(), body })
+        })
+    }
+}
+
+struct NoPublisher;
+
+impl Publisher for NoPublisher {
+    fn publish<'a>(
+        &'a self,
+        _: graph::FieldId,
+        _: Bytes,
+        _: Instant,
+    ) -> LocalFuture<'a, Result<bool, GraphqlError>> {
+        let code = execute::ErrorCode::InternalServerError;
+        Box::pin(async move { Err(GraphqlError::new(code, Cow::Borrowed("nothing to publish"))) })
+    }
+}
