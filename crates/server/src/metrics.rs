@@ -165,19 +165,19 @@ impl Metrics {
         };
         for kind in [Kind::query, Kind::mutation, Kind::subscription] {
             for outcome in [Outcome::ok, Outcome::errors] {
-                metrics.operations.get_or_create(&OperationLabel { kind, outcome });
+                drop(metrics.operations.get_or_create(&OperationLabel { kind, outcome }));
             }
-            metrics.operation_seconds.get_or_create(&KindLabel { kind });
+            drop(metrics.operation_seconds.get_or_create(&KindLabel { kind }));
         }
         for result in [ReloadResult::loaded, ReloadResult::refused, ReloadResult::unchanged] {
-            metrics.reloads.get_or_create(&ReloadLabel { result });
+            drop(metrics.reloads.get_or_create(&ReloadLabel { result }));
         }
         for transport in [Transport::websocket, Transport::sse] {
-            metrics.streams.get_or_create(&TransportLabel { transport });
-            metrics.subscriptions.get_or_create(&TransportLabel { transport });
+            drop(metrics.streams.get_or_create(&TransportLabel { transport }));
+            drop(metrics.subscriptions.get_or_create(&TransportLabel { transport }));
         }
         for policy in [Policy::disconnect, Policy::drop_oldest, Policy::latest] {
-            metrics.slow_subscribers.get_or_create(&PolicyLabel { policy });
+            drop(metrics.slow_subscribers.get_or_create(&PolicyLabel { policy }));
         }
         metrics
     }

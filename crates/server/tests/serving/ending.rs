@@ -72,12 +72,11 @@ fn a_request_in_progress_is_answered_before_the_router_stops_and_balancers_are_t
 }
 
 #[test]
-fn a_router_that_is_told_twice_does_not_wait_for_anybody() {
+fn whoever_waits_no_longer_for_a_router_that_stops_cuts_everything_off() {
     let router = Router::start("subscriptions: {drain_period: 1h}");
     let mut socket = half_a_request(&router);
-    let mut stopping = router.stop();
-    stopping.hurry();
-    stopping.wait();
+    let stopping = router.stop();
+    stopping.give_up();
     let mut rest = Vec::new();
     let read = socket.read_to_end(&mut rest);
     assert!(read.is_err() || rest.is_empty(), "{rest:?}");

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use server::config::{Overrides, parse};
 use server::{Options, Running, SupergraphSource};
 use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::http::request;
@@ -29,7 +28,6 @@ pub(crate) struct Router {
 /// A router that was told to stop.
 pub(crate) struct Stopping {
     pub(crate) admin: SocketAddr,
-    hurry: Option<oneshot::Sender<()>>,
     stopped: JoinHandle<()>,
     runtime: Runtime,
 }
@@ -94,25 +92,20 @@ impl Router {
     /// Tells it to stop.
     pub(crate) fn stop(mut self) -> Stopping {
         let running = self.running.take().unwrap();
-        let (hurry, hurried) = oneshot::channel::<()>();
-        let stopped = self.runtime.spawn(running.stop(async {
-            if hurried.await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }));
-        let (admin, hurry) = (self.admin, Some(hurry));
+        let stopped = self.runtime.spawn(running.stop());
+        let admin = self.admin;
         // It has heard when it is no longer ready.
         while request(admin, "GET", "/health/ready", &[], "").body != "shutting down\n" {
             std::thread::yield_now();
         }
-        Stopping { admin, hurry, stopped, runtime: self.runtime }
+        Stopping { admin, stopped, runtime: self.runtime }
     }
 }
 
 impl Stopping {
-    /// Tells it a second time.
-    pub(crate) fn hurry(&mut self) {
-        self.hurry.take().unwrap().send(()).unwrap();
+    /// Waits no longer, as the command line does after a second signal.
+    pub(crate) fn give_up(&self) {
+        self.stopped.abort();
     }
 
     /// Waits until it has.

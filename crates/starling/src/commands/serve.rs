@@ -69,7 +69,12 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
                 return ExitCode::FAILURE;
             }
         };
-        match server::start(options).await {
+        let started = tokio::select! {
+            started = server::start(options) => started,
+            // While it waits for a broker, say. Nothing serves yet that could end in good order.
+            () = signals.next() => return ExitCode::SUCCESS,
+        };
+        match started {
             Ok(running) => {
                 signals.next().await;
                 super::stop(running, signals).await
