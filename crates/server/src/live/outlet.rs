@@ -135,6 +135,11 @@ impl ConnectionOutlet {
         Taken::Delivery(taken.delivery)
     }
 
+    /// Has the connection been given up? To be asked also while the socket takes nothing.
+    pub(crate) fn has_overflown(&self) -> bool {
+        self.lock().overflown
+    }
+
     /// How many results the policy has dropped since the last call; a connection that it gave up counts as one.
     pub(crate) fn take_dropped(&self) -> u64 {
         std::mem::take(&mut self.lock().dropped)

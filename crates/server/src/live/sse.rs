@@ -75,9 +75,19 @@ async fn stream(
     loop {
         // One piece at a time: while the socket is full, deliveries wait in the outlet.
         while let Some(chunks) = sse.poll_transmit(Instant::now()) {
-            tokio::select! {
-                sent = pieces.send(chunks.to_vec().into()) => if sent.is_err() { break },
-                () = pieces.closed() => break,
+            let mut sending = std::pin::pin!(pieces.send(chunks.to_vec().into()));
+            let sent = loop {
+                tokio::select! {
+                    sent = &mut sending => break sent,
+                    // Who reads nothing at all is given up too; the reason follows if it ever reads again.
+                    () = outlet.filled.notified() => if outlet.has_overflown() {
+                        running.stop_all();
+                        count_dropped(&router, &outlet);
+                    }
+                }
+            };
+            if sent.is_err() {
+                break;
             }
         }
         if sse.is_finished() || pieces.is_closed() {

@@ -251,7 +251,11 @@ fn fill(
                 outgoing.extend_from_slice(part);
             }
         }
-        if outgoing.len() >= WRITE_AHEAD_BYTES || !connection.is_open() {
+        if !connection.is_open() {
+            break;
+        }
+        // Who reads nothing at all is given up too, so this cannot wait for the socket.
+        if outgoing.len() >= WRITE_AHEAD_BYTES && !outlet.has_overflown() {
             break;
         }
         match outlet.take() {
