@@ -269,6 +269,10 @@ impl Work {
         let text = std::str::from_utf8(query).map_err(|error| {
             PrepareError::Syntax(vec![Problem::new(format!("the document is not UTF-8: {error}"))])
         })?;
+        if text.trim().is_empty() {
+            let problem = Problem::new("the document is empty: `query` must hold an operation");
+            return Err(PrepareError::Syntax(vec![problem]));
+        }
         let too_many = PrepareError::Limit { limit: Limit::Tokens, maximum: limits.tokens };
         if count_tokens(text, limits.tokens) > limits.tokens {
             return Err(too_many);

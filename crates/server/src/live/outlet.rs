@@ -135,8 +135,9 @@ impl ConnectionOutlet {
         Taken::Delivery(taken.delivery)
     }
 
-    /// Has the connection been given up? To be asked also while the socket takes nothing.
-    pub(crate) fn has_overflown(&self) -> bool {
+    /// Has the bound been reached, and is the policy to disconnect? Known also while nothing can be taken,
+    /// because the socket is full.
+    pub(crate) fn is_overflown(&self) -> bool {
         self.lock().overflown
     }
 

@@ -1,12 +1,13 @@
 //! GraphQL over server-sent events, distinct connections mode: one operation, one response body.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use execute::{ErrorCode, GraphqlError};
+use http::Response;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue};
-use http::{HeaderMap, Response};
+use http::request::Parts;
 use tokio::sync::mpsc;
 use wire::sse::{Config, Sse};
 
@@ -14,6 +15,7 @@ use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::{Running, too_slow};
 use super::{count_dropped, sleep_until};
 use crate::http::answer::{Answer, AnswerBody};
+use crate::http::listener::Cut;
 use crate::http::media::AnswerType;
 use crate::metrics::Transport;
 use crate::operation::Ready;
@@ -23,16 +25,21 @@ use crate::router::Router;
 /// configured bounds hold.
 const AHEAD: usize = 4;
 
+/// How long a client that reads too slowly may take to read that it does; then it is cut off. As long as
+/// a WebSocket has for its closing handshake.
+const SLOW_PATIENCE: Duration = Duration::from_secs(5);
+
 /// The one operation of a stream.
 const OPERATION: u32 = 0;
 
 /// Streams the results of `ready`.
-pub(crate) fn answer(router: &Arc<Router>, ready: Ready, headers: &HeaderMap) -> Answer {
+pub(crate) fn answer(router: &Arc<Router>, ready: Ready, request: &Parts) -> Answer {
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions));
-    let running = Running::new(router, &outlet, headers.clone(), 0, Transport::sse);
+    let running = Running::new(router, &outlet, request.headers.clone(), 0, Transport::sse);
+    let cut = request.extensions.get::<Cut>().cloned().unwrap_or_default();
     running.start_ready(OPERATION, ready);
     let (pieces, body) = mpsc::channel(AHEAD);
-    tokio::task::spawn_local(stream(Arc::clone(router), outlet, running, pieces));
+    tokio::task::spawn_local(stream(Arc::clone(router), outlet, running, pieces, cut));
     head(AnswerBody::Stream(body))
 }
 
@@ -65,6 +72,7 @@ async fn stream(
     outlet: Arc<ConnectionOutlet>,
     running: Running,
     pieces: mpsc::Sender<Bytes>,
+    cut: Cut,
 ) {
     let _open = router.metrics.stream(Transport::sse);
     let heartbeat = router.config.subscriptions.heartbeat;
@@ -72,45 +80,42 @@ async fn stream(
     let mut sse = Sse::new(&config, Instant::now());
     let mut shutdown = router.shutdown.clone();
     let mut shutting_down = false;
+    let mut patience_ends = None;
+    // What the HTTP library has no room for. While it waits here, deliveries wait in the outlet.
+    let mut piece: Option<Bytes> = None;
     loop {
-        // One piece at a time: while the socket is full, deliveries wait in the outlet.
-        while let Some(chunks) = sse.poll_transmit(Instant::now()) {
-            let mut sending = std::pin::pin!(pieces.send(chunks.to_vec().into()));
-            let sent = loop {
-                tokio::select! {
-                    sent = &mut sending => break sent,
-                    // Who reads nothing at all is given up too; the reason follows if it ever reads again.
-                    () = outlet.filled.notified() => if outlet.has_overflown() {
-                        running.stop_all();
-                        count_dropped(&router, &outlet);
-                    }
-                }
-            };
-            if sent.is_err() {
+        piece = piece.or_else(|| sse.poll_transmit(Instant::now()).map(|it| it.to_vec().into()));
+        if outlet.is_overflown() && patience_ends.is_none() {
+            running.stop_all();
+            sse.next(execute::request_error(&[too_slow()]).bytes, None);
+            sse.complete();
+            count_dropped(&router, &outlet);
+            patience_ends = Some(tokio::time::Instant::now() + SLOW_PATIENCE);
+            continue;
+        }
+        if piece.is_none() {
+            if sse.is_finished() {
                 break;
             }
-        }
-        if sse.is_finished() || pieces.is_closed() {
-            break;
-        }
-        match outlet.take() {
-            Taken::Delivery(delivery) => {
+            if let Taken::Delivery(delivery) = outlet.take() {
                 deliver(&mut sse, delivery);
                 continue;
             }
-            Taken::Overflown => {
-                sse.next(execute::request_error(&[too_slow()]).bytes, None);
-                sse.complete();
-                count_dropped(&router, &outlet);
-                continue;
-            }
-            Taken::Nothing => count_dropped(&router, &outlet),
         }
-        let until = sse.poll_timeout().map(tokio::time::Instant::from_std);
+        count_dropped(&router, &outlet);
+        // A heartbeat would only wait behind the piece.
+        let heartbeat = if piece.is_some() { None } else { sse.poll_timeout() };
         tokio::select! {
+            room = pieces.reserve(), if piece.is_some() => match (room, piece.take()) {
+                (Ok(room), Some(piece)) => room.send(piece),
+                _ => break,
+            },
             () = outlet.filled.notified() => {}
             () = pieces.closed() => break,
-            () = sleep_until(until) => sse.handle_timeout(Instant::now()),
+            () = sleep_until(heartbeat.map(tokio::time::Instant::from_std)) => {
+                sse.handle_timeout(Instant::now());
+            }
+            () = sleep_until(patience_ends) => break,
             _ = shutdown.wait_for(|stop| *stop), if !shutting_down => {
                 shutting_down = true;
                 // Without the error `complete` would say that the source has nothing more to tell.
@@ -119,8 +124,16 @@ async fn stream(
             }
         }
     }
-    count_dropped(&router, &outlet);
     running.stop_all();
+    if let Some(end) = patience_ends
+        && !pieces.is_closed()
+    {
+        // Room for all means that the last of them was taken.
+        let taken = tokio::time::timeout_at(end, pieces.reserve_many(AHEAD)).await;
+        if taken.is_err() {
+            cut.off();
+        }
+    }
 }
 
 fn shutting_down_error() -> GraphqlError {

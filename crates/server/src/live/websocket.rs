@@ -254,8 +254,9 @@ fn fill(
         if !connection.is_open() {
             break;
         }
-        // Who reads nothing at all is given up too, so this cannot wait for the socket.
-        if outgoing.len() >= WRITE_AHEAD_BYTES && !outlet.has_overflown() {
+        // Who reads too slowly is told so behind what waits already, and cut off if that is not read either:
+        // the closing handshake has its own deadline.
+        if outgoing.len() >= WRITE_AHEAD_BYTES && !outlet.is_overflown() {
             break;
         }
         match outlet.take() {

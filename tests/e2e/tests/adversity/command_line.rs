@@ -69,7 +69,158 @@ fn a_configuration_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
         }
         outcomes += &case(configuration, &check);
     }
-    expect![[""]].assert_eq(&outcomes);
+    expect![[r#"
+        --- listen: [
+        exit 1
+        error[yaml-syntax]: the file is not valid YAML
+         --> $HERE/starling.yaml:1:9
+          |
+        1 | listen: [
+          |         ^ unclosed bracket '['
+          |
+          = help: look at the indentation, quotes and brackets of this line and the one before it
+
+        --- limits: {deepth: 7}
+        exit 1
+        error[unknown-key]: unknown key `deepth` in `limits`
+         --> $HERE/starling.yaml:1:10
+          |
+        1 | limits: {deepth: 7}
+          |          ^^^^^^ not known here
+          |
+          = help: did you mean `depth`? Known here: `aliases`, `body`, `depth`, `root_fields`, `selections`, `time` and `tokens`
+
+        --- limits: {depth: 0}
+        exit 1
+        error[out-of-range]: `limits.depth` must be from 1 to 500
+         --> $HERE/starling.yaml:1:17
+          |
+        1 | limits: {depth: 0}
+          |                 ^ `0` is too small
+          |
+          = help: write a number from 1 to 500
+
+        --- limits: {depth: many}
+        exit 1
+        error[wrong-type]: `limits.depth` must be a whole number
+         --> $HERE/starling.yaml:1:17
+          |
+        1 | limits: {depth: many}
+          |                 ^^^^ `many` does not fit
+          |
+          = help: write a number from 1 to 500, digits only, without quotes or a unit
+
+        --- listen: 127.0.0.1
+        exit 1
+        error[invalid-value]: `listen` must be an address to listen on
+         --> $HERE/starling.yaml:1:9
+          |
+        1 | listen: 127.0.0.1
+          |         ^^^^^^^^^ the port is missing
+          |
+          = help: write `127.0.0.1:4000`
+
+        --- limits: {time: 7}
+        exit 1
+        error[invalid-value]: `limits.time` must be a duration
+         --> $HERE/starling.yaml:1:16
+          |
+        1 | limits: {time: 7}
+          |                ^ the unit is missing
+          |
+          = help: write a whole number and a unit (`ms`, `s`, `m`, `h`): `500ms`, `30s`, `1m30s`
+
+        --- subgraphs: {revues: {url: "http://x/"}}
+        exit 0
+        Everything is in order.
+        warning[unknown-subgraph]: `subgraphs.revues` has no effect: the supergraph has no such subgraph
+         --> $HERE/starling.yaml:1:13
+          |
+        1 | subgraphs: {revues: {url: "http://x/"}}
+          |             ^^^^^^ not in the supergraph
+          |
+          = help: did you mean `reviews`?
+
+        --- subgraphs: {reviews: {url: "ftp://x/"}}
+        exit 1
+        error[invalid-value]: `subgraphs.reviews.url` must be a URL
+         --> $HERE/starling.yaml:1:28
+          |
+        1 | subgraphs: {reviews: {url: "ftp://x/"}}
+          |                            ^^^^^^^^^^ the scheme `ftp` is not `http://` or `https://`
+          |
+          = help: write scheme, host and path: `http://reviews.internal:4001/graphql`
+
+        --- events: {providers: {nats: [{id: a, url: "nats://x"}, {id: a, url: "nats://y"}]}}
+        exit 1
+        error[conflict]: two providers of kind `nats` have the id `a`
+         --> $HERE/starling.yaml:1:60
+          |
+        1 | events: {providers: {nats: [{id: a, url: "nats://x"}, {id: a, url: "nats://y"}]}}
+          |                                  - first used here         ^ used again here
+          |
+          = help: give each its own id: directives name a provider by it
+
+        --- events: {providers: {nats: [{id: a, url: "http://x"}]}}
+        exit 1
+        error[invalid-value]: `events.providers.nats[0].url` must be the URL of a NATS server
+         --> $HERE/starling.yaml:1:42
+          |
+        1 | events: {providers: {nats: [{id: a, url: "http://x"}]}}
+          |                                          ^^^^^^^^^^ the scheme `http` is not `nats://` or `tls://`
+          |
+          = help: write `nats://HOST:PORT`, or `tls://HOST:PORT` for an encrypted connection
+
+        --- supergraph: {file: ${NO_SUCH_VARIABLE}}
+        exit 1
+        error[yaml-syntax]: the file is not valid YAML
+         --> $HERE/starling.yaml:1:21
+          |
+        1 | supergraph: {file: ${NO_SUCH_VARIABLE}}
+          |                     ^ while parsing a flow mapping, did not find expected ',' or '}'
+          |
+          = help: inside of braces and brackets, `${…}` needs quotes: `{depth: "${DEPTH}"}`
+
+        --- supergraph: {file: nowhere.graphql}
+        exit 1
+        error[supergraph]: cannot read the supergraph $HERE/nowhere.graphql: No such file or directory (os error 2)
+         |
+         = help: name it by `supergraph.file` in the configuration or by --supergraph
+
+        --- path: graphql
+        exit 1
+        error[invalid-value]: `path` must be the path of a URL
+         --> $HERE/starling.yaml:1:7
+          |
+        1 | path: graphql
+          |       ^^^^^^^ it does not begin with `/`
+          |
+          = help: write a path that begins with `/`: `/graphql`
+
+        --- path: /graphql
+        path: /graphql
+        exit 1
+        error[duplicate-key]: `path` is given twice
+         --> $HERE/starling.yaml:2:1
+          |
+        1 | path: /graphql
+          | ---- first given here
+        2 | path: /graphql
+          | ^^^^ given again here
+          |
+          = help: remove one of the two, or move what belongs together into one
+
+        --- 7
+        exit 1
+        error[wrong-type]: the file must be a mapping of keys to values
+         --> $HERE/starling.yaml:1:1
+          |
+        1 | 7
+          | ^ this is a single value
+          |
+          = help: write keys and values such as `listen: 127.0.0.1:4000`, one a line
+
+    "#]].assert_eq(&outcomes);
 }
 
 #[test]
@@ -94,7 +245,77 @@ fn a_supergraph_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
         assert_eq!(check, outcome(&SERVE, "", &graph), "check and serve disagree");
         outcomes += &case(name, &check);
     }
-    expect![[""]].assert_eq(&outcomes);
+    expect![[r#"
+        --- empty
+        exit 1
+        error[supergraph]: syntax error: Unexpected <EOF>.
+         --> $HERE/supergraph.graphql:1:1
+          |
+        1 |
+          | ^
+
+        --- cut off
+        exit 1
+        error[supergraph]: syntax error: expected R_CURLY, got EOF
+          --> $HERE/supergraph.graphql:39:3
+           |
+        39 |   
+           |   ^
+
+        --- no supergraph
+        exit 1
+        error[supergraph]: this is not a supergraph: it has no `enum join__Graph` that lists subgraphs
+        --> $HERE/supergraph.graphql
+         = help: a supergraph is what composition makes of the schemas of all subgraphs; compose them and load the result
+
+        --- an unknown type
+        exit 1
+        error[supergraph]: cannot find type `Revue` in this document
+          --> $HERE/supergraph.graphql:22:17
+           |
+        22 |   latestReview: Revue @join__field(graph: REVIEWS)
+           |                 ^^^^^
+
+        --- an unknown subgraph
+        exit 1
+        error[supergraph]: value `SHOP` does not exist on `join__Graph`
+          --> $HERE/supergraph.graphql:23:45
+           |
+        23 |   warehouse: Warehouse! @join__field(graph: SHOP)
+           |                                             ^^^^
+
+        --- a newer join specification
+        exit 1
+        error[supergraph]: version 9.0 of the join specification is not supported
+         --> $HERE/supergraph.graphql:3:14
+          |
+        3 |   @link(url: "https://specs.apollo.dev/join/v9.0", for: EXECUTION) {
+          |              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+          |
+          = help: versions 0.1 to 0.5 are read
+
+        --- an unknown provider
+        exit 1
+        error[events]: Mutation.announce @events__publish: no provider "kafka/orders" is configured; configured: memory/default
+        --> $HERE/supergraph.graphql
+
+        --- an unknown argument in a topic
+        exit 1
+        error[events]: Mutation.announce @events__publish: topic "announced.{{ args.town }}": there is no argument "town"; the field has id, place
+        --> $HERE/supergraph.graphql
+
+        error[events]: Subscription.productChangedAt @events__subscribe: topic "products.{{ args.town }}": there is no argument "town"; the field has place
+        --> $HERE/supergraph.graphql
+
+        --- a template that does not end
+        exit 1
+        error[events]: Mutation.announce @events__publish: topic "announced.{{ args.place": a {{ is not closed by }}
+        --> $HERE/supergraph.graphql
+
+        error[events]: Subscription.productChangedAt @events__subscribe: topic "products.{{ args.place": a {{ is not closed by }}
+        --> $HERE/supergraph.graphql
+
+    "#]].assert_eq(&outcomes);
 }
 
 #[test]
@@ -122,9 +343,9 @@ fn words_on_the_command_line_that_mean_nothing_are_refused() {
         --- serve
         exit 2
         error: the following required arguments were not provided:
-          --config <FILE>
+          <--config <FILE>|--supergraph <FILE>>
 
-        Usage: starling serve --config <FILE>
+        Usage: starling serve <--config <FILE>|--supergraph <FILE>>
 
         For more information, try '--help'.
 
@@ -142,7 +363,6 @@ fn words_on_the_command_line_that_mean_nothing_are_refused() {
 
         --- serve --supergraph $HERE/nowhere.graphql
         exit 1
-        {"timestamp":"2026-11-21T22:41:16.493864Z","level":"INFO","message":"open files allowed: one per connection","descriptors":20000,"target":"server::start"}
         error[supergraph]: cannot read the supergraph $HERE/nowhere.graphql: No such file or directory (os error 2)
          |
          = help: name it by `supergraph.file` in the configuration or by --supergraph
@@ -156,9 +376,9 @@ fn words_on_the_command_line_that_mean_nothing_are_refused() {
         --- check
         exit 2
         error: the following required arguments were not provided:
-          --config <FILE>
+          <--config <FILE>|--supergraph <FILE>>
 
-        Usage: starling check --config <FILE>
+        Usage: starling check <--config <FILE>|--supergraph <FILE>>
 
         For more information, try '--help'.
 
@@ -207,15 +427,15 @@ fn a_port_that_is_taken_is_named_and_ends_the_program() {
     expect![[r#"
         --- listen
         exit 1
-        error: cannot listen on ADDRESS: Address already in use (os error 98); another process listens there: stop it, or choose another address (`listen`, --listen)
+        error: cannot listen on ADDRESS (`listen`, --listen): Address already in use (os error 98); another process listens there: stop it, or choose another address
 
         --- admin
         exit 1
-        error: cannot listen on ADDRESS: Address already in use (os error 98); another process listens there: stop it, or choose another address (`listen`, --listen)
+        error: cannot listen on ADDRESS (`admin.listen`, --admin-listen): Address already in use (os error 98); another process listens there: stop it, or choose another address
 
         --- demo
         exit 1
-        error: cannot listen on ADDRESS: Address already in use (os error 98); another process listens there: stop it, or choose another address (`listen`, --listen)
+        error: cannot listen on ADDRESS (`listen`, --listen): Address already in use (os error 98); another process listens there: stop it, or choose another address
 
     "#]].assert_eq(&outcomes);
 }

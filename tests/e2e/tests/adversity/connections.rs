@@ -88,7 +88,7 @@ fn a_client_that_announces_more_than_it_sends_gets_what_is_wrong_if_it_still_lis
     socket.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
-    expect![[r#"{"errors":[{"message":"the request body broke off: error reading a body from connection","extensions":{"code":"BAD_REQUEST"}}]}"#]].assert_eq(body);
+    expect![[r#"{"errors":[{"message":"the request body broke off: end of file before message length reached","extensions":{"code":"BAD_REQUEST"}}]}"#]].assert_eq(body);
     shop.assert_unharmed();
 }
 

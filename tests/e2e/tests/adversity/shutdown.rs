@@ -23,7 +23,8 @@ fn open_subscriptions_are_told_that_the_router_goes_and_it_ends_cleanly() {
         let begin = Instant::now();
         shop.router.signal(signal);
         assert_eq!(socket.transcript(), "closed 1001 The router is shutting down\n");
-        let goodbye = "complete\nend\n";
+        let goodbye = "next {\"errors\":[{\"message\":\"the router is shutting down; connect again, to another \
+                       instance\",\"extensions\":{\"code\":\"SHUTTING_DOWN\"}}]}\ncomplete\nend\n";
         assert_eq!(stream.transcript(), goodbye);
         drop(idle);
         let (router, _rest) = shop.into_parts();

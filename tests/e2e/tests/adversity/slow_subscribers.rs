@@ -93,6 +93,24 @@ fn by_default_a_stream_that_is_not_read_ends_and_says_why() {
 }
 
 #[test]
+fn a_slow_subscriber_that_does_not_read_its_goodbye_either_is_cut_off() {
+    let shop = Shop::with("subscriptions: {queue_events: 4}");
+    let mut socket = Socket::ready(shop.address());
+    socket.subscribe("1", SUBSCRIPTION);
+    let _stream = Stream::open(shop.address(), SUBSCRIPTION);
+    shop.wait_for_subscribers(2);
+    let mut number = 0;
+    e2e::eventually("both to be given up", || {
+        number += 1;
+        shop.publish("products", event(number));
+        (shop.router.metric("starling_hub_subscribers") == Some(1)).then_some(())
+    });
+    // The bystander's.
+    shop.wait_for_metric("starling_http_connections", 1);
+    shop.assert_unharmed();
+}
+
+#[test]
 fn with_drop_oldest_a_slow_subscriber_gets_the_newest_events_and_is_told_what_it_lost() {
     let shop = Shop::with("subscriptions: {queue_events: 4, policy: drop_oldest}");
     let mut socket = Socket::ready(shop.address());

@@ -12,7 +12,7 @@ use wire::Chunks;
 use wire::connection::{Connection, Output, Protocol};
 use wire::graphql_transport_ws::SUBPROTOCOL;
 use wire::websocket::handshake::ClientHandshake;
-use wire::websocket::{CloseCode, Closed, Config};
+use wire::websocket::{Closed, Config};
 
 /// Longer than anything that a test waits for.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -86,16 +86,13 @@ impl Socket {
         self.send(&message.to_string());
     }
 
-    /// Says goodbye.
-    pub(crate) fn close(&mut self) {
-        self.connection.protocol.outputs.push_back(Output::Close(CloseCode::NORMAL, "".into()));
-        self.flush();
-    }
-
     /// The next thing that comes.
     pub(crate) fn hear(&mut self) -> Heard {
         let mut buffer = [0; 16 << 10];
+        // Pings come as long as the router lives, and do not count.
+        let deadline = Instant::now() + PATIENCE;
         loop {
+            assert!(Instant::now() < deadline, "nothing came but pings");
             if let Some(heard) = self.connection.poll_event() {
                 return heard;
             }

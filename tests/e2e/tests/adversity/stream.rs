@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -68,7 +68,10 @@ impl Stream {
     /// The text up to this mark.
     fn until(&mut self, mark: &str) -> Option<String> {
         let mut buffer = [0; 16 << 10];
+        // Heartbeats come as long as the router lives, and do not count.
+        let deadline = Instant::now() + PATIENCE;
         loop {
+            assert!(Instant::now() < deadline, "nothing came but heartbeats");
             if let Some(at) = self.received.find(mark) {
                 let rest = self.received.split_off(at + mark.len());
                 return Some(std::mem::replace(&mut self.received, rest));
