@@ -12,7 +12,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
 
 use super::media::AnswerType;
 use super::patient::{Patient, STALL_TIME_MAX};
@@ -137,24 +136,10 @@ fn turn_away(socket: TcpStream) {
     }
 }
 
-/// Cuts a connection off, in the middle of whatever it does: the last resort against a client that does
-/// not read. Every request of the connection has it among its extensions.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Cut(Arc<Notify>);
-
-impl Cut {
-    /// Now.
-    pub(crate) fn off(&self) {
-        self.0.notify_one();
-    }
-}
-
 async fn serve(router: Arc<Router>, socket: TcpStream) {
     let mut shutdown = router.shutdown.clone();
-    let cut = Cut::default();
-    let service = service_fn(|mut request| {
+    let service = service_fn(|request| {
         let router = Arc::clone(&router);
-        request.extensions_mut().insert(cut.clone());
         async move { Ok::<_, std::convert::Infallible>(pipeline::handle(&router, request).await) }
     });
     let connection = http1::Builder::new()
@@ -169,14 +154,10 @@ async fn serve(router: Arc<Router>, socket: TcpStream) {
     let mut connection = std::pin::pin!(connection);
     let result = tokio::select! {
         result = connection.as_mut() => result,
-        () = cut.0.notified() => return,
         _ = shutdown.wait_for(|stop| *stop) => {
             // Ends when the request that runs has its answer.
             connection.as_mut().graceful_shutdown();
-            tokio::select! {
-                result = connection => result,
-                () = cut.0.notified() => return,
-            }
+            connection.await
         }
     };
     if let Err(error) = result {

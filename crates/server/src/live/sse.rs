@@ -1,13 +1,12 @@
 //! GraphQL over server-sent events, distinct connections mode: one operation, one response body.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use execute::{ErrorCode, GraphqlError};
-use http::Response;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue};
-use http::request::Parts;
+use http::{HeaderMap, Response};
 use tokio::sync::mpsc;
 use wire::sse::{Config, Sse};
 
@@ -15,7 +14,6 @@ use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::{Running, too_slow};
 use super::{count_dropped, sleep_until};
 use crate::http::answer::{Answer, AnswerBody};
-use crate::http::listener::Cut;
 use crate::http::media::AnswerType;
 use crate::metrics::Transport;
 use crate::operation::Ready;
@@ -25,21 +23,16 @@ use crate::router::Router;
 /// configured bounds hold.
 const AHEAD: usize = 4;
 
-/// How long a client that reads too slowly may take to read that it does; then it is cut off. As long as
-/// a WebSocket has for its closing handshake.
-const SLOW_PATIENCE: Duration = Duration::from_secs(5);
-
 /// The one operation of a stream.
 const OPERATION: u32 = 0;
 
 /// Streams the results of `ready`.
-pub(crate) fn answer(router: &Arc<Router>, ready: Ready, request: &Parts) -> Answer {
+pub(crate) fn answer(router: &Arc<Router>, ready: Ready, headers: &HeaderMap) -> Answer {
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions));
-    let running = Running::new(router, &outlet, request.headers.clone(), 0, Transport::sse);
-    let cut = request.extensions.get::<Cut>().cloned().unwrap_or_default();
+    let running = Running::new(router, &outlet, headers.clone(), 0, Transport::sse);
     running.start_ready(OPERATION, ready);
     let (pieces, body) = mpsc::channel(AHEAD);
-    tokio::task::spawn_local(stream(Arc::clone(router), outlet, running, pieces, cut));
+    tokio::task::spawn_local(stream(Arc::clone(router), outlet, running, pieces));
     head(AnswerBody::Stream(body))
 }
 
@@ -72,7 +65,6 @@ async fn stream(
     outlet: Arc<ConnectionOutlet>,
     running: Running,
     pieces: mpsc::Sender<Bytes>,
-    cut: Cut,
 ) {
     let _open = router.metrics.stream(Transport::sse);
     let heartbeat = router.config.subscriptions.heartbeat;
@@ -80,17 +72,18 @@ async fn stream(
     let mut sse = Sse::new(&config, Instant::now());
     let mut shutdown = router.shutdown.clone();
     let mut shutting_down = false;
-    let mut patience_ends = None;
+    let mut given_up = false;
     // What the HTTP library has no room for. While it waits here, deliveries wait in the outlet.
     let mut piece: Option<Bytes> = None;
     loop {
         piece = piece.or_else(|| sse.poll_transmit(Instant::now()).map(|it| it.to_vec().into()));
-        if outlet.is_overflown() && patience_ends.is_none() {
+        if outlet.is_overflown() && !given_up {
             running.stop_all();
             sse.next(execute::request_error(&[too_slow()]).bytes, None);
             sse.complete();
             count_dropped(&router, &outlet);
-            patience_ends = Some(tokio::time::Instant::now() + SLOW_PATIENCE);
+            // Whether the client reads that or nothing any more: `http::patient` ends the wait.
+            given_up = true;
             continue;
         }
         if piece.is_none() {
@@ -115,7 +108,6 @@ async fn stream(
             () = sleep_until(heartbeat.map(tokio::time::Instant::from_std)) => {
                 sse.handle_timeout(Instant::now());
             }
-            () = sleep_until(patience_ends) => break,
             _ = shutdown.wait_for(|stop| *stop), if !shutting_down => {
                 shutting_down = true;
                 // Without the error `complete` would say that the source has nothing more to tell.
@@ -124,16 +116,8 @@ async fn stream(
             }
         }
     }
+    count_dropped(&router, &outlet);
     running.stop_all();
-    if let Some(end) = patience_ends
-        && !pieces.is_closed()
-    {
-        // Room for all means that the last of them was taken.
-        let taken = tokio::time::timeout_at(end, pieces.reserve_many(AHEAD)).await;
-        if taken.is_err() {
-            cut.off();
-        }
-    }
 }
 
 fn shutting_down_error() -> GraphqlError {
