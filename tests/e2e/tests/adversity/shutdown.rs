@@ -14,7 +14,7 @@ const SUBSCRIPTION: &str = "subscription { productChanged { id } }";
 #[test]
 fn open_subscriptions_are_told_that_the_router_goes_and_it_ends_cleanly() {
     for signal in ["INT", "TERM"] {
-        let shop = Shop::open().without_bystander();
+        let shop = Shop::with_provider("memory/default", "");
         let mut socket = Socket::ready(shop.address());
         socket.subscribe("1", SUBSCRIPTION);
         let idle = Socket::ready(shop.address());
@@ -23,9 +23,8 @@ fn open_subscriptions_are_told_that_the_router_goes_and_it_ends_cleanly() {
         let begin = Instant::now();
         shop.router.signal(signal);
         assert_eq!(socket.transcript(), "closed 1001 The router is shutting down\n");
-        let goodbye = "next {\"errors\":[{\"message\":\"the router is shutting down; connect again, to another \
-                       instance\",\"extensions\":{\"code\":\"SHUTTING_DOWN\"}}]}\ncomplete\nend\n";
-        assert_eq!(stream.transcript(), goodbye);
+        let error = r#"{"errors":[{"message":"the router is shutting down; connect again, to another instance","extensions":{"code":"SHUTTING_DOWN"}}]}"#;
+        assert_eq!(stream.transcript(), format!("next {error}\ncomplete\nend\n"));
         drop(idle);
         let (router, _rest) = shop.into_parts();
         let (code, said) = router.wait_for_end();
@@ -38,7 +37,7 @@ fn open_subscriptions_are_told_that_the_router_goes_and_it_ends_cleanly() {
 
 #[test]
 fn a_request_in_flight_is_answered_before_the_end_and_new_ones_find_nobody() {
-    let shop = Shop::open().without_bystander();
+    let shop = Shop::with_provider("memory/default", "");
     shop.subgraph("reviews").set_fault(Fault::Hold);
     let address = shop.address();
     let asking = std::thread::spawn(move || {
@@ -61,7 +60,7 @@ fn a_request_in_flight_is_answered_before_the_end_and_new_ones_find_nobody() {
 
 #[test]
 fn who_does_not_let_go_is_cut_off_after_the_drain_period() {
-    let shop = Shop::with("subscriptions: {drain_period: 500ms}").without_bystander();
+    let shop = Shop::with_provider("memory/default", "subscriptions: {drain_period: 500ms}");
     shop.subgraph("reviews").set_fault(Fault::Hold);
     let mut socket = Socket::ready(shop.address());
     socket.subscribe("1", SUBSCRIPTION);
@@ -85,7 +84,7 @@ fn who_does_not_let_go_is_cut_off_after_the_drain_period() {
 
 #[test]
 fn a_second_signal_ends_the_router_at_once() {
-    let shop = Shop::open().without_bystander();
+    let shop = Shop::with_provider("memory/default", "");
     let mut socket = Socket::ready(shop.address());
     socket.subscribe("1", SUBSCRIPTION);
     shop.wait_for_subscribers(1);
