@@ -3,7 +3,15 @@
 use e2e::Answer;
 
 /// Headers that are the same for each answer, or that change from one to the next.
-const BORING: [&str; 5] = ["content-length", "date", "connection", "vary", "transfer-encoding"];
+const BORING: [&str; 7] = [
+    "cache-control",
+    "connection",
+    "content-length",
+    "date",
+    "transfer-encoding",
+    "vary",
+    "x-content-type-options",
+];
 
 /// One answer, as in
 ///

@@ -132,7 +132,7 @@ fn a_configuration_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
 
         --- subgraphs: {revues: {url: "http://x/"}}
         exit 0
-        Everything is in order.
+        No errors.
         warning[unknown-subgraph]: `subgraphs.revues` has no effect: the supergraph has no such subgraph
          --> $HERE/starling.yaml:1:13
           |

@@ -121,7 +121,7 @@ fn a_url_that_is_no_graphql_request_is_answered_with_400_and_what_is_wrong() {
 
         --- /graphql?query=
         400 application/graphql-response+json; charset=utf-8
-        {"errors":[{"message":"syntax error: Unexpected <EOF>.","locations":[{"line":1,"column":1}],"extensions":{"code":"GRAPHQL_PARSE_FAILED"}}]}
+        {"errors":[{"message":"the document is empty: `query` must hold an operation","extensions":{"code":"GRAPHQL_PARSE_FAILED"}}]}
 
         --- /graphql?query=%7Bwarehouse%7Bcity%7D%7D&variables=7
         400 application/graphql-response+json; charset=utf-8

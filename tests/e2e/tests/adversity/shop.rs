@@ -58,10 +58,16 @@ impl Shop {
 
     /// With these lines in its configuration file.
     pub(crate) fn with(configuration: &str) -> Self {
-        Self::with_provider("memory/default", configuration)
+        let mut shop = Self::with_provider("memory/default", configuration);
+        let mut bystander = Socket::ready(shop.address());
+        let query = r#"subscription { productChangedAt(place: "bystander") { id } }"#;
+        bystander.subscribe("bystander", query);
+        shop.wait_for_subscribers(1);
+        shop.bystander = Some(bystander);
+        shop
     }
 
-    /// With its events at this provider.
+    /// With its events at this provider, and no bystander.
     pub(crate) fn with_provider(provider: &'static str, configuration: &str) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -75,17 +81,7 @@ impl Shop {
         let file = folder.path().join("starling.yaml");
         std::fs::write(&file, configuration).unwrap();
         let router = Router::start([Path::new("serve"), Path::new("--config"), &file]);
-        // A broker may be away at first; events of this provider are always there.
-        let bystander = (provider == "memory/default").then(|| {
-            let mut bystander = Socket::ready(router.address());
-            let query = r#"subscription { productChangedAt(place: "bystander") { id } }"#;
-            bystander.subscribe("bystander", query);
-            e2e::eventually("the bystander to be subscribed", || {
-                (router.metric("starling_hub_subscribers") == Some(1)).then_some(())
-            });
-            bystander
-        });
-        Self { router, bystander, subgraphs, folder, provider, _runtime: runtime }
+        Self { router, bystander: None, subgraphs, folder, provider, _runtime: runtime }
     }
 
     /// The hand on one subgraph: `products`, `reviews` or `stock`.
@@ -124,10 +120,21 @@ impl Shop {
         assert_eq!((answer.status, answer.text().as_str()), (200, "published\n"));
     }
 
-    /// How many subscribers the hub has, the bystander not counted.
+    /// How many subscribers get each event from now on, the bystander among them.
+    pub(crate) fn subscribers(&self) -> u64 {
+        let answer = request(self.router.admin(), "GET", "/admin/subscriptions", &[], b"").unwrap();
+        let topology: Value = serde_json::from_slice(&answer.body).unwrap();
+        let groups = topology["triggers"].as_array().unwrap().iter();
+        let groups = groups.flat_map(|trigger| trigger["groups"].as_array().unwrap());
+        groups.map(|group| group["subscribers"].as_u64().unwrap()).sum()
+    }
+
+    /// Until there are so many, the bystander not counted.
     pub(crate) fn wait_for_subscribers(&self, count: u64) {
-        let bystanders = u64::from(self.bystander.is_some());
-        self.wait_for_metric("starling_hub_subscribers", count + bystanders);
+        let count = count + u64::from(self.bystander.is_some());
+        e2e::eventually(&format!("{count} subscribers"), || {
+            (self.subscribers() == count).then_some(())
+        });
     }
 
     /// Until a metric has this value.
@@ -139,9 +146,7 @@ impl Shop {
 
     /// The bystander goes: for tests that end what it has subscribed to.
     pub(crate) fn without_bystander(mut self) -> Self {
-        if let Some(bystander) = self.bystander.take() {
-            drop(bystander);
-        }
+        self.bystander = None;
         self
     }
 
