@@ -207,7 +207,8 @@ mod tests {
 
     #[test]
     fn every_byte_at_every_place_of_a_word_is_escaped_as_serde_json_does() {
-        for byte in 0u8..128 {
+        // Miri is slow; it gets samples.
+        for byte in (0u8..128).step_by(if cfg!(miri) { 31 } else { 1 }) {
             for place in 0..17 {
                 let mut text = "x".repeat(17);
                 text.replace_range(place..=place, &char::from(byte).to_string());

@@ -173,9 +173,10 @@ fn deep_texts_are_refused_or_handled_without_recursion() {
     assert!(doc.parse(deep(512)).is_ok());
     let error = doc.parse(deep(513)).unwrap_err();
     assert_eq!((error.kind, error.offset), (ParseErrorKind::TooDeep, 512));
-    let mut doc = Document::with_depth_limit(1_000_000);
-    let root = doc.parse(deep(1_000_000)).unwrap();
-    assert!(doc.to_string(root).len() > 4096);
+    let levels = if cfg!(miri) { 600 } else { 1_000_000 };
+    let mut doc = Document::with_depth_limit(levels as u32);
+    let root = doc.parse(deep(levels)).unwrap();
+    assert!(doc.to_string(root).len() >= levels.min(4096));
 }
 
 #[test]
