@@ -57,5 +57,7 @@ pub use projection::{
     Projection, ProjectionTooDeep,
 };
 pub use read::{Elements, Members, PathSegment};
-pub use shape::{ObjectSpec, Others, SHAPE_DEPTH_MAX, SHAPE_KEYS_MAX, Shape, ShapeSpec};
+pub use shape::{
+    LinkedObject, ObjectSpec, Others, SHAPE_DEPTH_MAX, SHAPE_KEYS_MAX, Shape, ShapeSpec,
+};
 pub use string::print_string;

@@ -11,6 +11,7 @@ use plan::{
 
 use crate::bounds::PAYLOAD_BYTES_MAX;
 use crate::error_list::ErrorList;
+use crate::expected::Expected;
 use crate::{ErrorCode, GraphqlError, PathSegment};
 
 /// Why a value was not printed. What was printed of it must be truncated away.
@@ -22,17 +23,63 @@ pub(crate) enum Stop {
     TooLarge,
 }
 
+/// What is constant about printing the objects of a shape; same indices as there.
+#[derive(Debug)]
+pub(crate) struct Printing {
+    objects: Vec<PrintedObject>,
+}
+
+#[derive(Debug)]
+struct PrintedObject {
+    /// Where the objects keep their `__typename`. Slots are hints.
+    typename_slot: usize,
+    /// By variant and field.
+    variants: Vec<Vec<PrintedField>>,
+}
+
+#[derive(Debug)]
+struct PrintedField {
+    /// Where the value is kept.
+    slot: usize,
+    /// Comma, response key and colon.
+    key: Box<[u8]>,
+}
+
+impl Printing {
+    /// Prepares printing of `shape`.
+    pub(crate) fn new(shape: &Shape, expected: &Expected) -> Self {
+        let objects = shape.objects.iter().enumerate().map(|(kind, object)| {
+            let objects = expected.cursor(Some(kind));
+            let field = |field: &ShapeField| PrintedField {
+                slot: objects.slot(&field.data_key),
+                key: [b",\"", field.response_key.as_bytes(), b"\":"].concat().into(),
+            };
+            PrintedObject {
+                typename_slot: objects.slot("__typename"),
+                variants: object
+                    .variants
+                    .iter()
+                    .map(|variant| variant.fields.iter().map(field).collect())
+                    .collect(),
+            }
+        });
+        Self { objects: objects.collect() }
+    }
+}
+
 /// Prints the value of `data`. `Err(Stop::Null)`: it is null as a whole.
 pub(crate) fn print_data(
     document: &Document,
     root: NodeId,
     shape: &Shape,
+    printing: &Printing,
     variables: &Variables,
     errors: &mut ErrorList,
     out: &mut Vec<u8>,
 ) -> Result<(), Stop> {
     let explained = if errors.explained_all { Explained::Yes } else { Explained::AtRoot };
-    let mut projection = Projection { document, shape, variables, errors, out, path: Vec::new() };
+    let path = Vec::new();
+    let mut projection = Projection { document, shape, printing, variables, errors, out, path };
     projection.object(shape.root, root, explained)
 }
 
@@ -54,6 +101,7 @@ enum Explained {
 struct Projection<'a, 'r> {
     document: &'a Document,
     shape: &'a Shape,
+    printing: &'a Printing,
     variables: &'a Variables,
     errors: &'r mut ErrorList,
     out: &'r mut Vec<u8>,
@@ -69,28 +117,27 @@ impl<'a> Projection<'a, '_> {
         node: NodeId,
         explained: Explained,
     ) -> Result<(), Stop> {
-        let Some(shape) = self.shape.objects.get(id.0 as usize) else {
+        let index = id.0 as usize;
+        let (Some(shape), Some(printed)) =
+            (self.shape.objects.get(index), self.printing.objects.get(index))
+        else {
             return Err(self.mismatch(ErrorCode::InternalServerError, "the plan has no such shape"));
         };
-        let variant = self.variant(shape, node)?;
+        let (variant, printed) = self.variant(shape, printed, node)?;
         let explained = match explained {
             Explained::No if self.errors.explained_objects.contains(&node) => Explained::Yes,
             other => other,
         };
         self.out.push(b'{');
         let mut first = true;
-        for field in &variant.fields {
+        for (field, printed) in variant.fields.iter().zip(printed) {
             if !field.any_of.is_empty()
                 && !field.any_of.iter().any(|condition| condition.holds(self.variables))
             {
                 continue;
             }
-            if !std::mem::take(&mut first) {
-                self.out.push(b',');
-            }
-            self.out.push(b'"');
-            self.out.extend_from_slice(field.response_key.as_bytes());
-            self.out.extend_from_slice(b"\":");
+            let skipped = usize::from(std::mem::take(&mut first));
+            self.out.extend_from_slice(&printed.key[skipped..]);
             let explained = match explained {
                 Explained::AtRoot if self.errors.explained_keys.contains(&field.data_key) => {
                     Explained::Yes
@@ -99,7 +146,7 @@ impl<'a> Projection<'a, '_> {
                 other => other,
             };
             self.path.push(Step::Key(&field.response_key));
-            let value = self.document.get(node, &field.data_key);
+            let value = self.document.get_near(node, &field.data_key, printed.slot);
             let result = self.value(At { variant, field, explained }, &field.value, value);
             self.path.pop();
             result?;
@@ -108,17 +155,22 @@ impl<'a> Projection<'a, '_> {
         if self.out.len() > PAYLOAD_BYTES_MAX { Err(Stop::TooLarge) } else { Ok(()) }
     }
 
-    fn variant(&mut self, shape: &'a ObjectShape, node: NodeId) -> Result<&'a Variant, Stop> {
+    fn variant(
+        &mut self,
+        shape: &'a ObjectShape,
+        printed: &'a PrintedObject,
+        node: NodeId,
+    ) -> Result<(&'a Variant, &'a [PrintedField]), Stop> {
+        let mut variants = shape.variants.iter().zip(printed.variants.iter().map(|it| &it[..]));
         if !shape.is_abstract {
-            return match shape.variants.first() {
+            return match variants.next() {
                 Some(variant) => Ok(variant),
                 None => Err(self.mismatch(ErrorCode::InternalServerError, "the shape is empty")),
             };
         }
-        let name = self.document.get(node, "__typename");
-        let variant = name.and_then(|name| {
-            shape.variants.iter().find(|it| self.document.str_eq(name, &it.type_name))
-        });
+        let name = self.document.get_near(node, "__typename", printed.typename_slot);
+        let variant = name
+            .and_then(|name| variants.find(|(it, _)| self.document.str_eq(name, &it.type_name)));
         variant.ok_or_else(|| {
             let problem = match name.and_then(|name| self.document.as_str(name)) {
                 None => format!("an object of type {} came without __typename", shape.type_name),
