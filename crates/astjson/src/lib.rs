@@ -56,7 +56,7 @@ pub use projection::{
     Accepts, FieldSource, PROJECTION_DEPTH_MAX, Projected, ProjectedField, ProjectedObject,
     Projection, ProjectionTooDeep,
 };
-pub use read::{Elements, Members, PathSegment};
+pub use read::{Elements, Members, PathSegment, Slots};
 pub use shape::{
     LinkedObject, ObjectSpec, Others, SHAPE_DEPTH_MAX, SHAPE_KEYS_MAX, Shape, ShapeSpec,
 };

@@ -316,6 +316,22 @@ impl Shapes {
         Some(base as u32)
     }
 
+    /// As [`Shapes::object`], if that is object `wanted` of `shape`.
+    #[inline]
+    pub(crate) fn object_of(
+        &self,
+        number: u32,
+        shape: &Shape,
+        wanted: usize,
+    ) -> Option<&ObjectShape> {
+        let (tree, object) = self.objects.get(number as usize)?;
+        let (_, tree) = self.trees.get(*tree as usize)?;
+        if *object as usize != wanted || !Arc::ptr_eq(tree, &shape.tree) {
+            return None;
+        }
+        tree.objects.get(wanted)
+    }
+
     /// The object that a node in slots names.
     #[inline]
     pub(crate) fn object(&self, number: u32) -> Option<&ObjectShape> {

@@ -118,7 +118,7 @@ impl Executable {
                 fetches[dependency].dependents.push(index as u32);
             }
         }
-        let printing = Printing::new(&plan.shape, &expected);
+        let printing = Printing::new(&plan.shape, &expected, shape);
         Self { plan, fetches, printing }
     }
 

@@ -253,6 +253,11 @@ impl<'a> Cursor<'a> {
         fields.and_then(|it| it.iter().position(|(own, _)| **own == *key)).unwrap_or(0)
     }
 
+    /// The place of the kind in [`Expected::shape`].
+    pub(crate) fn number(self) -> usize {
+        self.kind.map_or(usize::MAX, |kind| self.expected.find(kind))
+    }
+
     /// The objects that a member leads to.
     pub(crate) fn below(self, key: &str) -> Cursor<'a> {
         Cursor { kind: self.kind.and_then(|kind| self.expected.member_kind(kind, key)), ..self }

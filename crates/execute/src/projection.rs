@@ -26,11 +26,14 @@ pub(crate) enum Stop {
 /// What is constant about printing the objects of a shape; same indices as there.
 #[derive(Debug)]
 pub(crate) struct Printing {
+    expected: astjson::Shape,
     objects: Vec<PrintedObject>,
 }
 
 #[derive(Debug)]
 struct PrintedObject {
+    /// Which objects of the expected shape these are.
+    number: usize,
     /// Where the objects keep their `__typename`. Slots are hints.
     typename_slot: usize,
     /// By variant and field.
@@ -47,7 +50,7 @@ struct PrintedField {
 
 impl Printing {
     /// Prepares printing of `shape`.
-    pub(crate) fn new(shape: &Shape, expected: &Expected) -> Self {
+    pub(crate) fn new(shape: &Shape, expected: &Expected, slots: astjson::Shape) -> Self {
         let objects = shape.objects.iter().enumerate().map(|(kind, object)| {
             let objects = expected.cursor(Some(kind));
             let field = |field: &ShapeField| PrintedField {
@@ -55,6 +58,7 @@ impl Printing {
                 key: [b",\"", field.response_key.as_bytes(), b"\":"].concat().into(),
             };
             PrintedObject {
+                number: objects.number(),
                 typename_slot: objects.slot("__typename"),
                 variants: object
                     .variants
@@ -63,7 +67,7 @@ impl Printing {
                     .collect(),
             }
         });
-        Self { objects: objects.collect() }
+        Self { objects: objects.collect(), expected: slots }
     }
 }
 
@@ -123,6 +127,7 @@ impl<'a> Projection<'a, '_> {
         else {
             return Err(self.mismatch(ErrorCode::InternalServerError, "the plan has no such shape"));
         };
+        let slots = self.document.slots(node, &self.printing.expected, printed.number);
         let (variant, printed) = self.variant(shape, printed, node)?;
         let explained = match explained {
             Explained::No if self.errors.explained_objects.contains(&node) => Explained::Yes,
@@ -146,7 +151,10 @@ impl<'a> Projection<'a, '_> {
                 other => other,
             };
             self.path.push(Step::Key(&field.response_key));
-            let value = self.document.get_near(node, &field.data_key, printed.slot);
+            let value = match slots {
+                Some(slots) => slots.get(printed.slot),
+                None => self.document.get(node, &field.data_key),
+            };
             let result = self.value(At { variant, field, explained }, &field.value, value);
             self.path.pop();
             result?;
@@ -186,13 +194,21 @@ impl<'a> Projection<'a, '_> {
         shape: &'a ValueShape,
         node: Option<NodeId>,
     ) -> Result<(), Stop> {
+        if shape.kind == ValueKind::Typename {
+            // A name needs no escapes.
+            self.out.push(b'"');
+            self.out.extend_from_slice(at.variant.type_name.as_bytes());
+            self.out.push(b'"');
+            return Ok(());
+        }
         let mark = self.out.len();
-        let result = match (&shape.kind, node) {
-            (ValueKind::Typename, _) => {
-                astjson::print_string(&at.variant.type_name, self.out);
-                return Ok(());
-            }
-            (kind, Some(node)) if !self.document.is_null(node) => self.non_null(at, kind, node),
+        let document = self.document;
+        let value = node.map(|node| (node, document.kind_and_raw(node)));
+        let result = match value {
+            Some((node, (kind, text))) if kind != Kind::Null => match &shape.kind {
+                ValueKind::Leaf(leaf) => self.leaf(at, leaf, node, kind, text),
+                other => self.non_null(at, other, node, kind),
+            },
             _ if shape.nullable => Err(Stop::Null),
             _ => Err(self.null_violation(at)),
         };
@@ -206,17 +222,23 @@ impl<'a> Projection<'a, '_> {
         }
     }
 
-    fn non_null(&mut self, at: At<'a>, kind: &'a ValueKind, node: NodeId) -> Result<(), Stop> {
+    fn non_null(
+        &mut self,
+        at: At<'a>,
+        shape: &'a ValueKind,
+        node: NodeId,
+        kind: Kind,
+    ) -> Result<(), Stop> {
         let document = self.document;
-        match kind {
+        match shape {
             ValueKind::Object(id) => {
-                if document.kind(node) != Kind::Object {
+                if kind != Kind::Object {
                     return Err(self.wrong_kind(at, "an object", node));
                 }
                 self.object(*id, node, at.explained)
             }
             ValueKind::List(element_shape) => {
-                if document.kind(node) != Kind::Array {
+                if kind != Kind::Array {
                     return Err(self.wrong_kind(at, "a list", node));
                 }
                 self.out.push(b'[');
@@ -232,44 +254,49 @@ impl<'a> Projection<'a, '_> {
                 self.out.push(b']');
                 Ok(())
             }
-            ValueKind::Leaf(leaf) => self.leaf(at, leaf, node),
-            ValueKind::Typename | ValueKind::Verbatim => {
+            ValueKind::Leaf(_) | ValueKind::Typename | ValueKind::Verbatim => {
                 document.print(node, self.out);
                 Ok(())
             }
         }
     }
 
-    fn leaf(&mut self, at: At<'a>, leaf: &Leaf, node: NodeId) -> Result<(), Stop> {
+    fn leaf(
+        &mut self,
+        at: At<'a>,
+        leaf: &Leaf,
+        node: NodeId,
+        kind: Kind,
+        raw: &str,
+    ) -> Result<(), Stop> {
         let document = self.document;
-        let kind = document.kind(node);
         let expected = match leaf {
             Leaf::Int => {
                 if kind == Kind::Number
-                    && let Some(text) = int_text(document.raw(node))
+                    && let Some(text) = int_text(raw)
                 {
                     self.out.extend_from_slice(text.as_bytes());
                     return Ok(());
                 }
                 "an integer of 32 bits"
             }
-            Leaf::Float if kind == Kind::Number => return self.raw(node),
+            Leaf::Float if kind == Kind::Number => return self.raw(raw),
             Leaf::Float => "a number",
-            Leaf::String if kind == Kind::String => return self.raw(node),
+            Leaf::String if kind == Kind::String => return self.raw(raw),
             Leaf::String => "a string",
-            Leaf::Boolean if kind == Kind::Bool => return self.raw(node),
+            Leaf::Boolean if kind == Kind::Bool => return self.raw(raw),
             Leaf::Boolean => "a boolean",
-            Leaf::Id if kind == Kind::String => return self.raw(node),
-            Leaf::Id if kind == Kind::Number && is_integer_text(document.raw(node)) => {
+            Leaf::Id if kind == Kind::String => return self.raw(raw),
+            Leaf::Id if kind == Kind::Number && is_integer_text(raw) => {
                 self.out.push(b'"');
-                self.out.extend_from_slice(document.raw(node).as_bytes());
+                self.out.extend_from_slice(raw.as_bytes());
                 self.out.push(b'"');
                 return Ok(());
             }
             Leaf::Id => "a string or an integer",
             Leaf::Enum(values) => {
                 if kind == Kind::String && values.iter().any(|it| document.str_eq(node, it)) {
-                    return self.raw(node);
+                    return self.raw(raw);
                 }
                 "a value of its enum"
             }
@@ -282,8 +309,8 @@ impl<'a> Projection<'a, '_> {
     }
 
     /// Scalars go out as they came in.
-    fn raw(&mut self, node: NodeId) -> Result<(), Stop> {
-        self.out.extend_from_slice(self.document.raw(node).as_bytes());
+    fn raw(&mut self, text: &str) -> Result<(), Stop> {
+        self.out.extend_from_slice(text.as_bytes());
         Ok(())
     }
 
@@ -375,7 +402,12 @@ fn is_integer_text(text: &str) -> bool {
 /// The text of an `Int`: integers as they came, `3.0` and `3e0` as `3` (section 3.5.1 lets a
 /// service coerce where nothing is lost). `None`: no integer of 32 bits.
 fn int_text(text: &str) -> Option<Cow<'_, str>> {
+    /// So many characters always fit.
+    const SURE: usize = 9;
     if is_integer_text(text) {
+        if text.len() <= SURE {
+            return Some(Cow::Borrowed(text));
+        }
         return text.parse::<i32>().is_ok().then_some(Cow::Borrowed(text));
     }
     let value: f64 = text.parse().ok()?;

@@ -194,7 +194,12 @@ fn write_representation(
 ) -> bool {
     out.extend_from_slice(b"{\"__typename\":");
     match &representation.typename {
-        Some(name) => astjson::print_string(name, out),
+        Some(name) => {
+            // A name needs no escapes.
+            out.push(b'"');
+            out.extend_from_slice(name.as_bytes());
+            out.push(b'"');
+        }
         None => match document.get_near(object, "__typename", compiled.typename_slot) {
             Some(name) if document.kind(name) == Kind::String => {
                 out.extend_from_slice(document.raw(name).as_bytes());
@@ -229,13 +234,17 @@ fn write_members<'a>(
         out.push(b'"');
         out.extend_from_slice(field.name.as_bytes());
         out.extend_from_slice(b"\":");
-        if document.is_null(value) {
+        let (kind, raw) = document.kind_and_raw(value);
+        if kind == Kind::Null {
             if field.key {
                 return false;
             }
             out.extend_from_slice(b"null");
         } else if field.fields.is_empty() {
-            document.print(value, out);
+            match kind {
+                Kind::Array | Kind::Object => document.print(value, out),
+                _ => out.extend_from_slice(raw.as_bytes()),
+            }
         } else if !write_nested(document, value, &field.fields, compiled, out) {
             return false;
         }
