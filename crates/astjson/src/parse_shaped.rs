@@ -23,6 +23,9 @@ const LINKS_FREE: usize = 4096;
 /// No container is open.
 const NONE: u32 = u32::MAX;
 
+/// The empty slots of a new object, to be copied.
+const ABSENT_SLOTS: [u32; 32] = [ABSENT; 32];
+
 /// A container that is open around the current one.
 #[derive(Clone, Copy)]
 pub(crate) struct Around {
@@ -191,8 +194,8 @@ fn read_shaped(
                         child = &tree.objects[value_object as usize];
                     }
                     // One more for members that the shape does not list.
-                    let links = context.links.len() + child.keys.len() + 1;
-                    if links > links_max {
+                    let count_of_links = child.keys.len() + 1;
+                    if context.links.len() + count_of_links > links_max {
                         // Objects that lack most of what is expected could take any amount of
                         // memory; this ends it at four bytes for each byte of the text.
                         depth_left += 1;
@@ -202,7 +205,13 @@ fn read_shaped(
                     }
                     at += 1;
                     let table = position(context.links.len());
-                    context.links.resize(links, ABSENT);
+                    match ABSENT_SLOTS.get(..count_of_links) {
+                        Some(absent) => context.links.extend_from_slice(absent),
+                        None => {
+                            let end = context.links.len() + count_of_links;
+                            context.links.resize(end, ABSENT);
+                        }
+                    }
                     let shape_number = base + value_object;
                     let node = Node::new(Tag::Object, SLOTS, shape_number, table, 0, index + 1);
                     cursor.push(&mut context.writer, node, at);
@@ -314,9 +323,10 @@ fn follow_slots(
 ) -> Result<Following, Refused> {
     let Following { mut at, mut reading, mut cursor, expected, mut taken, .. } = start;
     let bytes = text.bytes();
-    let mut slot = expected as usize;
     let mut after_value = false;
-    while let (Some(key), Some(link)) = (keys.get(slot), links.get_mut(slot)) {
+    let ahead = keys.get(expected as usize..).unwrap_or_default();
+    let links = links.get_mut(expected as usize..).unwrap_or_default();
+    for (key, link) in ahead.iter().zip(links) {
         let Some([open, close]) = scanner.next_one(&reading) else { break };
         let close = close as usize;
         if open as usize != at
@@ -329,23 +339,23 @@ fn follow_slots(
         }
         let begin = close + 2;
         let index = cursor.next();
-        let (node, end) = match text.byte(begin) {
-            b'"' => match scanner.next_two(&reading) {
-                Some([_, _, open, close]) if open as usize == begin => {
-                    Scanner::take_one(&mut reading);
-                    (string_node(number, false, begin, close as usize, index), close as usize + 1)
-                }
+        let mut after_key = reading;
+        Scanner::take_one(&mut after_key);
+        let (node, end) = match scanner.next_one(&after_key) {
+            Some([open, close]) if open as usize == begin => {
+                Scanner::take_one(&mut after_key);
+                (string_node(number, false, begin, close as usize, index), close as usize + 1)
+            }
+            _ => match text.byte(begin) {
+                b'-' | b'0'..=b'9' => number_node(bytes, begin, number, index)?,
+                b't' | b'f' | b'n' => literal_node(bytes, begin, number, index)?,
                 _ => break,
             },
-            b'-' | b'0'..=b'9' => number_node(bytes, begin, number, index)?,
-            b't' | b'f' | b'n' => literal_node(bytes, begin, number, index)?,
-            _ => break,
         };
-        Scanner::take_one(&mut reading);
+        reading = after_key;
         cursor.push_into_room(node);
         *link = index;
         taken += 1;
-        slot += 1;
         at = end;
         if text.byte(at) != b',' {
             after_value = true;
@@ -353,7 +363,8 @@ fn follow_slots(
         }
         at += 1;
     }
-    Ok(Following { at, reading, cursor, expected: slot as u32, taken, after_value })
+    let slot = expected + taken;
+    Ok(Following { at, reading, cursor, expected: slot, taken, after_value })
 }
 
 /// Which object of the shape the text at a place has: looks ahead for the key that selects among

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::ALLOW;
-use http::{HeaderValue, Method, Request, StatusCode};
+use http::header::{ACCEPT, ALLOW, ORIGIN};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -15,9 +15,11 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use crate::http::answer::{self, Answer};
 use crate::http::body;
+use crate::http::patient::Patient;
 use crate::router::Router;
 use crate::scrape::Scrape;
 use crate::topology;
@@ -28,10 +30,14 @@ const CONNECTIONS_MAX: usize = 64;
 /// A test event may be this large.
 const EVENT_BYTES_MAX: usize = 1 << 20;
 
+/// How long to wait when `accept` fails, most likely for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
 /// How long a head may take.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Serves until shutdown.
+/// Serves until it is dropped, connections included. It goes on while the router shuts down: `/health/ready`
+/// says so, and the last counters are worth having.
 pub(crate) async fn serve(router: Arc<Router>, listener: std::net::TcpListener) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
@@ -45,19 +51,16 @@ pub(crate) async fn serve(router: Arc<Router>, listener: std::net::TcpListener) 
     registry.register_collector(Box::new(Scrape(Arc::downgrade(&router))));
     let registry = Arc::new(registry);
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let mut shutdown = router.shutdown.clone();
+    let mut connections = JoinSet::new();
     loop {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = shutdown.wait_for(|stop| *stop) => return,
-        };
-        let Ok((socket, _)) = accepted else {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+        while connections.try_join_next().is_some() {}
+        let Ok((socket, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         let (router, registry) = (Arc::clone(&router), Arc::clone(&registry));
-        tokio::spawn(async move {
+        connections.spawn(async move {
             let _permit = permit;
             let service = service_fn(|request| {
                 let (router, registry) = (Arc::clone(&router), Arc::clone(&registry));
@@ -66,7 +69,7 @@ pub(crate) async fn serve(router: Arc<Router>, listener: std::net::TcpListener) 
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIME_MAX)
-                .serve_connection(TokioIo::new(socket), service);
+                .serve_connection(TokioIo::new(Patient::new(socket)), service);
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "an admin connection ended early");
             }
@@ -79,9 +82,12 @@ async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>
     match request.uri().path() {
         "/health/live" if get => answer::text(StatusCode::OK, "live\n"),
         "/health/ready" if get => ready(router),
-        "/metrics" if get => metrics(registry),
+        "/metrics" if get => metrics(registry, request.headers()),
         "/admin/subscriptions" if get => subscriptions(router).await,
-        "/admin/publish" if request.method() == Method::POST => publish(router, request).await,
+        "/admin/publish" if request.method() == Method::POST => match is_of_a_page(&request) {
+            true => answer::text(StatusCode::FORBIDDEN, "web pages may not publish events\n"),
+            false => publish(router, request).await,
+        },
         "/admin/publish" => not_allowed("POST"),
         "/health/live" | "/health/ready" | "/metrics" | "/admin/subscriptions" => {
             not_allowed("GET")
@@ -123,14 +129,23 @@ fn ready(router: &Router) -> Answer {
     answer::text(StatusCode::OK, format!("ready; providers not connected: {}\n", away.join(", ")))
 }
 
-fn metrics(registry: &Registry) -> Answer {
+/// A page of any origin can make a browser on the operator's machine post here; operators use no browser for it.
+fn is_of_a_page<B>(request: &Request<B>) -> bool {
+    request.headers().contains_key(ORIGIN) || request.headers().contains_key("sec-fetch-site")
+}
+
+/// OpenMetrics for those who ask for it, as Prometheus does. To others it is said to be the older text format,
+/// which reads the same but for the end mark, a comment there.
+fn metrics(registry: &Registry, headers: &HeaderMap) -> Answer {
+    let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let open_metrics = accepted.into_iter().any(|it| it.contains("application/openmetrics-text"));
+    let content_type = match open_metrics {
+        true => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        false => "text/plain; version=0.0.4; charset=utf-8",
+    };
     let mut text = String::new();
     match encode(&mut text, registry) {
-        Ok(()) => answer::with_type(
-            StatusCode::OK,
-            "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            text.into(),
-        ),
+        Ok(()) => answer::with_type(StatusCode::OK, content_type, text.into()),
         Err(_) => {
             answer::text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be printed\n")
         }

@@ -29,6 +29,7 @@ pub fn check(path: Option<&Path>, overrides: &Overrides) -> Vec<Diagnostic> {
         Ok(graph) => {
             let names = graph.subgraphs.iter().map(|subgraph| &*subgraph.name);
             findings.extend(loaded.unknown_subgraphs(names));
+            findings.extend(loaded::upstreams(config, &graph, None).err().into_iter().flatten());
             match start::idle_providers(config) {
                 Ok(providers) => {
                     findings.extend(

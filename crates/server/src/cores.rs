@@ -92,10 +92,10 @@ impl Cores {
 
     /// Runs `job` on the core that has least to do.
     pub(crate) fn run(&self, job: Job) {
-        let (later, first) =
-            self.cores.split_at(self.next.fetch_add(1, Ordering::Relaxed) % self.cores.len().max(1));
-        let least =
-            first.iter().chain(later).min_by_key(|core| core.load.load(Ordering::Relaxed));
+        let (later, first) = self
+            .cores
+            .split_at(self.next.fetch_add(1, Ordering::Relaxed) % self.cores.len().max(1));
+        let least = first.iter().chain(later).min_by_key(|core| core.load.load(Ordering::Relaxed));
         if let Some(core) = least {
             core.load.fetch_add(1, Ordering::Relaxed);
             // Fails only while the process ends; nobody waits for the job then.
@@ -176,9 +176,8 @@ mod tests {
     #[test]
     fn what_a_job_leaves_behind_still_occupies_its_core() {
         let (cores, threads) = Cores::start(2).expect("two threads");
-        let load = || -> usize {
-            cores.cores.iter().map(|core| core.load.load(Ordering::Relaxed)).sum()
-        };
+        let load =
+            || -> usize { cores.cores.iter().map(|core| core.load.load(Ordering::Relaxed)).sum() };
         let (sender, receiver) = std::sync::mpsc::channel();
         let run = || {
             let sender = sender.clone();
@@ -188,8 +187,7 @@ mod tests {
                     sender.send(left).expect("the test waits");
                 })
             }));
-            let left = receiver.recv().expect("the job runs");
-            left
+            receiver.recv().expect("the job runs")
         };
         // Equals take turns, so one round alone would prove nothing.
         for _ in 0..4 {

@@ -31,13 +31,14 @@ pub fn error_reference() -> String {
         "\n## HTTP statuses of the endpoint\n\n| status | when |\n|---|---|\n\
          | 200 | the operation ran, with or without errors of fields |\n\
          | 400 | the request is not well-formed, or (graphql-response+json) the operation cannot run |\n\
-         | 403 | a WebSocket from an origin that `cors.origins` does not allow |\n\
+         | 403 | a WebSocket or a GET from a web page whose origin `cors.origins` does not allow |\n\
          | 404 | neither the endpoint nor a file of the page |\n\
          | 405 | neither GET nor POST; or a mutation by GET |\n\
          | 406 | nothing in `accept` can be served; or a subscription without a stream |\n\
          | 408 | the body did not arrive in time |\n\
          | 413 | the body is over `limits.body` |\n\
-         | 415 | the body is not JSON in UTF-8 |\n\
+         | 414 | the URL is too long: send the operation by POST |\n\
+         | 415 | the body is not JSON in UTF-8, or compressed |\n\
          | 426 | a WebSocket handshake of another version |\n\
          | 431 | the head is too large |\n\n\
          ## Close codes of WebSockets\n\n| code | when |\n|---|---|\n",
@@ -50,6 +51,7 @@ pub fn error_reference() -> String {
         "| {} | the client read too slowly and `subscriptions.policy` is `disconnect` |\n\
          | 1001 | the router is shutting down |\n\
          | 1002, 1003, 1007 | the frames break RFC 6455 |\n\
+         | 1008 | a message took longer than a minute from its first byte to its last |\n\
          | 1009 | a message is over `websocket.max_message_size` |",
         SLOW_SUBSCRIBER.0
     );

@@ -22,10 +22,12 @@ mod refusal;
 mod reload;
 mod router;
 mod scrape;
+mod signals;
 mod start;
 mod topology;
 
 pub use check::{check, has_errors};
 pub use error_reference::error_reference;
 pub use loaded::{SupergraphSource, read_graph};
+pub use signals::Signals;
 pub use start::{Options, Running, StartError, start};

@@ -110,45 +110,28 @@ fn schema_diagnostics(errors: SchemaErrors, source: &Arc<SourceText>) -> Vec<Dia
     errors.0.into_iter().map(diagnostic).collect()
 }
 
-/// Loads a generation.
+/// Loads a generation. Counters of subgraphs that the `previous` one had go on.
 ///
 /// # Errors
-/// As [`read_graph`], and topics that cannot be bound to the `providers`.
+/// As [`read_graph`], [`bind`] and [`upstreams`].
 pub(crate) fn load(
     config: &Config,
     source: &Arc<SourceText>,
     providers: &Arc<Providers>,
     number: u64,
+    previous: Option<&Loaded>,
 ) -> Result<Loaded, Vec<Diagnostic>> {
     let graph = Arc::new(read_graph(config, source)?);
     let bindings = bind(&graph, source, providers)?;
-    let mut roots = None;
-    let mut upstreams = Vec::new();
-    let mut subgraphs: Vec<Arc<dyn Subgraph>> = Vec::new();
-    for subgraph in &graph.subgraphs {
-        if subgraph.kind == SubgraphKind::Events {
-            subgraphs.push(Arc::new(upstream::NoServer));
-            continue;
-        }
-        let traffic = config.traffic.of(&subgraph.name);
-        let settings = UpstreamSettings {
-            timeout: traffic.timeout,
-            max_response_size: traffic.max_response_size as u64,
-            max_connections: traffic.max_connections as usize,
-            ..UpstreamSettings::default()
-        };
-        let tls = tls_for(&subgraph.url, &mut roots)?;
-        let name = subgraph.name.clone();
-        let upstream = Upstream::new(name, &subgraph.url, settings, tls).map_err(|error| {
-            vec![
-                Diagnostic::error("subgraph-url", format!("subgraph `{}`: {error}", subgraph.name))
-                    .help(format!("set `subgraphs.{}.url` to an http or https URL", subgraph.name)),
-            ]
-        })?;
-        let upstream = Arc::new(upstream);
-        upstreams.push(Arc::clone(&upstream));
-        subgraphs.push(upstream);
+    let upstreams = upstreams(config, &graph, previous)?;
+    let mut subgraphs: Vec<Arc<dyn Subgraph>> = Vec::with_capacity(upstreams.len());
+    for upstream in &upstreams {
+        subgraphs.push(match upstream {
+            Some(upstream) => Arc::clone(upstream) as Arc<dyn Subgraph>,
+            None => Arc::new(upstream::NoServer),
+        });
     }
+    warn_of_unknown_subgraphs(config, &graph);
     let publisher = EventPublisher::new(Arc::clone(&bindings), config.events.publish_timeout);
     let graph_id = identity(&source.text);
     let settings = PrepareSettings {
@@ -159,7 +142,7 @@ pub(crate) fn load(
         preparer: Preparer::new(Arc::clone(&graph), graph_id, settings),
         forwarding: Forwarding::new(&config.headers, &graph),
         bindings,
-        upstreams,
+        upstreams: upstreams.into_iter().flatten().collect(),
         generation: Arc::new(Generation {
             number,
             graph_id,
@@ -168,6 +151,66 @@ pub(crate) fn load(
             publisher: Arc::new(publisher),
         }),
     })
+}
+
+/// Clients of all subgraphs, in their order; none for event subgraphs. Nothing is connected yet.
+///
+/// # Errors
+/// Every URL that cannot be used, and certificates of the system that cannot be read.
+pub(crate) fn upstreams(
+    config: &Config,
+    graph: &Supergraph,
+    previous: Option<&Loaded>,
+) -> Result<Vec<Option<Arc<Upstream>>>, Vec<Diagnostic>> {
+    let (mut upstreams, mut problems) = (Vec::new(), Vec::new());
+    let mut roots = None;
+    for subgraph in &graph.subgraphs {
+        if subgraph.kind == SubgraphKind::Events {
+            upstreams.push(None);
+            continue;
+        }
+        let traffic = config.traffic.of(&subgraph.name);
+        let settings = UpstreamSettings {
+            timeout: traffic.timeout,
+            max_response_size: traffic.max_response_size as u64,
+            max_connections: traffic.max_connections as usize,
+            ..UpstreamSettings::default()
+        };
+        let tls = tls_for(&subgraph.url, &mut roots)?;
+        let known = previous.into_iter().flat_map(|it| &it.upstreams);
+        let known = known.into_iter().find(|it| *it.name() == *subgraph.name);
+        match Upstream::new(subgraph.name.clone(), &subgraph.url, settings, tls) {
+            Ok(upstream) => upstreams.push(Some(Arc::new(match known {
+                Some(known) => upstream.with_stats(Arc::clone(known.stats())),
+                None => upstream,
+            }))),
+            Err(error) => problems.push(
+                Diagnostic::error("subgraph-url", format!("subgraph `{}`: {error}", subgraph.name))
+                    .help(format!("set `subgraphs.{}.url` to an http or https URL", subgraph.name)),
+            ),
+        }
+    }
+    if problems.is_empty() { Ok(upstreams) } else { Err(problems) }
+}
+
+/// Settings that nobody obeys: a typing mistake, or a subgraph that the graph has no longer. `starling check`
+/// shows where they stand.
+fn warn_of_unknown_subgraphs(config: &Config, graph: &Supergraph) {
+    let sections = [
+        ("subgraphs", config.subgraphs.keys().collect::<Vec<_>>()),
+        ("headers.subgraphs", config.headers.subgraphs.keys().collect()),
+        ("traffic.subgraphs", config.traffic.subgraphs.keys().collect()),
+    ];
+    for (section, names) in sections {
+        for name in names {
+            if !graph.subgraphs.iter().any(|subgraph| *subgraph.name == **name) {
+                tracing::warn!(
+                    setting = format!("{section}.{name}"),
+                    "a setting has no effect: the supergraph has no such subgraph"
+                );
+            }
+        }
+    }
 }
 
 /// A TLS client for https URLs. The system's root certificates are read once, and only if needed.

@@ -14,8 +14,11 @@ pub const FILTER_VARIABLE: &str = "STARLING_LOG";
 /// Starts logging to standard error. Once per process; a second call changes nothing.
 pub fn start(log: &Log) {
     let level = LevelFilter::from(log.level);
-    // Libraries below speak up only when something is wrong.
-    let default = format!("{level},hyper=warn,async_nats=warn,rustls=warn,h2=warn");
+    // Libraries below speak up only when something is wrong, and not even then where nobody wants to hear it.
+    let libraries = level.min(LevelFilter::WARN);
+    let default = ["hyper", "async_nats", "rustls", "h2"]
+        .iter()
+        .fold(level.to_string(), |filter, library| format!("{filter},{library}={libraries}"));
     let filter =
         EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
     let terminal = std::io::stderr().is_terminal();
@@ -34,4 +37,9 @@ pub fn start(log: &Log) {
     } else {
         builder.with_target(false).try_init()
     };
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let message = panic.payload_as_str().unwrap_or("no message");
+        tracing::error!(place, message, "a defect of the router; please report it");
+    }));
 }

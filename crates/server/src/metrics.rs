@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use execute::ErrorCode;
 use http::StatusCode;
 use plan::OperationKind;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
@@ -18,10 +19,11 @@ use prometheus_client::registry::{Registry, Unit};
 pub(crate) struct Metrics {
     answers: Family<StatusLabel, Counter>,
     operations: Family<OperationLabel, Counter>,
-    operation_seconds: Histogram,
+    operation_seconds: Family<KindLabel, Histogram, fn() -> Histogram>,
+    refused: Family<CodeLabel, Counter>,
+    subscriptions: Family<TransportLabel, Gauge>,
     reloads: Family<ReloadLabel, Counter>,
-    /// Long-lived connections and streams by transport.
-    pub(crate) streams: Family<TransportLabel, Gauge>,
+    streams: Family<TransportLabel, Gauge>,
     /// Messages dropped or sockets closed because a subscriber read too slowly, by policy.
     pub(crate) slow_subscribers: Family<PolicyLabel, Counter>,
     /// `accept` calls that failed, most likely for want of descriptors.
@@ -37,6 +39,16 @@ struct StatusLabel {
 struct OperationLabel {
     kind: Kind,
     outcome: Outcome,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct KindLabel {
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct CodeLabel {
+    code: &'static str,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
@@ -71,13 +83,12 @@ pub(crate) enum ReloadResult {
     unchanged,
 }
 
-/// A transport of subscriptions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-pub(crate) struct TransportLabel {
-    pub(crate) transport: Transport,
+struct TransportLabel {
+    transport: Transport,
 }
 
-/// See [`TransportLabel`].
+/// A transport of subscriptions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "label values are lower case")]
 pub(crate) enum Transport {
@@ -105,6 +116,23 @@ pub(crate) enum Policy {
     latest,
 }
 
+/// Something that is open, counted until dropped.
+#[derive(Debug)]
+pub(crate) struct Open(Gauge);
+
+impl Open {
+    fn new(gauge: Gauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 impl Policy {
     /// As configured.
     pub(crate) fn of(policy: crate::config::OverflowPolicy) -> Self {
@@ -121,17 +149,37 @@ const SECONDS: [f64; 15] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
 impl Metrics {
-    /// Fresh counters.
+    /// Fresh counters. Those with few labels are there from the start: an alert on a metric that does not
+    /// exist yet never fires.
     pub(crate) fn new() -> Self {
-        Self {
+        let metrics = Self {
             answers: Family::default(),
             operations: Family::default(),
-            operation_seconds: Histogram::new(SECONDS),
+            operation_seconds: Family::new_with_constructor(|| Histogram::new(SECONDS)),
+            refused: Family::default(),
+            subscriptions: Family::default(),
             reloads: Family::default(),
             streams: Family::default(),
             slow_subscribers: Family::default(),
             accept_failures: AtomicU64::new(0),
+        };
+        for kind in [Kind::query, Kind::mutation, Kind::subscription] {
+            for outcome in [Outcome::ok, Outcome::errors] {
+                drop(metrics.operations.get_or_create(&OperationLabel { kind, outcome }));
+            }
+            drop(metrics.operation_seconds.get_or_create(&KindLabel { kind }));
         }
+        for result in [ReloadResult::loaded, ReloadResult::refused, ReloadResult::unchanged] {
+            drop(metrics.reloads.get_or_create(&ReloadLabel { result }));
+        }
+        for transport in [Transport::websocket, Transport::sse] {
+            drop(metrics.streams.get_or_create(&TransportLabel { transport }));
+            drop(metrics.subscriptions.get_or_create(&TransportLabel { transport }));
+        }
+        for policy in [Policy::disconnect, Policy::drop_oldest, Policy::latest] {
+            drop(metrics.slow_subscribers.get_or_create(&PolicyLabel { policy }));
+        }
+        metrics
     }
 
     /// An HTTP answer was made.
@@ -148,7 +196,22 @@ impl Metrics {
         };
         let outcome = if errors { Outcome::errors } else { Outcome::ok };
         self.operations.get_or_create(&OperationLabel { kind, outcome }).inc();
-        self.operation_seconds.observe(took.as_secs_f64());
+        self.operation_seconds.get_or_create(&KindLabel { kind }).observe(took.as_secs_f64());
+    }
+
+    /// An operation was refused before it ran.
+    pub(crate) fn refused(&self, code: ErrorCode) {
+        self.refused.get_or_create(&CodeLabel { code: code.as_str() }).inc();
+    }
+
+    /// A WebSocket connection or event stream is open.
+    pub(crate) fn stream(&self, transport: Transport) -> Open {
+        Open::new(self.streams.get_or_create_owned(&TransportLabel { transport }))
+    }
+
+    /// A subscription is live.
+    pub(crate) fn subscription(&self, transport: Transport) -> Open {
+        Open::new(self.subscriptions.get_or_create_owned(&TransportLabel { transport }))
     }
 
     /// A graph was loaded, or not.
@@ -170,9 +233,19 @@ impl Metrics {
         );
         registry.register_with_unit(
             "starling_operation_duration",
-            "Time from the prepared operation to its printed answer",
+            "Time from the prepared operation to its printed answer, or to the live subscription, by kind",
             Unit::Seconds,
             self.operation_seconds.clone(),
+        );
+        registry.register(
+            "starling_operations_refused",
+            "Operations refused before they ran, by code of the first error",
+            self.refused.clone(),
+        );
+        registry.register(
+            "starling_subscriptions_open",
+            "Live subscriptions of clients, by transport",
+            self.subscriptions.clone(),
         );
         registry.register(
             "starling_graph_loads",
@@ -181,12 +254,12 @@ impl Metrics {
         );
         registry.register(
             "starling_streams_open",
-            "Open WebSocket connections and event streams",
+            "Open WebSocket connections and event streams, by transport",
             self.streams.clone(),
         );
         registry.register(
             "starling_subscribers_slow",
-            "What was done to subscribers that read too slowly, by policy",
+            "Events dropped, or connections closed, because their client read too slowly, by policy",
             self.slow_subscribers.clone(),
         );
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use execute::{ErrorCode, ForwardedHeaders, GraphqlError, Payload, RequestContext, Seed};
 use plan::{OperationKind, Variables};
-use prepare::{OperationRequest, Prepared};
+use prepare::{OperationRequest, PrepareError, Prepared};
 
 use crate::loaded::Loaded;
 use crate::refusal;
@@ -35,9 +35,15 @@ pub(crate) async fn prepare(
     client_headers: &http::HeaderMap,
 ) -> Result<Ready, Vec<GraphqlError>> {
     let loaded = router.current();
-    let prepared = loaded.preparer.prepare(request).await;
-    let prepared = prepared.map_err(|error| refusal::errors(&error))?;
-    let variables = prepared.coerce(&request.variables).map_err(|error| refusal::errors(&error))?;
+    let refused = |error: &PrepareError| {
+        let errors = refusal::errors(error);
+        if let Some(first) = errors.first() {
+            router.metrics.refused(first.code);
+        }
+        errors
+    };
+    let prepared = loaded.preparer.prepare(request).await.map_err(|error| refused(&error))?;
+    let variables = prepared.coerce(&request.variables).map_err(|error| refused(&error))?;
     let headers = loaded.forwarding.apply(client_headers);
     Ok(Ready { loaded, prepared, variables, headers })
 }

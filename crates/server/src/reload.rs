@@ -3,11 +3,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use execute::{ErrorCode, GraphqlError};
 use notify::{RecursiveMode, Watcher};
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
 
 use crate::diagnostic::{self, Style};
 use crate::loaded::{self, SupergraphSource};
@@ -18,20 +19,104 @@ use crate::router::Router;
 /// for this long.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Watches until shutdown.
-pub(crate) async fn watch(router: Arc<Router>, source: SupergraphSource) {
-    // One change waiting is as good as a hundred.
-    let (changed, mut changes) = mpsc::channel::<()>(1);
-    let _watcher = source.file().and_then(|file| watcher(file, changed.clone()));
-    hang_up_signals(changed);
-    let mut shutdown = router.shutdown.clone();
-    loop {
-        tokio::select! {
-            change = changes.recv() => if change.is_none() { return },
-            _ = shutdown.wait_for(|stop| *stop) => return,
+/// A file that never settles is looked at after this time nevertheless.
+const SETTLE_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How often the file is looked at without having been told of a change. Network file systems tell nothing,
+/// bind mounts of single files lose sight of it, and neither does anybody tell when a link further up the path
+/// is turned to another release.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What tells that there may be a new supergraph: its file and SIGHUP.
+pub(crate) struct Changes {
+    source: SupergraphSource,
+    changed: mpsc::Receiver<()>,
+    /// What the present graph was read from.
+    seen: Option<Stamp>,
+    /// Watches until it is dropped.
+    _watcher: Option<notify::RecommendedWatcher>,
+}
+
+impl Changes {
+    /// Begins to watch, before the first graph is read. What changes from now on is noticed by
+    /// [`Changes::follow`].
+    pub(crate) async fn watch(source: SupergraphSource) -> Self {
+        // One change waiting is as good as a hundred.
+        let (sender, changed) = mpsc::channel::<()>(1);
+        let _watcher = source.file().and_then(|file| watcher(file, sender.clone()));
+        // Without a file there is nothing to look at, and who closes the terminal of a demo wants it to end.
+        if source.file().is_some() {
+            hang_up_signals(sender);
         }
-        while tokio::time::timeout(SETTLE, changes.recv()).await.is_ok() {}
-        reload(&router, &source).await;
+        let seen = Stamp::of(&source).await;
+        Self { source, changed, seen, _watcher }
+    }
+
+    /// Loads what has changed, until shutdown.
+    pub(crate) async fn follow(mut self, router: Arc<Router>) {
+        let mut shutdown = router.shutdown.clone();
+        let mut looks = tokio::time::interval(LOOK_INTERVAL);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let was_told = tokio::select! {
+                change = self.changed.recv() => match change {
+                    Some(()) => true,
+                    None => return,
+                },
+                _ = looks.tick() => false,
+                _ = shutdown.wait_for(|stop| *stop) => return,
+            };
+            if was_told {
+                settle(&mut self.changed).await;
+            }
+            // Taken before reading: what changes while it is read is seen the next time.
+            let now = Stamp::of(&self.source).await;
+            // A file that is missing is about to be replaced; whoever asked for a look is told.
+            if !was_told && (now == self.seen || now.is_none()) {
+                continue;
+            }
+            self.seen = now;
+            reload(&router, &self.source).await;
+        }
+    }
+}
+
+/// What a subscription is told that ran on a graph that serves no more.
+fn replaced() -> GraphqlError {
+    GraphqlError::new(
+        ErrorCode::GraphReloaded,
+        "the graph was replaced while this subscription ran; subscribe again",
+    )
+}
+
+/// Waits until no change has followed for [`SETTLE`].
+async fn settle(changes: &mut mpsc::Receiver<()>) {
+    let quiet =
+        async { while let Ok(Some(())) = tokio::time::timeout(SETTLE, changes.recv()).await {} };
+    let _ = tokio::time::timeout(SETTLE_TIME_MAX, quiet).await;
+}
+
+/// Which version of a file it is, as far as one can see without reading it.
+#[derive(PartialEq, Debug)]
+pub(crate) struct Stamp {
+    modified: Option<SystemTime>,
+    length: u64,
+    /// Device and number of the file behind all links, where the system has them.
+    file: (u64, u64),
+}
+
+impl Stamp {
+    /// None where there is no such file.
+    pub(crate) async fn of(source: &SupergraphSource) -> Option<Self> {
+        let metadata = tokio::fs::metadata(source.file()?).await.ok()?;
+        #[cfg(unix)]
+        let file = {
+            use std::os::unix::fs::MetadataExt;
+            (metadata.dev(), metadata.ino())
+        };
+        #[cfg(not(unix))]
+        let file = (0, 0);
+        Some(Self { modified: metadata.modified().ok(), length: metadata.len(), file })
     }
 }
 
@@ -95,14 +180,15 @@ pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
     let current = router.current();
     let number = current.generation.number + 1;
     let (loading, from) = (Arc::clone(router), source.clone());
-    let before = current.generation.graph_id;
+    let previous = Arc::clone(&current);
     // Reading a large schema takes a while; the runtime goes on.
     let result = tokio::task::spawn_blocking(move || {
         let text = Arc::new(from.read().map_err(|error| vec![*error])?);
-        if loaded::identity(&text.text) == before {
+        if loaded::identity(&text.text) == previous.generation.graph_id {
             return Ok(None);
         }
-        loaded::load(&loading.config, &text, &loading.providers, number).map(Some)
+        let (config, providers) = (&loading.config, &loading.providers);
+        loaded::load(config, &text, providers, number, Some(&previous)).map(Some)
     })
     .await;
     match result {
@@ -117,11 +203,7 @@ pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
             router.loaded.store(Arc::new(loaded));
             router.metrics.reload(ReloadResult::loaded);
             tracing::info!(generation = number, "a new supergraph serves now");
-            let reason = GraphqlError::new(
-                ErrorCode::GraphReloaded,
-                "the graph was replaced while this subscription ran; subscribe again",
-            );
-            router.hub.end_generation(current.generation.number, reason).await;
+            router.hub.end_generation(current.generation.number, replaced()).await;
         }
         Ok(Err(diagnostics)) => {
             router.metrics.reload(ReloadResult::refused);

@@ -3,9 +3,10 @@
 use std::fmt::Error;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -33,6 +34,8 @@ type Sample<const N: usize> = ([(&'static str, String); N], u64);
 
 impl Writer<'_> {
     fn all(&mut self, router: &Router) -> Result<(), Error> {
+        let version = vec![([("version", env!("CARGO_PKG_VERSION").to_owned())], 1)];
+        self.gauges("starling_build_info", "Which version this is; always 1", version)?;
         self.connections(router)?;
         self.preparing(router)?;
         self.subgraphs(router)?;
@@ -49,7 +52,7 @@ impl Writer<'_> {
         )?;
         self.counter(
             "starling_http_connections_refused",
-            "Connections turned away by subscriptions.max_connections",
+            "Connections closed at once because of subscriptions.max_connections",
             connections.refused() as u64,
         )?;
         self.counter(
@@ -87,11 +90,13 @@ impl Writer<'_> {
             "Operations refused by a limit, since the graph was loaded",
             read(&stats.limited),
         )?;
-        self.counter(
-            "starling_operations_preparing_microseconds",
+        let seconds = Duration::from_micros(read(&stats.micros)).as_secs_f64();
+        let metric = self.descriptor(
+            "starling_operations_preparing_seconds",
             "Time spent preparing operations, since the graph was loaded",
-            read(&stats.micros),
-        )
+            MetricType::Counter,
+        )?;
+        ConstCounter::new(seconds).encode(metric)
     }
 
     fn subgraphs(&mut self, router: &Router) -> Result<(), Error> {
@@ -222,13 +227,23 @@ impl Writer<'_> {
         )
     }
 
+    /// With a full stop behind the help, as the metrics of the server itself have it.
+    fn descriptor<'s>(
+        &'s mut self,
+        name: &'s str,
+        help: &str,
+        kind: MetricType,
+    ) -> Result<MetricEncoder<'s>, Error> {
+        self.0.encode_descriptor(name, &format!("{help}."), None, kind)
+    }
+
     fn counter(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
-        let metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        let metric = self.descriptor(name, help, MetricType::Counter)?;
         ConstCounter::new(value).encode(metric)
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
-        let metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        let metric = self.descriptor(name, help, MetricType::Gauge)?;
         ConstGauge::new(value).encode(metric)
     }
 
@@ -238,7 +253,7 @@ impl Writer<'_> {
         help: &str,
         samples: Vec<Sample<N>>,
     ) -> Result<(), Error> {
-        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        let mut metric = self.descriptor(name, help, MetricType::Counter)?;
         for (labels, value) in &samples {
             ConstCounter::new(*value).encode(metric.encode_family(labels)?)?;
         }
@@ -251,7 +266,7 @@ impl Writer<'_> {
         help: &str,
         samples: Vec<Sample<N>>,
     ) -> Result<(), Error> {
-        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        let mut metric = self.descriptor(name, help, MetricType::Gauge)?;
         for (labels, value) in &samples {
             ConstGauge::new(*value).encode(metric.encode_family(labels)?)?;
         }

@@ -10,6 +10,7 @@ use hub::{Hub, HubSettings};
 use ide::{Page, PageConfig, Tab};
 use tokio::sync::watch;
 
+use crate::admin;
 use crate::config::{Config, NatsAuthentication, Workers};
 use crate::connections::Connections;
 use crate::cores::{self, CoreThreads, Cores};
@@ -17,8 +18,8 @@ use crate::diagnostic::{self, Diagnostic, Style};
 use crate::http::listener;
 use crate::loaded::{self, SupergraphSource};
 use crate::metrics::{Metrics, ReloadResult};
+use crate::reload;
 use crate::router::Router;
-use crate::{admin, reload};
 
 /// What to start.
 #[derive(Clone, Debug)]
@@ -29,8 +30,10 @@ pub struct Options {
     pub supergraph: SupergraphSource,
     /// What the page opens with.
     pub tabs: Vec<Tab>,
-    /// Take the next free port where a configured one is taken: for the demo, where nobody minds.
+    /// Take the next free port where one of `listen` is taken: for the demo, where nobody minds.
     pub next_free_port: bool,
+    /// The same for the admin listener.
+    pub next_free_admin_port: bool,
 }
 
 /// Why a router did not start.
@@ -40,8 +43,10 @@ pub enum StartError {
     #[error("{}", diagnostic::render(.0, Style::Plain))]
     Refused(Vec<Diagnostic>),
     /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {source}{}", hint(.source))]
+    #[error("cannot listen on {address} ({key}): {source}{}", hint(.source))]
     Listen {
+        /// Key of the configuration and flag that say where.
+        key: &'static str,
         /// Which.
         address: SocketAddr,
         /// What the system says.
@@ -58,7 +63,7 @@ pub enum StartError {
 fn hint(error: &std::io::Error) -> &'static str {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => {
-            "; another process listens there: stop it, or choose another address (`listen`, --listen)"
+            "; another process listens there: stop it, or choose another address"
         }
         std::io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege",
         std::io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
@@ -66,7 +71,7 @@ fn hint(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// A router that serves. Dropping it does not stop it; [`Running::stop`] does.
+/// A router that serves. Dropping it cuts everything off; [`Running::stop`] lets it end.
 #[derive(Debug)]
 pub struct Running {
     /// Where clients connect, as bound.
@@ -76,10 +81,28 @@ pub struct Running {
     router: Arc<Router>,
     threads: CoreThreads,
     stop: watch::Sender<bool>,
+    /// Goes on to the very end, to tell of it.
+    admin_task: AbortOnDrop,
+}
+
+/// A task that ends with its owner.
+#[derive(Debug)]
+struct AbortOnDrop(tokio::task::AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// How long providers get to connect before `events.require_all` gives up.
 const PROVIDERS_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// What says where clients connect.
+const LISTEN: &str = "`listen`, --listen";
+
+/// What says where operators connect.
+const ADMIN_LISTEN: &str = "`admin.listen`, --admin-listen";
 
 /// How many ports are tried after a taken one.
 const PORTS_TRIED: u16 = 100;
@@ -89,20 +112,22 @@ const PORTS_TRIED: u16 = 100;
 /// # Errors
 /// Where nothing serves in the end; what had been started is stopped again.
 pub async fn start(options: Options) -> Result<Running, StartError> {
-    let Options { config, supergraph, tabs, next_free_port } = options;
+    let Options { config, supergraph, tabs, next_free_port, next_free_admin_port } = options;
     raise_descriptor_limit();
     let providers = Arc::new(providers(&config).map_err(StartError::Refused)?);
+    // Before the first look at it, so that a change during the start is seen.
+    let changes = reload::Changes::watch(supergraph.clone()).await;
     let text = supergraph.read().map_err(|error| StartError::Refused(vec![*error]))?;
-    let loaded = loaded::load(&config, &Arc::new(text), &providers, 1);
+    let loaded = loaded::load(&config, &Arc::new(text), &providers, 1, None);
     let loaded = loaded.map_err(StartError::Refused)?;
     if config.events.require_all {
         all_connected(&providers).await?;
     }
     let mut listeners = Vec::new();
     for listener in &config.listen {
-        listeners.push(bind(listener.address, next_free_port)?);
+        listeners.push(bind(LISTEN, listener.address, next_free_port)?);
     }
-    let admin_listener = bind(config.admin.listen, next_free_port)?;
+    let admin_listener = bind(ADMIN_LISTEN, config.admin.listen, next_free_admin_port)?;
     let count = match config.workers {
         Workers::Auto => cores::available(),
         Workers::Count(count) => usize::from(count),
@@ -123,8 +148,8 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     });
     let websocket = wire::websocket::Config {
         message_bytes_max: config.websocket.max_message_size,
-        ping_interval: (!config.websocket.ping_interval.is_zero())
-            .then_some(config.websocket.ping_interval),
+        ping_interval: Some(config.websocket.ping_interval),
+        pong_timeout: config.websocket.ping_interval,
         ..wire::websocket::Config::default()
     };
     let protocol = wire::graphql_transport_ws::Config {
@@ -152,8 +177,9 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     for listener in listeners {
         tokio::spawn(listener::accept(Arc::clone(&router), listener));
     }
-    tokio::spawn(admin::serve(Arc::clone(&router), admin_listener));
-    tokio::spawn(reload::watch(Arc::clone(&router), supergraph));
+    let admin_task = tokio::spawn(admin::serve(Arc::clone(&router), admin_listener));
+    let admin_task = AbortOnDrop(admin_task.abort_handle());
+    tokio::spawn(changes.follow(Arc::clone(&router)));
     let graph = router.current();
     for address in &addresses {
         tracing::info!(
@@ -165,7 +191,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
             "serving"
         );
     }
-    Ok(Running { addresses, admin, router, threads, stop })
+    Ok(Running { addresses, admin, router, threads, stop, admin_task })
 }
 
 impl Running {
@@ -174,42 +200,32 @@ impl Running {
         Arc::clone(&self.router.providers)
     }
 
-    /// Waits for Ctrl-C or SIGTERM.
-    pub async fn wait_for_signal(&self) {
-        #[cfg(unix)]
-        {
-            use tokio::signal::unix::{SignalKind, signal};
-            if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-                tokio::select! {
-                    _ = tokio::signal::ctrl_c() => {}
-                    _ = terminate.recv() => {}
-                }
-                return;
-            }
-        }
-        let _ = tokio::signal::ctrl_c().await;
-    }
-
-    /// Stops accepting, lets requests finish and tells subscribers; after `subscriptions.drain_period` whatever
-    /// is left is cut off.
+    /// Stops accepting, lets requests finish and tells subscribers. After `subscriptions.drain_period` whatever is
+    /// left is cut off.
     pub async fn stop(self) {
-        tracing::info!("shutting down");
-        let _ = self.stop.send(true);
-        let router = &self.router;
-        let drained = tokio::time::timeout(router.config.subscriptions.drain_period, async {
+        let Self { router, threads, stop, admin_task, .. } = self;
+        let drain_period = router.config.subscriptions.drain_period;
+        let open = router.connections.open();
+        tracing::info!(open, ?drain_period, "shutting down; connections may finish");
+        let _ = stop.send(true);
+        let drained = async {
             // Connections end on their own once told; there is no event for "the last one has gone".
             while router.connections.open() > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-        })
-        .await;
-        if drained.is_err() {
-            let left = router.connections.open();
+        };
+        tokio::select! {
+            () = drained => {}
+            () = tokio::time::sleep(drain_period) => {}
+        }
+        let left = router.connections.open();
+        if left > 0 {
             tracing::warn!(left, "cutting off connections that did not end in time");
         }
         router.hub.shutdown().await;
-        let threads = self.threads;
         let _ = tokio::task::spawn_blocking(move || threads.stop()).await;
+        drop(admin_task);
+        tracing::info!("stopped");
     }
 }
 
@@ -287,7 +303,11 @@ async fn all_connected(providers: &Providers) -> Result<(), StartError> {
     Ok(())
 }
 
-fn bind(wanted: SocketAddr, next_free_port: bool) -> Result<std::net::TcpListener, StartError> {
+fn bind(
+    key: &'static str,
+    wanted: SocketAddr,
+    next_free_port: bool,
+) -> Result<std::net::TcpListener, StartError> {
     let mut address = wanted;
     for _ in 0..PORTS_TRIED {
         match listener::bind(address) {
@@ -299,11 +319,11 @@ fn bind(wanted: SocketAddr, next_free_port: bool) -> Result<std::net::TcpListene
             {
                 address.set_port(address.port() + 1);
             }
-            Err(source) => return Err(StartError::Listen { address, source }),
+            Err(source) => return Err(StartError::Listen { key, address, source }),
         }
     }
     let source = std::io::ErrorKind::AddrInUse.into();
-    Err(StartError::Listen { address: wanted, source })
+    Err(StartError::Listen { key, address: wanted, source })
 }
 
 /// As many descriptors as the system allows: each connection needs one.

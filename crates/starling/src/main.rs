@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 /// The federated GraphQL router for live data: one graph over many services, with
 /// subscriptions driven by broker events.
 #[derive(Parser)]
-#[command(name = "starling", version, about, max_term_width = 100)]
+#[command(name = "starling", version, max_term_width = 100)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

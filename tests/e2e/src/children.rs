@@ -10,10 +10,14 @@ use std::time::Instant;
 /// How much of what a program says is kept for messages.
 const SAID_BYTES_MAX: usize = 1024 * 1024;
 
+/// What a program has said on one channel, filled from a thread.
+type Said = Arc<Mutex<Vec<u8>>>;
+
 /// A running program; killed when dropped.
 pub(crate) struct Running {
     child: Child,
-    said: Arc<Mutex<Vec<u8>>>,
+    out: Said,
+    err: Said,
     readers: Vec<JoinHandle<()>>,
 }
 
@@ -26,21 +30,30 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
-        let said = Arc::new(Mutex::new(Vec::new()));
+        let (out, err) = (Said::default(), Said::default());
         let mut readers = Vec::new();
         if let Some(output) = child.stdout.take() {
-            readers.push(keep(output, Arc::clone(&said)));
+            readers.push(keep(output, Arc::clone(&out)));
         }
         if let Some(output) = child.stderr.take() {
-            readers.push(keep(output, Arc::clone(&said)));
+            readers.push(keep(output, Arc::clone(&err)));
         }
-        Self { child, said, readers }
+        Self { child, out, err, readers }
     }
 
     /// The latest of what the program has said, on both channels.
     pub(crate) fn said(&self) -> String {
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(&said).into_owned()
+        let (out, err) = self.said_apart();
+        out + &err
+    }
+
+    /// The latest of what the program has said on standard output, and on standard error.
+    pub(crate) fn said_apart(&self) -> (String, String) {
+        let text = |said: &Said| {
+            let said = said.lock().unwrap_or_else(PoisonError::into_inner);
+            String::from_utf8_lossy(&said).into_owned()
+        };
+        (text(&self.out), text(&self.err))
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -102,7 +115,7 @@ impl Drop for Running {
 }
 
 /// Reads `output` to its end on a thread of its own, so that the program never waits for a reader.
-fn keep(mut output: impl Read + Send + 'static, said: Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {
+fn keep(mut output: impl Read + Send + 'static, said: Said) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let mut buffer = [0; 4096];
         while let Ok(length @ 1..) = output.read(&mut buffer) {

@@ -137,14 +137,12 @@ impl Router {
 /// `plan`): exit code, standard output, standard error.
 ///
 /// # Panics
-/// If it cannot be started.
+/// If it cannot be started, or does not end.
 pub fn run(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> (Option<i32>, String, String) {
-    let output = Command::new(binary())
-        .args(words)
-        .output()
-        .unwrap_or_else(|error| panic!("cannot start the router: {error}"));
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
+    let mut running = Running::start(Command::new(binary()).args(words));
+    let code = running.wait_for_end();
+    let (out, err) = running.said_apart();
+    (code, out, err)
 }
 
 /// The router's program: `STARLING_BIN`, or the one in the target folder of this test.

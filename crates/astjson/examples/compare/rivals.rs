@@ -201,11 +201,11 @@ impl Rival for sonic_rs::Value {
     }
     fn elements(&self) -> Option<&[Self]> {
         use sonic_rs::JsonContainerTrait;
-        self.as_array().map(|array| array.as_slice())
+        self.as_array().map(sonic_rs::Array::as_slice)
     }
     fn elements_mut(&mut self) -> Option<&mut [Self]> {
         use sonic_rs::JsonValueMutTrait;
-        self.as_array_mut().map(|array| array.as_mut_slice())
+        self.as_array_mut().map(sonic_rs::Array::as_mut_slice)
     }
     fn take_elements(&mut self) -> Vec<Self> {
         use sonic_rs::JsonValueMutTrait;

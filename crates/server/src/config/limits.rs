@@ -34,7 +34,8 @@ pub struct Limits {
     #[schemars(range(min = 1, max = 10_000_000), example = 5000)]
     pub tokens: usize,
 
-    /// How many fields an operation may select after its fragments are expanded.
+    /// How many fields the operations of a document may select after their fragments are expanded.
+    /// Checking whether equal keys fit each other has the same bound.
     #[schemars(range(min = 1, max = 10_000_000), example = 10_000)]
     pub selections: usize,
 

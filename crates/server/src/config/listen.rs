@@ -90,7 +90,8 @@ impl Default for Ide {
 pub struct Cors {
     /// Origins of web pages that may send requests from a browser, such as
     /// `https://app.example.com`; `"*"` stands for every origin. Without any, browsers allow only
-    /// pages that the router itself serves.
+    /// pages that the router itself serves. What a browser lets others send nevertheless, WebSockets
+    /// and GET requests, is refused with status 403.
     #[schemars(with = "Vec<OriginText>", example = ["https://app.example.com"])]
     pub origins: Vec<String>,
 }

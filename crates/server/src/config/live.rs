@@ -18,8 +18,8 @@ pub struct WebSocket {
     #[schemars(with = "DurationText", example = &"10s")]
     pub init_timeout: Duration,
 
-    /// How often an otherwise quiet connection is asked whether it still lives. Two unanswered
-    /// pings end it.
+    /// How long a connection may be quiet before its client is asked by a ping whether it still lives. If
+    /// it stays quiet for as long again, it is given up.
     #[serde(with = "duration::text")]
     #[schemars(with = "DurationText", example = &"15s", extend("x-minimum" = 1000))]
     pub ping_interval: Duration,
@@ -50,7 +50,7 @@ impl Default for WebSocket {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Subscriptions {
-    /// How many bytes may wait for one connection whose client reads too slowly.
+    /// How many bytes of events may wait for one connection whose client reads too slowly.
     #[serde(with = "size::text")]
     #[schemars(with = "SizeText", example = &"256KiB", extend("x-minimum" = 1024))]
     pub queue_bytes: usize,
@@ -63,8 +63,8 @@ pub struct Subscriptions {
     #[schemars(example = &"latest")]
     pub policy: OverflowPolicy,
 
-    /// How many connections with subscriptions may exist at a time; more are refused. 0 sets no
-    /// bound.
+    /// How many connections of clients may be open at a time, whatever they are used for; more are
+    /// closed at once. 0 sets no bound but the number of files that the process may open.
     #[schemars(range(min = 0, max = 100_000_000), example = 50_000)]
     pub max_connections: u32,
 
@@ -74,8 +74,9 @@ pub struct Subscriptions {
     #[schemars(with = "DurationText", example = &"5s", extend("x-minimum" = 1000))]
     pub heartbeat: Duration,
 
-    /// Over how long connections are told to reconnect elsewhere when the router shuts down. `0s`
-    /// ends them at once.
+    /// How long requests and connections may take to end when the router shuts down. Subscribers are
+    /// told at once to reconnect elsewhere; what is left after this time is cut off. `0s` cuts
+    /// everything off at once.
     #[serde(with = "duration::text")]
     #[schemars(with = "DurationOrZeroText", example = &"5s")]
     pub drain_period: Duration,
@@ -99,10 +100,11 @@ impl Default for Subscriptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OverflowPolicy {
-    /// The subscription ends with an error; the client may subscribe again.
+    /// The connection ends, a WebSocket with code 4410, a stream with an error; the client may subscribe
+    /// again.
     Disconnect,
     /// The oldest waiting event is dropped; the client is told how many it lost.
     DropOldest,
-    /// Only the newest event is kept; the client is told how many it lost.
+    /// Only the newest event of each subscription waits, always; the client is told how many it lost.
     Latest,
 }

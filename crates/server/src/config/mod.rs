@@ -70,8 +70,8 @@ use format::{PathText, WorkersText};
 pub struct Config {
     /// Where clients connect: one address, or a list of addresses.
     ///
-    /// An address is `IP:PORT`; `localhost` means `127.0.0.1`. `0.0.0.0` and `[::]` listen on all
-    /// interfaces. Port 0 takes a free port, which the log names.
+    /// An address is `IP:PORT`; `localhost` means `127.0.0.1`. `0.0.0.0` listens on all interfaces by
+    /// IPv4, `[::]` by IPv6; list both for both. Port 0 takes a free port, which the log names.
     #[serde(with = "listen::listeners")]
     #[schemars(with = "listen::ListenForms")]
     #[schemars(example = &"0.0.0.0:4000", example = ["127.0.0.1:4000", "[::1]:4000"])]

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use execute::{GraphqlError, Payload};
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, VARY};
 use http::{Method, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
@@ -88,6 +88,24 @@ pub(crate) fn method_not_allowed(allowed: &'static str, error: &GraphqlError) ->
     let mut answer = refused(StatusCode::METHOD_NOT_ALLOWED, errors, AnswerType::Json);
     answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     answer
+}
+
+/// What may be asked, for whoever asks that.
+pub(crate) fn options(allowed: &'static str) -> Answer {
+    let mut answer = empty(StatusCode::NO_CONTENT);
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    answer
+}
+
+/// Answers of the endpoint are for the one who asked, and differ by `accept`. Event streams say more about
+/// caching themselves.
+pub(crate) fn keep_out_of_caches(answer: &mut Answer) {
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return;
+    }
+    let headers = answer.headers_mut();
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers.append(VARY, HeaderValue::from_static("accept"));
 }
 
 /// Text for people.

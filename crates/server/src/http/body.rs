@@ -24,7 +24,7 @@ pub(crate) const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 pub(crate) async fn read<B>(body: B, limit: usize) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes>,
-    B::Error: std::fmt::Display,
+    B::Error: std::error::Error,
 {
     if body.size_hint().lower() > limit as u64 {
         return Err(BodyError::TooLarge);
@@ -36,13 +36,13 @@ where
 async fn collect<B>(body: B, limit: usize) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes>,
-    B::Error: std::fmt::Display,
+    B::Error: std::error::Error,
 {
     let mut body = std::pin::pin!(body);
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| BodyError::Broken(error.to_string()))?;
+        let frame = frame.map_err(|error| BodyError::Broken(cause(&error)))?;
         let Ok(data) = frame.into_data() else { continue };
         if first.len() + rest.len() + data.len() > limit {
             return Err(BodyError::TooLarge);
@@ -61,6 +61,14 @@ where
     whole.extend_from_slice(&first);
     whole.extend_from_slice(&rest);
     Ok(whole.freeze())
+}
+
+/// The innermost reason: those around it only say that a body was being read.
+fn cause(mut error: &dyn std::error::Error) -> String {
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
 }
 
 #[cfg(test)]

@@ -61,14 +61,29 @@ fn remove(answer: &mut Answer) {
     }
 }
 
-/// May a WebSocket or event stream be opened from `origin`? Browsers do not apply the same-origin policy to
-/// WebSockets, so the server has to: without an `Origin` it is no browser; a page of this very host may.
+/// May a WebSocket be opened from `origin`? Browsers do not apply the same-origin policy to WebSockets, so
+/// the server has to: without an `Origin` it is no browser; a page of this very host may.
 pub(crate) fn may_connect(cors: &Cors, headers: &HeaderMap) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return true };
     let Ok(text) = origin.to_str() else { return false };
     let host = headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
     let same = text.split_once("://").is_some_and(|(_, authority)| Some(authority) == host);
     same || cors.origins.iter().any(|allowed| allowed == "*" || allowed == text)
+}
+
+/// May this GET come in? Foreign pages can send it without a preflight, by an image or an `EventSource`, with
+/// the cookies of whoever looks at them. They could not read the answer, but the operation would run, and a
+/// stream stay open. (POST is safe: its content type needs a preflight.)
+///
+/// Browsers say where a request comes from by `Origin`, or where they leave that out by `Sec-Fetch-Site`
+/// (Fetch Metadata). Following a link is fine: the reader sees the answer, and not the page with the link.
+pub(crate) fn may_get(cors: &Cors, headers: &HeaderMap) -> bool {
+    if headers.contains_key(ORIGIN) {
+        return may_connect(cors, headers);
+    }
+    let is = |name, value: &[u8]| headers.get(name).is_some_and(|it: &HeaderValue| it == value);
+    let foreign = is("sec-fetch-site", b"cross-site") || is("sec-fetch-site", b"same-site");
+    !foreign || is("sec-fetch-mode", b"navigate") || cors.origins.iter().any(|it| it == "*")
 }
 
 #[cfg(test)]
@@ -89,6 +104,25 @@ mod tests {
         assert!(may_connect(&cors, &headers("http://127.0.0.1:4000")));
         assert!(may_connect(&cors, &headers("https://app.example")));
         assert!(!may_connect(&cors, &headers("https://evil.example")));
+    }
+
+    #[test]
+    fn what_a_foreign_page_embeds_is_refused_and_a_link_followed_is_not() {
+        let cors = Cors { origins: vec!["https://app.example".into()] };
+        let may = |pairs: &[(&'static str, &'static str)]| {
+            let headers = pairs.iter().map(|&(name, value)| {
+                (http::HeaderName::from_static(name), HeaderValue::from_static(value))
+            });
+            may_get(&cors, &headers.collect())
+        };
+        assert!(may(&[]));
+        assert!(may(&[("sec-fetch-site", "same-origin")]));
+        assert!(may(&[("sec-fetch-site", "none"), ("sec-fetch-mode", "navigate")]));
+        assert!(may(&[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")]));
+        assert!(!may(&[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")]));
+        assert!(!may(&[("sec-fetch-site", "same-site"), ("sec-fetch-mode", "no-cors")]));
+        assert!(may(&[("sec-fetch-site", "cross-site"), ("origin", "https://app.example")]));
+        assert!(!may(&[("origin", "https://evil.example")]));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! (GraphQL over HTTP, sections 4 and 6.3; RFC 9110, section 12.5.1).
 
 use http::HeaderMap;
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
 
 /// How an answer is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,47 +28,79 @@ impl AnswerType {
 
 /// The best answer type by the client's `accept` headers; `None`: nothing we have is acceptable.
 ///
-/// No header at all means `application/json`, which every client of the old days understands. Wildcards
-/// mean the same: a browser or `curl` sends them without a thought about GraphQL.
+/// No header at all means `application/json`, which every client of the old days understands. So do
+/// wildcards: a browser or `curl` sends them without a thought about GraphQL. Streams are for those who ask.
 pub(crate) fn negotiate(headers: &HeaderMap) -> Option<AnswerType> {
     if !headers.contains_key(ACCEPT) {
         return Some(AnswerType::Json);
     }
-    let mut best: Option<(u16, AnswerType)> = None;
-    for range in headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()) {
-        for range in range.split(',') {
-            let mut parameters = range.split(';').map(str::trim);
-            let media = parameters.next().unwrap_or_default();
-            let mut quality = 1000;
-            let mut charset_known = true;
-            for parameter in parameters {
-                let Some((name, value)) = parameter.split_once('=') else { continue };
-                let (name, value) = (name.trim(), value.trim().trim_matches('"'));
-                if name.eq_ignore_ascii_case("q") {
-                    quality = thousandths(value);
-                } else if name.eq_ignore_ascii_case("charset") {
-                    charset_known = is_utf8(value);
-                }
-            }
-            let answer = if media.eq_ignore_ascii_case("application/graphql-response+json") {
-                AnswerType::GraphqlResponse
-            } else if media.eq_ignore_ascii_case("text/event-stream") {
-                AnswerType::EventStream
-            } else if ["application/json", "application/*", "*/*"]
-                .iter()
-                .any(|known| media.eq_ignore_ascii_case(known))
-            {
-                AnswerType::Json
-            } else {
-                continue;
-            };
-            // The first of equals wins: that is the order of the client's preference.
-            if charset_known && quality > best.map_or(0, |(quality, _)| quality) {
-                best = Some((quality, answer));
-            }
+    let ranges = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let ranges: Vec<Range<'_>> =
+        ranges.flat_map(|value| value.split(',')).take(RANGES_MAX).map(Range::parse).collect();
+    let candidates = [
+        (AnswerType::Json, &["application/json", "application/*", "*/*"][..]),
+        (
+            AnswerType::GraphqlResponse,
+            &["application/graphql-response+json", "application/*", "*/*"],
+        ),
+        (AnswerType::EventStream, &["text/event-stream"]),
+    ];
+    let mut best: Option<(u16, usize, AnswerType)> = None;
+    for (answer, names) in candidates {
+        // The most specific range that matches decides, also when it says no.
+        let Some((at, range)) = names.iter().find_map(|name| {
+            ranges.iter().enumerate().find(|(_, range)| range.media.eq_ignore_ascii_case(name))
+        }) else {
+            continue;
+        };
+        // The first of equals wins: that is the order of the client's preference.
+        let is_better = best.is_none_or(|(quality, before, _)| {
+            range.quality > quality || range.quality == quality && at < before
+        });
+        if range.quality > 0 && is_better {
+            best = Some((range.quality, at, answer));
         }
     }
-    best.map(|(_, answer)| answer)
+    best.map(|(_, _, answer)| answer)
+}
+
+/// More media ranges than any client has; what follows is ignored.
+const RANGES_MAX: usize = 64;
+
+/// One element of `accept`.
+struct Range<'a> {
+    media: &'a str,
+    /// In thousandths. 0: not acceptable, such as another charset than ours.
+    quality: u16,
+}
+
+impl<'a> Range<'a> {
+    fn parse(text: &'a str) -> Self {
+        let mut parts = text.split(';').map(str::trim);
+        let mut range = Self { media: parts.next().unwrap_or_default(), quality: 1000 };
+        let mut charset_known = true;
+        for parameter in parts {
+            let Some((name, value)) = parameter.split_once('=') else { continue };
+            let (name, value) = (name.trim(), value.trim().trim_matches('"'));
+            if name.eq_ignore_ascii_case("q") {
+                range.quality = thousandths(value);
+            } else if name.eq_ignore_ascii_case("charset") {
+                charset_known = is_utf8(value);
+            }
+        }
+        if !charset_known {
+            range.quality = 0;
+        }
+        range
+    }
+}
+
+/// Is the body as it is, and not compressed?
+pub(crate) fn is_plain_body(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(CONTENT_ENCODING)
+        .iter()
+        .all(|it| it.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 /// Does the body claim to be JSON in UTF-8?
@@ -129,6 +161,11 @@ mod tests {
             ("text/event-stream", Some(EventStream)),
             ("application/json; charset=iso-8859-1", None),
             ("application/json; q=0", None),
+            ("application/json; q=0, */*", Some(GraphqlResponse)),
+            ("*/*;q=0.5, application/graphql-response+json;q=0.5", Some(Json)),
+            ("*/*, text/event-stream;q=0.9", Some(Json)),
+            ("text/*", None),
+            ("", None),
             ("image/png", None),
         ] {
             assert_eq!(accepts(accept), expected, "{accept}");

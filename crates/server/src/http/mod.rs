@@ -7,5 +7,6 @@ pub(crate) mod cors;
 pub(crate) mod listener;
 pub(crate) mod media;
 pub(crate) mod page;
+pub(crate) mod patient;
 pub(crate) mod pipeline;
 pub(crate) mod request;

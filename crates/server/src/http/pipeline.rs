@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use execute::{ErrorCode, GraphqlError};
-use http::header::{ORIGIN, UPGRADE};
+use http::header::{HeaderValue, ORIGIN, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -23,6 +23,7 @@ use crate::router::Router;
 pub(crate) async fn handle(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
     let origin = request.headers().get(ORIGIN).cloned();
     let mut answer = route(router, request).await;
+    answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     cors::apply(&router.config.cors, origin.as_ref(), &mut answer);
     router.metrics.answer(answer.status());
     answer
@@ -34,17 +35,30 @@ async fn route(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
     }
     if request.uri().path() == router.config.path {
         if page::is_wanted(router, request.method(), request.uri(), request.headers()) {
-            return page::index(router, request.headers());
+            let mut answer = page::index(router, request.headers());
+            answer.headers_mut().append(VARY, HeaderValue::from_static("accept"));
+            return answer;
         }
-        return endpoint(router, request).await;
+        let mut answer = endpoint(router, request).await;
+        answer::keep_out_of_caches(&mut answer);
+        return answer;
     }
     page::asset(router, &request)
 }
 
 /// The GraphQL endpoint: every transport begins here.
 async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
-    if request.headers().contains_key(UPGRADE) {
+    if websocket::is_wanted(request.headers()) {
         return websocket::upgrade(router, request);
+    }
+    if request.method() == Method::OPTIONS {
+        return answer::options(answer::ENDPOINT_METHODS);
+    }
+    if request.method() == Method::GET && !cors::may_get(&router.config.cors, request.headers()) {
+        let message = "pages of this origin may not use the endpoint: it is neither this host nor in \
+                       `cors.origins`";
+        let error = GraphqlError::new(ErrorCode::BadRequest, message);
+        return answer::refused(StatusCode::FORBIDDEN, &[error], AnswerType::Json);
     }
     if !answer::is_endpoint_method(request.method()) {
         let message = "the GraphQL endpoint answers GET and POST";
@@ -100,7 +114,7 @@ async fn read<B>(
 ) -> Result<OperationRequest, Box<Answer>>
 where
     B: Body<Data = Bytes>,
-    B::Error: std::fmt::Display,
+    B::Error: std::error::Error,
 {
     let malformed = |status, message: String| {
         let error = GraphqlError::new(ErrorCode::BadRequest, message);
@@ -109,6 +123,11 @@ where
     let parsed = if head.method == Method::GET {
         request::from_query_string(head.uri.query().unwrap_or_default())
     } else {
+        if !media::is_plain_body(&head.headers) {
+            let message =
+                "compressed request bodies are not supported: send none of `content-encoding`";
+            return malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, message.to_owned());
+        }
         if !media::is_json_body(&head.headers) {
             let message =
                 "the request body must be JSON in UTF-8: send `content-type: application/json`";

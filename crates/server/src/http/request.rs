@@ -59,11 +59,22 @@ pub(crate) fn from_json(body: Bytes) -> Result<OperationRequest, Malformed> {
     })
 }
 
+/// The parameters that mean something; others are for those on the way.
+const PARAMETERS: [&str; 4] = ["query", "operationName", "variables", "extensions"];
+
 /// Reads the parameters of a URL: `?query=…&variables=…`.
 pub(crate) fn from_query_string(parameters: &str) -> Result<OperationRequest, Malformed> {
     let mut request = OperationRequest::default();
     let mut query = None;
+    let mut seen = Vec::new();
     for (name, value) in url::form_urlencoded::parse(parameters.as_bytes()) {
+        if let Some(known) = PARAMETERS.into_iter().find(|known| *known == name) {
+            // Which of two counts is a matter of taste, and whoever checked the URL before us may have another.
+            if seen.contains(&known) {
+                return Err(Malformed(format!("the URL has the parameter `{known}` twice")));
+            }
+            seen.push(known);
+        }
         match &*name {
             "query" => query = Some(value.into_owned()),
             "operationName" if !value.is_empty() => request.operation_name = Some(value.into()),
@@ -178,5 +189,7 @@ mod tests {
         );
         assert!(from_query_string("").is_err());
         assert!(from_query_string("query=%7Ba%7D&variables=7").is_err());
+        assert!(from_query_string("query=%7Ba%7D&cache=1&cache=2").is_ok());
+        assert!(from_query_string("query=%7Ba%7D&query=%7Bb%7D").is_err());
     }
 }

@@ -214,7 +214,9 @@ impl Queue {
 
     /// Counts out what has been taken from the queue.
     fn left(&mut self, gone: &Waiting) {
-        if let Waiting { delivery: Delivery::Next { operation, payload, .. }, is_event: true } = gone {
+        if let Waiting { delivery: Delivery::Next { operation, payload, .. }, is_event: true } =
+            gone
+        {
             self.bytes -= payload.bytes.len();
             if let Some(tally) = self.tallies.get_mut(operation) {
                 tally.waiting -= 1;

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use execute::{ErrorCode, GraphqlError};
 use http::HeaderMap;
@@ -14,6 +15,7 @@ use tokio::task::AbortHandle;
 
 use super::outlet::{ConnectionOutlet, Delivery};
 use crate::forwarding;
+use crate::metrics::{Open, Transport};
 use crate::operation::{self, Ready};
 use crate::router::Router;
 
@@ -24,15 +26,17 @@ pub(crate) struct Running {
     outlet: Arc<ConnectionOutlet>,
     headers: Arc<HeaderMap>,
     connection: u64,
+    transport: Transport,
     operations: Rc<RefCell<HashMap<u32, Operation>>>,
 }
 
 enum Operation {
     /// Being prepared, joined to its group, or (queries) executed.
     Task(AbortHandle),
-    /// Dropping it unsubscribes.
+    /// Dropping it unsubscribes. The hub hears of it through a queue, so nothing comes back into this list
+    /// while it is borrowed.
     #[expect(dead_code, reason = "held for its drop")]
-    Subscription(Subscription),
+    Subscription(Subscription, Open),
 }
 
 impl Running {
@@ -42,12 +46,14 @@ impl Running {
         outlet: &Arc<ConnectionOutlet>,
         headers: HeaderMap,
         connection: u64,
+        transport: Transport,
     ) -> Self {
         Self {
             router: Arc::clone(router),
             outlet: Arc::clone(outlet),
             headers: Arc::new(headers),
             connection,
+            transport,
             operations: Rc::default(),
         }
     }
@@ -70,8 +76,12 @@ impl Running {
     }
 
     fn spawn(&self, number: u32, task: impl Future<Output = ()> + 'static) {
+        let unfinished = Unfinished { running: self.clone(), number };
         // The task does not run before this function has returned: both live on one thread.
-        let task = tokio::task::spawn_local(task);
+        let task = tokio::task::spawn_local(async move {
+            let _unfinished = unfinished;
+            task.await;
+        });
         self.operations.borrow_mut().insert(number, Operation::Task(task.abort_handle()));
     }
 
@@ -90,16 +100,20 @@ impl Running {
     }
 
     async fn subscribe(&self, number: u32, ready: Ready) {
-        let request = match self.subscribe_request(number, ready) {
-            Ok(request) => request,
-            Err(error) => return self.failed(number, vec![error]),
+        let started = Instant::now();
+        let subscribed = match self.subscribe_request(number, ready) {
+            Ok(request) => self.router.hub.subscribe(request).await,
+            Err(error) => Err(error),
         };
-        match self.router.hub.subscribe(request).await {
+        let metrics = &self.router.metrics;
+        metrics.operation(OperationKind::Subscription, subscribed.is_err(), started.elapsed());
+        match subscribed {
             Ok(subscription) => {
+                let open = metrics.subscription(self.transport);
                 let mut operations = self.operations.borrow_mut();
-                // Without an entry the client has gone, and the subscription with it.
+                // Without an entry the client has gone, or the end has come already: the subscription with it.
                 if let Some(entry) = operations.get_mut(&number) {
-                    *entry = Operation::Subscription(subscription);
+                    *entry = Operation::Subscription(subscription, open);
                 }
             }
             Err(error) => self.failed(number, vec![error]),
@@ -167,6 +181,26 @@ impl Running {
             if let Operation::Task(task) = operation {
                 task.abort();
             }
+        }
+    }
+}
+
+/// Tells the client of an operation whose task broke off by a defect: it would wait for ever.
+struct Unfinished {
+    running: Running,
+    number: u32,
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let message = "the operation broke off by a defect of the router";
+            let error = GraphqlError::new(ErrorCode::InternalServerError, message);
+            if let Ok(mut operations) = self.running.operations.try_borrow_mut() {
+                operations.remove(&self.number);
+            }
+            let errors = vec![error];
+            self.running.outlet.end(Delivery::Failed { operation: self.number, errors });
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use execute::GraphqlError;
+use execute::{ErrorCode, GraphqlError};
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue};
 use http::{HeaderMap, Response};
 use tokio::sync::mpsc;
@@ -15,7 +15,7 @@ use super::running::{Running, too_slow};
 use super::{count_dropped, sleep_until};
 use crate::http::answer::{Answer, AnswerBody};
 use crate::http::media::AnswerType;
-use crate::metrics::{Transport, TransportLabel};
+use crate::metrics::Transport;
 use crate::operation::Ready;
 use crate::router::Router;
 
@@ -29,7 +29,7 @@ const OPERATION: u32 = 0;
 /// Streams the results of `ready`.
 pub(crate) fn answer(router: &Arc<Router>, ready: Ready, headers: &HeaderMap) -> Answer {
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions));
-    let running = Running::new(router, &outlet, headers.clone(), 0);
+    let running = Running::new(router, &outlet, headers.clone(), 0, Transport::sse);
     running.start_ready(OPERATION, ready);
     let (pieces, body) = mpsc::channel(AHEAD);
     tokio::task::spawn_local(stream(Arc::clone(router), outlet, running, pieces));
@@ -66,11 +66,9 @@ async fn stream(
     running: Running,
     pieces: mpsc::Sender<Bytes>,
 ) {
-    let open =
-        router.metrics.streams.get_or_create_owned(&TransportLabel { transport: Transport::sse });
-    open.inc();
+    let _open = router.metrics.stream(Transport::sse);
     let heartbeat = router.config.subscriptions.heartbeat;
-    let config = Config { heartbeat: (!heartbeat.is_zero()).then_some(heartbeat) };
+    let config = Config { heartbeat: Some(heartbeat) };
     let mut sse = Sse::new(&config, Instant::now());
     let mut shutdown = router.shutdown.clone();
     let mut shutting_down = false;
@@ -105,12 +103,19 @@ async fn stream(
             () = sleep_until(until) => sse.handle_timeout(Instant::now()),
             _ = shutdown.wait_for(|stop| *stop), if !shutting_down => {
                 shutting_down = true;
+                // Without the error `complete` would say that the source has nothing more to tell.
+                sse.next(execute::request_error(&[shutting_down_error()]).bytes, None);
                 sse.complete();
             }
         }
     }
+    count_dropped(&router, &outlet);
     running.stop_all();
-    open.dec();
+}
+
+fn shutting_down_error() -> GraphqlError {
+    let message = "the router is shutting down; connect again, to another instance";
+    GraphqlError::new(ErrorCode::ShuttingDown, message)
 }
 
 fn deliver(sse: &mut Sse, delivery: Delivery) {

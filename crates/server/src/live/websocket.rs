@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::header::{HeaderName, HeaderValue};
+use http::header::{HeaderName, HeaderValue, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
 use http::{HeaderMap, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -23,19 +23,39 @@ use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::{Running, too_slow};
 use super::{count_dropped, sleep_until};
 use crate::connections::ConnectionPermit;
+use crate::cores::{self, Occupied};
 use crate::http::answer::{self, Answer};
 use crate::http::cors;
-use crate::metrics::{Transport, TransportLabel};
+use crate::http::patient::Patient;
+use crate::metrics::Transport;
 use crate::router::Router;
 
 /// Bytes taken from a socket at once, and the room that an idle connection keeps for it.
 const READ_BYTES: usize = 4 << 10;
 
 /// How much may be written ahead of the socket; beyond it deliveries wait in the outlet, where the
-/// configured bounds hold.
+/// configured bounds hold, and nothing is read of a client that takes nothing.
 const WRITE_AHEAD_BYTES: usize = 64 << 10;
 
+/// How long a client may take to read our last words. A live one needs a round trip.
+const FAREWELL_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How long a client may take to hang up after them. What it still sends is read and ignored meanwhile:
+/// otherwise the system answers it by a reset, which can overtake our close frame.
+const HANG_UP_TIME_MAX: Duration = Duration::from_secs(1);
+
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
+
+/// Is a request meant as a WebSocket handshake, be it a bad one? Wishes for other protocols (curl asks
+/// for `h2c`) may be ignored (RFC 9110, section 7.8).
+pub(crate) fn is_wanted(headers: &HeaderMap) -> bool {
+    headers.contains_key(SEC_WEBSOCKET_KEY)
+        || headers.contains_key(SEC_WEBSOCKET_VERSION)
+        || headers.get_all(UPGRADE).iter().any(|value| {
+            let mut protocols = value.as_bytes().split(|byte| *byte == b',');
+            protocols.any(|it| it.trim_ascii().eq_ignore_ascii_case(b"websocket"))
+        })
+}
 
 /// Answers an upgrade request; on success the connection goes on in a task of its own.
 pub(crate) fn upgrade(router: &Arc<Router>, mut request: Request<Incoming>) -> Answer {
@@ -70,8 +90,8 @@ pub(crate) fn upgrade(router: &Arc<Router>, mut request: Request<Incoming>) -> A
     let subprotocol = accept.subprotocol;
     let upgraded = hyper::upgrade::on(&mut request);
     let headers = request.headers().clone();
-    let permit = router.connections.keep();
-    tokio::task::spawn_local(hand_over(Arc::clone(router), upgraded, subprotocol, headers, permit));
+    let held = (router.connections.keep(), cores::occupy());
+    tokio::task::spawn_local(hand_over(Arc::clone(router), upgraded, subprotocol, headers, held));
     answer
 }
 
@@ -80,7 +100,7 @@ async fn hand_over(
     upgraded: OnUpgrade,
     subprotocol: Option<&'static str>,
     headers: HeaderMap,
-    _permit: ConnectionPermit,
+    _held: (ConnectionPermit, Occupied),
 ) {
     let upgraded = match upgraded.await {
         Ok(upgraded) => upgraded,
@@ -89,16 +109,13 @@ async fn hand_over(
             return;
         }
     };
-    let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else {
-        tracing::error!("an upgraded connection is no TCP stream; please report this");
+    let Ok(parts) = upgraded.downcast::<TokioIo<Patient<TcpStream>>>() else {
+        tracing::error!("an upgraded connection is not what was accepted; please report this");
         return;
     };
-    let label = TransportLabel { transport: Transport::websocket };
-    let open = router.metrics.streams.get_or_create_owned(&label);
-    open.inc();
+    let _open = router.metrics.stream(Transport::websocket);
     // What the client sent behind its request is there already.
-    run(&router, parts.io.into_inner(), parts.read_buf, subprotocol, headers).await;
-    open.dec();
+    run(&router, parts.io.into_inner().into_inner(), parts.read_buf, subprotocol, headers).await;
 }
 
 async fn run(
@@ -113,13 +130,15 @@ async fn run(
     let mut connection = Connection::server(Arc::clone(&router.websocket), machine, now);
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions));
     let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
-    let running = Running::new(router, &outlet, headers, number);
+    let running = Running::new(router, &outlet, headers, number, Transport::websocket);
     let mut shutdown = router.shutdown.clone();
     let mut shutting_down = false;
     let mut incoming = BytesMut::with_capacity(READ_BYTES);
     let mut outgoing = BytesMut::new();
     let (mut reader, mut writer) = socket.split();
     let mut reading = true;
+    let mut wrote = false;
+    let mut farewell_until = None;
     connection.receive(now, &early);
     drop(early);
     loop {
@@ -127,13 +146,19 @@ async fn run(
             obey(&mut connection, &running, event);
         }
         fill(router, &mut connection, &outlet, &running, &mut outgoing);
-        if connection.is_closed() && outgoing.is_empty() {
-            break;
+        if connection.is_closed() {
+            if outgoing.is_empty() {
+                break;
+            }
+            farewell_until.get_or_insert_with(|| Instant::now() + FAREWELL_TIME_MAX);
         }
-        let timeout = connection.poll_timeout();
+        // A client that sends and never reads would fill our memory with answers to its pings. Whoever takes
+        // something, if slowly, is listened to: its `complete` and its pongs count.
+        let may_read = reading && (wrote || outgoing.len() < WRITE_AHEAD_BYTES);
+        let timeout = farewell_until.or_else(|| connection.poll_timeout());
         let until = timeout.map(tokio::time::Instant::from_std);
         tokio::select! {
-            read = reader.read_buf(&mut incoming), if reading => match read {
+            read = reader.read_buf(&mut incoming), if may_read => match read {
                 Ok(0) | Err(_) => {
                     reading = false;
                     connection.receive_eof(Instant::now());
@@ -143,6 +168,7 @@ async fn run(
                     }
                 }
                 Ok(_) => {
+                    wrote = false;
                     connection.receive(Instant::now(), &incoming);
                     incoming.clear();
                 }
@@ -150,6 +176,7 @@ async fn run(
             written = writer.write(&outgoing), if !outgoing.is_empty() => match written {
                 Ok(0) | Err(_) => break,
                 Ok(count) => {
+                    wrote = true;
                     outgoing.advance(count);
                     if outgoing.is_empty() {
                         // Gives back what a large answer needed.
@@ -159,6 +186,9 @@ async fn run(
             },
             () = outlet.filled.notified() => {}
             () = sleep_until(until) => {
+                if farewell_until.is_some() {
+                    break;
+                }
                 connection.handle_timeout(Instant::now());
                 if connection.is_closed() {
                     // The peer is dead or does not finish the closing handshake.
@@ -175,6 +205,14 @@ async fn run(
     running.stop_all();
     // Says goodbye with FIN rather than RST, so that the client reads our close frame.
     let _ = writer.shutdown().await;
+    if reading {
+        let hung_up = async {
+            while reader.read_buf(&mut incoming).await.is_ok_and(|count| count > 0) {
+                incoming.clear();
+            }
+        };
+        let _ = tokio::time::timeout(HANG_UP_TIME_MAX, hung_up).await;
+    }
 }
 
 fn obey(connection: &mut Connection<GraphqlTransportWs>, running: &Running, event: Event) {

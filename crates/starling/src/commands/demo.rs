@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use ide::Tab;
 use server::config::{Config, Log, LogLevel, parse_address};
-use server::{Options, Running};
+use server::{Options, Running, Signals};
 use starling::demo;
 
 /// Runs four small subgraphs, an event subgraph and the router on this machine. Needs nothing else.
@@ -29,6 +29,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         }
     };
     let result = runtime.block_on(async {
+        let mut signals = Signals::listen().map_err(|error| error.to_string())?;
         let subgraphs = demo::subgraphs::start().await.map_err(|error| error.to_string())?;
         // What goes wrong is shown; what goes well is told below.
         let log = Log { level: LogLevel::Warn, ..Log::default() };
@@ -50,20 +51,23 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             tabs: tabs(),
             // A port that was asked for is meant.
             next_free_port: arguments.listen.is_none(),
+            next_free_admin_port: arguments.admin_listen.is_none(),
         };
         let running = server::start(options).await.map_err(|error| error.to_string())?;
         super::print(&greeting(&subgraphs, &running, wanted));
         let traffic =
             tokio::spawn(demo::generator::run(subgraphs.board.clone(), running.providers()));
-        running.wait_for_signal().await;
+        signals.next().await;
         super::print("\nGoodbye.\n");
         traffic.abort();
-        running.stop().await;
+        let code = super::stop(running, signals).await;
         drop(subgraphs);
-        Ok::<(), String>(())
+        Ok::<_, String>(code)
     });
+    // After a second signal something may run still, and nobody waits for it.
+    runtime.shutdown_background();
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             super::complain(&format!("error: {error}\n"));
             ExitCode::FAILURE

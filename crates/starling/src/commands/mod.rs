@@ -9,6 +9,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use server::diagnostic::{self, Diagnostic, Style};
+use server::{Running, Signals};
 
 /// Prints to standard output. A closed pipe (`| head`) ends the output, not the program.
 pub(crate) fn print(text: &str) {
@@ -34,6 +35,18 @@ pub(crate) fn report(diagnostics: &[Diagnostic]) {
 pub(crate) fn config_schema() -> ExitCode {
     print(&format!("{:#}\n", server::config::config_schema()));
     ExitCode::SUCCESS
+}
+
+/// Ends in good order, after a first signal; a second one ends at once.
+pub(crate) async fn stop(running: Running, mut signals: Signals) -> ExitCode {
+    tokio::select! {
+        () = running.stop() => ExitCode::SUCCESS,
+        () = signals.next() => {
+            complain("a second signal: whatever was not done is cut off\n");
+            // As shells say it of a program that was interrupted.
+            ExitCode::from(130)
+        }
+    }
 }
 
 /// The control runtime: two threads are enough for hub, providers, admin and watchers; requests run on the

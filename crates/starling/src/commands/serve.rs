@@ -4,11 +4,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::ArgGroup;
 use server::config::{self, Overrides, parse_address};
-use server::{Options, SupergraphSource};
+use server::{Options, Signals, SupergraphSource};
 
 /// Serves a supergraph: queries, mutations and subscriptions on one port.
 #[derive(clap::Args)]
+#[command(group(ArgGroup::new("graph").args(["config", "supergraph"]).required(true).multiple(true)))]
 #[command(after_help = "\
 The supergraph file is watched; SIGHUP asks for a look at it too. A new graph that loads takes over, \
 one that does not is refused and the old one goes on serving.\n\n\
@@ -17,7 +19,7 @@ starling serve --supergraph supergraph.graphql --listen 0.0.0.0:4000\n  \
 starling serve --config starling.yaml")]
 pub(crate) struct Arguments {
     /// The configuration file (YAML). `starling config-schema` prints its schema.
-    #[arg(long, value_name = "FILE", required_unless_present = "supergraph")]
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The supergraph file (SDL); instead of the one in the configuration.
     #[arg(long, value_name = "FILE")]
@@ -57,13 +59,25 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         config: loaded.config,
         tabs: Vec::new(),
         next_free_port: false,
+        next_free_admin_port: false,
     };
-    runtime.block_on(async {
-        match server::start(options).await {
+    let code = runtime.block_on(async {
+        let mut signals = match Signals::listen() {
+            Ok(signals) => signals,
+            Err(error) => {
+                super::complain(&format!("cannot listen to signals: {error}\n"));
+                return ExitCode::FAILURE;
+            }
+        };
+        let started = tokio::select! {
+            started = server::start(options) => started,
+            // While it waits for a broker, say. Nothing serves yet that could end in good order.
+            () = signals.next() => return ExitCode::SUCCESS,
+        };
+        match started {
             Ok(running) => {
-                running.wait_for_signal().await;
-                running.stop().await;
-                ExitCode::SUCCESS
+                signals.next().await;
+                super::stop(running, signals).await
             }
             Err(server::StartError::Refused(diagnostics)) => {
                 super::report(&diagnostics);
@@ -74,5 +88,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
                 ExitCode::FAILURE
             }
         }
-    })
+    });
+    // After a second signal something may run still, and nobody waits for it.
+    runtime.shutdown_background();
+    code
 }

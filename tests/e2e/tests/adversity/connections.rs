@@ -1,1 +1,114 @@
-//! To come.
+//! Connections that waste themselves: too many, too slow, gone too early.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use e2e::exchange;
+use expect_test::expect;
+use serde_json::json;
+
+use crate::answers::shown;
+use crate::shop::Shop;
+use crate::socket::Socket;
+
+const BODY: &str = r#"{"query":"{ product(id: 1) { name } }"}"#;
+
+fn head(length: usize) -> String {
+    format!(
+        "POST /graphql HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\nconnection: close\r\n\r\n"
+    )
+}
+
+#[test]
+fn a_connection_over_the_limit_is_turned_away_until_one_ends() {
+    // The bystander's, and one more.
+    let shop = Shop::with("subscriptions: {max_connections: 2}");
+    shop.wait_for_metric("starling_http_connections", 1);
+    let socket = Socket::ready(shop.address());
+    let request = [head(BODY.len()), BODY.to_owned()].concat();
+    let answers = exchange(shop.address(), request.as_bytes()).unwrap();
+    expect![[r#"
+        503 application/json; charset=utf-8
+        retry-after: 1
+        {"errors":[{"message":"the router has as many connections as it may have (`subscriptions.max_connections`); try again later","extensions":{"code":"OVERLOADED"}}]}
+    "#]].assert_eq(&answers.iter().map(shown).collect::<String>());
+    shop.wait_for_metric("starling_http_connections_refused_total", 1);
+    drop(socket);
+    shop.wait_for_metric("starling_http_connections", 1);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn clients_that_trickle_hold_up_nobody_and_are_answered_in_the_end() {
+    let shop = Shop::with("workers: 1");
+    let request = [head(BODY.len()), BODY.to_owned()].concat();
+    let mut trickles: Vec<TcpStream> =
+        (0..50).map(|_| TcpStream::connect(shop.address()).unwrap()).collect();
+    for byte in request.bytes() {
+        for trickle in &mut trickles {
+            trickle.write_all(&[byte]).unwrap();
+        }
+        if byte == b'{' {
+            assert_eq!(shop.ask("{ warehouse { city } }")["data"]["warehouse"]["city"], "Bergen");
+        }
+    }
+    for mut trickle in trickles {
+        trickle.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let mut answer = String::new();
+        trickle.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with(r#"{"data":{"product":{"name":"Kettle"}}}"#), "{answer}");
+    }
+    shop.assert_unharmed();
+}
+
+#[test]
+fn clients_that_leave_in_the_middle_of_anything_leave_nothing_behind() {
+    let shop = Shop::open();
+    let request = [head(BODY.len()), BODY.to_owned()].concat();
+    for length in [0, 1, 20, head(BODY.len()).len(), request.len() - 1, request.len()] {
+        let mut socket = TcpStream::connect(shop.address()).unwrap();
+        socket.write_all(&request.as_bytes()[..length]).unwrap();
+        drop(socket);
+    }
+    // The bystander's remains.
+    shop.wait_for_metric("starling_http_connections", 1);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_client_that_announces_more_than_it_sends_gets_what_is_wrong_if_it_still_listens() {
+    let shop = Shop::open();
+    let mut socket = TcpStream::connect(shop.address()).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    socket.write_all([head(1000), BODY.to_owned()].concat().as_bytes()).unwrap();
+    socket.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
+    expect![[r#"{"errors":[{"message":"the request body broke off: error reading a body from connection","extensions":{"code":"BAD_REQUEST"}}]}"#]].assert_eq(body);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_client_that_does_not_read_its_large_answer_costs_nobody_else() {
+    let shop = Shop::with("workers: 1");
+    let aliases: String = (0..90).map(|n| format!("a{n}: name ")).collect();
+    let query = format!("{{ products {{ {aliases} }} }}");
+    let body = json!({ "query": query }).to_string();
+    let one = format!(
+        "POST /graphql HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut greedy = TcpStream::connect(shop.address()).unwrap();
+    greedy.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    // Asks again and again and never reads, until the router stops listening to it.
+    let mut asked = 0;
+    while asked < 20_000 && greedy.write_all(one.as_bytes()).is_ok() {
+        asked += 1;
+    }
+    assert!(asked < 20_000, "the router reads on although nobody reads its answers");
+    shop.assert_unharmed();
+}

@@ -1,1 +1,256 @@
-//! To come.
+//! Events that are none, and topics that are none.
+
+use e2e::request;
+use expect_test::expect;
+
+use crate::answers::{case, shown};
+use crate::shop::Shop;
+use crate::socket::Socket;
+use crate::stream::Stream;
+
+const EVENT: &str = r#"{"__typename":"Product","id":"1"}"#;
+
+#[test]
+fn a_malformed_event_gives_its_subscribers_an_error_and_the_subscription_lives_on() {
+    let shop = Shop::open();
+    let mut socket = Socket::ready(shop.address());
+    socket.subscribe("1", "subscription { changed: productChanged { id name } }");
+    shop.wait_for_subscribers(1);
+    let deep = format!(
+        r#"{{"__typename":"Product","id":"1","x":{}1{}}}"#,
+        "[".repeat(5000),
+        "]".repeat(5000)
+    );
+    let mut outcomes = String::new();
+    for (name, event) in [
+        ("nothing", ""),
+        ("no JSON", "hello"),
+        ("cut off", r#"{"__typename":"Product","id":"#),
+        ("a list", "[]"),
+        ("null", "null"),
+        ("no __typename", r#"{"id":"1"}"#),
+        ("an unknown type", r#"{"__typename":"Prodct","id":"1"}"#),
+        ("a type that does not fit", r#"{"__typename":"Warehouse","city":"Bergen"}"#),
+        ("a __typename that is no text", r#"{"__typename":7,"id":"1"}"#),
+        ("no key", r#"{"__typename":"Product"}"#),
+        ("null as key", r#"{"__typename":"Product","id":null}"#),
+        ("an object as key", r#"{"__typename":"Product","id":{"a":1}}"#),
+        ("a list as key", r#"{"__typename":"Product","id":["1"]}"#),
+        ("a key that nobody knows", r#"{"__typename":"Product","id":"404"}"#),
+        ("keys twice", r#"{"__typename":"Product","id":"1","id":"2"}"#),
+        ("nesting without end", &deep),
+        ("a good one", EVENT),
+    ] {
+        shop.publish("products", event);
+        outcomes += &case(name, &format!("{}\n", socket.message()));
+    }
+    expect![[r#"
+        --- nothing
+        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event is not valid JSON: the text ends too early at byte 0.","path":["changed"]}]},"type":"next"}
+
+        --- no JSON
+        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event is not valid JSON: a value was expected at byte 0.","path":["changed"]}]},"type":"next"}
+
+        --- cut off
+        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event is not valid JSON: the text ends too early at byte 29.","path":["changed"]}]},"type":"next"}
+
+        --- a list
+        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event is not a JSON object.","path":["changed"]}]},"type":"next"}
+
+        --- null
+        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event is not a JSON object.","path":["changed"]}]},"type":"next"}
+
+        --- no __typename
+        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event has no __typename.","path":["changed"]}]},"type":"next"}
+
+        --- an unknown type
+        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event has the __typename \"Prodct\", which is not expected here.","path":["changed"]}]},"type":"next"}
+
+        --- a type that does not fit
+        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event has the __typename \"Warehouse\", which is not expected here.","path":["changed"]}]},"type":"next"}
+
+        --- a __typename that is no text
+        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event has a __typename that is not a string.","path":["changed"]}]},"type":"next"}
+
+        --- no key
+        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event has no key field \"id\".","path":["changed"]}]},"type":"next"}
+
+        --- null as key
+        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event has null as key field \"id\".","path":["changed"]}]},"type":"next"}
+
+        --- an object as key
+        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event has an object as key field \"id\".","path":["changed"]}]},"type":"next"}
+
+        --- a list as key
+        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_SUBGRAPH_VALUE"},"message":"Field Product.id must be a string or an integer, a subgraph sent a list.","path":["changed","id"]}]},"type":"next"}
+
+        --- a key that nobody knows
+        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_SUBGRAPH_VALUE"},"message":"Cannot return null for non-nullable field Product.name.","path":["changed","name"]}]},"type":"next"}
+
+        --- keys twice
+        {"id":"1","payload":{"data":{"changed":{"id":"2","name":"Lamp"}}},"type":"next"}
+
+        --- nesting without end
+        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event is not valid JSON: arrays and objects are nested too deeply at byte 548.","path":["changed"]}]},"type":"next"}
+
+        --- a good one
+        {"id":"1","payload":{"data":{"changed":{"id":"1","name":"Kettle"}}},"type":"next"}
+
+    "#]].assert_eq(&outcomes);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn an_event_of_a_megabyte_is_delivered_and_one_over_it_is_refused_at_the_door() {
+    let shop = Shop::with("subscriptions: {queue_bytes: 4MiB}");
+    let mut socket = Socket::ready(shop.address());
+    socket.subscribe("1", "subscription { productChanged { id note } }");
+    shop.wait_for_subscribers(1);
+    let event = |length: usize| {
+        let head = r#"{"__typename":"Product","id":"1","note":""#;
+        format!(r#"{head}{}"}}"#, "x".repeat(length - head.len() - 2))
+    };
+    shop.publish("products", event(1 << 20));
+    let message = socket.message();
+    let note = message["payload"]["data"]["productChanged"]["note"].as_str().map(str::len);
+    assert_eq!(note, Some((1 << 20) - 43));
+    let target = "/admin/publish?topic=products";
+    let answer =
+        request(shop.router.admin(), "POST", target, &[], event((1 << 20) + 1).as_bytes()).unwrap();
+    expect![[r#"
+        413 text/plain; charset=utf-8
+        a test event may have 1048576 bytes
+    "#]]
+    .assert_eq(&shown(&answer));
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_value_that_would_make_another_topic_is_refused() {
+    let shop = Shop::open();
+    let mut outcomes = String::new();
+    for place in ["", "a\\nb", "x\\u0000", &"y".repeat(2000)] {
+        let query = format!("subscription {{ productChangedAt(place: \"{place}\") {{ id }} }}");
+        let mut stream = Stream::open(shop.address(), &query);
+        outcomes += &case(&place.chars().take(10).collect::<String>(), &stream.transcript());
+    }
+    let query = r#"mutation { announce(id: 1, place: "") { success } }"#;
+    outcomes += &case("a mutation", &shown(&shop.query(query)));
+    expect![[r#"
+        --- 
+        next {"errors":[{"message":"Argument \"place\" cannot be used to select events: it is empty.","extensions":{"code":"BAD_USER_INPUT"}}]}
+        complete
+        end
+
+        --- a\nb
+        next {"errors":[{"message":"Argument \"place\" cannot be used to select events: it contains a control character.","extensions":{"code":"BAD_USER_INPUT"}}]}
+        complete
+        end
+
+        --- x\u0000
+        next {"errors":[{"message":"Argument \"place\" cannot be used to select events: it contains a control character.","extensions":{"code":"BAD_USER_INPUT"}}]}
+        complete
+        end
+
+        --- yyyyyyyyyy
+        next {"errors":[{"message":"Argument \"place\" cannot be used to select events: it is longer than 1024 bytes.","extensions":{"code":"BAD_USER_INPUT"}}]}
+        complete
+        end
+
+        --- a mutation
+        200 application/graphql-response+json; charset=utf-8
+        {"data":null,"errors":[{"message":"Argument \"place\" cannot be used to select events: it is empty.","path":["announce"],"extensions":{"code":"BAD_USER_INPUT"}}]}
+
+    "#]].assert_eq(&outcomes);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_test_event_that_cannot_be_published_is_refused_with_the_reason() {
+    let shop = Shop::open();
+    let mut outcomes = String::new();
+    for (method, target) in [
+        ("GET", "/admin/publish?topic=products"),
+        ("POST", "/admin/publish"),
+        ("POST", "/admin/publish?topic="),
+        ("POST", "/admin/publish?topic=a%0Ab"),
+        ("POST", "/admin/publish?topic=products&provider=nats/default"),
+        ("POST", "/admin/publish?topic=products&provider="),
+        ("PUT", "/metrics"),
+        ("GET", "/admin"),
+    ] {
+        let answer = request(shop.router.admin(), method, target, &[], EVENT.as_bytes()).unwrap();
+        outcomes += &case(&format!("{method} {target}"), &shown(&answer));
+    }
+    expect![[r#"
+        --- GET /admin/publish?topic=products
+        405 text/plain; charset=utf-8
+        allow: POST
+        only POST is allowed here
+
+        --- POST /admin/publish
+        400 text/plain; charset=utf-8
+        say which topic: ?topic=T
+
+        --- POST /admin/publish?topic=
+        400 text/plain; charset=utf-8
+        say which topic: ?topic=T
+
+        --- POST /admin/publish?topic=a%0Ab
+        502 text/plain; charset=utf-8
+        provider memory/default refused the event for topic "a\nb": it contains a control character
+
+        --- POST /admin/publish?topic=products&provider=nats/default
+        404 text/plain; charset=utf-8
+        no provider "nats/default" is configured; configured: memory/default
+
+        --- POST /admin/publish?topic=products&provider=
+        404 text/plain; charset=utf-8
+        no provider "" is configured; configured: memory/default
+
+        --- PUT /metrics
+        405 text/plain; charset=utf-8
+        allow: GET
+        only GET is allowed here
+
+        --- GET /admin
+        404 text/plain; charset=utf-8
+        This is the admin listener. It has:
+        GET  /health/live         is the process alive?
+        GET  /health/ready        may it get traffic?
+        GET  /metrics             counters for Prometheus
+        GET  /admin/subscriptions live triggers, groups and their subscribers
+        POST /admin/publish?provider=memory/default&topic=T  publishes the body as an event
+
+    "#]]
+    .assert_eq(&outcomes);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn an_operation_that_cannot_be_streamed_ends_the_stream_with_the_reason() {
+    let shop = Shop::open();
+    let mut outcomes = String::new();
+    for query in ["subscription {", "subscription { nothing { id } }", "{ nothing }"] {
+        let mut stream = Stream::open(shop.address(), query);
+        outcomes += &case(query, &stream.transcript());
+    }
+    expect![[r#"
+        --- subscription {
+        next {"errors":[{"message":"syntax error: expected at least one Selection in Selection Set","locations":[{"line":1,"column":15}],"extensions":{"code":"GRAPHQL_PARSE_FAILED"}},{"message":"syntax error: expected R_CURLY, got EOF","locations":[{"line":1,"column":15}],"extensions":{"code":"GRAPHQL_PARSE_FAILED"}}]}
+        complete
+        broken off
+
+        --- subscription { nothing { id } }
+        next {"errors":[{"message":"type `Subscription` does not have a field `nothing`","locations":[{"line":1,"column":16}],"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}}]}
+        complete
+        broken off
+
+        --- { nothing }
+        next {"errors":[{"message":"type `Query` does not have a field `nothing`","locations":[{"line":1,"column":3}],"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}}]}
+        complete
+        broken off
+
+    "#]].assert_eq(&outcomes);
+    shop.assert_unharmed();
+}

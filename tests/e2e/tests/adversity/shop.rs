@@ -137,6 +137,20 @@ impl Shop {
         });
     }
 
+    /// The bystander goes: for tests that end what it has subscribed to.
+    pub(crate) fn without_bystander(mut self) -> Self {
+        if let Some(bystander) = self.bystander.take() {
+            drop(bystander);
+        }
+        self
+    }
+
+    /// The router alone, and what keeps its subgraphs running.
+    pub(crate) fn into_parts(self) -> (Router, impl Sized) {
+        let Self { router, bystander, subgraphs, folder, _runtime, .. } = self;
+        (router, (bystander, subgraphs, folder, _runtime))
+    }
+
     /// Nobody else has noticed: queries are answered, the bystander gets its events, and no thread of
     /// the router has panicked.
     pub(crate) fn assert_unharmed(mut self) {

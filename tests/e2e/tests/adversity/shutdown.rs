@@ -1,1 +1,102 @@
-//! To come.
+//! The end of the router while clients hold on to it.
+
+use std::time::{Duration, Instant};
+
+use e2e::request;
+use load::subgraph::Fault;
+
+use crate::shop::{Shop, assert_sound};
+use crate::socket::Socket;
+use crate::stream::Stream;
+
+const SUBSCRIPTION: &str = "subscription { productChanged { id } }";
+
+#[test]
+fn open_subscriptions_are_told_that_the_router_goes_and_it_ends_cleanly() {
+    for signal in ["INT", "TERM"] {
+        let shop = Shop::open().without_bystander();
+        let mut socket = Socket::ready(shop.address());
+        socket.subscribe("1", SUBSCRIPTION);
+        let idle = Socket::ready(shop.address());
+        let mut stream = Stream::open(shop.address(), SUBSCRIPTION);
+        shop.wait_for_subscribers(2);
+        let begin = Instant::now();
+        shop.router.signal(signal);
+        assert_eq!(socket.transcript(), "closed 1001 The router is shutting down\n");
+        let goodbye = "complete\nend\n";
+        assert_eq!(stream.transcript(), goodbye);
+        drop(idle);
+        let (router, _rest) = shop.into_parts();
+        let (code, said) = router.wait_for_end();
+        assert_eq!(code, Some(0), "{said}");
+        // Far below the drain period: nobody had to be waited for.
+        assert!(begin.elapsed() < Duration::from_secs(20), "{said}");
+        assert_sound(&said);
+    }
+}
+
+#[test]
+fn a_request_in_flight_is_answered_before_the_end_and_new_ones_find_nobody() {
+    let shop = Shop::open().without_bystander();
+    shop.subgraph("reviews").set_fault(Fault::Hold);
+    let address = shop.address();
+    let asking = std::thread::spawn(move || {
+        let headers = [("content-type", "application/json")];
+        request(address, "POST", "/graphql", &headers, br#"{"query":"{ latestReview { text } }"}"#)
+    });
+    shop.wait_for_metric(r#"starling_subgraph_requests_in_flight{subgraph="reviews"}"#, 1);
+    shop.router.signal("TERM");
+    e2e::eventually("the listener to close", || {
+        std::net::TcpStream::connect(address).is_err().then_some(())
+    });
+    shop.subgraph("reviews").clear_fault();
+    let answer = asking.join().unwrap().unwrap();
+    assert_eq!(answer.text(), r#"{"data":{"latestReview":{"text":"Shines."}}}"#);
+    let (router, _rest) = shop.into_parts();
+    let (code, said) = router.wait_for_end();
+    assert_eq!(code, Some(0), "{said}");
+    assert_sound(&said);
+}
+
+#[test]
+fn who_does_not_let_go_is_cut_off_after_the_drain_period() {
+    let shop = Shop::with("subscriptions: {drain_period: 500ms}").without_bystander();
+    shop.subgraph("reviews").set_fault(Fault::Hold);
+    let mut socket = Socket::ready(shop.address());
+    socket.subscribe("1", SUBSCRIPTION);
+    shop.wait_for_subscribers(1);
+    let address = shop.address();
+    let asking = std::thread::spawn(move || {
+        let headers = [("content-type", "application/json")];
+        request(address, "POST", "/graphql", &headers, br#"{"query":"{ latestReview { text } }"}"#)
+    });
+    shop.wait_for_metric(r#"starling_subgraph_requests_in_flight{subgraph="reviews"}"#, 1);
+    shop.router.signal("TERM");
+    // The socket stays open and unread, the request unanswered.
+    let (router, _rest) = shop.into_parts();
+    let (code, said) = router.wait_for_end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("cutting off connections that did not end in time"), "{said}");
+    assert!(asking.join().unwrap().is_err());
+    assert_eq!(socket.transcript(), "closed 1001 The router is shutting down\n");
+    assert_sound(&said);
+}
+
+#[test]
+fn a_second_signal_ends_the_router_at_once() {
+    let shop = Shop::open().without_bystander();
+    let mut socket = Socket::ready(shop.address());
+    socket.subscribe("1", SUBSCRIPTION);
+    shop.wait_for_subscribers(1);
+    shop.subgraph("reviews").set_fault(Fault::Hold);
+    socket.subscribe("2", "{ latestReview { text } }");
+    let (router, _rest) = shop.into_parts();
+    // Nobody answers the close frame, so the first signal alone would wait.
+    router.signal("TERM");
+    e2e::eventually("the end to begin", || router.said().contains("shutting down").then_some(()));
+    let begin = Instant::now();
+    router.signal("TERM");
+    let (code, said) = router.wait_for_end();
+    assert_eq!(code, Some(130), "{said}");
+    assert!(begin.elapsed() < Duration::from_secs(4), "{said}");
+}

@@ -1,1 +1,144 @@
-//! To come.
+//! Subscribers that do not read. What they meet is configured; nobody else waits for them.
+
+use serde_json::Value;
+
+use crate::shop::Shop;
+use crate::socket::{Heard, Socket};
+use crate::stream::Stream;
+
+const SUBSCRIPTION: &str = "subscription { productChanged { id note } }";
+
+/// Much more than the system buffers for a socket on loopback and the router for a subscriber.
+const EVENTS: usize = 300;
+
+/// Of about 100 KB each: 30 MB in all.
+fn event(number: usize) -> String {
+    format!(r#"{{"__typename":"Product","id":"{number}","note":"{}"}}"#, "x".repeat(100_000))
+}
+
+fn publish_all(shop: &Shop) {
+    for number in 1..=EVENTS {
+        shop.publish("products", event(number));
+        // Each is delivered before the next is published: it is the subscriber that is slow, not the hub.
+        e2e::eventually("the event to be delivered", || {
+            (shop.router.metric("starling_hub_broadcasts_total") >= Some(number as u64))
+                .then_some(())
+        });
+    }
+}
+
+/// The numbers received and how many were announced as lost, until all are accounted for.
+fn account(mut next: impl FnMut() -> Value) -> (Vec<u64>, u64) {
+    let (mut received, mut lost) = (Vec::new(), 0);
+    while received.len() as u64 + lost < EVENTS as u64 {
+        let payload = next();
+        lost += payload["extensions"]["lost"].as_u64().unwrap_or(0);
+        let id = payload["data"]["productChanged"]["id"].as_str().unwrap();
+        received.push(id.parse().unwrap());
+    }
+    (received, lost)
+}
+
+fn payload(stream: &mut Stream) -> Value {
+    let event = stream.event().unwrap();
+    serde_json::from_str(event.strip_prefix("next ").unwrap()).unwrap()
+}
+
+#[test]
+fn by_default_a_websocket_that_is_not_read_is_closed_and_told_why() {
+    let shop = Shop::with("subscriptions: {queue_events: 4}");
+    let mut socket = Socket::ready(shop.address());
+    socket.subscribe("1", SUBSCRIPTION);
+    shop.wait_for_subscribers(1);
+    // The bystander's stays; this subscription ends without being read.
+    let mut number = 0;
+    e2e::eventually("the slow subscriber to be given up", || {
+        number += 1;
+        shop.publish("products", event(number));
+        (shop.router.metric("starling_hub_subscribers") == Some(1)).then_some(())
+    });
+    shop.wait_for_metric(r#"starling_subscribers_slow_total{policy="disconnect"}"#, 1);
+    let last = loop {
+        match socket.hear() {
+            Heard::Text(_) => {}
+            Heard::Closed(closed) => break closed,
+        }
+    };
+    assert_eq!(
+        (last.code.0, &*last.reason),
+        (4410, "events came faster than this client read them; the connection is closed")
+    );
+    shop.assert_unharmed();
+}
+
+#[test]
+fn by_default_a_stream_that_is_not_read_ends_and_says_why() {
+    let shop = Shop::with("subscriptions: {queue_events: 4}");
+    let mut stream = Stream::open(shop.address(), SUBSCRIPTION);
+    shop.wait_for_subscribers(1);
+    let mut number = 0;
+    e2e::eventually("the slow subscriber to be given up", || {
+        number += 1;
+        shop.publish("products", event(number));
+        let slow = r#"starling_subscribers_slow_total{policy="disconnect"}"#;
+        (shop.router.metric(slow) == Some(1)).then_some(())
+    });
+    let transcript = stream.transcript();
+    let end: Vec<&str> = transcript.lines().rev().take(3).collect();
+    let error = "next {\"errors\":[{\"message\":\"events came faster than this client read them; the connection \
+                 is closed\",\"extensions\":{\"code\":\"SLOW_SUBSCRIBER\"}}]}";
+    assert_eq!(end, ["end", "complete", error]);
+    shop.wait_for_subscribers(0);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn with_drop_oldest_a_slow_subscriber_gets_the_newest_events_and_is_told_what_it_lost() {
+    let shop = Shop::with("subscriptions: {queue_events: 4, policy: drop_oldest}");
+    let mut socket = Socket::ready(shop.address());
+    socket.subscribe("1", SUBSCRIPTION);
+    let mut stream = Stream::open(shop.address(), SUBSCRIPTION);
+    shop.wait_for_subscribers(2);
+    publish_all(&shop);
+    for (received, lost) in
+        [account(|| socket.message()["payload"].take()), account(|| payload(&mut stream))]
+    {
+        assert!(lost > 0, "nothing was lost of {EVENTS}");
+        assert!(received.is_sorted(), "{received:?}");
+        assert_eq!(received.last(), Some(&(EVENTS as u64)));
+    }
+    shop.assert_unharmed();
+}
+
+#[test]
+fn with_latest_a_slow_subscriber_gets_the_newest_event_and_is_told_what_it_lost() {
+    let shop = Shop::with("subscriptions: {policy: latest}");
+    let mut socket = Socket::ready(shop.address());
+    socket.subscribe("1", SUBSCRIPTION);
+    shop.wait_for_subscribers(1);
+    publish_all(&shop);
+    let (received, lost) = account(|| socket.message()["payload"].take());
+    assert!(lost > 0, "nothing was lost of {EVENTS}");
+    assert_eq!(received.last(), Some(&(EVENTS as u64)));
+    // What was on its way when the socket was full, and then the latest alone.
+    let before = received[received.len() - 2];
+    assert!((EVENTS as u64) - before > 10, "{received:?}");
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_subscriber_that_does_not_read_delays_nobody() {
+    let shop = Shop::with("workers: 1\nsubscriptions: {policy: latest}");
+    let mut lazy = Socket::ready(shop.address());
+    lazy.subscribe("1", SUBSCRIPTION);
+    let mut keen = Socket::ready(shop.address());
+    keen.subscribe("1", SUBSCRIPTION);
+    shop.wait_for_subscribers(2);
+    for number in 1..=EVENTS {
+        shop.publish("products", event(number));
+        let message = keen.message();
+        assert_eq!(message["payload"]["data"]["productChanged"]["id"], number.to_string());
+        assert_eq!(message["payload"].get("extensions"), None);
+    }
+    shop.assert_unharmed();
+}

@@ -1,1 +1,380 @@
-//! To come.
+//! Subgraphs that fail, in every way they can.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::Duration;
+
+use bytes::Bytes;
+use expect_test::expect;
+use load::subgraph::Fault;
+
+use crate::answers::{case, shown};
+use crate::shop::Shop;
+use crate::socket::Socket;
+
+/// Joins three subgraphs; `reviews` is asked about entities, and everything of it is non-null but the product.
+const JOINED: &str = "{ product(id: 1) { name inStock reviews { text } } }";
+
+fn answers(status: u16, content_type: &str, body: &'static str) -> Fault {
+    let body = Bytes::from_static(body.as_bytes());
+    Fault::Answer { status, content_type: content_type.to_owned(), body }
+}
+
+/// Every way to fail as a whole.
+fn faults() -> Vec<(&'static str, Fault)> {
+    const JSON: &str = "application/json";
+    vec![
+        ("hangs up", Fault::Down),
+        ("500", Fault::InternalServerError),
+        ("HTML", Fault::Html),
+        ("502 with HTML", answers(502, "text/html", "<h1>Bad Gateway</h1>")),
+        ("503 with JSON", answers(503, JSON, r#"{"message":"try later"}"#)),
+        ("302", answers(302, "text/plain", "")),
+        ("truncated JSON", Fault::TruncatedJson),
+        ("cut off", Fault::CutOff),
+        ("nothing", answers(200, JSON, "")),
+        ("a number", answers(200, JSON, "7")),
+        ("a list", answers(200, JSON, "[]")),
+        ("an empty object", answers(200, JSON, "{}")),
+        ("null without a reason", answers(200, JSON, r#"{"data":null}"#)),
+        ("no data", answers(200, JSON, r#"{"data":{}}"#)),
+        ("data that is no object", answers(200, JSON, r#"{"data":[]}"#)),
+        ("too few entities", answers(200, JSON, r#"{"data":{"_entities":[]}}"#)),
+        ("too many entities", answers(200, JSON, r#"{"data":{"_entities":[null,null,null]}}"#)),
+        ("entities that are no list", answers(200, JSON, r#"{"data":{"_entities":{}}}"#)),
+        ("an entity that is no object", answers(200, JSON, r#"{"data":{"_entities":["x"]}}"#)),
+        ("an unknown entity", answers(200, JSON, r#"{"data":{"_entities":[null]}}"#)),
+        (
+            "values of other types",
+            answers(
+                200,
+                JSON,
+                r#"{"data":{"_entities":[{"__typename":"Product","reviews":[{"text":{"a":1}}]}]}}"#,
+            ),
+        ),
+        (
+            "no list where one should be",
+            answers(200, JSON, r#"{"data":{"_entities":[{"__typename":"Product","reviews":7}]}}"#),
+        ),
+        ("errors that are no list", answers(200, JSON, r#"{"errors":"no"}"#)),
+        (
+            "errors of strange shapes",
+            answers(200, JSON, r#"{"errors":[7,{},{"message":7,"path":"x","extensions":[]}]}"#),
+        ),
+        ("another media type", answers(200, "application/xml", "<a/>")),
+        (
+            "an error with a code",
+            Fault::GraphqlError {
+                message: "the shelf fell over".into(),
+                code: Some("SHELF".into()),
+            },
+        ),
+        ("a null that must not be", Fault::null_field("Review", "text")),
+        ("an error of a field", Fault::field_error("Review", "text", "the ink has run out")),
+    ]
+}
+
+#[test]
+fn a_failing_subgraph_costs_its_own_fields_and_the_error_says_what_it_did() {
+    let shop = Shop::open();
+    let mut outcomes = String::new();
+    for (name, fault) in faults() {
+        shop.subgraph("reviews").set_fault(fault);
+        outcomes += &case(name, &shown(&shop.query(JOINED)));
+    }
+    expect![[r#"
+        --- hangs up
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: connection closed before the answer was complete: unexpected end.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- 500
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: HTTP status 500 Internal Server Error, content type text/plain.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- HTML
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: HTTP status 200 OK, content type text/html.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- 502 with HTML
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: HTTP status 502 Bad Gateway, content type text/html.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- 503 with JSON
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent an answer with neither data nor errors (HTTP status 503 Service Unavailable).","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- 302
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: HTTP status 302 Found, content type text/plain.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- truncated JSON
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent an answer that is not valid JSON: the text ends too early at byte 28.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- cut off
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: connection closed before the answer was complete: unexpected end.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- nothing
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent an empty answer (HTTP status 200 OK).","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- a number
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent an answer that is not a JSON object.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- a list
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent an answer that is not a JSON object.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- an empty object
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent an answer with neither data nor errors (HTTP status 200 OK).","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- null without a reason
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent null as data and no error that says why.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- no data
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent no entities and no error that says why.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- data that is no object
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent an answer whose \"data\" is not an object.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- too few entities
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" was asked for 1 entities and sent 0.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- too many entities
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" was asked for 1 entities and sent 3.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- entities that are no list
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent entities that are not a list.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- an entity that is no object
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent an entity that is not an object.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- an unknown entity
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Cannot return null for non-nullable field Product.reviews.","path":["product","reviews"],"extensions":{"code":"INVALID_SUBGRAPH_VALUE"}}]}
+
+        --- values of other types
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Field Review.text must be a string, a subgraph sent an object.","path":["product","reviews",0,"text"],"extensions":{"code":"INVALID_SUBGRAPH_VALUE"}}]}
+
+        --- no list where one should be
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Field Product.reviews must be a list, a subgraph sent a number.","path":["product","reviews"],"extensions":{"code":"INVALID_SUBGRAPH_VALUE"}}]}
+
+        --- errors that are no list
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent an answer whose \"errors\" is not a list.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- errors of strange shapes
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"the subgraph reported an error without a message","path":["product"],"extensions":{"code":"DOWNSTREAM_SERVICE_ERROR","serviceName":"reviews"}},{"message":"the subgraph reported an error without a message","path":["product"],"extensions":{"code":"DOWNSTREAM_SERVICE_ERROR","serviceName":"reviews"}},{"message":"the subgraph reported an error without a message","path":["product"],"extensions":{"code":"DOWNSTREAM_SERVICE_ERROR","serviceName":"reviews"}}]}
+
+        --- another media type
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: HTTP status 200 OK, content type application/xml.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- an error with a code
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"the shelf fell over","path":["product"],"extensions":{"serviceName":"reviews","code":"SHELF"}}]}
+
+        --- a null that must not be
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Cannot return null for non-nullable field Review.text.","path":["product","reviews",0,"text"],"extensions":{"code":"INVALID_SUBGRAPH_VALUE"}}]}
+
+        --- an error of a field
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"the ink has run out","path":["product","reviews",0,"text"],"extensions":{"code":"DOWNSTREAM_SERVICE_ERROR","serviceName":"reviews"}}]}
+
+    "#]].assert_eq(&outcomes);
+    shop.subgraph("reviews").clear_fault();
+    expect![[r#"
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":{"name":"Kettle","inStock":7,"reviews":[{"text":"Boils."}]}}}
+    "#]]
+    .assert_eq(&shown(&shop.query(JOINED)));
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_failing_subgraph_that_a_query_begins_with_is_named_at_its_root_fields() {
+    let shop = Shop::open();
+    let mut outcomes = String::new();
+    for (name, fault) in [
+        ("hangs up", Fault::Down),
+        ("500", Fault::InternalServerError),
+        ("truncated JSON", Fault::TruncatedJson),
+        ("no data", answers(200, "application/json", r#"{"data":{}}"#)),
+        ("a null that must not be", Fault::null_field("Product", "name")),
+    ] {
+        shop.subgraph("products").set_fault(fault);
+        let query = "{ warehouse { city } first: product(id: 1) { name } products { name } }";
+        outcomes += &case(name, &shown(&shop.query(query)));
+    }
+    expect![[r#"
+        --- hangs up
+        200 application/graphql-response+json; charset=utf-8
+        {"data":null,"errors":[{"message":"Request to subgraph \"products\" failed: connection closed before the answer was complete: unexpected end.","path":["first"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}}]}
+
+        --- 500
+        200 application/graphql-response+json; charset=utf-8
+        {"data":null,"errors":[{"message":"Request to subgraph \"products\" failed: HTTP status 500 Internal Server Error, content type text/plain.","path":["first"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}}]}
+
+        --- truncated JSON
+        200 application/graphql-response+json; charset=utf-8
+        {"data":null,"errors":[{"message":"Subgraph \"products\" sent an answer that is not valid JSON: the text ends too early at byte 41.","path":["first"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}}]}
+
+        --- no data
+        200 application/graphql-response+json; charset=utf-8
+        {"data":null,"errors":[{"message":"Cannot return null for non-nullable field Query.products.","path":["products"],"extensions":{"code":"INVALID_SUBGRAPH_VALUE"}}]}
+
+        --- a null that must not be
+        200 application/graphql-response+json; charset=utf-8
+        {"data":null,"errors":[{"message":"Cannot return null for non-nullable field Product.name.","path":["first","name"],"extensions":{"code":"INVALID_SUBGRAPH_VALUE"}},{"message":"Cannot return null for non-nullable field Product.name.","path":["products",0,"name"],"extensions":{"code":"INVALID_SUBGRAPH_VALUE"}}]}
+
+    "#]].assert_eq(&outcomes);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_subgraph_that_nobody_runs_is_named_and_its_address_is_not() {
+    // Bound and given back: nobody listens there.
+    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let shop = Shop::with(&format!(
+        "subgraphs: {{reviews: {{url: \"http://{nobody}/\"}}, products: {{url: \"http://nobody.invalid/\"}}}}"
+    ));
+    let answer = shown(&shop.query("{ latestReview { text } }"));
+    assert!(!answer.contains(&nobody.port().to_string()), "{answer}");
+    expect![[r#"
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"latestReview":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: connection failed: connection refused.","path":["latestReview"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+    "#]].assert_eq(&answer);
+    expect![[r#"
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Request to subgraph \"products\" failed: connection failed: the host name cannot be resolved.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}}]}
+    "#]].assert_eq(&shown(&shop.query("{ product(id: 1) { name } }")));
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_slow_subgraph_costs_its_fields_when_its_timeout_is_over_and_others_wait_no_longer() {
+    let shop = Shop::with("traffic: {subgraphs: {reviews: {timeout: 200ms}}}");
+    shop.subgraph("reviews").set_fault(Fault::Hold);
+    expect![[r#"
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: no answer within 200ms.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+    "#]].assert_eq(&shown(&shop.query(JOINED)));
+    shop.subgraph("reviews").clear_fault();
+    shop.assert_unharmed();
+}
+
+#[test]
+fn an_operation_that_takes_too_long_is_cut_off_and_what_is_there_is_answered() {
+    let shop = Shop::with("limits: {time: 300ms}");
+    shop.subgraph("reviews").set_fault(Fault::Hold);
+    expect![[r#"
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" did not answer before the request's time was up.","path":["product"],"extensions":{"code":"TIMEOUT","serviceName":"reviews"}}]}
+    "#]].assert_eq(&shown(&shop.query(JOINED)));
+    expect![[r#"
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"addReview":null},"errors":[{"message":"Subgraph \"reviews\" did not answer before the request's time was up. The mutation may have taken effect.","path":["addReview"],"extensions":{"code":"TIMEOUT","serviceName":"reviews"}}]}
+    "#]]
+        .assert_eq(&shown(&shop.query("mutation { addReview(product: 1, text: \"x\") { text } }")));
+    shop.subgraph("reviews").clear_fault();
+    shop.assert_unharmed();
+}
+
+#[test]
+fn an_answer_over_the_limit_is_not_read_to_its_end() {
+    let shop = Shop::with("traffic: {all: {max_response_size: 10KB}}");
+    let body = format!(r#"{{"data":{{"latestReview":{{"text":"{}"}}}}}}"#, "x".repeat(20_000));
+    shop.subgraph("reviews").set_fault(Fault::Answer {
+        status: 200,
+        content_type: "application/json".to_owned(),
+        body: body.into(),
+    });
+    expect![[r#"
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"latestReview":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: answer larger than 10000 bytes.","path":["latestReview"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+    "#]].assert_eq(&shown(&shop.query("{ latestReview { text } }")));
+    shop.subgraph("reviews").clear_fault();
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_subgraph_that_fails_during_a_subscription_costs_fields_of_that_event_only() {
+    let shop = Shop::open();
+    let mut socket = Socket::ready(shop.address());
+    socket.subscribe("1", "subscription { productChanged { id name inStock } }");
+    shop.wait_for_subscribers(1);
+    let event = r#"{"__typename":"Product","id":"1"}"#;
+    let mut outcomes = String::new();
+    for (name, fault) in [
+        ("well", None),
+        ("hangs up", Some(Fault::Down)),
+        ("500", Some(Fault::InternalServerError)),
+        ("a null that must not be", Some(Fault::null_field("Product", "inStock"))),
+        ("well again", None),
+    ] {
+        match fault {
+            Some(fault) => shop.subgraph("stock").set_fault(fault),
+            None => shop.subgraph("stock").clear_fault(),
+        }
+        shop.publish("products", event);
+        outcomes += &case(name, &format!("{}\n", socket.message()));
+    }
+    expect![[r#"
+        --- well
+        {"id":"1","payload":{"data":{"productChanged":{"id":"1","inStock":7,"name":"Kettle"}}},"type":"next"}
+
+        --- hangs up
+        {"id":"1","payload":{"data":{"productChanged":null},"errors":[{"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"stock"},"message":"Request to subgraph \"stock\" failed: connection closed before the answer was complete: unexpected end.","path":["productChanged"]}]},"type":"next"}
+
+        --- 500
+        {"id":"1","payload":{"data":{"productChanged":null},"errors":[{"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"stock"},"message":"Request to subgraph \"stock\" failed: HTTP status 500 Internal Server Error, content type text/plain.","path":["productChanged"]}]},"type":"next"}
+
+        --- a null that must not be
+        {"id":"1","payload":{"data":{"productChanged":null},"errors":[{"extensions":{"code":"INVALID_SUBGRAPH_VALUE"},"message":"Cannot return null for non-nullable field Product.inStock.","path":["productChanged","inStock"]}]},"type":"next"}
+
+        --- well again
+        {"id":"1","payload":{"data":{"productChanged":{"id":"1","inStock":7,"name":"Kettle"}}},"type":"next"}
+
+    "#]].assert_eq(&outcomes);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_client_that_leaves_does_not_leave_its_requests_behind() {
+    let shop = Shop::open();
+    shop.subgraph("reviews").set_fault(Fault::Hold);
+    let mut socket = Socket::ready(shop.address());
+    socket.subscribe("1", "{ latestReview { text } }");
+    let in_flight = r#"starling_subgraph_requests_in_flight{subgraph="reviews"}"#;
+    shop.wait_for_metric(in_flight, 1);
+    drop(socket);
+    shop.wait_for_metric(in_flight, 0);
+    shop.subgraph("reviews").clear_fault();
+    shop.assert_unharmed();
+}
+
+#[test]
+fn waiting_for_a_slow_subgraph_does_not_delay_a_neighbour_on_the_same_core() {
+    let shop = Shop::with("workers: 1");
+    shop.subgraph("reviews").set_fault(Fault::Slow(Duration::from_secs(3600)));
+    let mut sockets: Vec<Socket> = (0..50).map(|_| Socket::ready(shop.address())).collect();
+    for socket in &mut sockets {
+        socket.subscribe("1", "{ latestReview { text } }");
+    }
+    let in_flight = r#"starling_subgraph_requests_in_flight{subgraph="reviews"}"#;
+    shop.wait_for_metric(in_flight, 50);
+    shop.assert_unharmed();
+}

@@ -1,0 +1,120 @@
+//! A socket whose peer must take what is written, if slowly. The HTTP library waits for ever for a peer that
+//! stops reading, and so would the answer, the memory it takes and the descriptor.
+//!
+//! Reading is bounded elsewhere: a head by the HTTP library's timer, a body in `body`.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+/// How long a peer may take nothing at all while something waits for it. As long as two unanswered pings of a
+/// WebSocket: what sleeps longer reconnects anyway.
+pub(crate) const STALL_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Patient<S> {
+    socket: S,
+    /// Runs while a write waits.
+    patience: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S: AsyncWrite + Unpin> Patient<S> {
+    pub(crate) fn new(socket: S) -> Self {
+        Self { socket, patience: None }
+    }
+
+    /// The socket, without patience.
+    pub(crate) fn into_inner(self) -> S {
+        self.socket
+    }
+
+    fn write(
+        &mut self,
+        context: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        let written = write(Pin::new(&mut self.socket), context);
+        if written.is_ready() {
+            self.patience = None;
+            return written;
+        }
+        let sleep = || Box::pin(tokio::time::sleep(STALL_TIME_MAX));
+        ready!(self.patience.get_or_insert_with(sleep).as_mut().poll(context));
+        let reason = "the peer has stopped reading";
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, reason)))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.write(context, |socket, context| socket.poll_write(context, bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.write(context, |socket, context| socket.poll_write_vectored(context, parts))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_never_reads_is_given_up() {
+        let (ours, _theirs) = duplex(4);
+        let written = Patient::new(ours).write_all(b"more than fits").await;
+        assert_eq!(written.map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_reads_slowly_gets_everything() {
+        let (ours, mut theirs) = duplex(1);
+        let reading = async {
+            let mut read = [0; 5];
+            for at in 0..5 {
+                tokio::time::sleep(STALL_TIME_MAX * 9 / 10).await;
+                theirs.read_exact(&mut read[at..=at]).await.expect("a byte");
+            }
+            read
+        };
+        let mut patient = Patient::new(ours);
+        let (written, read) = tokio::join!(patient.write_all(b"hello"), reading);
+        assert_eq!((written.is_ok(), &read), (true, b"hello"));
+    }
+}

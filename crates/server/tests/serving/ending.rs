@@ -1,0 +1,83 @@
+//! Clients that leave, and a router that does.
+
+use std::io::{Read, Write};
+
+use wire::websocket::CloseCode;
+
+use crate::http::{answer, connect, request, stream};
+use crate::router::Router;
+use crate::socket::Socket;
+
+const TICK: &str = "subscription { tick { id } }";
+
+#[test]
+fn a_stream_whose_client_leaves_ends_at_once_and_not_with_the_next_heartbeat() {
+    let router = Router::start("subscriptions: {heartbeat: 1h}");
+    let socket = stream(router.address, TICK);
+    router.wait_for("starling_hub_subscribers", 1);
+    drop(socket);
+    router.wait_for("starling_hub_subscribers", 0);
+    router.wait_for(r#"starling_streams_open{transport="sse"}"#, 0);
+    router.wait_for("starling_http_connections", 0);
+}
+
+#[test]
+fn subscribers_of_a_router_that_stops_are_told_why() {
+    let router = Router::start("");
+    let mut events = stream(router.address, TICK);
+    let mut socket = Socket::open(router.address);
+    socket.subscribe("1", TICK);
+    router.wait_for("starling_hub_subscribers", 2);
+    let stopping = router.stop();
+    let (results, closed) = socket.listen_to_the_end();
+    assert_eq!((results, closed.code), (0, CloseCode::GOING_AWAY));
+    drop(socket);
+    let mut rest = String::new();
+    events.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains(r#""code":"SHUTTING_DOWN""#), "{rest}");
+    assert!(rest.contains("event: complete\n"), "{rest}");
+    // The last chunk: the body is whole.
+    assert!(rest.ends_with("0\r\n\r\n"), "{rest}");
+    stopping.wait();
+}
+
+const BODY: &str = r#"{"query":"{ __typename }"}"#;
+
+/// A request whose body is not complete yet.
+fn half_a_request(router: &Router) -> std::net::TcpStream {
+    let mut socket = connect(router.address);
+    let head = format!(
+        "POST /graphql HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\nexpect: 100-continue\r\n\r\n",
+        BODY.len()
+    );
+    socket.write_all(head.as_bytes()).unwrap();
+    let mut go_on = [0; "HTTP/1.1 100 Continue\r\n\r\n".len()];
+    // It is in the router's hands when it asks for the rest.
+    socket.read_exact(&mut go_on).unwrap();
+    socket
+}
+
+#[test]
+fn a_request_in_progress_is_answered_before_the_router_stops_and_balancers_are_told_meanwhile() {
+    let router = Router::start("");
+    let mut socket = half_a_request(&router);
+    let stopping = router.stop();
+    assert_eq!(request(stopping.admin, "GET", "/health/ready", &[], "").status, 503);
+    assert_eq!(request(stopping.admin, "GET", "/metrics", &[], "").status, 200);
+    socket.write_all(BODY.as_bytes()).unwrap();
+    let answer = answer(&mut socket);
+    assert_eq!((answer.status, &*answer.body), (200, r#"{"data":{"__typename":"Query"}}"#));
+    stopping.wait();
+}
+
+#[test]
+fn whoever_waits_no_longer_for_a_router_that_stops_cuts_everything_off() {
+    let router = Router::start("subscriptions: {drain_period: 1h}");
+    let mut socket = half_a_request(&router);
+    let stopping = router.stop();
+    stopping.give_up();
+    let mut rest = Vec::new();
+    let read = socket.read_to_end(&mut rest);
+    assert!(read.is_err() || rest.is_empty(), "{rest:?}");
+}

@@ -1,0 +1,76 @@
+//! A client of HTTP/1.1 that says what it is told to.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use crate::router::PATIENCE;
+
+/// What came back.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    head: String,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    /// The values of a header, joined by commas.
+    pub(crate) fn header(&self, name: &str) -> String {
+        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        let values = lines.filter(|(known, _)| *known == name).map(|(_, value)| value);
+        values.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// One exchange on a connection of its own.
+pub(crate) fn request(
+    address: SocketAddr,
+    method: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Answer {
+    let mut socket = connect(address);
+    let mut head =
+        format!("{method} {target} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str(&format!("content-length: {}\r\n\r\n{body}", body.len()));
+    socket.write_all(head.as_bytes()).unwrap();
+    answer(&mut socket)
+}
+
+/// Reads an answer that ends with the connection.
+pub(crate) fn answer(socket: &mut TcpStream) -> Answer {
+    let mut text = String::new();
+    socket.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Answer { status, head: head.to_owned(), body: body.to_owned() }
+}
+
+pub(crate) fn connect(address: SocketAddr) -> TcpStream {
+    let socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+/// Asks for the event stream of a subscription, and reads until the first comment has come.
+pub(crate) fn stream(address: SocketAddr, query: &str) -> TcpStream {
+    let mut socket = connect(address);
+    let body = format!(r#"{{"query":"{query}"}}"#);
+    let head = format!(
+        "POST /graphql HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
+         accept: text/event-stream\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    socket.write_all((head + &body).as_bytes()).unwrap();
+    let mut heard = String::new();
+    while !heard.contains(":\n\n") {
+        let mut buffer = [0; 1024];
+        let length = socket.read(&mut buffer).unwrap();
+        assert_ne!(length, 0, "{heard}");
+        heard.push_str(std::str::from_utf8(&buffer[..length]).unwrap());
+    }
+    socket
+}

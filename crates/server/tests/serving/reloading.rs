@@ -1,0 +1,85 @@
+//! Graphs that are replaced, by all the ways that deployments have.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use server::SupergraphSource;
+use wire::graphql_transport_ws::ClientEvent;
+
+use crate::router::{Router, SUPERGRAPH};
+use crate::socket::Socket;
+
+const GENERATION: &str = "starling_graph_generation";
+
+fn release(folder: &Path, name: &str, number: u32) {
+    let folder = folder.join(name);
+    fs::create_dir(&folder).unwrap();
+    let sdl = format!("# {number}\n{SUPERGRAPH}");
+    fs::write(folder.join("supergraph.graphql"), sdl).unwrap();
+}
+
+fn turn(link: &Path, target: &str) {
+    let new = link.with_file_name("turning");
+    symlink(target, &new).unwrap();
+    fs::rename(new, link).unwrap();
+}
+
+#[test]
+fn a_config_map_that_is_swapped_under_the_file_is_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    release(folder, "..2026_1", 1);
+    symlink("..2026_1", folder.join("..data")).unwrap();
+    symlink("..data/supergraph.graphql", folder.join("supergraph.graphql")).unwrap();
+    let file = folder.join("supergraph.graphql");
+    let router = Router::serving(SupergraphSource::File(file), "");
+    router.wait_for(GENERATION, 1);
+    release(folder, "..2026_2", 2);
+    turn(&folder.join("..data"), "..2026_2");
+    router.wait_for(GENERATION, 2);
+}
+
+#[test]
+fn a_link_further_up_the_path_that_is_turned_to_another_release_is_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    release(folder, "release-1", 1);
+    release(folder, "release-2", 2);
+    symlink("release-1", folder.join("current")).unwrap();
+    let file = folder.join("current/supergraph.graphql");
+    let router = Router::serving(SupergraphSource::File(file), "");
+    let mut socket = Socket::open(router.address);
+    socket.subscribe("1", "subscription { tick { id } }");
+    router.wait_for("starling_hub_subscribers", 1);
+    turn(&folder.join("current"), "release-2");
+    router.wait_for(GENERATION, 2);
+    let ClientEvent::Error { errors, .. } = socket.hear() else { panic!("it goes on") };
+    let errors = String::from_utf8_lossy(&errors).into_owned();
+    assert!(errors.contains(r#""code":"GRAPH_RELOADED""#), "{errors}");
+    // The connection lives on, on the new graph.
+    socket.subscribe("1", "subscription { tick { id } }");
+    router.wait_for("starling_hub_subscribers", 1);
+    router.publish(r#"{"__typename":"Tick","id":"1"}"#);
+    let heard = socket.hear();
+    assert!(matches!(heard, ClientEvent::Next { .. }), "{heard:?}");
+}
+
+#[test]
+fn a_file_that_is_away_for_a_moment_or_broken_leaves_the_old_graph_in_service() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("supergraph.graphql");
+    fs::write(&file, SUPERGRAPH).unwrap();
+    let router = Router::serving(SupergraphSource::File(file.clone()), "");
+    fs::write(&file, "type Query {").unwrap();
+    router.wait_for(r#"starling_graph_loads_total{result="refused"}"#, 1);
+    fs::remove_file(&file).unwrap();
+    router.wait_for(r#"starling_graph_loads_total{result="refused"}"#, 2);
+    let mut socket = Socket::open(router.address);
+    socket.subscribe("1", "{ __typename }");
+    let heard = socket.hear();
+    assert!(matches!(heard, ClientEvent::Next { .. }), "{heard:?}");
+    router.wait_for(GENERATION, 1);
+    fs::write(&file, format!("# 2\n{SUPERGRAPH}")).unwrap();
+    router.wait_for(GENERATION, 2);
+}

@@ -1,0 +1,116 @@
+//! The router under test.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use server::config::{Overrides, parse};
+use server::{Options, Running, SupergraphSource};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+use crate::http::request;
+
+/// One subscription, `tick`, to the topic `ticks`.
+pub(crate) const SUPERGRAPH: &str = include_str!("ticks.graphql");
+
+/// No step takes longer, also on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A router; cut off when dropped.
+pub(crate) struct Router {
+    pub(crate) address: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    running: Option<Running>,
+    runtime: Runtime,
+}
+
+/// A router that was told to stop.
+pub(crate) struct Stopping {
+    pub(crate) admin: SocketAddr,
+    stopped: JoinHandle<()>,
+    runtime: Runtime,
+}
+
+impl Router {
+    /// With these lines in its configuration file.
+    pub(crate) fn start(configuration: &str) -> Self {
+        let sdl = SUPERGRAPH.to_owned();
+        Self::serving(SupergraphSource::Text { name: "ticks.graphql".into(), sdl }, configuration)
+    }
+
+    pub(crate) fn serving(supergraph: SupergraphSource, configuration: &str) -> Self {
+        let any_port: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let overrides = Overrides {
+            listen: Some(any_port),
+            admin_listen: Some(any_port),
+            ..Overrides::default()
+        };
+        let text = format!("workers: 1\nide: {{enabled: false}}\n{configuration}");
+        let config = parse(&text, "starling.yaml", Path::new(""), &overrides, &|_| None)
+            .unwrap_or_else(|errors| panic!("{errors:?}"))
+            .config;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let options = Options {
+            config,
+            supergraph,
+            tabs: Vec::new(),
+            next_free_port: false,
+            next_free_admin_port: false,
+        };
+        let running = runtime.block_on(server::start(options)).unwrap();
+        let (address, admin) = (running.addresses[0], running.admin);
+        Self { address, admin, running: Some(running), runtime }
+    }
+
+    /// Publishes to `ticks`.
+    pub(crate) fn publish(&self, event: &str) {
+        let target = "/admin/publish?topic=ticks";
+        let answer = request(self.admin, "POST", target, &[], event);
+        assert_eq!((answer.status, &*answer.body), (200, "published\n"));
+    }
+
+    /// Waits until a metric has this value.
+    pub(crate) fn wait_for(&self, metric: &str, value: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let text = request(self.admin, "GET", "/metrics", &[], "").body;
+            let line = text.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(' '));
+            let now = line.map_or(0, |value| value.parse().unwrap());
+            if now == value {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{metric} is {now} and not {value}:\n{text}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Tells it to stop.
+    pub(crate) fn stop(mut self) -> Stopping {
+        let running = self.running.take().unwrap();
+        let stopped = self.runtime.spawn(running.stop());
+        let admin = self.admin;
+        // It has heard when it is no longer ready.
+        while request(admin, "GET", "/health/ready", &[], "").body != "shutting down\n" {
+            std::thread::yield_now();
+        }
+        Stopping { admin, stopped, runtime: self.runtime }
+    }
+}
+
+impl Stopping {
+    /// Waits no longer, as the command line does after a second signal.
+    pub(crate) fn give_up(&self) {
+        self.stopped.abort();
+    }
+
+    /// Waits until it has.
+    pub(crate) fn wait(self) {
+        let stopped = async { tokio::time::timeout(PATIENCE, self.stopped).await };
+        self.runtime.block_on(stopped).unwrap().unwrap();
+    }
+}

@@ -1,0 +1,87 @@
+//! A client of graphql-transport-ws.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Instant;
+
+use wire::connection::Connection;
+use wire::graphql_transport_ws::{Client, ClientEvent, SUBPROTOCOL};
+use wire::websocket::handshake::ClientHandshake;
+use wire::websocket::{Closed, Config};
+
+use crate::http::connect;
+
+/// A connection that is acknowledged.
+pub(crate) struct Socket {
+    pub(crate) stream: TcpStream,
+    connection: Connection<Client>,
+}
+
+impl Socket {
+    pub(crate) fn open(address: SocketAddr) -> Self {
+        let mut stream = connect(address);
+        let host = address.to_string();
+        let key = *b"not very random.";
+        let (mut handshake, request) =
+            ClientHandshake::new(&host, "/graphql", key, &[SUBPROTOCOL], &[]).unwrap();
+        stream.write_all(&request).unwrap();
+        let mut buffer = [0; 4096];
+        let upgraded = loop {
+            let length = stream.read(&mut buffer).unwrap();
+            assert_ne!(length, 0, "the router hung up during the handshake");
+            if let Some(upgraded) = handshake.receive(&buffer[..length]).unwrap() {
+                break upgraded;
+            }
+        };
+        let now = Instant::now();
+        let config = Arc::new(Config::default());
+        let mut connection = Connection::client(config, Client::new(None), now, 7);
+        connection.receive(now, &upgraded.rest);
+        let mut socket = Self { stream, connection };
+        socket.flush();
+        assert_eq!(socket.hear(), ClientEvent::Ack { payload: None });
+        socket
+    }
+
+    pub(crate) fn subscribe(&mut self, id: &str, query: &str) {
+        let request = format!(r#"{{"query":"{query}"}}"#);
+        self.connection.protocol.subscribe(id, request.into());
+        self.flush();
+    }
+
+    /// The next thing that comes.
+    pub(crate) fn hear(&mut self) -> ClientEvent {
+        let mut buffer = [0; 16 << 10];
+        loop {
+            if let Some(event) = self.connection.poll_event() {
+                return event;
+            }
+            match self.stream.read(&mut buffer) {
+                Ok(0) => self.connection.receive_eof(Instant::now()),
+                Ok(length) => self.connection.receive(Instant::now(), &buffer[..length]),
+                Err(error) => panic!("nothing came: {error}"),
+            }
+            self.flush();
+        }
+    }
+
+    /// Listens to the end, and answers with how many results came and how it ended.
+    pub(crate) fn listen_to_the_end(&mut self) -> (usize, Closed) {
+        let mut results = 0;
+        loop {
+            match self.hear() {
+                ClientEvent::Next { .. } => results += 1,
+                ClientEvent::Ended(closed) => return (results, closed),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        while let Some(chunks) = self.connection.poll_transmit(Instant::now()) {
+            // A router that has closed reads nothing more; what it said before is still to be read.
+            let _ = self.stream.write_all(&chunks.to_vec());
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What browsers may do for the pages of others, and what they and proxies are told.
+
+use crate::http::{Answer, request};
+use crate::router::Router;
+
+const QUERY: &str = "/graphql?query=%7B__typename%7D";
+const STREAM: &str = "/graphql?query=subscription%7Btick%7Bid%7D%7D";
+
+fn get(router: &Router, target: &str, headers: &[(&str, &str)]) -> Answer {
+    request(router.address, "GET", target, headers, "")
+}
+
+#[test]
+fn foreign_pages_can_neither_embed_queries_nor_open_streams() {
+    let router = Router::start("cors: {origins: [\"https://app.example\"]}");
+    let embedded = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")];
+    assert_eq!(get(&router, QUERY, &embedded).status, 403);
+    let evil = ("origin", "https://evil.example");
+    let stream = ("accept", "text/event-stream");
+    assert_eq!(get(&router, STREAM, &[evil, stream]).status, 403);
+    assert_eq!(get(&router, QUERY, &[]).status, 200);
+    let ours = get(&router, QUERY, &[("origin", "https://app.example")]);
+    assert_eq!(ours.status, 200);
+    assert_eq!(ours.header("access-control-allow-origin"), "https://app.example");
+    router.wait_for("starling_hub_triggers", 0);
+}
+
+#[test]
+fn forms_and_plain_text_are_no_requests() {
+    let router = Router::start("");
+    let body = r#"{"query":"{ __typename }"}"#;
+    for content_type in
+        ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
+    {
+        let headers = [("content-type", content_type)];
+        assert_eq!(request(router.address, "POST", "/graphql", &headers, body).status, 415);
+    }
+    let compressed = [("content-type", "application/json"), ("content-encoding", "gzip")];
+    assert_eq!(request(router.address, "POST", "/graphql", &compressed, body).status, 415);
+}
+
+#[test]
+fn answers_are_kept_by_no_cache_and_guessed_at_by_no_browser() {
+    let router = Router::start("");
+    let answer = get(&router, QUERY, &[]);
+    assert_eq!(answer.header("cache-control"), "no-store");
+    assert_eq!(answer.header("vary"), "accept");
+    assert_eq!(answer.header("x-content-type-options"), "nosniff");
+    assert_ne!(answer.header("date"), "");
+    assert_eq!(get(&router, "/elsewhere", &[]).header("x-content-type-options"), "nosniff");
+}
+
+#[test]
+fn the_methods_of_the_endpoint_can_be_asked_for() {
+    let router = Router::start("");
+    let answer = request(router.address, "OPTIONS", "/graphql", &[], "");
+    assert_eq!((answer.status, &*answer.header("allow")), (204, "GET, POST, OPTIONS"));
+    let answer = request(router.address, "DELETE", "/graphql", &[], "");
+    assert_eq!((answer.status, &*answer.header("allow")), (405, "GET, POST, OPTIONS"));
+}
+
+#[test]
+fn pages_cannot_publish_through_the_browser_of_an_operator() {
+    let router = Router::start("");
+    let publish = |headers: &[(&str, &str)]| {
+        request(router.admin, "POST", "/admin/publish?topic=ticks", headers, "{}").status
+    };
+    assert_eq!(publish(&[]), 200);
+    assert_eq!(publish(&[("origin", "https://evil.example")]), 403);
+    assert_eq!(publish(&[("sec-fetch-site", "cross-site")]), 403);
+}
+
+#[test]
+fn metrics_say_which_format_they_have() {
+    let router = Router::start("");
+    let content_type = |accept| {
+        request(router.admin, "GET", "/metrics", &[("accept", accept)], "").header("content-type")
+    };
+    let prometheus =
+        "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3";
+    assert_eq!(
+        content_type(prometheus),
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    );
+    assert_eq!(content_type("*/*"), "text/plain; version=0.0.4; charset=utf-8");
+}
+
+#[test]
+fn refused_operations_are_counted_by_code() {
+    let router = Router::start("");
+    for query in ["%7B", "%7Bnothing%7D", "%7Bnothing%7D"] {
+        get(&router, &format!("/graphql?query={query}"), &[]);
+    }
+    let refused = |code| format!(r#"starling_operations_refused_total{{code="{code}"}}"#);
+    router.wait_for(&refused("GRAPHQL_PARSE_FAILED"), 1);
+    router.wait_for(&refused("GRAPHQL_VALIDATION_FAILED"), 2);
+}

@@ -1,0 +1,87 @@
+//! WebSocket clients that take nothing, or much at once.
+
+use std::io::Write;
+use std::time::Duration;
+
+use wire::graphql_transport_ws::ClientEvent;
+use wire::websocket::CloseCode;
+
+use crate::router::Router;
+use crate::socket::Socket;
+
+const OPEN: &str = r#"starling_streams_open{transport="websocket"}"#;
+
+/// A text frame with a mask that changes nothing.
+fn frame(text: &[u8]) -> Vec<u8> {
+    [&b"\x81\xff"[..], &(text.len() as u64).to_be_bytes(), &[0; 4], text].concat()
+}
+
+#[test]
+fn a_client_that_asks_and_never_reads_is_not_listened_to_and_given_up() {
+    let router = Router::start("websocket: {ping_interval: 1s}");
+    let mut socket = Socket::open(router.address);
+    socket.stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+    let text = format!(r#"{{"type":"ping","payload":{{"x":"{}"}}}}"#, "y".repeat(60_000));
+    let ping = frame(text.as_bytes());
+    let mut sent = 0;
+    // Buffers of the system take some megabytes in each direction.
+    while sent < 256 << 20 && socket.stream.write_all(&ping).is_ok() {
+        sent += ping.len();
+    }
+    assert!(sent < 256 << 20, "the router reads on although nobody reads its answers");
+    // The socket is still open on this side.
+    router.wait_for(OPEN, 0);
+}
+
+#[test]
+fn a_client_that_breaks_the_protocol_hears_why_although_it_goes_on_sending() {
+    let router = Router::start("websocket: {max_message_size: 1KiB}");
+    let mut socket = Socket::open(router.address);
+    let message = frame(&vec![b' '; 4 << 20]);
+    // The router may have closed before it has all.
+    let _ = socket.stream.write_all(&message);
+    let (_, closed) = socket.listen_to_the_end();
+    assert_eq!(closed.code, CloseCode::TOO_BIG);
+    router.wait_for(OPEN, 0);
+}
+
+#[test]
+fn many_subscriptions_of_one_connection_get_each_event_whatever_the_bound_of_each() {
+    let router = Router::start("subscriptions: {queue_events: 1}");
+    let mut socket = Socket::open(router.address);
+    for id in 0..100 {
+        socket.subscribe(&id.to_string(), "subscription { tick { id } }");
+    }
+    router.wait_for("starling_hub_subscribers", 100);
+    router.wait_for(r#"starling_subscriptions_open{transport="websocket"}"#, 100);
+    router.publish(r#"{"__typename":"Tick","id":"1"}"#);
+    for _ in 0..100 {
+        let heard = socket.hear();
+        assert!(matches!(heard, ClientEvent::Next { .. }), "{heard:?}");
+    }
+}
+
+#[test]
+fn an_answer_larger_than_the_queue_comes_nevertheless() {
+    for policy in ["disconnect", "drop_oldest", "latest"] {
+        let router =
+            Router::start(&format!("subscriptions: {{queue_bytes: 1KiB, policy: {policy}}}"));
+        let mut socket = Socket::open(router.address);
+        socket.subscribe("1", "{ __schema { types { name fields { name description } } } }");
+        let ClientEvent::Next { payload, .. } = socket.hear() else { panic!("no answer") };
+        assert!(payload.len() > 1024, "{}", payload.len());
+        assert_eq!(socket.hear(), ClientEvent::Complete { id: "1".into() });
+    }
+}
+
+#[test]
+fn an_event_larger_than_the_queue_comes_nevertheless() {
+    let router = Router::start("subscriptions: {queue_bytes: 1KiB}");
+    let mut socket = Socket::open(router.address);
+    socket.subscribe("1", "subscription { tick { id note } }");
+    router.wait_for("starling_hub_subscribers", 1);
+    let note = "x".repeat(5000);
+    router.publish(&format!(r#"{{"__typename":"Tick","id":"1","note":"{note}"}}"#));
+    let heard = socket.hear();
+    assert!(matches!(heard, ClientEvent::Next { .. }), "{heard:?}");
+}
