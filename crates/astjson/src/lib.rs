@@ -56,8 +56,10 @@ pub use projection::{
     Accepts, FieldSource, PROJECTION_DEPTH_MAX, Projected, ProjectedField, ProjectedObject,
     Projection, ProjectionTooDeep,
 };
-pub use read::{Elements, Members, PathSegment};
-pub use shape::{ObjectSpec, Others, SHAPE_DEPTH_MAX, SHAPE_KEYS_MAX, Shape, ShapeSpec};
+pub use read::{Elements, Members, PathSegment, Slots};
+pub use shape::{
+    LinkedObject, ObjectSpec, Others, SHAPE_DEPTH_MAX, SHAPE_KEYS_MAX, Shape, ShapeSpec,
+};
 pub use string::print_string;
 
 /// The examples of the README are tests too.

@@ -15,7 +15,21 @@ const MERGE_STEPS_MAX: u32 = 1 << 26;
 pub(crate) struct Pending {
     target: NodeId,
     source: NodeId,
+    level: Level,
+}
+
+/// How deep a merge is, and what it does with `null`.
+#[derive(Clone, Copy)]
+struct Level {
     depth: u32,
+    /// A `null` on the right leaves what is on the left.
+    fills: bool,
+}
+
+impl Level {
+    fn below(self) -> Self {
+        Self { depth: self.depth + 1, ..self }
+    }
 }
 
 impl Document {
@@ -34,6 +48,25 @@ impl Document {
     /// When two arrays of different length meet, or values are nested deeper than
     /// [`WALK_DEPTH_MAX`] (contain themselves). What was merged until then stays.
     pub fn merge(&mut self, target: NodeId, source: NodeId) -> Result<(), MergeError> {
+        self.merge_from(target, source, Level { depth: 0, fills: false })
+    }
+
+    /// Merges as [`merge`](Document::merge) does, but a `null` member or element of `source`
+    /// never takes the place of a value: `target` keeps what it has.
+    ///
+    /// # Errors
+    ///
+    /// As [`merge`](Document::merge).
+    pub fn merge_filling(&mut self, target: NodeId, source: NodeId) -> Result<(), MergeError> {
+        self.merge_from(target, source, Level { depth: 0, fills: true })
+    }
+
+    fn merge_from(
+        &mut self,
+        target: NodeId,
+        source: NodeId,
+        level: Level,
+    ) -> Result<(), MergeError> {
         let (target, source) = (self.resolve(target), self.resolve(source));
         if target == source {
             return Ok(());
@@ -45,7 +78,7 @@ impl Document {
         // The work list is kept in the document, so that a warm merge does not allocate.
         let mut pending = std::mem::take(&mut self.pending);
         pending.clear();
-        pending.push(Pending { target, source, depth: 0 });
+        pending.push(Pending { target, source, level });
         let result = self.merge_pending(&mut pending);
         self.pending = pending;
         result
@@ -108,7 +141,7 @@ impl Document {
         let mut steps = 0;
         while let Some(pair) = pending.pop() {
             steps += 1;
-            if pair.depth as usize > WALK_DEPTH_MAX || steps > MERGE_STEPS_MAX {
+            if pair.level.depth as usize > WALK_DEPTH_MAX || steps > MERGE_STEPS_MAX {
                 return Err(MergeError::TooDeep);
             }
             if self.node(pair.target).is(Tag::Array) {
@@ -122,7 +155,7 @@ impl Document {
 
     fn merge_arrays(
         &mut self,
-        Pending { target, source, depth }: Pending,
+        Pending { target, source, level }: Pending,
         pending: &mut Vec<Pending>,
     ) -> Result<(), MergeError> {
         let (targets, sources) = (self.len(target), self.len(source));
@@ -136,8 +169,8 @@ impl Document {
                 continue;
             }
             if self.both_containers(left, right) {
-                pending.push(Pending { target: left, source: right, depth: depth + 1 });
-            } else {
+                pending.push(Pending { target: left, source: right, level: level.below() });
+            } else if !(level.fills && self.is_null(right)) {
                 self.set_at(target, i, right);
             }
         }
@@ -146,13 +179,13 @@ impl Document {
 
     fn merge_objects(
         &mut self,
-        Pending { target, source, depth }: Pending,
+        Pending { target, source, level }: Pending,
         pending: &mut Vec<Pending>,
     ) {
         let (target, source) = (self.resolve(target), self.resolve(source));
         let (left, right) = (self.stored(target.0), self.stored(source.0));
         if left.has(SLOTS) && right.has(SLOTS) && left.text() == right.text() {
-            self.merge_slots(target, source, depth, pending);
+            self.merge_slots(target, source, level, pending);
             return;
         }
         if self.may_repeat_keys(source) {
@@ -160,7 +193,7 @@ impl Document {
             self.editable(source);
         }
         if left.has(SLOTS) {
-            self.merge_into_slots(target, source, depth, pending);
+            self.merge_into_slots(target, source, level, pending);
             return;
         }
         let Some(object) = self.object_in_table(target) else { return };
@@ -185,7 +218,7 @@ impl Document {
                 continue;
             };
             expected = place + 2;
-            self.merge_link(object, place, value, depth, pending);
+            self.merge_link(object, place, value, level, pending);
         }
     }
 
@@ -194,7 +227,7 @@ impl Document {
         &mut self,
         target: NodeId,
         source: NodeId,
-        depth: u32,
+        level: Level,
         pending: &mut Vec<Pending>,
     ) {
         let (left, right) = (self.stored(target.0), self.stored(source.0));
@@ -202,12 +235,12 @@ impl Document {
         let slots = self.slots_of(left);
         for slot in 0..slots {
             if let Some(value) = self.link(right.a as usize + slot) {
-                self.merge_link(target.0, left.a as usize + slot, value, depth, pending);
+                self.merge_link(target.0, left.a as usize + slot, value, level, pending);
             }
         }
         if let Some(others) = self.others(right) {
             let own = self.others_or_new(target.0);
-            pending.push(Pending { target: own, source: others, depth: depth + 1 });
+            pending.push(Pending { target: own, source: others, level: level.below() });
         }
     }
 
@@ -216,7 +249,7 @@ impl Document {
         &mut self,
         target: NodeId,
         source: NodeId,
-        depth: u32,
+        level: Level,
         pending: &mut Vec<Pending>,
     ) {
         let left = self.stored(target.0);
@@ -225,7 +258,7 @@ impl Document {
         while let Some((key, value)) = self.next_member(&mut cursor) {
             let shape = self.shapes.object(left.text());
             if let Some(slot) = shape.and_then(|shape| shape.slot(&self.key_decoded(key))) {
-                self.merge_link(target.0, left.a as usize + slot, value, depth, pending);
+                self.merge_link(target.0, left.a as usize + slot, value, level, pending);
                 continue;
             }
             let others = *others.get_or_insert_with(|| self.new_object());
@@ -234,7 +267,7 @@ impl Document {
         }
         if let Some(others) = others {
             let own = self.others_or_new(target.0);
-            pending.push(Pending { target: own, source: others, depth: depth + 1 });
+            pending.push(Pending { target: own, source: others, level: level.below() });
         }
     }
 
@@ -255,15 +288,16 @@ impl Document {
         object: u32,
         place: usize,
         value: NodeId,
-        depth: u32,
+        level: Level,
         pending: &mut Vec<Pending>,
     ) {
         let value = self.resolve(value);
         match self.link(place).map(|old| self.resolve(old)) {
             Some(old) if old == value => {}
             Some(old) if self.both_containers(old, value) => {
-                pending.push(Pending { target: old, source: value, depth: depth + 1 });
+                pending.push(Pending { target: old, source: value, level: level.below() });
             }
+            Some(_) if level.fills && self.is_null(value) => {}
             _ => self.link_at(object, place, value),
         }
     }

@@ -16,6 +16,10 @@ use crate::writer::{Cursor, Writer};
 /// A slot or link without a value.
 pub(crate) const ABSENT: u32 = u32::MAX;
 
+/// Slots that a text may take, one for each of its bytes not counted. Short texts with large
+/// shapes are no danger.
+const LINKS_FREE: usize = 4096;
+
 /// No container is open.
 const NONE: u32 = u32::MAX;
 
@@ -48,14 +52,13 @@ impl Document {
         text: impl Into<Bytes>,
         shape: &Shape,
     ) -> Result<NodeId, ParseError> {
-        if shape.tree.objects.is_empty() {
+        if shape.root as usize >= shape.tree.objects.len() {
             return self.parse(text);
         }
         let too_large = ParseError { kind: ParseErrorKind::TooLarge, offset: 0 };
         let base = self.shapes.register(&shape.tree).ok_or(too_large)?;
-        let tree = shape.tree.clone();
-        self.parse_with(text.into(), move |document, text, number| {
-            document.read_shaped(text, number, &tree, base)
+        self.parse_with(text.into(), |document, text, number| {
+            document.read_shaped(text, number, shape, base)
         })
     }
 
@@ -63,7 +66,7 @@ impl Document {
         &mut self,
         text: &str,
         number: u32,
-        tree: &ShapeTree,
+        shape: &Shape,
         base: u32,
     ) -> Result<(), Refused> {
         let Some(ended) = Ended::new(text) else { return self.read_scalar(text, number) };
@@ -72,7 +75,7 @@ impl Document {
         let mut context = Context { text: ended, number, scanner, writer, links: &mut self.links };
         let place = Place { at: 0, depth_left: self.depth_limit, reading: Reading::START, cursor };
         self.around.clear();
-        let place = read_shaped(&mut context, place, text, tree, base, &mut self.around)?;
+        let place = read_shaped(&mut context, place, text, shape, base, &mut self.around)?;
         context.finish(place)
     }
 }
@@ -83,20 +86,21 @@ fn read_shaped(
     context: &mut Context<'_>,
     place: Place,
     whole: &str,
-    tree: &ShapeTree,
+    Shape { tree, root }: &Shape,
     base: u32,
     around: &mut Vec<Around>,
 ) -> Result<Place, Refused> {
     let (text, number) = (context.text, context.number);
+    let links_max = context.links.len() + LINKS_FREE + whole.len();
     let Place { mut at, mut depth_left, mut reading, mut cursor } = place;
     // The container that is open, and the objects of the shape: that of the current object (of
     // the elements, in an array), and that of the value which is read next.
     let mut parent = NONE;
     let mut in_object = false;
     let mut count = 0u32;
-    let mut object = 0u32;
-    let mut shape = &tree.objects[0];
-    let mut value_object = 0u32;
+    let mut object = *root;
+    let mut shape = &tree.objects[*root as usize];
+    let mut value_object = *root;
     let mut slots = 0u32;
     let mut expected = 0u32;
     'next: loop {
@@ -189,10 +193,18 @@ fn read_shaped(
                             choose(context, place, whole, tree, value_object)?;
                         child = &tree.objects[value_object as usize];
                     }
-                    at += 1;
-                    let table = position(context.links.len());
                     // One more for members that the shape does not list.
                     let count_of_links = child.keys.len() + 1;
+                    if context.links.len() + count_of_links > links_max {
+                        // Objects that lack most of what is expected could take any amount of
+                        // memory; this ends it at four bytes for each byte of the text.
+                        depth_left += 1;
+                        let place = Place { at, depth_left, reading, cursor };
+                        Place { at, depth_left, reading, cursor } = read_general(context, place)?;
+                        break 'value;
+                    }
+                    at += 1;
+                    let table = position(context.links.len());
                     match ABSENT_SLOTS.get(..count_of_links) {
                         Some(absent) => context.links.extend_from_slice(absent),
                         None => {

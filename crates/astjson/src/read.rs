@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use crate::document::Document;
 use crate::node::{ESCAPED, Kind, Node, NodeId, REAL, SLOTS, TABLE, Tag};
 use crate::parse_shaped::ABSENT;
+use crate::shape::Shape;
 use crate::string;
 
 /// One step of a path into a value.
@@ -135,6 +136,51 @@ impl Document {
             at = self.stored(value).end;
         }
         found
+    }
+
+    /// As [`get`](Document::get), for callers that know where the member is if the object has
+    /// slots: in slot `slot`. A wrong number costs time only.
+    #[inline]
+    pub fn get_near(&self, object: NodeId, key: &str, slot: usize) -> Option<NodeId> {
+        let node = self.node(object);
+        if node.has(SLOTS)
+            && let Some(own) = self.shapes.object(node.text())?.keys.get(slot)
+            && *own.text == *key
+        {
+            return self.link(node.a as usize + slot);
+        }
+        self.get(object, key)
+    }
+
+    /// Kind and exact text ([`raw`](Document::raw)) of a value at one look.
+    #[inline]
+    pub fn kind_and_raw(&self, n: NodeId) -> (Kind, &str) {
+        let node = self.node(n);
+        match node.tag() {
+            Tag::String => {
+                let (start, bytes) = (node.a as usize, node.b as usize);
+                (Kind::String, self.texts.part(node.text(), start - 1, start + bytes + 1))
+            }
+            Tag::Number => (Kind::Number, self.literal(node)),
+            Tag::False | Tag::True => (Kind::Bool, self.literal(node)),
+            Tag::Null => (Kind::Null, self.literal(node)),
+            Tag::Array => (Kind::Array, ""),
+            Tag::Object => (Kind::Object, ""),
+            Tag::Reference => (Kind::Null, ""),
+        }
+    }
+
+    /// The slots of an object, if they are those of object `number` of the
+    /// [linked](crate::Shape::linked) `shape`: for callers that look at many of them.
+    #[inline]
+    pub fn slots(&self, object: NodeId, shape: &Shape, number: usize) -> Option<Slots<'_>> {
+        let node = self.node(object);
+        if !node.has(SLOTS) {
+            return None;
+        }
+        let keys = self.shapes.object_of(node.text(), shape, number)?.keys.len();
+        let links = self.links.get(node.a as usize..node.a as usize + keys)?;
+        Some(Slots { links })
     }
 
     /// The value in slot `slot` of an object that was parsed by a shape; the number is the place
@@ -406,6 +452,20 @@ pub(crate) enum MemberCursor {
     Table { at: u32, end: u32 },
     /// Slots in `links`.
     Slots { shape: u32, at: u32, slot: u32, count: u32 },
+}
+
+/// The slots of an object. See [`Document::slots`].
+#[derive(Clone, Copy, Debug)]
+pub struct Slots<'a> {
+    links: &'a [u32],
+}
+
+impl Slots<'_> {
+    /// The value in a slot, if there is one.
+    #[inline]
+    pub fn get(self, slot: usize) -> Option<NodeId> {
+        self.links.get(slot).copied().filter(|&id| id != ABSENT).map(NodeId)
+    }
 }
 
 /// The elements of an array. See [`Document::elements`].

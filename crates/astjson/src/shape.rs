@@ -68,10 +68,23 @@ pub enum Others {
     Keep,
 }
 
+/// One of several objects that name each other by their place in a list. Unlike those of a
+/// [`ShapeSpec`] they may stand at many places, also inside themselves. Members with other keys
+/// are [skipped](Others::Skip).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LinkedObject {
+    /// Keys in the order in which they are likely to come, with the place of the object that is
+    /// expected there; `None`, or a place behind the end: anything. The place of a key in this
+    /// list is the number of the slot. Of a key that is listed twice the first counts.
+    pub fields: Vec<(Box<str>, Option<usize>)>,
+}
+
 /// A compiled shape. Cheap to clone and to share between threads.
 #[derive(Clone)]
 pub struct Shape {
     pub(crate) tree: Arc<ShapeTree>,
+    /// Where in the tree the shape of whole texts is.
+    pub(crate) root: u32,
 }
 
 /// All objects of a shape. The first is that of the root, if there is any.
@@ -119,7 +132,32 @@ impl Shape {
         if let ShapeSpec::Object(object) = spec {
             compile(object, 0, true, &mut objects);
         }
-        Shape { tree: Arc::new(ShapeTree { objects }) }
+        Shape { tree: Arc::new(ShapeTree { objects }), root: 0 }
+    }
+
+    /// Compiles objects that name each other; the first is expected of a text.
+    pub fn linked(objects: &[LinkedObject]) -> Shape {
+        let count = objects.len().min(TEXTS_MAX);
+        let compiled = objects[..count].iter().map(|spec| {
+            let mut keys: Vec<ShapeKey> = Vec::with_capacity(spec.fields.len());
+            for (key, object) in spec.fields.iter().take(SHAPE_KEYS_MAX) {
+                let taken = keys.iter().any(|other| other.text == *key);
+                let object = object.filter(|&object| object < count && !taken);
+                let text = if taken { TAKEN } else { &**key };
+                keys.push(ShapeKey::new(text, object.map_or(ANY, |object| object as u32)));
+            }
+            ObjectShape { keys, keep_others: false, alternatives: Vec::new() }
+        });
+        Shape { tree: Arc::new(ShapeTree { objects: compiled.collect() }), root: 0 }
+    }
+
+    /// The same shape, with another of its [linked](Shape::linked) objects expected of a text.
+    /// Objects that were parsed by either have the same slots, and merge slot by slot. Behind the
+    /// end: anything is expected.
+    #[must_use]
+    pub fn at(&self, object: usize) -> Shape {
+        let root = u32::try_from(object).unwrap_or(ANY);
+        Shape { tree: self.tree.clone(), root }
     }
 }
 
@@ -276,6 +314,22 @@ impl Shapes {
         self.objects.extend((0..tree.objects.len() as u32).map(|object| (number, object)));
         self.trees.push((base as u32, tree.clone()));
         Some(base as u32)
+    }
+
+    /// As [`Shapes::object`], if that is object `wanted` of `shape`.
+    #[inline]
+    pub(crate) fn object_of(
+        &self,
+        number: u32,
+        shape: &Shape,
+        wanted: usize,
+    ) -> Option<&ObjectShape> {
+        let (tree, object) = self.objects.get(number as usize)?;
+        let (_, tree) = self.trees.get(*tree as usize)?;
+        if *object as usize != wanted || !Arc::ptr_eq(tree, &shape.tree) {
+            return None;
+        }
+        tree.objects.get(wanted)
     }
 
     /// The object that a node in slots names.

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use astjson::{Document, NodeId, ObjectSpec, Others, Shape, ShapeSpec};
+use astjson::{Document, LinkedObject, NodeId, ObjectSpec, Others, Shape, ShapeSpec};
 use proptest::prelude::*;
 use serde_json::{Map, Value};
 
@@ -277,5 +277,79 @@ proptest! {
             let right: Value = serde_json::from_str(&doc.to_string(general)).unwrap();
             prop_assert_eq!(left, right);
         }
+    }
+}
+
+/// A person with friends, who are persons; and the answer that holds one.
+fn people() -> Shape {
+    let object = |fields: &[(&str, Option<usize>)]| LinkedObject {
+        fields: fields.iter().map(|&(key, object)| (key.into(), object)).collect(),
+    };
+    Shape::linked(&[
+        object(&[("id", None), ("friends", Some(0)), ("name", None), ("raw", Some(9))]),
+        object(&[("data", Some(0))]),
+    ])
+}
+
+#[test]
+fn linked_objects_may_stand_inside_themselves() {
+    let text = r#"{"data":{"name":"A","no":1,"friends":[{"id":2,"friends":[{"id":3,"no":2}]}]}}"#;
+    let mut doc = Document::new();
+    let shape = people();
+    let root = doc.parse_shaped(text, &shape.at(1)).unwrap();
+    let person = doc.slots(root, &shape, 1).unwrap().get(0).unwrap();
+    let slots = doc.slots(person, &shape, 0).unwrap();
+    assert_eq!((slots.get(0), slots.get(4)), (None, None));
+    assert_eq!(doc.raw(slots.get(2).unwrap()), "\"A\"");
+    assert!(doc.slots(person, &shape, 1).is_none());
+    assert!(doc.slots(person, &people(), 0).is_none(), "the same, but not that shape");
+    assert_eq!(
+        doc.to_string(root),
+        r#"{"data":{"friends":[{"id":2,"friends":[{"id":3}]}],"name":"A"}}"#
+    );
+    assert_eq!(doc.get_near(person, "name", 2), doc.get(person, "name"));
+    assert_eq!(doc.get_near(person, "name", 0), doc.get(person, "name"));
+    assert_eq!(doc.get_near(person, "no", 7), None);
+    let general = doc.parse(r#"{"name":"G"}"#).unwrap();
+    assert_eq!(doc.get_near(general, "name", 2), doc.get(general, "name"));
+    assert!(doc.slots(general, &shape, 0).is_none());
+    let anything = doc.parse_shaped(r#"{"x":[]}"#, &shape.at(2)).unwrap();
+    assert_eq!(doc.to_string(anything), r#"{"x":[]}"#);
+}
+
+#[test]
+fn slots_take_no_more_room_than_the_text_allows() {
+    let many = LinkedObject { fields: (0..1000).map(|i| (format!("k{i}").into(), None)).collect() };
+    let list = LinkedObject { fields: vec![("list".into(), Some(0))] };
+    let shape = Shape::linked(&[many, list]);
+    let text = format!("{{\"list\":[{}{{\"k999\":1}}]}}", "{},".repeat(20_000));
+    let mut doc = Document::new();
+    let root = doc.parse_shaped(text.clone(), &shape.at(1)).unwrap();
+    let list = doc.get(root, "list").unwrap();
+    assert!(doc.has_slots(doc.at(list, 0).unwrap()));
+    assert!(!doc.has_slots(doc.at(list, 20_000).unwrap()));
+    assert_eq!(doc.to_string(root), text);
+    // General and shaped objects are merged and read alike.
+    let more = doc.parse_shaped(r#"{"k999":2,"k1":3}"#, &shape).unwrap();
+    doc.merge(doc.at(list, 20_000).unwrap(), more).unwrap();
+    assert_eq!(doc.to_string(doc.at(list, 20_000).unwrap()), r#"{"k999":2,"k1":3}"#);
+}
+
+#[test]
+fn filling_keeps_values_where_null_would_take_their_place() {
+    let shape = people();
+    let left = r#"{"id":1,"friends":[{"id":2},null],"name":null}"#;
+    let right = r#"{"id":null,"friends":[null,{"id":3}],"name":"A","raw":null}"#;
+    let expected = r#"{"id":1,"friends":[{"id":2},{"id":3}],"name":"A","raw":null}"#;
+    for (shaped_left, shaped_right) in [(true, true), (true, false), (false, true), (false, false)]
+    {
+        let mut doc = Document::new();
+        let mut parse = |text: &'static str, shaped| match shaped {
+            true => doc.parse_shaped(text, &shape).unwrap(),
+            false => doc.parse(text).unwrap(),
+        };
+        let (target, source) = (parse(left, shaped_left), parse(right, shaped_right));
+        doc.merge_filling(target, source).unwrap();
+        assert_eq!(doc.to_string(target), expected, "{shaped_left} {shaped_right}");
     }
 }

@@ -4,7 +4,11 @@
 //!
 //! Instructions are steadier than seconds. Those of one execution are the difference of two runs,
 //! by the difference of their sample sizes:
-//! `valgrind --tool=callgrind PROGRAM --bench benchmark --sample-count 1 --sample-size 50` (and 150).
+//! `valgrind --tool=callgrind PROGRAM --bench benchmark --sample-count 1 --sample-size 20` (and 60).
+//!
+//! The benchmark operation (7 requests, 87 kB), instructions, calls of `malloc` and of `realloc`:
+//! general nodes, members by key 2,891,000, 115, 61; answers in slots 2,163,000, 117, 63; slots
+//! looked up once per object, scalars at one look 1,832,000, 117, 63.
 #![allow(clippy::unwrap_used, reason = "a bench that cannot be set up must fail")]
 
 #[path = "../tests/kit/mod.rs"]

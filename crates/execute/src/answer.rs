@@ -1,8 +1,8 @@
-//! A subgraph's answer: is it one, what does it say, and how its values are put into the tree.
+//! A subgraph's answer: is it one, and what does it say.
 
 use std::borrow::Cow;
 
-use astjson::{Document, Kind, MergeError, NodeId};
+use astjson::{Document, Kind, NodeId, Shape};
 use bytes::Bytes;
 use http::StatusCode;
 
@@ -19,14 +19,15 @@ pub(crate) struct Answer {
     pub(crate) errors: Vec<NodeId>,
 }
 
-/// Reads a body. `Err` says what is wrong with it, to go after "subgraph "x" …".
+/// Reads a body that should look like `shape`. `Err` says what is wrong with it, to go after "subgraph "x" …".
 pub(crate) fn read(
     document: &mut PooledDocument,
     status: StatusCode,
     body: Bytes,
+    shape: &Shape,
 ) -> Result<Answer, Cow<'static, str>> {
     let is_empty = body.is_empty();
-    let root = document.parse(body).map_err(|error| -> Cow<'static, str> {
+    let root = document.parse_shaped(body, shape).map_err(|error| -> Cow<'static, str> {
         if is_empty {
             format!("sent an empty answer (HTTP status {status})").into()
         } else {
@@ -96,66 +97,5 @@ pub(crate) fn error_path(document: &Document, node: NodeId) -> Vec<NodeId> {
     match document.get(node, "path") {
         Some(path) if document.kind(path) == Kind::Array => document.elements(path).collect(),
         _ => Vec::new(),
-    }
-}
-
-/// Merges what a subgraph sent into the tree. Where one side is null and the other is not, the
-/// other stays: a subgraph that does not know a shared value does not take it from one that does.
-pub(crate) fn merge(
-    document: &mut Document,
-    target: NodeId,
-    source: NodeId,
-) -> Result<(), MergeError> {
-    keep_values_under_nulls(document, target, source);
-    document.merge(target, source)
-}
-
-/// Takes nulls out of the source where the target has a value. Recursion is bounded by how deep a
-/// parsed answer may nest.
-fn keep_values_under_nulls(document: &mut Document, target: NodeId, source: NodeId) {
-    if target == source {
-        return;
-    }
-    // These stay empty, and do not allocate, unless both sides know the same member.
-    let mut null_members: Vec<String> = Vec::new();
-    let mut null_elements: Vec<(usize, NodeId)> = Vec::new();
-    let mut below: Vec<(NodeId, NodeId)> = Vec::new();
-    match (document.kind(target), document.kind(source)) {
-        (Kind::Object, Kind::Object) => {
-            for (key, value) in document.members(source) {
-                let kind = document.kind(value);
-                if !matches!(kind, Kind::Null | Kind::Object | Kind::Array) {
-                    continue;
-                }
-                let Some(old) = document.get(target, &key) else { continue };
-                match (document.kind(old), kind) {
-                    (Kind::Null, _) => {}
-                    (_, Kind::Null) => null_members.push(key.into_owned()),
-                    _ => below.push((old, value)),
-                }
-            }
-        }
-        (Kind::Array, Kind::Array) => {
-            for (index, (old, value)) in
-                document.elements(target).zip(document.elements(source)).enumerate()
-            {
-                match (document.kind(old), document.kind(value)) {
-                    (Kind::Null, _) => {}
-                    (_, Kind::Null) => null_elements.push((index, old)),
-                    (Kind::Object | Kind::Array, _) => below.push((old, value)),
-                    _ => {}
-                }
-            }
-        }
-        _ => {}
-    }
-    for key in null_members {
-        document.remove(source, &key);
-    }
-    for (index, old) in null_elements {
-        document.set_at(source, index, old);
-    }
-    for (old, value) in below {
-        keep_values_under_nulls(document, old, value);
     }
 }

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
-use astjson::{Document, NodeId, ParseError};
+use astjson::{Document, NodeId, ParseError, Shape};
 use bytes::Bytes;
 
 use crate::bounds::{POOLED_DOCUMENT_TEXT_BYTES_MAX, POOLED_DOCUMENTS_MAX};
@@ -30,6 +30,16 @@ impl PooledDocument {
     pub(crate) fn parse(&mut self, text: Bytes) -> Result<NodeId, ParseError> {
         self.text_bytes = self.text_bytes.saturating_add(text.len());
         self.document.parse(text)
+    }
+
+    /// Parses one more text into it, of which something is known.
+    pub(crate) fn parse_shaped(
+        &mut self,
+        text: Bytes,
+        shape: &Shape,
+    ) -> Result<NodeId, ParseError> {
+        self.text_bytes = self.text_bytes.saturating_add(text.len());
+        self.document.parse_shaped(text, shape)
     }
 }
 

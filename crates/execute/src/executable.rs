@@ -1,11 +1,16 @@
 //! A plan with everything that stays the same between its executions: escaped request texts,
-//! who waits for whom, which objects may share what a subgraph answered.
+//! who waits for whom, what answers look like, which objects may share what a subgraph answered.
 
 use std::sync::Arc;
 
+use astjson::Shape;
 use bytes::Bytes;
-use plan::{Fetch, FetchKind, Path, PathStep, Plan, SubgraphOperation};
+use plan::{
+    EntityBatch, Fetch, FetchKind, Path, PathStep, Plan, RepresentationField, SubgraphOperation,
+};
 
+use crate::expected::{Cursor, Expected};
+use crate::projection::Printing;
 use crate::root_keys::root_keys;
 
 /// A plan made ready to be executed any number of times. Build it once per plan and keep it
@@ -14,6 +19,7 @@ use crate::root_keys::root_keys;
 pub struct Executable {
     plan: Arc<Plan>,
     pub(crate) fetches: Vec<CompiledFetch>,
+    pub(crate) printing: Printing,
 }
 
 /// What is constant about one fetch. Same index as in [`Plan::fetches`].
@@ -31,6 +37,8 @@ pub(crate) struct CompiledFetch {
     pub(crate) root_keys: Vec<Box<str>>,
     /// Entity fetches: by batch.
     pub(crate) batches: Vec<CompiledBatch>,
+    /// What the answer looks like.
+    pub(crate) answer: Shape,
 }
 
 /// What is constant about one entity batch.
@@ -40,6 +48,29 @@ pub(crate) struct CompiledBatch {
     pub(crate) targets: Vec<CompiledTarget>,
     /// Are there several groups among the targets?
     pub(crate) several_groups: bool,
+    /// Where the objects of the batch keep their `__typename`.
+    pub(crate) typename_slot: usize,
+    /// As the fields of the representation.
+    pub(crate) members: Vec<CompiledMember>,
+    /// What one entity looks like.
+    pub(crate) entity: Shape,
+}
+
+/// What is constant about one member of a representation. Slots are hints: objects that came
+/// another way have none.
+#[derive(Debug)]
+pub(crate) struct CompiledMember {
+    pub(crate) slot: usize,
+    /// Where the objects below keep their `__typename`.
+    pub(crate) typename_slot: usize,
+    pub(crate) members: Vec<CompiledMember>,
+}
+
+/// Where the member that a step leads through is kept, and the `__typename` of what it leads to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepSlots {
+    pub(crate) member: usize,
+    pub(crate) typename: usize,
 }
 
 /// What is constant about one target path.
@@ -48,6 +79,8 @@ pub(crate) struct CompiledTarget {
     /// From this step on the same object may be met several times, because an earlier entity
     /// fetch linked its answers into the tree above.
     pub(crate) shared_from: usize,
+    /// As the steps of the path.
+    pub(crate) slots: Vec<StepSlots>,
     /// Targets with the same number may share the answer's values: whatever later fetches put
     /// below one of them, they put below the other too.
     pub(crate) group: u32,
@@ -56,8 +89,23 @@ pub(crate) struct CompiledTarget {
 impl Executable {
     /// Prepares `plan`.
     pub fn new(plan: Arc<Plan>) -> Self {
-        let mut fetches: Vec<CompiledFetch> =
-            plan.fetches.iter().map(|fetch| compile(&plan, fetch)).collect();
+        let mut expected = Expected::new(&plan);
+        let answers: Vec<usize> = plan
+            .fetches
+            .iter()
+            .map(|fetch| match &fetch.kind {
+                FetchKind::Root(_) => expected.root_answer(&plan),
+                FetchKind::Entities { batches, .. } => expected.entity_answer(&plan, batches),
+                FetchKind::Publish(_) => usize::MAX,
+            })
+            .collect();
+        let shape = expected.shape();
+        let mut fetches: Vec<CompiledFetch> = plan
+            .fetches
+            .iter()
+            .zip(answers)
+            .map(|(fetch, answer)| compile(&plan, fetch, &expected, &shape, answer))
+            .collect();
         for (index, fetch) in plan.fetches.iter().enumerate() {
             let mut waits_for: Vec<usize> =
                 fetch.depends_on.iter().map(|id| id.0 as usize).collect();
@@ -70,7 +118,8 @@ impl Executable {
                 fetches[dependency].dependents.push(index as u32);
             }
         }
-        Self { plan, fetches }
+        let printing = Printing::new(&plan.shape, &expected, shape);
+        Self { plan, fetches, printing }
     }
 
     /// The plan behind it.
@@ -79,7 +128,13 @@ impl Executable {
     }
 }
 
-fn compile(plan: &Plan, fetch: &Fetch) -> CompiledFetch {
+fn compile(
+    plan: &Plan,
+    fetch: &Fetch,
+    expected: &Expected,
+    shape: &Shape,
+    answer: usize,
+) -> CompiledFetch {
     let mut compiled = CompiledFetch {
         dependents: Vec::new(),
         dependencies: 0,
@@ -87,6 +142,7 @@ fn compile(plan: &Plan, fetch: &Fetch) -> CompiledFetch {
         constant_body: Bytes::new(),
         root_keys: Vec::new(),
         batches: Vec::new(),
+        answer: shape.at(answer),
     };
     match &fetch.kind {
         FetchKind::Root(operation) => {
@@ -100,7 +156,12 @@ fn compile(plan: &Plan, fetch: &Fetch) -> CompiledFetch {
                 .iter()
                 .map(|batch| {
                     let groups = groups(plan, &batch.targets);
+                    let kind = expected.target(plan, batch);
+                    let objects = expected.cursor(kind);
                     CompiledBatch {
+                        typename_slot: objects.slot("__typename"),
+                        members: members(objects, &batch.representation.fields),
+                        entity: shape.at(kind.unwrap_or(usize::MAX)),
                         several_groups: groups.iter().any(|&group| group != 0),
                         targets: batch
                             .targets
@@ -108,6 +169,7 @@ fn compile(plan: &Plan, fetch: &Fetch) -> CompiledFetch {
                             .zip(groups)
                             .map(|(path, group)| CompiledTarget {
                                 shared_from: shared_from(plan, path),
+                                slots: step_slots(plan, expected, path),
                                 group,
                             })
                             .collect(),
@@ -118,6 +180,38 @@ fn compile(plan: &Plan, fetch: &Fetch) -> CompiledFetch {
         FetchKind::Publish(event) => compiled.root_keys.push(event.data_key.clone()),
     }
     compiled
+}
+
+fn step_slots(plan: &Plan, expected: &Expected, path: &Path) -> Vec<StepSlots> {
+    let mut cursor = expected.cursor(Some(plan.shape.root.0 as usize));
+    path.steps
+        .iter()
+        .map(|step| {
+            let member = cursor.slot(&step.data_key);
+            cursor = cursor.below(&step.data_key);
+            StepSlots { member, typename: cursor.slot("__typename") }
+        })
+        .collect()
+}
+
+fn members(objects: Cursor<'_>, fields: &[RepresentationField]) -> Vec<CompiledMember> {
+    let member = |field: &RepresentationField| {
+        let below = objects.below(&field.data_key);
+        CompiledMember {
+            slot: objects.slot(&field.data_key),
+            typename_slot: below.slot("__typename"),
+            members: members(below, &field.fields),
+        }
+    };
+    fields.iter().map(member).collect()
+}
+
+/// The entity batches of a fetch.
+pub(crate) fn batches_of(kind: &FetchKind) -> &[EntityBatch] {
+    match kind {
+        FetchKind::Entities { batches, .. } => batches,
+        FetchKind::Root(_) | FetchKind::Publish(_) => &[],
+    }
 }
 
 fn head(operation: &SubgraphOperation) -> Vec<u8> {
@@ -135,11 +229,7 @@ fn head(operation: &SubgraphOperation) -> Vec<u8> {
 /// All target paths of all entity batches, with the position of their batch.
 fn all_targets(plan: &Plan) -> impl Iterator<Item = ((usize, usize), &Path)> {
     plan.fetches.iter().enumerate().flat_map(|(fetch, it)| {
-        let batches = match &it.kind {
-            FetchKind::Entities { batches, .. } => &batches[..],
-            FetchKind::Root(_) | FetchKind::Publish(_) => &[],
-        };
-        batches.iter().enumerate().flat_map(move |(batch, it)| {
+        batches_of(&it.kind).iter().enumerate().flat_map(move |(batch, it)| {
             it.targets.iter().map(move |target| ((fetch, batch), target))
         })
     })

@@ -234,6 +234,7 @@ impl<'a> Execution<'a> {
             &self.document,
             self.root,
             &plan.shape,
+            &self.executable.printing,
             self.variables,
             &mut self.errors,
             &mut out,

@@ -3,10 +3,11 @@
 //! Invariant: this crate knows nothing of transports. It reaches subgraphs through [`Subgraph`]
 //! and brokers through [`Publisher`].
 //!
-//! The way of a request: an [`Executable`] (plan, constant texts) and an arena from the thread's
-//! pool → `execution` starts every fetch whose inputs are there → `representations` writes what
-//! an entity fetch asks → `answer` reads what comes back and merges it into one tree →
-//! `projection` walks the response shape over the tree, repairs nulls and prints.
+//! The way of a request: an [`Executable`] (plan, constant texts, what answers look like) and an
+//! arena from the thread's pool → `execution` starts every fetch whose inputs are there →
+//! `representations` writes what an entity fetch asks → `answer` reads what comes back into the
+//! slots that `expected` has worked out and merges it into one tree → `projection` walks the
+//! response shape over the tree, repairs nulls and prints.
 
 mod answer;
 mod argument_text;
@@ -19,6 +20,7 @@ mod error_list;
 mod event;
 mod executable;
 mod execution;
+mod expected;
 mod payload;
 mod print;
 mod projection;

@@ -11,6 +11,7 @@ use plan::{
 
 use crate::bounds::PAYLOAD_BYTES_MAX;
 use crate::error_list::ErrorList;
+use crate::expected::Expected;
 use crate::{ErrorCode, GraphqlError, PathSegment};
 
 /// Why a value was not printed. What was printed of it must be truncated away.
@@ -22,17 +23,67 @@ pub(crate) enum Stop {
     TooLarge,
 }
 
+/// What is constant about printing the objects of a shape; same indices as there.
+#[derive(Debug)]
+pub(crate) struct Printing {
+    expected: astjson::Shape,
+    objects: Vec<PrintedObject>,
+}
+
+#[derive(Debug)]
+struct PrintedObject {
+    /// Which objects of the expected shape these are.
+    number: usize,
+    /// Where the objects keep their `__typename`. Slots are hints.
+    typename_slot: usize,
+    /// By variant and field.
+    variants: Vec<Vec<PrintedField>>,
+}
+
+#[derive(Debug)]
+struct PrintedField {
+    /// Where the value is kept.
+    slot: usize,
+    /// Comma, response key and colon.
+    key: Box<[u8]>,
+}
+
+impl Printing {
+    /// Prepares printing of `shape`.
+    pub(crate) fn new(shape: &Shape, expected: &Expected, slots: astjson::Shape) -> Self {
+        let objects = shape.objects.iter().enumerate().map(|(kind, object)| {
+            let objects = expected.cursor(Some(kind));
+            let field = |field: &ShapeField| PrintedField {
+                slot: objects.slot(&field.data_key),
+                key: [b",\"", field.response_key.as_bytes(), b"\":"].concat().into(),
+            };
+            PrintedObject {
+                number: objects.number(),
+                typename_slot: objects.slot("__typename"),
+                variants: object
+                    .variants
+                    .iter()
+                    .map(|variant| variant.fields.iter().map(field).collect())
+                    .collect(),
+            }
+        });
+        Self { objects: objects.collect(), expected: slots }
+    }
+}
+
 /// Prints the value of `data`. `Err(Stop::Null)`: it is null as a whole.
 pub(crate) fn print_data(
     document: &Document,
     root: NodeId,
     shape: &Shape,
+    printing: &Printing,
     variables: &Variables,
     errors: &mut ErrorList,
     out: &mut Vec<u8>,
 ) -> Result<(), Stop> {
     let explained = if errors.explained_all { Explained::Yes } else { Explained::AtRoot };
-    let mut projection = Projection { document, shape, variables, errors, out, path: Vec::new() };
+    let path = Vec::new();
+    let mut projection = Projection { document, shape, printing, variables, errors, out, path };
     projection.object(shape.root, root, explained)
 }
 
@@ -54,6 +105,7 @@ enum Explained {
 struct Projection<'a, 'r> {
     document: &'a Document,
     shape: &'a Shape,
+    printing: &'a Printing,
     variables: &'a Variables,
     errors: &'r mut ErrorList,
     out: &'r mut Vec<u8>,
@@ -69,28 +121,28 @@ impl<'a> Projection<'a, '_> {
         node: NodeId,
         explained: Explained,
     ) -> Result<(), Stop> {
-        let Some(shape) = self.shape.objects.get(id.0 as usize) else {
+        let index = id.0 as usize;
+        let (Some(shape), Some(printed)) =
+            (self.shape.objects.get(index), self.printing.objects.get(index))
+        else {
             return Err(self.mismatch(ErrorCode::InternalServerError, "the plan has no such shape"));
         };
-        let variant = self.variant(shape, node)?;
+        let slots = self.document.slots(node, &self.printing.expected, printed.number);
+        let (variant, printed) = self.variant(shape, printed, node)?;
         let explained = match explained {
             Explained::No if self.errors.explained_objects.contains(&node) => Explained::Yes,
             other => other,
         };
         self.out.push(b'{');
         let mut first = true;
-        for field in &variant.fields {
+        for (field, printed) in variant.fields.iter().zip(printed) {
             if !field.any_of.is_empty()
                 && !field.any_of.iter().any(|condition| condition.holds(self.variables))
             {
                 continue;
             }
-            if !std::mem::take(&mut first) {
-                self.out.push(b',');
-            }
-            self.out.push(b'"');
-            self.out.extend_from_slice(field.response_key.as_bytes());
-            self.out.extend_from_slice(b"\":");
+            let skipped = usize::from(std::mem::take(&mut first));
+            self.out.extend_from_slice(&printed.key[skipped..]);
             let explained = match explained {
                 Explained::AtRoot if self.errors.explained_keys.contains(&field.data_key) => {
                     Explained::Yes
@@ -99,7 +151,10 @@ impl<'a> Projection<'a, '_> {
                 other => other,
             };
             self.path.push(Step::Key(&field.response_key));
-            let value = self.document.get(node, &field.data_key);
+            let value = match slots {
+                Some(slots) => slots.get(printed.slot),
+                None => self.document.get(node, &field.data_key),
+            };
             let result = self.value(At { variant, field, explained }, &field.value, value);
             self.path.pop();
             result?;
@@ -108,17 +163,22 @@ impl<'a> Projection<'a, '_> {
         if self.out.len() > PAYLOAD_BYTES_MAX { Err(Stop::TooLarge) } else { Ok(()) }
     }
 
-    fn variant(&mut self, shape: &'a ObjectShape, node: NodeId) -> Result<&'a Variant, Stop> {
+    fn variant(
+        &mut self,
+        shape: &'a ObjectShape,
+        printed: &'a PrintedObject,
+        node: NodeId,
+    ) -> Result<(&'a Variant, &'a [PrintedField]), Stop> {
+        let mut variants = shape.variants.iter().zip(printed.variants.iter().map(|it| &it[..]));
         if !shape.is_abstract {
-            return match shape.variants.first() {
+            return match variants.next() {
                 Some(variant) => Ok(variant),
                 None => Err(self.mismatch(ErrorCode::InternalServerError, "the shape is empty")),
             };
         }
-        let name = self.document.get(node, "__typename");
-        let variant = name.and_then(|name| {
-            shape.variants.iter().find(|it| self.document.str_eq(name, &it.type_name))
-        });
+        let name = self.document.get_near(node, "__typename", printed.typename_slot);
+        let variant = name
+            .and_then(|name| variants.find(|(it, _)| self.document.str_eq(name, &it.type_name)));
         variant.ok_or_else(|| {
             let problem = match name.and_then(|name| self.document.as_str(name)) {
                 None => format!("an object of type {} came without __typename", shape.type_name),
@@ -134,13 +194,21 @@ impl<'a> Projection<'a, '_> {
         shape: &'a ValueShape,
         node: Option<NodeId>,
     ) -> Result<(), Stop> {
+        if shape.kind == ValueKind::Typename {
+            // A name needs no escapes.
+            self.out.push(b'"');
+            self.out.extend_from_slice(at.variant.type_name.as_bytes());
+            self.out.push(b'"');
+            return Ok(());
+        }
         let mark = self.out.len();
-        let result = match (&shape.kind, node) {
-            (ValueKind::Typename, _) => {
-                astjson::print_string(&at.variant.type_name, self.out);
-                return Ok(());
-            }
-            (kind, Some(node)) if !self.document.is_null(node) => self.non_null(at, kind, node),
+        let document = self.document;
+        let value = node.map(|node| (node, document.kind_and_raw(node)));
+        let result = match value {
+            Some((node, (kind, text))) if kind != Kind::Null => match &shape.kind {
+                ValueKind::Leaf(leaf) => self.leaf(at, leaf, node, kind, text),
+                other => self.non_null(at, other, node, kind),
+            },
             _ if shape.nullable => Err(Stop::Null),
             _ => Err(self.null_violation(at)),
         };
@@ -154,17 +222,23 @@ impl<'a> Projection<'a, '_> {
         }
     }
 
-    fn non_null(&mut self, at: At<'a>, kind: &'a ValueKind, node: NodeId) -> Result<(), Stop> {
+    fn non_null(
+        &mut self,
+        at: At<'a>,
+        shape: &'a ValueKind,
+        node: NodeId,
+        kind: Kind,
+    ) -> Result<(), Stop> {
         let document = self.document;
-        match kind {
+        match shape {
             ValueKind::Object(id) => {
-                if document.kind(node) != Kind::Object {
+                if kind != Kind::Object {
                     return Err(self.wrong_kind(at, "an object", node));
                 }
                 self.object(*id, node, at.explained)
             }
             ValueKind::List(element_shape) => {
-                if document.kind(node) != Kind::Array {
+                if kind != Kind::Array {
                     return Err(self.wrong_kind(at, "a list", node));
                 }
                 self.out.push(b'[');
@@ -180,44 +254,49 @@ impl<'a> Projection<'a, '_> {
                 self.out.push(b']');
                 Ok(())
             }
-            ValueKind::Leaf(leaf) => self.leaf(at, leaf, node),
-            ValueKind::Typename | ValueKind::Verbatim => {
+            ValueKind::Leaf(_) | ValueKind::Typename | ValueKind::Verbatim => {
                 document.print(node, self.out);
                 Ok(())
             }
         }
     }
 
-    fn leaf(&mut self, at: At<'a>, leaf: &Leaf, node: NodeId) -> Result<(), Stop> {
+    fn leaf(
+        &mut self,
+        at: At<'a>,
+        leaf: &Leaf,
+        node: NodeId,
+        kind: Kind,
+        raw: &str,
+    ) -> Result<(), Stop> {
         let document = self.document;
-        let kind = document.kind(node);
         let expected = match leaf {
             Leaf::Int => {
                 if kind == Kind::Number
-                    && let Some(text) = int_text(document.raw(node))
+                    && let Some(text) = int_text(raw)
                 {
                     self.out.extend_from_slice(text.as_bytes());
                     return Ok(());
                 }
                 "an integer of 32 bits"
             }
-            Leaf::Float if kind == Kind::Number => return self.raw(node),
+            Leaf::Float if kind == Kind::Number => return self.raw(raw),
             Leaf::Float => "a number",
-            Leaf::String if kind == Kind::String => return self.raw(node),
+            Leaf::String if kind == Kind::String => return self.raw(raw),
             Leaf::String => "a string",
-            Leaf::Boolean if kind == Kind::Bool => return self.raw(node),
+            Leaf::Boolean if kind == Kind::Bool => return self.raw(raw),
             Leaf::Boolean => "a boolean",
-            Leaf::Id if kind == Kind::String => return self.raw(node),
-            Leaf::Id if kind == Kind::Number && is_integer_text(document.raw(node)) => {
+            Leaf::Id if kind == Kind::String => return self.raw(raw),
+            Leaf::Id if kind == Kind::Number && is_integer_text(raw) => {
                 self.out.push(b'"');
-                self.out.extend_from_slice(document.raw(node).as_bytes());
+                self.out.extend_from_slice(raw.as_bytes());
                 self.out.push(b'"');
                 return Ok(());
             }
             Leaf::Id => "a string or an integer",
             Leaf::Enum(values) => {
                 if kind == Kind::String && values.iter().any(|it| document.str_eq(node, it)) {
-                    return self.raw(node);
+                    return self.raw(raw);
                 }
                 "a value of its enum"
             }
@@ -230,8 +309,8 @@ impl<'a> Projection<'a, '_> {
     }
 
     /// Scalars go out as they came in.
-    fn raw(&mut self, node: NodeId) -> Result<(), Stop> {
-        self.out.extend_from_slice(self.document.raw(node).as_bytes());
+    fn raw(&mut self, text: &str) -> Result<(), Stop> {
+        self.out.extend_from_slice(text.as_bytes());
         Ok(())
     }
 
@@ -323,7 +402,12 @@ fn is_integer_text(text: &str) -> bool {
 /// The text of an `Int`: integers as they came, `3.0` and `3e0` as `3` (section 3.5.1 lets a
 /// service coerce where nothing is lost). `None`: no integer of 32 bits.
 fn int_text(text: &str) -> Option<Cow<'_, str>> {
+    /// So many characters always fit.
+    const SURE: usize = 9;
     if is_integer_text(text) {
+        if text.len() <= SURE {
+            return Some(Cow::Borrowed(text));
+        }
         return text.parse::<i32>().is_ok().then_some(Cow::Borrowed(text));
     }
     let value: f64 = text.parse().ok()?;

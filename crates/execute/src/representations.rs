@@ -9,8 +9,7 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use plan::{EntityBatch, Path, Representation, RepresentationField};
 
 use crate::bounds::TARGET_OBJECTS_MAX;
-use crate::client_path::has_type;
-use crate::executable::CompiledBatch;
+use crate::executable::{CompiledBatch, CompiledMember, CompiledTarget};
 
 /// The objects behind one batch of one request.
 #[derive(Debug, Default)]
@@ -59,8 +58,8 @@ pub(crate) fn write_representations(
         Known { by_hash: HashMap::new(), hasher: foldhash::fast::RandomState::default() };
     let mut objects = Vec::new();
     out.push(b'[');
-    for (target, (path, compiled)) in batch.targets.iter().zip(&compiled.targets).enumerate() {
-        objects_at(document, root, path, compiled.shared_from, &mut objects)?;
+    for (number, (path, target)) in batch.targets.iter().zip(&compiled.targets).enumerate() {
+        objects_at(document, root, path, target, &mut objects)?;
         collected.objects.reserve(objects.len());
         for &node in &objects {
             let mark = out.len();
@@ -68,7 +67,7 @@ pub(crate) fn write_representations(
                 out.push(b',');
             }
             let start = out.len();
-            if !write_representation(document, node, &batch.representation, out) {
+            if !write_representation(document, node, &batch.representation, compiled, out) {
                 out.truncate(mark);
                 continue;
             }
@@ -86,7 +85,7 @@ pub(crate) fn write_representations(
                     collected.items - 1
                 }
             };
-            collected.objects.push(CollectedObject { node, item, target: target as u32 });
+            collected.objects.push(CollectedObject { node, item, target: number as u32 });
         }
     }
     out.push(b']');
@@ -129,26 +128,26 @@ impl Known {
     }
 }
 
-/// Puts the objects that `path` leads to into `found`, in the order of the tree. From step
-/// `shared_from` on an object that stands at several places is taken once.
+/// Puts the objects that `path`, compiled as `target`, leads to into `found`, in the order of the
+/// tree. An object that stands at several places because answers were linked is taken once.
 pub(crate) fn objects_at(
     document: &Document,
     root: NodeId,
     path: &Path,
-    shared_from: usize,
+    target: &CompiledTarget,
     found: &mut Vec<NodeId>,
 ) -> Result<(), CollectError> {
     found.clear();
     found.push(root);
     let mut next = Vec::new();
-    for (index, step) in path.steps.iter().enumerate() {
+    for (index, (step, slots)) in path.steps.iter().zip(&target.slots).enumerate() {
         next.clear();
         for &object in &*found {
-            if let Some(value) = document.get(object, &step.data_key) {
-                flatten(document, value, &step.types, &mut next)?;
+            if let Some(value) = document.get_near(object, &step.data_key, slots.member) {
+                flatten(document, value, &step.types, slots.typename, &mut next)?;
             }
         }
-        if index >= shared_from && next.len() > 1 {
+        if index >= target.shared_from && next.len() > 1 {
             let mut seen = HashSet::with_capacity(next.len());
             next.retain(|&node| seen.insert(node));
         }
@@ -162,11 +161,12 @@ fn flatten(
     document: &Document,
     value: NodeId,
     types: &[Box<str>],
+    typename_slot: usize,
     found: &mut Vec<NodeId>,
 ) -> Result<(), CollectError> {
     match document.kind(value) {
         Kind::Object => {
-            if has_type(document, value, types) {
+            if has_type(document, value, types, typename_slot) {
                 if found.len() >= TARGET_OBJECTS_MAX {
                     return Err(CollectError::Objects);
                 }
@@ -175,7 +175,7 @@ fn flatten(
         }
         Kind::Array => {
             for element in document.elements(value) {
-                flatten(document, element, types, found)?;
+                flatten(document, element, types, typename_slot, found)?;
             }
         }
         Kind::Null | Kind::Bool | Kind::Number | Kind::String => {}
@@ -189,49 +189,63 @@ fn write_representation(
     document: &Document,
     object: NodeId,
     representation: &Representation,
+    compiled: &CompiledBatch,
     out: &mut Vec<u8>,
 ) -> bool {
     out.extend_from_slice(b"{\"__typename\":");
     match &representation.typename {
-        Some(name) => astjson::print_string(name, out),
-        None => match document.get(object, "__typename") {
+        Some(name) => {
+            // A name needs no escapes.
+            out.push(b'"');
+            out.extend_from_slice(name.as_bytes());
+            out.push(b'"');
+        }
+        None => match document.get_near(object, "__typename", compiled.typename_slot) {
             Some(name) if document.kind(name) == Kind::String => {
                 out.extend_from_slice(document.raw(name).as_bytes());
             }
             _ => return false,
         },
     }
-    write_members(document, object, &representation.fields, b",", out) && {
+    let fields = representation.fields.iter().zip(&compiled.members);
+    write_members(document, object, fields, compiled.typename_slot, b",", out) && {
         out.push(b'}');
         true
     }
 }
 
-fn write_members(
+fn write_members<'a>(
     document: &Document,
     object: NodeId,
-    fields: &[RepresentationField],
+    fields: impl Iterator<Item = (&'a RepresentationField, &'a CompiledMember)>,
+    typename_slot: usize,
     mut separator: &'static [u8],
     out: &mut Vec<u8>,
 ) -> bool {
-    for field in fields {
-        if !has_type(document, object, &field.types) {
+    for (field, compiled) in fields {
+        if !has_type(document, object, &field.types, typename_slot) {
             continue;
         }
-        let Some(value) = document.get(object, &field.data_key) else { return false };
+        let Some(value) = document.get_near(object, &field.data_key, compiled.slot) else {
+            return false;
+        };
         out.extend_from_slice(separator);
         separator = b",";
         out.push(b'"');
         out.extend_from_slice(field.name.as_bytes());
         out.extend_from_slice(b"\":");
-        if document.is_null(value) {
+        let (kind, raw) = document.kind_and_raw(value);
+        if kind == Kind::Null {
             if field.key {
                 return false;
             }
             out.extend_from_slice(b"null");
         } else if field.fields.is_empty() {
-            document.print(value, out);
-        } else if !write_nested(document, value, &field.fields, out) {
+            match kind {
+                Kind::Array | Kind::Object => document.print(value, out),
+                _ => out.extend_from_slice(raw.as_bytes()),
+            }
+        } else if !write_nested(document, value, &field.fields, compiled, out) {
             return false;
         }
     }
@@ -242,13 +256,15 @@ fn write_nested(
     document: &Document,
     value: NodeId,
     fields: &[RepresentationField],
+    compiled: &CompiledMember,
     out: &mut Vec<u8>,
 ) -> bool {
     match document.kind(value) {
         Kind::Null => out.extend_from_slice(b"null"),
         Kind::Object => {
             out.push(b'{');
-            if !write_members(document, value, fields, b"", out) {
+            let members: &mut dyn Iterator<Item = _> = &mut fields.iter().zip(&compiled.members);
+            if !write_members(document, value, members, compiled.typename_slot, b"", out) {
                 return false;
             }
             out.push(b'}');
@@ -259,7 +275,7 @@ fn write_nested(
                 if index > 0 {
                     out.push(b',');
                 }
-                if !write_nested(document, element, fields, out) {
+                if !write_nested(document, element, fields, compiled, out) {
                     return false;
                 }
             }
@@ -268,4 +284,12 @@ fn write_nested(
         Kind::Bool | Kind::Number | Kind::String => return false,
     }
     true
+}
+
+/// Is the object's `__typename` one of `types`? No types: any object will do.
+fn has_type(document: &Document, object: NodeId, types: &[Box<str>], slot: usize) -> bool {
+    types.is_empty()
+        || document
+            .get_near(object, "__typename", slot)
+            .is_some_and(|name| types.iter().any(|it| document.str_eq(name, it)))
 }

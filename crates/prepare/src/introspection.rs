@@ -1,13 +1,18 @@
 //! `__schema` and `__type`: answered from the API schema without any subgraph
 //! (GraphQL specification, section 4).
 
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{collections::HashSet, sync::Arc};
+
+use apollo_compiler::ast::{Argument, DirectiveList, Value};
 use apollo_compiler::collections::HashMap;
-use apollo_compiler::executable::ExecutableDocument;
+use apollo_compiler::executable::{ExecutableDocument, Selection, SelectionSet};
 use apollo_compiler::introspection::partial_execute;
 use apollo_compiler::response::{JsonMap, JsonValue};
 use apollo_compiler::schema::Implementers;
 use apollo_compiler::validation::Valid;
-use apollo_compiler::{Name, Schema};
+use apollo_compiler::{Name, Node, Schema};
 use bytes::Bytes;
 use plan::{Operation, Variables};
 
@@ -15,14 +20,20 @@ use crate::PrepareError;
 use crate::error::Problem;
 use crate::input_types::InputTypes;
 
+/// Bytes of answers that are kept for one schema. The tools of all developers of a graph send a
+/// handful of different introspection queries, each answered with some hundred kilobytes.
+const KEPT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 /// What is compiled once per schema.
 #[derive(Debug)]
 pub(crate) struct SchemaFacts {
-    pub(crate) schema: std::sync::Arc<Valid<Schema>>,
+    pub(crate) schema: Arc<Valid<Schema>>,
     pub(crate) input_types: InputTypes,
     pub(crate) implementers: HashMap<Name, Implementers>,
     /// See [`crate::introspection_size`].
     pub(crate) introspection_values_max: u64,
+    /// Bytes of the answers that are kept.
+    pub(crate) introspection_kept: Arc<AtomicUsize>,
 }
 
 /// The document of an operation that asks for introspection.
@@ -30,15 +41,64 @@ pub(crate) struct SchemaFacts {
 pub(crate) struct Introspection {
     pub(crate) document: Valid<ExecutableDocument>,
     pub(crate) name: Option<Box<str>>,
+    kept: Kept,
+}
+
+/// The answer, where it is always the same and there was room to keep it.
+#[derive(Debug)]
+struct Kept {
+    /// No variable has an influence on it.
+    is_constant: bool,
+    answer: OnceLock<Bytes>,
+    bytes: Arc<AtomicUsize>,
+}
+
+impl Kept {
+    fn keep(&self, answer: &Bytes) {
+        let with = |kept: usize| kept.checked_add(answer.len()).filter(|&it| it <= KEPT_BYTES_MAX);
+        let order = Ordering::Relaxed;
+        if self.is_constant
+            && self.bytes.fetch_update(order, order, with).is_ok()
+            && self.answer.set(answer.clone()).is_err()
+        {
+            // Another thread was first.
+            self.bytes.fetch_sub(answer.len(), order);
+        }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let bytes = self.answer.get().map_or(0, Bytes::len);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 impl Introspection {
+    /// For operation `name` of `document`.
+    pub(crate) fn new(
+        facts: &SchemaFacts,
+        document: Valid<ExecutableDocument>,
+        name: Option<Box<str>>,
+    ) -> Self {
+        let is_constant = document.operations.get(name.as_deref()).is_ok_and(|operation| {
+            let mut search = Variability { document: &document, fragments: HashSet::new() };
+            !search.root(&operation.selection_set)
+        });
+        let bytes = Arc::clone(&facts.introspection_kept);
+        let kept = Kept { is_constant, answer: OnceLock::new(), bytes };
+        Self { document, name, kept }
+    }
+
     pub(crate) fn answer(
         &self,
         facts: &SchemaFacts,
         normalised: &Operation,
         variables: &Variables,
     ) -> Result<Bytes, PrepareError> {
+        if let Some(answer) = self.kept.answer.get() {
+            return Ok(answer.clone());
+        }
         let refused = |error: apollo_compiler::request::RequestError| {
             PrepareError::Validation(vec![Problem::new(error.message().to_string())])
         };
@@ -57,6 +117,61 @@ impl Introspection {
                 .map_err(refused)?;
         let text = serde_json::to_vec(&answer.data)
             .map_err(|error| PrepareError::Internal(error.to_string()))?;
-        Ok(text.into())
+        let answer = Bytes::from(text);
+        self.kept.keep(&answer);
+        Ok(answer)
     }
+}
+
+/// Looks for variables that have an influence on what introspection answers. Each fragment is
+/// looked at once at the root and once below, so the work is bounded by the document's size.
+struct Variability<'a> {
+    document: &'a ExecutableDocument,
+    /// Seen already, at the root or not.
+    fragments: HashSet<(&'a str, bool)>,
+}
+
+impl<'a> Variability<'a> {
+    fn root(&mut self, set: &'a SelectionSet) -> bool {
+        self.set(set, true)
+    }
+
+    fn set(&mut self, set: &'a SelectionSet, at_root: bool) -> bool {
+        set.selections.iter().any(|selection| match selection {
+            // The rest of the operation is none of our business.
+            Selection::Field(field) if at_root && !is_introspection(&field.name) => false,
+            Selection::Field(field) => {
+                in_arguments(&field.arguments)
+                    || in_directives(&field.directives)
+                    || self.set(&field.selection_set, false)
+            }
+            Selection::InlineFragment(fragment) => {
+                in_directives(&fragment.directives) || self.set(&fragment.selection_set, at_root)
+            }
+            Selection::FragmentSpread(spread) => {
+                let name = spread.fragment_name.as_str();
+                in_directives(&spread.directives)
+                    || (self.fragments.insert((name, at_root))
+                        && self.document.fragments.get(name).is_some_and(|fragment| {
+                            in_directives(&fragment.directives)
+                                || self.set(&fragment.selection_set, at_root)
+                        }))
+            }
+        })
+    }
+}
+
+fn is_introspection(name: &Name) -> bool {
+    matches!(name.as_str(), "__schema" | "__type")
+}
+
+fn in_directives(directives: &DirectiveList) -> bool {
+    directives.iter().any(|directive| in_arguments(&directive.arguments))
+}
+
+fn in_arguments(arguments: &[Node<Argument>]) -> bool {
+    // No argument of introspection or of a condition takes lists or objects.
+    arguments.iter().any(|argument| {
+        !matches!(&*argument.value, Value::String(_) | Value::Boolean(_) | Value::Enum(_))
+    })
 }

@@ -200,6 +200,7 @@ impl Work {
             input_types: InputTypes::of(&schema),
             implementers: schema.implementers_map(),
             introspection_values_max: introspection_size::values_max(&schema),
+            introspection_kept: Arc::default(),
             schema,
         });
         Self { graph, graph_id, schema, settings }
@@ -259,7 +260,7 @@ impl Work {
         }
         let operation_id = operation_id(self.graph_id, &operation, &besides);
         let introspection =
-            introspects.then(|| Introspection { name: name.map(Into::into), document });
+            introspects.then(|| Introspection::new(&self.schema, document, name.map(Into::into)));
         Ok(Understood { operation, operation_id, variables, introspection })
     }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Instant;
 
-use astjson::{Kind, NodeId};
+use astjson::{Kind, NodeId, Shape};
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt, HashSet};
 use plan::{Fetch, FetchKind};
@@ -44,7 +44,8 @@ impl<'a> Execution<'a> {
                 self.fail(index, fetch, &collected, code, message);
             }
             Outcome::Answer(Ok(answered)) => {
-                match answer::read(&mut self.document, answered.status, answered.body) {
+                let shape = &self.executable.fetches[index].answer;
+                match answer::read(&mut self.document, answered.status, answered.body, shape) {
                     Ok(answer) => self.take_answer(index, fetch, &collected, &answer),
                     Err(problem) => self.bad_answer(index, fetch, &collected, &problem),
                 }
@@ -62,8 +63,10 @@ impl<'a> Execution<'a> {
         match &fetch.kind {
             FetchKind::Publish(_) => {}
             FetchKind::Root(_) => {
+                // Where one side is null and the other is not, the other stays: a subgraph that does
+                // not know a shared value does not take it from one that does.
                 if let Some(data) = answer.data
-                    && answer::merge(&mut self.document, self.root, data).is_err()
+                    && self.document.merge_filling(self.root, data).is_err()
                 {
                     let problem = "sent lists that do not fit what other subgraphs sent";
                     self.bad_answer(index, fetch, collected, problem);
@@ -127,9 +130,9 @@ impl<'a> Execution<'a> {
                 }
                 if let Some(copies) = &mut copies {
                     let group = compiled.targets[object.target as usize].group;
-                    item = copies.of(&mut self.document, item, group);
+                    item = copies.of(&mut self.document, item, group, &compiled.entity);
                 }
-                if answer::merge(&mut self.document, object.node, item).is_err() {
+                if self.document.merge_filling(object.node, item).is_err() {
                     problem = Some("sent lists that do not fit what other subgraphs sent".into());
                 }
             }
@@ -245,7 +248,13 @@ impl Copies {
     }
 
     /// The item itself for the group that asks first, a copy for every other.
-    fn of(&mut self, document: &mut PooledDocument, item: NodeId, group: u32) -> NodeId {
+    fn of(
+        &mut self,
+        document: &mut PooledDocument,
+        item: NodeId,
+        group: u32,
+        entity: &Shape,
+    ) -> NodeId {
         if *self.first_group.entry(item).or_insert(group) == group {
             return item;
         }
@@ -253,7 +262,7 @@ impl Copies {
             let mut text = Vec::new();
             document.print(item, &mut text);
             // What has just been printed parses again.
-            document.parse(Bytes::from(text)).unwrap_or(item)
+            document.parse_shaped(Bytes::from(text), entity).unwrap_or(item)
         })
     }
 }

@@ -121,13 +121,8 @@ impl<'a> Execution<'a> {
                     let compiled = &self.executable.fetches[index].batches;
                     for (batch, compiled) in batches.iter().zip(compiled) {
                         for (path, target) in batch.targets.iter().zip(&compiled.targets) {
-                            let walked = objects_at(
-                                &self.document,
-                                self.root,
-                                path,
-                                target.shared_from,
-                                &mut objects,
-                            );
+                            let walked =
+                                objects_at(&self.document, self.root, path, target, &mut objects);
                             if walked.is_ok() {
                                 self.errors.explained_objects.extend(objects.iter().copied());
                             }

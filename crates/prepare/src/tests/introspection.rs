@@ -40,6 +40,42 @@ fn types_are_found_by_variable_and_under_aliases() {
 }
 
 #[test]
+fn an_answer_that_no_variable_changes_is_worked_out_once() {
+    let cases = [
+        ("{ __schema { queryType { name } } me { name } }", true),
+        ("{ a: __type(name: \"Kind\") { ...F } } fragment F on __Type { name }", true),
+        ("query($n: String!) { __type(name: $n) { name } }", false),
+        ("query($x: Boolean!) { __schema @skip(if: $x) { queryType { name } } }", false),
+        (
+            "query($x: Boolean!) { ...F @skip(if: $x) } fragment F on Query { __schema { description } }",
+            false,
+        ),
+        (
+            "query($x: Boolean!) { __schema { ...F } } fragment F on __Schema { description @skip(if: $x) }",
+            false,
+        ),
+        ("query($x: Boolean!) { me @skip(if: $x) { name } __schema { description } }", true),
+    ];
+    for (operation, is_kept) in cases {
+        let work = work();
+        let understood = work.understand(operation.as_bytes(), None).unwrap();
+        let text = Bytes::from(r#"{"n": "Kind", "x": false}"#);
+        let types = &work.schema.input_types;
+        let variables = understood.variables.coerce(&text, types).unwrap();
+        let introspection = understood.introspection.unwrap();
+        let answer =
+            || introspection.answer(&work.schema, &understood.operation, &variables).unwrap();
+        let (first, second) = (answer(), answer());
+        assert_eq!(first, second);
+        assert_eq!(first.as_ptr() == second.as_ptr(), is_kept, "{operation}");
+        let kept = || work.schema.introspection_kept.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(kept(), if is_kept { first.len() } else { 0 });
+        drop(introspection);
+        assert_eq!(kept(), 0);
+    }
+}
+
+#[test]
 fn join_machinery_is_not_shown() {
     let text = answer("{ __schema { types { name } directives { name } } }", "").unwrap();
     assert!(!text.contains("join__") && text.contains("\"User\""), "{text}");

@@ -1,0 +1,265 @@
+//! What the data tree will hold, worked out once per plan: which members each object can have,
+//! whoever brings them. Answers are parsed straight into slots for these members; what nobody
+//! will ask for gets no nodes.
+//!
+//! An object of the response shape is one kind of object in the tree, wherever it stands. Places
+//! that one entity batch leads to are one kind too, so that the objects of an answer and those
+//! that asked for them have the same slots.
+
+use astjson::{LinkedObject, Shape};
+use plan::{EntityBatch, Path, Plan, RepresentationField, ValueKind, ValueShape};
+
+use crate::executable::batches_of;
+
+const TYPENAME: &str = "__typename";
+
+/// The kinds of objects of a data tree.
+#[derive(Debug)]
+pub(crate) struct Expected {
+    /// By kind; those that became another kind are empty.
+    kinds: Vec<Kind>,
+    /// Objects behind the kinds: the outermost ones of answers.
+    envelopes: Vec<LinkedObject>,
+}
+
+/// Number of a kind of object. The first ones are the objects of the response shape.
+type KindId = usize;
+
+#[derive(Debug, Default)]
+struct Kind {
+    fields: Vec<(Box<str>, Member)>,
+    /// The kind that this one has become.
+    became: Option<KindId>,
+}
+
+/// What is expected of a member.
+#[derive(Clone, Copy, Debug)]
+enum Member {
+    /// A leaf, or something that is needed whole.
+    Whole,
+    /// An object, or lists of them.
+    Object(KindId),
+}
+
+impl Expected {
+    /// What `plan` will read.
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let kinds = plan.shape.objects.iter().map(|_| Kind::default()).collect();
+        let mut expected = Self { kinds, envelopes: Vec::new() };
+        for (kind, object) in plan.shape.objects.iter().enumerate() {
+            if object.is_abstract {
+                expected.add(kind, TYPENAME, Member::Whole);
+            }
+            for field in object.variants.iter().flat_map(|variant| &variant.fields) {
+                if field.value.kind != ValueKind::Typename {
+                    let member = expected.member_of(&field.value);
+                    expected.add(kind, &field.data_key, member);
+                }
+            }
+        }
+        if expected.kinds.is_empty() {
+            expected.kinds.push(Kind::default());
+        }
+        let root = plan.shape.root.0 as usize;
+        for batch in plan.fetches.iter().flat_map(|fetch| batches_of(&fetch.kind)) {
+            let mut common = None;
+            for target in &batch.targets {
+                let Some(kind) = expected.walk(root, target) else { continue };
+                expected.need(kind, &batch.representation.fields);
+                if batch.representation.typename.is_none() {
+                    expected.add(kind, TYPENAME, Member::Whole);
+                }
+                match common {
+                    None => common = Some(kind),
+                    Some(common) => expected.unite(common, kind),
+                }
+            }
+        }
+        expected
+    }
+
+    fn member_of(&self, value: &ValueShape) -> Member {
+        match &value.kind {
+            ValueKind::List(element) => self.member_of(element),
+            ValueKind::Object(id) if (id.0 as usize) < self.kinds.len() => {
+                Member::Object(id.0 as usize)
+            }
+            _ => Member::Whole,
+        }
+    }
+
+    fn find(&self, mut kind: KindId) -> KindId {
+        while let Some(next) = self.kinds[kind].became {
+            kind = next;
+        }
+        kind
+    }
+
+    fn new_kind(&mut self) -> KindId {
+        self.kinds.push(Kind::default());
+        self.kinds.len() - 1
+    }
+
+    /// Adds a member to a kind. Where one is known and both are objects, these become one kind.
+    fn add(&mut self, kind: KindId, key: &str, member: Member) {
+        let kind = self.find(kind);
+        let known = self.kinds[kind].fields.iter_mut().find(|(own, _)| **own == *key);
+        match (known, member) {
+            (None, member) => self.kinds[kind].fields.push((key.into(), member)),
+            (Some((_, known)), Member::Whole) => *known = Member::Whole,
+            (Some((_, Member::Whole)), Member::Object(_)) => {}
+            (Some((_, Member::Object(known))), Member::Object(new)) => {
+                let known = *known;
+                self.unite(known, new);
+            }
+        }
+    }
+
+    /// Makes two kinds one.
+    fn unite(&mut self, left: KindId, right: KindId) {
+        // Each round leaves one kind less, so this ends.
+        let mut pending = vec![(left, right)];
+        while let Some((left, right)) = pending.pop() {
+            let (left, right) = (self.find(left), self.find(right));
+            if left == right {
+                continue;
+            }
+            self.kinds[right].became = Some(left);
+            for (key, member) in std::mem::take(&mut self.kinds[right].fields) {
+                let known = self.kinds[left].fields.iter_mut().find(|(own, _)| *own == key);
+                match (known, member) {
+                    (None, member) => self.kinds[left].fields.push((key, member)),
+                    (Some((_, known)), Member::Whole) => *known = Member::Whole,
+                    (Some((_, Member::Whole)), Member::Object(_)) => {}
+                    (Some((_, Member::Object(known))), Member::Object(new)) => {
+                        pending.push((*known, new));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The kind of the member `key`, which an object must be.
+    fn below(&mut self, kind: KindId, key: &str) -> Option<KindId> {
+        let kind = self.find(kind);
+        if let Some((_, member)) = self.kinds[kind].fields.iter().find(|(own, _)| **own == *key) {
+            return match *member {
+                Member::Whole => None,
+                Member::Object(kind) => Some(kind),
+            };
+        }
+        let below = self.new_kind();
+        self.kinds[kind].fields.push((key.into(), Member::Object(below)));
+        Some(below)
+    }
+
+    /// The kind of the objects at the end of `path`. `None`: it leads into what is needed whole.
+    fn walk(&mut self, root: KindId, path: &Path) -> Option<KindId> {
+        let mut kind = root;
+        for step in &path.steps {
+            kind = self.below(kind, &step.data_key)?;
+            if !step.types.is_empty() {
+                self.add(kind, TYPENAME, Member::Whole);
+            }
+        }
+        Some(kind)
+    }
+
+    /// Adds what representations of an object are made of.
+    fn need(&mut self, kind: KindId, fields: &[RepresentationField]) {
+        for field in fields {
+            if !field.types.is_empty() {
+                self.add(kind, TYPENAME, Member::Whole);
+            }
+            if field.fields.is_empty() {
+                self.add(kind, &field.data_key, Member::Whole);
+            } else if let Some(below) = self.below(kind, &field.data_key) {
+                self.need(below, &field.fields);
+            }
+        }
+    }
+
+    /// The kind of the objects that a batch is about.
+    pub(crate) fn target(&self, plan: &Plan, batch: &EntityBatch) -> Option<KindId> {
+        batch.targets.iter().find_map(|path| {
+            let mut kind = plan.shape.root.0 as usize;
+            for step in &path.steps {
+                kind = self.member_kind(kind, &step.data_key)?;
+            }
+            Some(self.find(kind))
+        })
+    }
+
+    fn member_kind(&self, kind: KindId, key: &str) -> Option<KindId> {
+        let fields = &self.kinds[self.find(kind)].fields;
+        fields.iter().find_map(|(own, member)| match member {
+            Member::Object(below) if **own == *key => Some(*below),
+            _ => None,
+        })
+    }
+
+    /// Expects the answer of a root fetch; returns its place in [`Expected::shape`].
+    pub(crate) fn root_answer(&mut self, plan: &Plan) -> usize {
+        let root = self.find(plan.shape.root.0 as usize);
+        self.answer(root)
+    }
+
+    /// Expects the answer of an entity fetch; returns its place in [`Expected::shape`].
+    pub(crate) fn entity_answer(&mut self, plan: &Plan, batches: &[EntityBatch]) -> usize {
+        let fields = batches.iter().map(|batch| (batch.data_key.clone(), self.target(plan, batch)));
+        let data = LinkedObject { fields: fields.collect() };
+        self.envelopes.push(data);
+        self.answer(self.kinds.len() + self.envelopes.len() - 1)
+    }
+
+    fn answer(&mut self, data: usize) -> usize {
+        let fields = vec![("data".into(), Some(data)), ("errors".into(), None)];
+        self.envelopes.push(LinkedObject { fields });
+        self.kinds.len() + self.envelopes.len() - 1
+    }
+
+    /// All kinds and answers.
+    pub(crate) fn shape(&self) -> Shape {
+        let kinds = self.kinds.iter().map(|kind| LinkedObject {
+            fields: kind
+                .fields
+                .iter()
+                .map(|(key, member)| match *member {
+                    Member::Whole => (key.clone(), None),
+                    Member::Object(kind) => (key.clone(), Some(self.find(kind))),
+                })
+                .collect(),
+        });
+        Shape::linked(&kinds.chain(self.envelopes.iter().cloned()).collect::<Vec<_>>())
+    }
+
+    /// A way to look up slots, from a kind of object on.
+    pub(crate) fn cursor(&self, kind: Option<usize>) -> Cursor<'_> {
+        Cursor { expected: self, kind: kind.filter(|&kind| kind < self.kinds.len()) }
+    }
+}
+
+/// A kind of object, for looking up slots.
+#[derive(Clone, Copy)]
+pub(crate) struct Cursor<'a> {
+    expected: &'a Expected,
+    kind: Option<KindId>,
+}
+
+impl<'a> Cursor<'a> {
+    /// The slot of a member. Zero, where there is none: slots are hints.
+    pub(crate) fn slot(self, key: &str) -> usize {
+        let fields = self.kind.map(|kind| &self.expected.kinds[self.expected.find(kind)].fields);
+        fields.and_then(|it| it.iter().position(|(own, _)| **own == *key)).unwrap_or(0)
+    }
+
+    /// The place of the kind in [`Expected::shape`].
+    pub(crate) fn number(self) -> usize {
+        self.kind.map_or(usize::MAX, |kind| self.expected.find(kind))
+    }
+
+    /// The objects that a member leads to.
+    pub(crate) fn below(self, key: &str) -> Cursor<'a> {
+        Cursor { kind: self.kind.and_then(|kind| self.expected.member_kind(kind, key)), ..self }
+    }
+}
