@@ -86,10 +86,10 @@ pub(crate) fn wide(seed: u64, lines: usize) -> Wide {
             let _ = writeln!(sdl, "  link{link}: {open}T{}{close}", to[link]);
         }
         links.push(to);
-        for hop in 0..3 {
+        for (hop, by) in hop_of.iter().take(3).enumerate() {
             let target = random.below(TYPES);
             links[t].push(target);
-            let _ = writeln!(sdl, "  hop{hop}: [T{target}!] @join__field(graph: S{})", hop_of[hop]);
+            let _ = writeln!(sdl, "  hop{hop}: [T{target}!] @join__field(graph: S{})", by);
         }
         sdl.push_str("}\n");
     }
