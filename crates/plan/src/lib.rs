@@ -3,6 +3,7 @@
 //! Invariant: pure functions over plain data. No I/O, no operation text of clients, no clock.
 
 mod json;
+mod mermaid;
 mod operation;
 #[allow(clippy::module_inception, reason = "the plan is what this crate is named for")]
 mod plan;

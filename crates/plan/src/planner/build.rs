@@ -27,6 +27,8 @@ pub(super) struct Node {
     /// The type that is asked for.
     pub(super) ty: TypeId,
     pub(super) depends_on: BTreeSet<NodeId>,
+    /// The wave it belongs to; later than those of all it depends on. Events come in wave 0.
+    pub(super) level: u32,
     pub(super) selection: SelectionId,
     pub(super) representation: Vec<RepresentationField>,
     /// When the client wants any of what it selects directly.
@@ -159,15 +161,25 @@ impl<'a> Builder<'a> {
     pub(super) fn root(&mut self, solution: &ObjectSolution, kind: NodeKind, before: &[NodeId]) {
         let at = At { id: PathId::ROOT, path: Path::default() };
         let mut places = Vec::new();
+        let done = before.iter().map(|&node| self.nodes.nodes[node].level).max().unwrap_or(0);
+        let is_event = kind == NodeKind::Event;
         for jump in &solution.jumps {
-            let node = self.node(jump.subgraph, kind.clone(), &at, solution.ty);
+            let level = if is_event { 0 } else { done + jump.depth.max(1) };
+            let node = self.node(jump.subgraph, kind.clone(), &at, solution.ty, level);
             self.nodes.nodes[node].depends_on.extend(before);
             places.push(Place { node, selection: self.nodes.nodes[node].selection, on: None });
         }
         self.picks(&solution.picks, &places, &at, &mut BTreeSet::new());
     }
 
-    fn node(&mut self, subgraph: SubgraphId, kind: NodeKind, at: &At, ty: TypeId) -> NodeId {
+    fn node(
+        &mut self,
+        subgraph: SubgraphId,
+        kind: NodeKind,
+        at: &At,
+        ty: TypeId,
+        level: u32,
+    ) -> NodeId {
         let selection = self.selection(ty, false);
         self.nodes.nodes.push(Node {
             subgraph,
@@ -175,6 +187,7 @@ impl<'a> Builder<'a> {
             target: at.path.clone(),
             ty,
             depends_on: BTreeSet::new(),
+            level,
             selection,
             representation: Vec::new(),
             need: Need::NEVER,
@@ -195,18 +208,20 @@ impl<'a> Builder<'a> {
         at: &At,
         touched: &mut BTreeSet<NodeId>,
     ) {
+        let base = places.iter().map(|place| self.nodes.nodes[place.node].level).min().unwrap_or(0);
         match &solution.kind {
-            SolutionKind::Object(object) => self.object(object, places, at, touched),
+            SolutionKind::Object(object) => self.object(object, places, at, base, touched),
             SolutionKind::Abstract { common, members } => {
                 if let Some(common) = common {
-                    self.object(common, places, at, touched);
+                    self.object(common, places, at, base, touched);
                 }
                 for (knowing, object) in members {
                     let narrowed: Vec<Place> = knowing
                         .iter()
                         .map(|&index| Place { on: Some(object.ty), ..places[index] })
                         .collect();
-                    self.object(object, &narrowed, &at.narrowed(self.graph, object.ty), touched);
+                    let at = at.narrowed(self.graph, object.ty);
+                    self.object(object, &narrowed, &at, base, touched);
                 }
             }
         }
@@ -217,6 +232,7 @@ impl<'a> Builder<'a> {
         solution: &ObjectSolution,
         places: &[Place],
         at: &At,
+        base: u32,
         touched: &mut BTreeSet<NodeId>,
     ) {
         let mut places = places.to_vec();
@@ -239,7 +255,9 @@ impl<'a> Builder<'a> {
                     &mut depends_on,
                 ));
             }
-            let node = self.node(jump.subgraph, NodeKind::Entity, at, solution.ty);
+            let level = base + jump.depth;
+            let node = self.node(jump.subgraph, NodeKind::Entity, at, solution.ty, level);
+            debug_assert!(depends_on.iter().all(|&before| self.nodes.nodes[before].level < level));
             suppliers.dedup();
             self.nodes.supplies.extend(suppliers.into_iter().map(|supplier| (supplier, node)));
             touched.extend(&depends_on);

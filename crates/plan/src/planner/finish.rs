@@ -1,7 +1,10 @@
 //! From fetch nodes to the plan: levels, merging of what asks the same subgraph at the same time,
 //! batches over several paths, conditions, texts.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    hash::{DefaultHasher, Hash, Hasher},
+};
 
 use graph::{SubgraphId, Supergraph};
 
@@ -28,10 +31,9 @@ pub(super) fn finish(
 ) -> Result<Plan, PlanError> {
     let Nodes { mut nodes, mut selections, supplies } = nodes;
     spread_needs(&mut nodes, &supplies);
-    let levels = levels(&nodes);
-    let merged_into = merge_same_targets(&mut nodes, &mut selections, &levels);
+    let merged_into = merge_same_targets(&mut nodes, &mut selections);
     let resolve = |node: NodeId| merged_into[node];
-    let mut groups = groups(&nodes, &levels, &merged_into);
+    let mut groups = groups(&nodes, &selections, &merged_into);
     groups.sort_by_key(|group| (group.level, group.members[0]));
 
     let mut fetch_of: HashMap<NodeId, FetchId> = HashMap::new();
@@ -120,24 +122,8 @@ fn spread_needs(nodes: &mut [Node], supplies: &[(NodeId, NodeId)]) {
     }
 }
 
-/// How many requests one after the other end with this one. Events are there before the first.
-fn levels(nodes: &[Node]) -> Vec<u32> {
-    let mut levels: Vec<u32> = Vec::with_capacity(nodes.len());
-    for node in nodes {
-        let before = node.depends_on.iter().map(|&before| levels[before]).max();
-        let is_there =
-            matches!(node.kind, NodeKind::Event | NodeKind::Root(OperationKind::Subscription));
-        levels.push(if is_there { 0 } else { before.unwrap_or(0) + 1 });
-    }
-    levels
-}
-
 /// Merges entity nodes of one subgraph, target, type, key and level. Says for each node where it went.
-fn merge_same_targets(
-    nodes: &mut [Node],
-    selections: &mut Selections,
-    levels: &[u32],
-) -> Vec<NodeId> {
+fn merge_same_targets(nodes: &mut [Node], selections: &mut Selections) -> Vec<NodeId> {
     let mut merged_into: Vec<NodeId> = (0..nodes.len()).collect();
     let mut seen: HashMap<(SubgraphId, Path, u32, u32, Vec<RepresentationField>), NodeId> =
         HashMap::new();
@@ -147,7 +133,7 @@ fn merge_same_targets(
         }
         let node = &nodes[index];
         let keys = node.representation.iter().filter(|field| field.key).cloned().collect();
-        let identity = (node.subgraph, node.target.clone(), node.ty.0, levels[index], keys);
+        let identity = (node.subgraph, node.target.clone(), node.ty.0, node.level, keys);
         let Some(&into) = seen.get(&identity) else {
             seen.insert(identity, index);
             continue;
@@ -207,27 +193,49 @@ struct Group {
     members: Vec<NodeId>,
 }
 
-fn groups(nodes: &[Node], levels: &[u32], merged_into: &[NodeId]) -> Vec<Group> {
+fn groups(nodes: &[Node], selections: &Selections, merged_into: &[NodeId]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
-    let mut open: HashMap<(SubgraphId, u32), usize> = HashMap::new();
+    let mut open: HashMap<(SubgraphId, u32), (usize, HashSet<u64>)> = HashMap::new();
     for (index, node) in nodes.iter().enumerate() {
         if merged_into[index] != index {
             continue;
         }
-        let identity = (node.subgraph, levels[index]);
-        if node.kind == NodeKind::Entity
-            && let Some(&group) = open.get(&identity)
-            && groups[group].members.len() < BATCHES_MAX
-        {
-            groups[group].members.push(index);
-            continue;
-        }
+        let identity = (node.subgraph, node.level);
         if node.kind == NodeKind::Entity {
-            open.insert(identity, groups.len());
+            // What is asked alike for objects at several places shares an alias.
+            let print = fingerprint(selections, node);
+            if let Some((group, prints)) = open.get_mut(&identity)
+                && (prints.contains(&print) || prints.len() < BATCHES_MAX)
+            {
+                prints.insert(print);
+                groups[*group].members.push(index);
+                continue;
+            }
+            open.insert(identity, (groups.len(), HashSet::from([print])));
         }
-        groups.push(Group { level: levels[index], members: vec![index] });
+        groups.push(Group { level: node.level, members: vec![index] });
     }
     groups
+}
+
+/// Equal for nodes that ask the same of objects of one type. Used to count aliases only: were two
+/// different ones to collide, a request would have one alias more.
+fn fingerprint(selections: &Selections, node: &Node) -> u64 {
+    fn add(selections: &Selections, selection: SelectionId, hasher: &mut DefaultHasher) {
+        let node = &selections[selection];
+        (node.ty, node.says_type, node.entries.len()).hash(hasher);
+        for entry in &node.entries {
+            (entry.on, &entry.data_key, entry.field, &entry.arguments.text, &entry.any_of)
+                .hash(hasher);
+            if let Some(child) = entry.child {
+                add(selections, child, hasher);
+            }
+        }
+    }
+    let mut hasher = DefaultHasher::new();
+    (node.ty, &node.representation).hash(&mut hasher);
+    add(selections, node.selection, &mut hasher);
+    hasher.finish()
 }
 
 /// `_entities` of all members: one alias for each distinct representation and selection.

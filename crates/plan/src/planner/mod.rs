@@ -1,6 +1,6 @@
 //! The entry to planning. An operation goes through these files in order: `tree` (selections as
 //! shared nodes), `data_keys` (which key of the data tree belongs to whom), `solve` (who resolves
-//! what, by dynamic programming over positions), `build` (fetch nodes), `finish` (levels, merging,
+//! what, by dynamic programming over positions), `ration` (fewer requests for the whole), `build` (fetch nodes), `finish` (levels, merging,
 //! batches), `document` (text of subgraph operations), `shape` (the answer).
 
 mod build;
@@ -8,6 +8,7 @@ mod data_keys;
 mod document;
 mod finish;
 mod holders;
+mod ration;
 mod shape;
 mod solution;
 mod solve;
@@ -106,6 +107,7 @@ fn event_subgraph(
 impl Planner<'_> {
     fn query(&mut self, fields: &std::rc::Rc<Collected>) -> Result<(), PlanError> {
         let solution = self.solver.root(fields, None)?;
+        let solution = ration::fewest(&mut self.solver, fields, None, solution);
         self.builder.root(&solution, NodeKind::Root(OperationKind::Query), &[]);
         Ok(())
     }
@@ -113,7 +115,7 @@ impl Planner<'_> {
     /// Root fields run in the order of the document; neighbours of one subgraph share a request, and
     /// what follows from a group is done before the next one starts.
     fn mutation(&mut self, fields: &std::rc::Rc<Collected>) -> Result<(), PlanError> {
-        let mut groups: Vec<(graph::SubgraphId, Vec<Wanted>)> = Vec::new();
+        let mut groups: Vec<(graph::SubgraphId, Vec<std::rc::Rc<Wanted>>)> = Vec::new();
         for wanted in &fields.fields {
             let WantedTarget::Field(field) = wanted.target else { continue };
             let resolvers = self.graph.field(field).resolved_by;
@@ -147,7 +149,7 @@ impl Planner<'_> {
     /// Who serves a root field of a mutation with the fewest requests.
     fn best_subgraph(
         &mut self,
-        wanted: &Wanted,
+        wanted: &std::rc::Rc<Wanted>,
         resolvers: SubgraphSet,
     ) -> Result<graph::SubgraphId, PlanError> {
         let mut best = None;
@@ -186,14 +188,18 @@ impl Planner<'_> {
         match event_subgraph(self.graph, OperationKind::Subscription, wanted) {
             Some(subgraph) => {
                 let event = self.event_field(subgraph, wanted)?;
-                let solution = self.solver.root(fields, Some(SubgraphSet::of(subgraph)))?;
+                let among = Some(SubgraphSet::of(subgraph));
+                let solution = self.solver.root(fields, among)?;
+                let solution = ration::fewest(&mut self.solver, fields, among, solution);
                 self.builder.root(&solution, NodeKind::Event, &[]);
                 Ok(Some(event))
             }
             None => {
                 let WantedTarget::Field(field) = wanted.target else { return Ok(None) };
                 let subgraph = self.best_subgraph(wanted, self.graph.field(field).resolved_by)?;
-                let solution = self.solver.root(fields, Some(SubgraphSet::of(subgraph)))?;
+                let among = Some(SubgraphSet::of(subgraph));
+                let solution = self.solver.root(fields, among)?;
+                let solution = ration::fewest(&mut self.solver, fields, among, solution);
                 self.builder.root(&solution, NodeKind::Root(OperationKind::Subscription), &[]);
                 Ok(None)
             }

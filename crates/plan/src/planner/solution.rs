@@ -50,6 +50,8 @@ pub(super) struct ObjectSolution {
 #[derive(Debug)]
 pub(super) struct Jump {
     pub(super) subgraph: SubgraphId,
+    /// When it is answered, counted as the holders of the position are.
+    pub(super) depth: u32,
     /// What it is sent; empty for roots.
     pub(super) supplies: Vec<Supply>,
 }
@@ -64,7 +66,7 @@ pub(super) struct Supply {
 /// A field and who carries it.
 #[derive(Debug)]
 pub(super) struct Pick {
-    pub(super) wanted: Wanted,
+    pub(super) wanted: Rc<Wanted>,
     /// Numbers of holders; several only where no single one leads to everything below.
     pub(super) carriers: Vec<usize>,
     pub(super) child: Option<Rc<Solution>>,

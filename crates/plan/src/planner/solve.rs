@@ -9,6 +9,7 @@ use graph::{FieldSet, SubgraphId, SubgraphKind, SubgraphSet, Supergraph, TypeId,
 use super::{
     PlanError,
     holders::{ByAddress, Holder, Resolves, resolves},
+    ration::Ration,
     solution::{
         Cost, Jump, ObjectSolution, Pick, Solution, SolutionKind, Supply, drop_unused, used_holders,
     },
@@ -21,6 +22,9 @@ use crate::{Condition, OperationKind};
 /// choice is greedy. 2^6 choices, each a pass over the fields, are still well under a millisecond.
 const EXACT_CHOICES_MAX: usize = 6;
 
+/// Steps up to which more than two holders together may carry an object that one could carry alone.
+const COMBINATION_STEPS_MAX: u64 = 5_000;
+
 /// How much more than [`crate::Limits::steps`] greedy planning may take before it ends with an error.
 const STEPS_FACTOR_MAX: u64 = 4;
 
@@ -31,30 +35,49 @@ struct Gate<'a> {
     requires: Option<ByAddress<'a>>,
 }
 
-type StateKey<'a> = (PartsId, TypeId, Vec<Holder<'a>>);
+/// The last number is the base where times matter, that is where requests are rationed.
+type StateKey<'a> = (PartsId, TypeId, Vec<Holder<'a>>, u32);
 
 pub(super) struct Solver<'a> {
     graph: &'a Supergraph,
     kind: OperationKind,
     steps: u64,
     steps_max: u64,
+    /// The requests that may be made at all; `None`: any.
+    ration: Option<Ration>,
+    /// Depths of holders at the position being solved count from here.
+    base: u32,
     /// `None` inside: being solved right now; coming back to it is a circle that leads nowhere.
     memo: HashMap<StateKey<'a>, Option<Option<Rc<Solution>>>>,
     /// Field sets as selections, by address and type.
-    sets: HashMap<(usize, TypeId), Rc<Set>>,
+    sets: HashMap<(usize, TypeId), Rc<Collected>>,
+    /// What is wanted of an object type at a position, whoever holds the object.
+    collected: HashMap<(PartsId, TypeId), Rc<Collected>>,
     /// Why something could not be reached, first come.
     reason: Option<String>,
 }
 
 impl<'a> Solver<'a> {
+    /// Steps taken so far.
+    pub(super) fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    pub(super) fn graph(&self) -> &'a Supergraph {
+        self.graph
+    }
+
     pub(super) fn new(graph: &'a Supergraph, kind: OperationKind, steps: u64) -> Self {
         Self {
             graph,
             kind,
             steps: 0,
             steps_max: steps,
+            ration: None,
+            base: 0,
             memo: HashMap::new(),
             sets: HashMap::new(),
+            collected: HashMap::new(),
             reason: None,
         }
     }
@@ -79,6 +102,28 @@ impl<'a> Solver<'a> {
         let best = self.choose(fields, &[], &gates, true);
         self.check_steps()?;
         best.ok_or_else(|| PlanError::Unreachable(self.take_reason()))
+    }
+
+    /// Solves root fields once more with these requests only. `None`: they do not suffice, or there
+    /// are no steps left for trying.
+    pub(super) fn root_within(
+        &mut self,
+        fields: &Rc<Collected>,
+        among: Option<SubgraphSet>,
+        ration: Ration,
+    ) -> Option<Rc<ObjectSolution>> {
+        if self.is_greedy() {
+            return None;
+        }
+        let reason = self.reason.take();
+        self.memo.clear();
+        self.ration = Some(ration);
+        let found = self.root(fields, among);
+        self.memo.clear();
+        self.ration = None;
+        self.reason = reason;
+        // A greedy choice on the way is no worse than what is compared with it.
+        found.ok()
     }
 
     fn take_reason(&mut self) -> String {
@@ -117,7 +162,9 @@ impl<'a> Solver<'a> {
             .into_iter()
             .map(|holder| Holder { depth: holder.depth - base, ..holder })
             .collect();
-        let key = (tree::parts_id(parts), ty, relative);
+        let outer = self.base;
+        let state_base = if self.ration.is_some() { outer + base } else { 0 };
+        let key = (tree::parts_id(parts), ty, relative, state_base);
         if let Some(known) = self.memo.get(&key) {
             return known.clone().flatten();
         }
@@ -126,17 +173,40 @@ impl<'a> Solver<'a> {
             return None;
         }
         self.memo.insert(key.clone(), None);
+        self.base = outer + base;
         let solution = match self.graph.ty(ty).kind.is_abstract() {
             false => {
-                let wanted = tree::collect(self.graph, parts, ty);
+                let wanted = self.collect(parts, ty);
                 self.object(&wanted, &key.2).map(|solution| {
                     Rc::new(Solution { cost: solution.cost, kind: SolutionKind::Object(solution) })
                 })
             }
             true => self.abstract_position(parts, ty, &key.2).map(Rc::new),
         };
+        self.base = outer;
         self.memo.insert(key, Some(solution.clone()));
         solution
+    }
+
+    /// When a request that could start after `before` others is answered.
+    fn answered(&self, subgraph: SubgraphId, before: u32) -> Option<u32> {
+        if self.graph.subgraph(subgraph).kind == SubgraphKind::Events {
+            return Some(before);
+        }
+        match &self.ration {
+            None => Some(before + 1),
+            Some(ration) => {
+                ration.next(subgraph, self.base + before + 1).map(|level| level - self.base)
+            }
+        }
+    }
+
+    fn collect(&mut self, parts: &[Part], ty: TypeId) -> Rc<Collected> {
+        let graph = self.graph;
+        self.collected
+            .entry((tree::parts_id(parts), ty))
+            .or_insert_with(|| tree::collect(graph, parts, ty))
+            .clone()
     }
 
     fn abstract_position(
@@ -173,8 +243,8 @@ impl<'a> Solver<'a> {
         let mut cost = common.as_ref().map_or(Cost::default(), |common| common.cost);
         let mut members = Vec::new();
         for member in types {
-            let wanted = tree::collect(self.graph, parts, member);
-            let rest: Vec<Wanted> = wanted
+            let wanted = self.collect(parts, member);
+            let rest: Vec<Rc<Wanted>> = wanted
                 .fields
                 .iter()
                 .filter(|wanted| {
@@ -220,7 +290,7 @@ impl<'a> Solver<'a> {
         let in_fragments = tree::keys_in_fragments(parts);
         let mut picks = Vec::new();
         let mut cost = Cost { depth: holder.depth, ..Cost::default() };
-        for wanted in &tree::collect(self.graph, parts, ty).fields {
+        for wanted in &self.collect(parts, ty).fields {
             let Some(field) = wanted.field() else { continue };
             if wanted.key.as_deref().is_some_and(|key| in_fragments.contains(&key))
                 || !holder.carries(self.graph, field)
@@ -267,7 +337,7 @@ impl<'a> Solver<'a> {
     fn gates(&mut self, wanted: &Collected, holders: &[Holder<'a>]) -> Vec<Gate<'a>> {
         let ty = wanted.on;
         let mut gates: Vec<Gate<'a>> = Vec::new();
-        let mut needed: Vec<Wanted> = wanted.fields.clone();
+        let mut needed: Vec<Rc<Wanted>> = wanted.fields.clone();
         let mut next = 0;
         while next < needed.len() {
             self.steps += 1;
@@ -325,7 +395,7 @@ impl<'a> Solver<'a> {
         ty: TypeId,
         holders: &[Holder<'a>],
         gates: &mut Vec<Gate<'a>>,
-        needed: &mut Vec<Wanted>,
+        needed: &mut Vec<Rc<Wanted>>,
     ) {
         let is_held = gate.requires.is_none()
             && holders.iter().any(|holder| holder.subgraph == gate.subgraph);
@@ -368,9 +438,14 @@ impl<'a> Solver<'a> {
     fn field_set(&mut self, set: &'a FieldSet, ty: TypeId) -> Rc<Collected> {
         let key = (std::ptr::from_ref(set) as usize, ty);
         let graph = self.graph;
-        let shared =
-            self.sets.entry(key).or_insert_with(|| Set::of_field_set(set, ty, graph)).clone();
-        tree::collect(graph, &[Part { set: shared, condition: Condition::default() }], ty)
+        if let Some(known) = self.sets.get(&key) {
+            return known.clone();
+        }
+        let shared = Set::of_field_set(set, ty, graph);
+        let collected =
+            tree::collect(graph, &[Part { set: shared, condition: Condition::default() }], ty);
+        self.sets.insert(key, collected.clone());
+        collected
     }
 
     /// The best subset of `gates`.
@@ -438,7 +513,7 @@ impl<'a> Solver<'a> {
         gates: &[Gate<'a>],
     ) -> Vec<usize> {
         let mut mandatory: Vec<usize> = Vec::new();
-        let mut needed: Vec<Wanted> = wanted.fields.clone();
+        let mut needed: Vec<Rc<Wanted>> = wanted.fields.clone();
         let mut next = 0;
         while next < needed.len() {
             let wanted = needed[next].clone();
@@ -490,33 +565,41 @@ impl<'a> Solver<'a> {
         let mut jump_costs = Vec::new();
         let mut pending: Vec<Gate<'a>> = gates.to_vec();
         while !pending.is_empty() {
-            // The earliest first: what it brings may open the way to others.
-            let mut earliest: Option<(usize, u32, Vec<Supply>, Cost)> = None;
-            for (index, gate) in pending.iter().enumerate() {
-                let (depth, supplies, cost) = match is_root {
-                    true => (0, Vec::new(), Cost::default()),
-                    false => match self.supplies(*gate, ty, &holders) {
-                        Some(found) => found,
-                        None => continue,
-                    },
+            // The earliest first: what they bring may open the way to others. What comes at the
+            // same time cannot.
+            let mut ready: Vec<Option<(u32, Vec<Supply>, Cost)>> = Vec::new();
+            for gate in &pending {
+                let found = match is_root {
+                    true => Some((0, Vec::new(), Cost::default())),
+                    false => self.supplies(*gate, ty, &holders),
                 };
-                if earliest.as_ref().is_none_or(|(_, best, _, _)| depth < *best) {
-                    earliest = Some((index, depth, supplies, cost));
-                }
+                ready.push(found.and_then(|(depth, supplies, cost)| {
+                    let depth = self.answered(gate.subgraph, depth)?;
+                    // Root fields have nothing to wait for, and no entity request to share.
+                    (!is_root || depth <= 1).then_some((depth, supplies, cost))
+                }));
             }
-            let (index, depth, supplies, cost) = earliest?;
-            let gate = pending.remove(index);
-            let is_event = self.graph.subgraph(gate.subgraph).kind == SubgraphKind::Events;
-            let depth = if is_event { depth } else { depth + 1 };
-            holders.push(Holder {
-                subgraph: gate.subgraph,
-                depth,
-                ty,
-                provides: Vec::new(),
-                met: gate.requires,
-            });
-            jumps.push(Jump { subgraph: gate.subgraph, supplies });
-            jump_costs.push(cost);
+            let earliest = ready.iter().flatten().map(|(depth, _, _)| *depth).min()?;
+            let mut later = Vec::new();
+            for (gate, found) in pending.into_iter().zip(ready) {
+                let (depth, supplies, cost) = match found {
+                    Some(found) if found.0 == earliest => found,
+                    _ => {
+                        later.push(gate);
+                        continue;
+                    }
+                };
+                holders.push(Holder {
+                    subgraph: gate.subgraph,
+                    depth,
+                    ty,
+                    provides: Vec::new(),
+                    met: gate.requires,
+                });
+                jumps.push(Jump { subgraph: gate.subgraph, depth, supplies });
+                jump_costs.push(cost);
+            }
+            pending = later;
         }
         let mut picks = Vec::with_capacity(wanted.fields.len());
         for field in &wanted.fields {
@@ -616,7 +699,7 @@ impl<'a> Solver<'a> {
     }
 
     /// Who carries a field, and what follows below it.
-    fn pick(&mut self, wanted: &Wanted, holders: &[Holder<'a>]) -> Option<Pick> {
+    fn pick(&mut self, wanted: &Rc<Wanted>, holders: &[Holder<'a>]) -> Option<Pick> {
         let graph = self.graph;
         let field = wanted.field()?;
         let mut eligible: Vec<usize> =
@@ -657,7 +740,7 @@ impl<'a> Solver<'a> {
     /// nothing else leads to the fields, elsewhere where it saves requests.
     fn pick_several(
         &mut self,
-        wanted: &Wanted,
+        wanted: &Rc<Wanted>,
         holders: &[Holder<'a>],
         eligible: &[usize],
         single: Option<(Cost, Vec<usize>, Rc<Solution>)>,
@@ -667,11 +750,12 @@ impl<'a> Solver<'a> {
         let definition = graph.field(field);
         let is_list = matches!(definition.ty.shape, TypeRefShape::List(_));
         if let Some((cost, _, _)) = &single {
-            // Every further combination of holders is a further state for everything below, so savings
-            // are looked for in the plain case only.
-            let is_plain_pair =
-                eligible.len() == 2 && holders[eligible[0]].depth == holders[eligible[1]].depth;
-            if is_list || cost.requests == 0 || !is_plain_pair {
+            // Every further combination of holders is a further state for everything below, so in
+            // long operations savings are looked for with pairs only.
+            let depth = holders[eligible[0]].depth;
+            let is_plain = eligible.iter().all(|&index| holders[index].depth == depth)
+                && (eligible.len() == 2 || self.steps < COMBINATION_STEPS_MAX);
+            if is_list || cost.requests == 0 || !is_plain {
                 return single;
             }
         }

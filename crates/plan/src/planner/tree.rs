@@ -178,11 +178,11 @@ pub(super) fn parts_id(parts: &[Part]) -> PartsId {
 #[derive(Debug)]
 pub(super) struct Collected {
     pub(super) on: TypeId,
-    pub(super) fields: Vec<Wanted>,
+    pub(super) fields: Vec<Rc<Wanted>>,
 }
 
 impl Collected {
-    pub(super) fn new(on: TypeId, fields: Vec<Wanted>) -> Rc<Self> {
+    pub(super) fn new(on: TypeId, fields: Vec<Rc<Wanted>>) -> Rc<Self> {
         Rc::new(Self { on, fields })
     }
 }
@@ -250,7 +250,7 @@ pub(super) fn collect(graph: &Supergraph, parts: &[Part], on: TypeId) -> Rc<Coll
             }
             wanted.any_of =
                 if distinct.iter().any(Condition::is_always) { Vec::new() } else { distinct };
-            wanted
+            Rc::new(wanted)
         })
         .collect();
     Rc::new(Collected { on, fields })

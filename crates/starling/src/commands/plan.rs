@@ -33,6 +33,8 @@ enum Format {
     Text,
     /// For programs.
     Json,
+    /// A flowchart that Mermaid draws.
+    Mermaid,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
@@ -61,6 +63,7 @@ fn print(arguments: &Arguments) -> Result<String, Vec<Diagnostic>> {
     Ok(match arguments.format {
         Format::Text => prepared.plan.to_text(&graph),
         Format::Json => prepared.plan.to_json(&graph),
+        Format::Mermaid => prepared.plan.to_mermaid(&graph),
     })
 }
 

@@ -1,0 +1,72 @@
+//! What planning costs, without any cache: a long operation over a wide graph, and loading a large
+//! supergraph. `cargo bench -p plan`; "max alloc" is the peak of memory beside what was there before.
+//! Held to: the operation of 1,500 lines under 50 ms and 100 MiB, the supergraph under 500 ms.
+#![allow(clippy::expect_used, reason = "a bench that cannot be set up must fail")]
+
+#[path = "../tests/federations/mod.rs"]
+mod federations;
+
+use std::sync::Arc;
+
+use divan::{AllocProfiler, Bencher};
+use graph::Supergraph;
+use prepare::{PrepareSettings, Preparer};
+
+#[global_allocator]
+static ALLOCATOR: AllocProfiler = AllocProfiler::system();
+
+fn main() {
+    divan::main();
+}
+
+fn load(sdl: &str) -> Arc<Supergraph> {
+    Arc::new(Supergraph::from_sdl(sdl, "supergraph.graphql").expect("a supergraph"))
+}
+
+fn settings() -> PrepareSettings {
+    let limits = prepare::Limits { aliases: 10_000, ..prepare::Limits::default() };
+    PrepareSettings { limits, ..PrepareSettings::default() }
+}
+
+/// Planning alone: normalised operation to plan.
+#[divan::bench(args = [500, 1500, 3000], sample_count = 20)]
+fn plan_lines(bencher: Bencher<'_, '_>, lines: usize) {
+    let wide = federations::wide(1, lines);
+    let graph = load(&wide.sdl);
+    let prepared = Preparer::new(graph.clone(), 1, settings())
+        .prepare_now(wide.operation.as_bytes(), None)
+        .expect("a valid operation");
+    bencher.bench_local(|| {
+        plan::plan(&graph, &prepared.operation, &plan::Limits::default()).expect("a plan")
+    });
+}
+
+/// Everything that a miss of the plan cache costs: parse, validate, normalise, plan.
+#[divan::bench(args = [1500], sample_count = 20)]
+fn prepare_lines(bencher: Bencher<'_, '_>, lines: usize) {
+    let wide = federations::wide(1, lines);
+    let preparer = Preparer::new(load(&wide.sdl), 1, settings());
+    bencher.bench_local(|| {
+        preparer.prepare_now(wide.operation.as_bytes(), None).expect("a valid operation")
+    });
+}
+
+/// The benchmark operation of the federation with four subgraphs.
+#[divan::bench(sample_count = 100)]
+fn plan_federation_benchmark(bencher: Bencher<'_, '_>) {
+    let graph = load(include_str!("../../../fixtures/federation-benchmark/supergraph.graphql"));
+    let operation = include_str!("../../../fixtures/federation-benchmark/operation.graphql");
+    let prepared = Preparer::new(graph.clone(), 1, settings())
+        .prepare_now(operation.as_bytes(), None)
+        .expect("a valid operation");
+    bencher.bench_local(|| {
+        plan::plan(&graph, &prepared.operation, &plan::Limits::default()).expect("a plan")
+    });
+}
+
+/// 200 subgraphs, 2,000 types.
+#[divan::bench(sample_count = 5)]
+fn load_large_supergraph(bencher: Bencher<'_, '_>) {
+    let sdl = federations::large();
+    bencher.bench_local(|| load(&sdl));
+}

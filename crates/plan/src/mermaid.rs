@@ -1,0 +1,84 @@
+//! Plans as pictures: a Mermaid flowchart of requests and what they wait for. Stable; for people.
+
+use std::fmt::Write as _;
+
+use graph::Supergraph;
+
+use crate::{FetchKind, Path, Plan, SubscriptionRoot};
+
+/// How many places a node names; the rest is counted. More than that and the picture is a wall of text.
+const PLACES_MAX: usize = 5;
+
+impl Plan {
+    /// The plan as a Mermaid flowchart: one box for each request, grouped by wave, arrows from what
+    /// a request needs. <https://mermaid.js.org/syntax/flowchart.html>
+    pub fn to_mermaid(&self, graph: &Supergraph) -> String {
+        let mut out = String::from("flowchart TD\n");
+        if let Some(root) = &self.subscription {
+            let subgraph = match root {
+                SubscriptionRoot::Event(event) => event.subgraph,
+                SubscriptionRoot::Upstream { subgraph, .. } => *subgraph,
+            };
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                out,
+                "  events([\"events of {}\"])",
+                escaped(&graph.subgraph(subgraph).name)
+            );
+        }
+        let waves = self.waves();
+        for wave in 1..=waves.iter().copied().max().unwrap_or(0) {
+            let _ = writeln!(out, "  subgraph wave{wave}[\"wave {wave}\"]");
+            let members =
+                self.fetches.iter().enumerate().filter(|(index, _)| waves[*index] == wave);
+            for (index, fetch) in members {
+                let mut lines = vec![format!("#{index} {}", graph.subgraph(fetch.subgraph).name)];
+                match &fetch.kind {
+                    FetchKind::Root(_) => lines.push("root fields".to_owned()),
+                    FetchKind::Publish(event) => lines.push(format!("publish {}", event.data_key)),
+                    FetchKind::Entities { batches, .. } => {
+                        let mut places = Vec::new();
+                        for batch in batches {
+                            let typename = batch.representation.typename.as_deref();
+                            let typename = typename.unwrap_or("*");
+                            let targets = batch.targets.iter();
+                            places.extend(
+                                targets.map(|path| format!("{typename} at {}", keys(path))),
+                            );
+                        }
+                        let more = places.len().saturating_sub(PLACES_MAX);
+                        lines.extend(places.into_iter().take(PLACES_MAX));
+                        if more > 0 {
+                            lines.push(format!("and {more} more places"));
+                        }
+                    }
+                }
+                if !fetch.any_of.is_empty() {
+                    lines.push("only under a condition".to_owned());
+                }
+                let lines: Vec<String> = lines.iter().map(|line| escaped(line)).collect();
+                let _ = writeln!(out, "    f{index}[\"{}\"]", lines.join("<br/>"));
+            }
+            out.push_str("  end\n");
+        }
+        for (index, fetch) in self.fetches.iter().enumerate() {
+            for before in &fetch.depends_on {
+                let _ = writeln!(out, "  f{} --> f{index}", before.0);
+            }
+            if fetch.depends_on.is_empty() && self.subscription.is_some() {
+                let _ = writeln!(out, "  events --> f{index}");
+            }
+        }
+        out
+    }
+}
+
+fn keys(path: &Path) -> String {
+    let keys: Vec<&str> = path.steps.iter().map(|step| &*step.data_key).collect();
+    keys.join(".")
+}
+
+/// Text inside a quoted label; `#` begins an entity there.
+fn escaped(text: &str) -> String {
+    text.replace('#', "#35;").replace('"', "#quot;").replace('<', "#lt;").replace('>', "#gt;")
+}

@@ -1,0 +1,203 @@
+//! Federations made to measure: a wide one whose best plan is known by construction, and a large
+//! one whose supergraph takes time to load. The same seed makes the same federation.
+#![allow(dead_code, reason = "tests and benches use different parts")]
+
+use std::fmt::Write as _;
+
+/// Pseudo-random numbers that a seed reproduces (xorshift64*).
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    /// Below `bound`.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % bound.max(1)
+    }
+
+    pub(crate) fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
+
+const SUBGRAPHS: usize = 7;
+/// Few enough for the aliases of one request: what is asked alike of one type shares an alias.
+const TYPES: usize = 6;
+
+/// A federation, an operation, and what its best plan costs.
+pub(crate) struct Wide {
+    pub(crate) sdl: String,
+    pub(crate) operation: String,
+    pub(crate) requests: usize,
+    pub(crate) waves: u32,
+}
+
+/// Every type has a key in all seven subgraphs. `link` fields are resolved everywhere, `hop` fields
+/// by one subgraph each. Leaves 0 to 6 of a type belong to one subgraph each, the others to several.
+///
+/// The operation goes through three hops of different subgraphs, one below the other, and asks for
+/// all leaves of every type on the way. So the first four waves have one request at least (the root
+/// and the hops), and below the last hop six subgraphs that do not have the object yet have leaves
+/// of their own: ten requests in five waves, and no plan can do better. Ten are enough, because
+/// leaves further up may wait for the fifth wave.
+pub(crate) fn wide(seed: u64, lines: usize) -> Wide {
+    let mut random = Random::new(seed);
+    let mut sdl = String::from("enum join__Graph {");
+    for s in 0..SUBGRAPHS {
+        let _ = write!(sdl, " S{s} @join__graph(name: \"s{s}\", url: \"http://s{s}\")");
+    }
+    sdl.push_str(" }\ntype Query");
+    for s in 0..SUBGRAPHS {
+        let _ = write!(sdl, " @join__type(graph: S{s})");
+    }
+    sdl.push_str(" {\n  start: T0 @join__field(graph: S0)\n}\n");
+    // hop_of[h]: the subgraph that resolves all fields `hop{h}`; hop 0 leads on from the root's.
+    let mut hop_of: Vec<usize> = (1..SUBGRAPHS).collect();
+    for at in (1..hop_of.len()).rev() {
+        hop_of.swap(at, random.below(at + 1));
+    }
+    let mut links = Vec::new();
+    for t in 0..TYPES {
+        let _ = write!(sdl, "type T{t}");
+        for s in 0..SUBGRAPHS {
+            let _ = write!(sdl, " @join__type(graph: S{s}, key: \"id\")");
+        }
+        sdl.push_str(" {\n  id: ID!\n");
+        for leaf in 0..10 {
+            let _ = write!(sdl, "  leaf{leaf}: Int");
+            let owner = (t + leaf) % SUBGRAPHS;
+            let _ = write!(sdl, " @join__field(graph: S{owner})");
+            if leaf >= SUBGRAPHS {
+                let other = (owner + 1 + random.below(SUBGRAPHS - 1)) % SUBGRAPHS;
+                let _ = write!(sdl, " @join__field(graph: S{other})");
+            }
+            sdl.push('\n');
+        }
+        let mut to = Vec::new();
+        for link in 0..4 {
+            to.push(random.below(TYPES));
+            let list = random.one_in(2);
+            let (open, close) = if list { ("[", "!]") } else { ("", "") };
+            let _ = writeln!(sdl, "  link{link}: {open}T{}{close}", to[link]);
+        }
+        links.push(to);
+        for (hop, by) in hop_of.iter().take(3).enumerate() {
+            let target = random.below(TYPES);
+            links[t].push(target);
+            let _ = writeln!(sdl, "  hop{hop}: [T{target}!] @join__field(graph: S{})", by);
+        }
+        sdl.push_str("}\n");
+    }
+    // A chain down the hops, with trees of links on every level until the operation is long enough.
+    let mut operation = Text { out: String::from("{\n  start {\n"), lines: 2, indent: 2 };
+    let per_level = (lines / 4).saturating_sub(20);
+    let mut ty = 0;
+    for level in 0..4 {
+        let end = operation.lines + per_level;
+        operation.leaves();
+        let mut branch = 0;
+        while operation.lines < end {
+            operation.tree(&links, ty, branch % 4, end, &mut random, &format!("b{branch}"));
+            branch += 1;
+        }
+        if level < 3 {
+            operation.line(&format!("hop{level} {{"));
+            operation.indent += 1;
+            ty = links[ty][4 + level];
+        }
+    }
+    for _ in 0..5 {
+        operation.indent = operation.indent.saturating_sub(1);
+        operation.line("}");
+    }
+    Wide { sdl, operation: operation.out, requests: 10, waves: 5 }
+}
+
+struct Text {
+    out: String,
+    lines: usize,
+    indent: usize,
+}
+
+impl Text {
+    fn line(&mut self, text: &str) {
+        let _ = writeln!(self.out, "{}{text}", "  ".repeat(self.indent));
+        self.lines += 1;
+    }
+
+    fn leaves(&mut self) {
+        self.line("id");
+        for leaf in 0..10 {
+            self.line(&format!("leaf{leaf}"));
+        }
+    }
+
+    fn tree(
+        &mut self,
+        links: &[Vec<usize>],
+        ty: usize,
+        link: usize,
+        end: usize,
+        random: &mut Random,
+        alias: &str,
+    ) {
+        self.line(&format!("{alias}: link{link} {{"));
+        self.indent += 1;
+        self.leaves();
+        let below = links[ty][link];
+        if self.lines < end && self.indent < 10 {
+            for branch in 0..1 + random.below(2) {
+                self.tree(links, below, random.below(4), end, random, &format!("b{branch}"));
+            }
+        }
+        self.indent -= 1;
+        self.line("}");
+    }
+}
+
+/// 200 subgraphs and 2,000 types of ten fields: most types have a key in three subgraphs.
+pub(crate) fn large() -> String {
+    let mut random = Random::new(7);
+    let mut sdl = String::from("enum join__Graph {\n");
+    for s in 0..200 {
+        let _ = writeln!(sdl, "  S{s} @join__graph(name: \"s{s}\", url: \"http://s{s}\")");
+    }
+    sdl.push_str("}\ntype Query");
+    for s in 0..200 {
+        let _ = write!(sdl, " @join__type(graph: S{s})");
+    }
+    sdl.push_str(" {\n");
+    for t in 0..200 {
+        let _ = writeln!(sdl, "  t{t}: T{t} @join__field(graph: S{t})");
+    }
+    sdl.push_str("}\n");
+    for t in 0..2000 {
+        let at = [t % 200, (t * 7 + 1) % 200, (t * 13 + 2) % 200];
+        let _ = write!(sdl, "type T{t}");
+        let mut seen: Vec<usize> = Vec::new();
+        for s in at {
+            if !seen.contains(&s) {
+                let _ = write!(sdl, " @join__type(graph: S{s}, key: \"id\")");
+                seen.push(s);
+            }
+        }
+        sdl.push_str(" {\n  id: ID!\n");
+        for field in 0..7 {
+            let by = seen[random.below(seen.len())];
+            let _ = writeln!(sdl, "  f{field}: String @join__field(graph: S{by})");
+        }
+        for link in 0..2 {
+            let by = seen[random.below(seen.len())];
+            let to = random.below(2000);
+            let _ =
+                writeln!(sdl, "  link{link}(first: Int = 10): [T{to}!] @join__field(graph: S{by})");
+        }
+        sdl.push_str("}\n");
+    }
+    sdl
+}
