@@ -19,7 +19,6 @@ pub(crate) fn errors(error: &PrepareError) -> Vec<GraphqlError> {
         PrepareError::Plan(plan::PlanError::NotSupported(message)) => {
             vec![GraphqlError::new(ErrorCode::NotSupported, message.clone())]
         }
-        #[allow(unreachable_patterns, reason = "the planner's other errors are all of this kind")]
         PrepareError::Plan(error) => {
             vec![GraphqlError::new(ErrorCode::PlanningFailed, error.to_string())]
         }
