@@ -4,8 +4,7 @@
 use crate::error::{ParseError, ParseErrorKind};
 use crate::merge::Pending;
 use crate::node::{ESCAPED, Node, NodeId, REAL, TABLE, Tag};
-use crate::parse_shaped::Around;
-use crate::scan::{Level, Lists};
+use crate::scan::Level;
 use crate::shape::Shapes;
 use crate::text::{FALSE, NULL, OWNED, TRUE, Texts, position};
 
@@ -47,13 +46,9 @@ pub struct Document {
     pub(crate) links: Vec<u32>,
     pub(crate) texts: Texts,
     pub(crate) shapes: Shapes,
-    /// Open containers of the shape-directed parser, kept for its memory.
-    pub(crate) around: Vec<Around>,
     pub(crate) depth_limit: u32,
     /// The instructions that texts are scanned with.
     pub(crate) level: Level,
-    /// Lists of the scanner, kept for their memory.
-    pub(crate) lists: Lists,
     /// Work list of `merge`, kept for its memory.
     pub(crate) pending: Vec<Pending>,
 }
@@ -87,10 +82,8 @@ impl Document {
             links: Vec::new(),
             texts: Texts::new(),
             shapes: Shapes::default(),
-            around: Vec::new(),
             depth_limit: limit,
             level: Level::detect(),
-            lists: Lists::default(),
             pending: Vec::new(),
         }
     }
@@ -108,7 +101,7 @@ impl Document {
     /// not the best one. Returns whether there are so many. For tests and measurements.
     #[doc(hidden)]
     pub fn scan_with_level(&mut self, level: usize) -> bool {
-        let found = Level::available().get(level).copied();
+        let found = Level::get(level);
         self.level = found.unwrap_or(self.level);
         found.is_some()
     }

@@ -3,7 +3,7 @@
 use crate::document::Document;
 use crate::key_index::KeyIndex;
 use crate::node::{ESCAPED, Node, NodeId, REPEATS, SLOTS, TABLE, Tag};
-use crate::parse_shaped::ABSENT;
+use crate::parser::ABSENT;
 use crate::read::Key;
 use crate::text::{OWNED, position};
 
@@ -168,7 +168,7 @@ impl Document {
         })
     }
 
-    fn append_pair(&mut self, object: u32, key: u32, value: NodeId) {
+    pub(crate) fn append_pair(&mut self, object: u32, key: u32, value: NodeId) {
         self.grow_table(object, 2);
         let node = self.nodes[object as usize];
         let end = (node.a + 1 + 2 * node.b) as usize;
@@ -188,17 +188,21 @@ impl Document {
         if !node.has(TABLE) || node.has(REPEATS) {
             let start = self.links.len();
             self.links.push(0);
+            if node.b < 2 {
+                // A single member needs no comparing, and an object in line has it just behind.
+                if node.b == 1 && !node.has(TABLE) {
+                    self.links.extend_from_slice(&[object.0 + 1, object.0 + 2]);
+                } else if let Some(&[key, value]) = self.pairs_of(node).first_chunk() {
+                    self.links.extend_from_slice(&[key, value]);
+                }
+                self.finish_table(object.0, start, 2);
+                return Some(object.0);
+            }
             let mut cursor = self.member_cursor(object);
-            // A single member needs no comparing.
-            let alone = node.b < 2;
             let mut seen = 0u64;
             let mut index = KeyIndex::for_keys(node.b as usize);
             while let Some((key, value)) = self.next_member(&mut cursor) {
                 let Key::Node(key_node) = key else { continue };
-                if alone {
-                    self.links.extend([key_node, value.0]);
-                    break;
-                }
                 let count = (self.links.len() - start - 1) / 2;
                 let known = match &mut index {
                     Some(index) => index.insert(&self.key_decoded(key), count),
@@ -210,7 +214,7 @@ impl Document {
                 };
                 match known {
                     Some(place) => self.links[start + 2 + 2 * place] = value.0,
-                    None => self.links.extend([key_node, value.0]),
+                    None => self.links.extend_from_slice(&[key_node, value.0]),
                 }
             }
             self.finish_table(object.0, start, 2);
@@ -246,7 +250,10 @@ impl Document {
     fn finish_table(&mut self, n: u32, start: usize, words: u32) {
         let count = position(self.links.len() - start - 1) / words;
         let room = count + TABLE_ROOM;
-        self.links.resize(start + 1 + (room * words) as usize, 0);
+        // Of a fixed size, room is made without a call.
+        for _ in 0..words {
+            self.links.extend_from_slice(&[0; TABLE_ROOM as usize]);
+        }
         self.links[start] = room * words;
         let node = &mut self.nodes[n as usize];
         node.meta = node.meta & !REPEATS | TABLE;

@@ -6,7 +6,7 @@
 
 use crate::node::{Node, Tag};
 use crate::print::Sink;
-use crate::text::Texts;
+use crate::text::{Texts, equal};
 
 /// Before the first token.
 const NO_TEXT: u32 = u32::MAX;
@@ -65,6 +65,23 @@ impl<'a> Run<'a> {
         followed
     }
 
+    /// Lets the run grow over a token, if just `between` stands in the text between them. Returns
+    /// whether it does.
+    // Hot path: some twenty instructions.
+    #[inline(always)]
+    pub(crate) fn goes_on(&mut self, between: &[u8], node: Node) -> bool {
+        let quote = usize::from(node.is(Tag::String));
+        let start = node.a as usize - quote;
+        if self.waiting != 0 || node.text() != self.text || start != self.end + between.len() {
+            return false;
+        }
+        let goes_on = self.source.get(self.end..start).is_some_and(|next| equal(next, between));
+        if goes_on {
+            self.end = node.a as usize + node.b as usize + quote;
+        }
+        goes_on
+    }
+
     /// Whether the text goes on after the run with what is pending.
     #[inline(always)]
     fn punctuation_is_next(&self) -> bool {
@@ -105,14 +122,33 @@ impl<'a, S: Sink + ?Sized> Emitter<'a, S> {
         // A string's text is meant with its quotes.
         let quote = usize::from(node.is(Tag::String));
         let (start, end) = (node.a as usize - quote, node.a as usize + node.b as usize + quote);
-        if start == run.end + run.waiting as usize
-            && node.text() == run.text
-            && run.punctuation_is_next()
+        self.span(run, node.text(), start, end);
+    }
+
+    /// Puts a key and the scalar that is its node's neighbour, if they are a byte apart in the text
+    /// too: that byte is the colon which was read there. Returns whether it did.
+    #[inline(always)]
+    pub(crate) fn member(&mut self, run: &mut Run<'a>, key: Node, value: Node) -> bool {
+        let quote = usize::from(value.is(Tag::String));
+        let begin = value.a as usize - quote;
+        let plain = !value.is_container() && !value.is(Tag::Reference);
+        if !plain || value.text() != key.text() || begin != key.a as usize + key.b as usize + 2 {
+            return false;
+        }
+        let end = value.a as usize + value.b as usize + quote;
+        self.span(run, key.text(), key.a as usize - 1, end);
+        true
+    }
+
+    /// Puts a part of a text.
+    #[inline(always)]
+    fn span(&mut self, run: &mut Run<'a>, text: u32, start: usize, end: usize) {
+        if start == run.end + run.waiting as usize && text == run.text && run.punctuation_is_next()
         {
             run.end = end;
             (run.pending, run.waiting) = (0, 0);
         } else {
-            *run = self.begin_run(*run, node.text(), start, end);
+            *run = self.begin_run(*run, text, start, end);
         }
     }
 
@@ -157,7 +193,7 @@ impl<'a, S: Sink + ?Sized> Emitter<'a, S> {
             self.out.put(copied);
         }
         if run.waiting > 0 {
-            self.out.put(&run.pending.to_le_bytes()[..run.waiting as usize]);
+            self.out.put_few(run.pending.to_le_bytes(), run.waiting as usize);
         }
         // A later token may follow this one in the text all the same; but then it begins a run.
         Run { start: run.end, pending: 0, waiting: 0, ..run }
@@ -183,22 +219,4 @@ impl<'a> Emitter<'a, Vec<u8>> {
         self.out.truncate(mark.length);
         mark.run
     }
-}
-
-/// Whether two short texts are equal, without a call where they have 4 to 16 bytes.
-#[inline(always)]
-fn equal(left: &[u8], right: &[u8]) -> bool {
-    let length = left.len();
-    if length != right.len() {
-        return false;
-    }
-    if let (8..=16, Some(l), Some(r)) = (length, left.first_chunk(), right.first_chunk()) {
-        return u64::from_le_bytes(*l) == u64::from_le_bytes(*r)
-            && left.last_chunk::<8>() == right.last_chunk::<8>();
-    }
-    if let (4..=7, Some(l), Some(r)) = (length, left.first_chunk(), right.first_chunk()) {
-        return u32::from_le_bytes(*l) == u32::from_le_bytes(*r)
-            && left.last_chunk::<4>() == right.last_chunk::<4>();
-    }
-    left == right
 }

@@ -13,21 +13,21 @@ const MERGE_STEPS_MAX: u32 = 1 << 26;
 /// A pair that is still to be merged.
 #[derive(Clone, Copy)]
 pub(crate) struct Pending {
-    target: NodeId,
-    source: NodeId,
-    level: Level,
+    pub(crate) target: NodeId,
+    pub(crate) source: NodeId,
+    pub(crate) level: Level,
 }
 
 /// How deep a merge is, and what it does with `null`.
 #[derive(Clone, Copy)]
-struct Level {
+pub(crate) struct Level {
     depth: u32,
     /// A `null` on the right leaves what is on the left.
-    fills: bool,
+    pub(crate) fills: bool,
 }
 
 impl Level {
-    fn below(self) -> Self {
+    pub(crate) fn below(self) -> Self {
         Self { depth: self.depth + 1, ..self }
     }
 }
@@ -132,7 +132,7 @@ impl Document {
         };
     }
 
-    fn both_containers(&self, left: NodeId, right: NodeId) -> bool {
+    pub(crate) fn both_containers(&self, left: NodeId, right: NodeId) -> bool {
         let (left, right) = (self.node(left), self.node(right));
         left.is_container() && left.tag() == right.tag()
     }
@@ -146,7 +146,7 @@ impl Document {
             }
             if self.node(pair.target).is(Tag::Array) {
                 self.merge_arrays(pair, pending)?;
-            } else {
+            } else if !self.merge_few(pair, pending) {
                 self.merge_objects(pair, pending);
             }
         }
@@ -234,8 +234,14 @@ impl Document {
         // The last link is the object of the other members; it is merged as one.
         let slots = self.slots_of(left);
         for slot in 0..slots {
-            if let Some(value) = self.link(right.a as usize + slot) {
-                self.merge_link(target.0, left.a as usize + slot, value, level, pending);
+            let (from, to) = (right.a as usize + slot, left.a as usize + slot);
+            let Some(value) = self.link(from) else { continue };
+            if self.link(to).is_none() {
+                // What most slots are: nothing to merge with.
+                let value = self.resolve(value);
+                self.link_at(target.0, to, value);
+            } else {
+                self.merge_link(target.0, to, value, level, pending);
             }
         }
         if let Some(others) = self.others(right) {

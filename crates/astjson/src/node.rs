@@ -24,6 +24,14 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub(crate) u32);
 
+impl NodeId {
+    /// A number for tables beside the document: small, different for different nodes, and without gaps that
+    /// matter.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// The six kinds of JSON value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Kind {

@@ -16,12 +16,26 @@ pub trait Sink {
     /// Appends `bytes`. All that is put into a sink is valid UTF-8 in the end, and so is every
     /// single piece.
     fn put(&mut self, bytes: &[u8]);
+
+    /// Appends the first `count` of these bytes, for sinks that can do that faster.
+    #[inline(always)]
+    fn put_few(&mut self, bytes: [u8; 8], count: usize) {
+        self.put(&bytes[..count]);
+    }
 }
 
 impl Sink for Vec<u8> {
     #[inline(always)]
     fn put(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
+    }
+
+    #[inline(always)]
+    fn put_few(&mut self, bytes: [u8; 8], count: usize) {
+        // Of a fixed size, bytes are written without a call.
+        let length = self.len() + count;
+        self.extend_from_slice(&bytes);
+        self.truncate(length);
     }
 }
 
@@ -196,17 +210,24 @@ impl Document {
             open.form = Form::ObjectTable;
             (open.at, open.end) = (others.a + 1, others.a + 1 + 2 * others.b);
         }
-        if open.at >= open.end {
-            return None;
+        loop {
+            if open.at >= open.end {
+                return None;
+            }
+            let &[key_id, id] = self.links.get(open.at as usize..)?.first_chunk()?;
+            open.at += 2;
+            if !std::mem::replace(&mut open.first, false) {
+                emitter.punctuation(run, b',');
+            }
+            let key = self.stored(key_id);
+            // Where they are still side by side, as they were parsed, key and value are one piece.
+            if id == key_id + 1 && emitter.member(run, key, self.stored(id)) {
+                continue;
+            }
+            emitter.token(run, key);
+            emitter.punctuation(run, b':');
+            return Some(NodeId(id));
         }
-        let pair = self.links.get(open.at as usize..open.at as usize + 2)?;
-        open.at += 2;
-        if !std::mem::replace(&mut open.first, false) {
-            emitter.punctuation(run, b',');
-        }
-        emitter.token(run, self.stored(pair[0]));
-        emitter.punctuation(run, b':');
-        Some(NodeId(pair[1]))
     }
 
     /// Begins a value that may be a container; what is none, or is empty, or must not be opened,

@@ -7,7 +7,7 @@ use std::fmt;
 use crate::document::Document;
 use crate::emitter::{Emitter, Mark, Run};
 use crate::node::{Kind, Node, NodeId, REAL, SLOTS, Tag};
-use crate::parse_shaped::ABSENT;
+use crate::parser::ABSENT;
 use crate::projection::{Accepts, Object, Plan, Projection, Source, Value, ValueKind};
 
 /// Most errors that one walk notes. A list of a million wrong values would otherwise cost more in
@@ -169,6 +169,15 @@ impl<'a> Out<'a> {
         self.emitter.punctuation(&mut self.run, byte);
     }
 
+    /// A key as it is printed, with a comma before it, unless it is the first.
+    #[inline(always)]
+    fn key(&mut self, separated: bool, printed: &[u8]) {
+        if separated {
+            self.punctuation(b',');
+        }
+        self.bytes(printed);
+    }
+
     #[inline(always)]
     fn token(&mut self, node: Node) {
         self.emitter.token(&mut self.run, node);
@@ -197,9 +206,24 @@ impl<'a, C: LeafCheck> Walk<'a, C> {
         n: Option<NodeId>,
         out: &mut Out<'a>,
     ) -> Result<(), Violation> {
+        let (n, node) = self.look_up(n);
+        self.known_value(value, n, node, out)
+    }
+
+    /// A value and its node. An absent value is no node of the arena, and so reads as null.
+    #[inline(always)]
+    fn look_up(&self, n: Option<NodeId>) -> (NodeId, Node) {
         let n = n.map(|n| self.document.resolve(n)).unwrap_or(NodeId(ABSENT));
-        // An absent value is no node of the arena, and so reads as null.
-        let node = self.document.stored(n.0);
+        (n, self.document.stored(n.0))
+    }
+
+    fn known_value(
+        &mut self,
+        value: &Value,
+        n: NodeId,
+        node: Node,
+        out: &mut Out<'a>,
+    ) -> Result<(), Violation> {
         if node.is(Tag::Null) {
             if !value.nullable {
                 self.note(ProjectionErrorKind::Null);
@@ -224,15 +248,10 @@ impl<'a, C: LeafCheck> Walk<'a, C> {
         }
     }
 
+    /// Whether a leaf that is not null may stand where something of this kind must.
     #[inline(always)]
-    fn leaf(
-        &mut self,
-        accepts: &Accepts,
-        n: NodeId,
-        node: Node,
-        out: &mut Out<'a>,
-    ) -> Result<(), Violation> {
-        let accepted = match accepts {
+    fn accepted(&self, accepts: &Accepts, n: NodeId, node: Node) -> bool {
+        match accepts {
             Accepts::Any => true,
             Accepts::String => node.is(Tag::String),
             Accepts::Boolean => node.is(Tag::True) || node.is(Tag::False),
@@ -246,8 +265,17 @@ impl<'a, C: LeafCheck> Walk<'a, C> {
                 }
             }
             Accepts::Custom(number) => self.check.accepts(*number, self.document, n),
-        };
-        if !accepted {
+        }
+    }
+
+    fn leaf(
+        &mut self,
+        accepts: &Accepts,
+        n: NodeId,
+        node: Node,
+        out: &mut Out<'a>,
+    ) -> Result<(), Violation> {
+        if !self.accepted(accepts, n, node) {
             self.note(ProjectionErrorKind::WrongLeaf(self.document.kind(n)));
             return Err(Violation);
         }
@@ -336,12 +364,9 @@ impl<'a, C: LeafCheck> Walk<'a, C> {
         self.projector.path.push(Step::Index(0));
         let place = self.projector.path.len() - 1;
         for (i, field) in object.fields.iter().enumerate() {
-            if i > 0 {
-                out.punctuation(b',');
-            }
-            out.bytes(&field.printed);
             let member = match &field.source {
                 Source::Constant(text) => {
+                    out.key(i > 0, &field.printed);
                     out.bytes(text);
                     continue;
                 }
@@ -359,8 +384,21 @@ impl<'a, C: LeafCheck> Walk<'a, C> {
             } else {
                 Some(NodeId(self.projector.values[base + member]))
             };
+            let (n, node) = self.look_up(value);
+            // What most fields are: scalars as they must be, often just behind the one before.
+            if let ValueKind::Leaf(accepts) = &field.value.kind
+                && !(node.is(Tag::Null) || node.is_container())
+                && self.accepted(accepts, n, node)
+            {
+                if i == 0 || !out.run.goes_on(&field.separated, node) {
+                    out.key(i > 0, &field.printed);
+                    out.token(node);
+                }
+                continue;
+            }
+            out.key(i > 0, &field.printed);
             self.projector.path[place] = Step::Field { object: number, field: i as u32 };
-            self.value(&field.value, value, out)?;
+            self.known_value(&field.value, n, node, out)?;
             self.projector.path.truncate(place + 1);
         }
         self.projector.path.truncate(place);

@@ -141,8 +141,9 @@ pub(crate) struct Object {
 
 pub(crate) struct Field {
     pub(crate) key: Box<str>,
-    /// The key as it is printed, quotes and colon included.
+    /// The key as it is printed, quotes and colon included; and the same with a comma before it.
     pub(crate) printed: Box<[u8]>,
+    pub(crate) separated: Box<[u8]>,
     pub(crate) source: Source,
     pub(crate) value: Value,
 }
@@ -221,11 +222,13 @@ fn compile_fields(
                 }) as u32)
             }
         };
-        let mut printed = Vec::new();
-        print_string(&spec.key, &mut printed);
-        printed.push(b':');
+        let mut separated = vec![b','];
+        print_string(&spec.key, &mut separated);
+        separated.push(b':');
         let value = compile(&spec.value, depth + 1, objects)?;
-        fields.push(Field { key: spec.key.clone(), printed: printed.into(), source, value });
+        let printed = separated[1..].into();
+        let separated = separated.into();
+        fields.push(Field { key: spec.key.clone(), printed, separated, source, value });
     }
     objects[number].fields = fields;
     objects[number].sources = sources;

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use crate::document::Document;
 use crate::node::{ESCAPED, Kind, Node, NodeId, REAL, SLOTS, TABLE, Tag};
-use crate::parse_shaped::ABSENT;
+use crate::parser::ABSENT;
 use crate::shape::Shape;
 use crate::string;
+use crate::text::equal;
 
 /// One step of a path into a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -322,7 +323,7 @@ impl Document {
         if node.has(ESCAPED) {
             string::decodes_to(self.literal(node), wanted)
         } else {
-            node.b as usize == wanted.len() && self.literal_bytes(node) == wanted.as_bytes()
+            node.b as usize == wanted.len() && equal(self.literal_bytes(node), wanted.as_bytes())
         }
     }
 
@@ -330,7 +331,9 @@ impl Document {
     pub(crate) fn key_is(&self, key: Key, wanted: &str) -> bool {
         match key {
             Key::Node(node) => self.literal_is(self.stored(node), wanted),
-            Key::Slot { shape, slot } => self.slot_key(shape, slot) == wanted,
+            Key::Slot { shape, slot } => {
+                equal(self.slot_key(shape, slot).as_bytes(), wanted.as_bytes())
+            }
         }
     }
 
@@ -348,7 +351,7 @@ impl Document {
                 if (l.meta | r.meta) & ESCAPED != 0 {
                     string::decode_equal(self.literal(l), self.literal(r))
                 } else {
-                    l.b == r.b && self.literal_bytes(l) == self.literal_bytes(r)
+                    l.b == r.b && equal(self.literal_bytes(l), self.literal_bytes(r))
                 }
             }
         }

@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::node::TEXTS_MAX;
+use crate::scan::KeyHead;
 use crate::string::{self, print_string};
 
 /// How deep a shape goes. What is nested deeper is parsed as if nothing were known of it.
@@ -96,6 +97,8 @@ pub(crate) struct ShapeTree {
 #[derive(Debug)]
 pub(crate) struct ObjectShape {
     pub(crate) keys: Vec<ShapeKey>,
+    /// The beginnings of the keys, for the parser: apart, because it looks at these only.
+    pub(crate) heads: Vec<KeyHead>,
     pub(crate) keep_others: bool,
     /// Type names and the objects of this tree that they select.
     pub(crate) alternatives: Vec<(Box<str>, u32)>,
@@ -106,12 +109,6 @@ pub(crate) struct ShapeKey {
     pub(crate) text: Box<str>,
     /// The key as it is printed, quotes and colon included.
     pub(crate) printed: Box<[u8]>,
-    /// The first eight bytes of the text, the first lowest.
-    head: u64,
-    /// Which bits of `head` count.
-    mask: u64,
-    /// The last eight bytes of the text, if it has so many.
-    tail: [u8; 8],
     /// The object of this tree that values have the shape of; [`ANY`] if there is none.
     pub(crate) object: u32,
 }
@@ -146,7 +143,7 @@ impl Shape {
                 let text = if taken { TAKEN } else { &**key };
                 keys.push(ShapeKey::new(text, object.map_or(ANY, |object| object as u32)));
             }
-            ObjectShape { keys, keep_others: false, alternatives: Vec::new() }
+            ObjectShape::new(keys, false)
         });
         Shape { tree: Arc::new(ShapeTree { objects: compiled.collect() }), root: 0 }
     }
@@ -170,7 +167,7 @@ fn compile(
 ) -> u32 {
     let number = objects.len();
     let keep_others = spec.others == Others::Keep;
-    objects.push(ObjectShape { keys: Vec::new(), keep_others, alternatives: Vec::new() });
+    objects.push(ObjectShape::new(Vec::new(), keep_others));
     let mut keys: Vec<ShapeKey> = Vec::with_capacity(spec.fields.len());
     for (key, nested) in spec.fields.iter().take(SHAPE_KEYS_MAX) {
         if keys.iter().any(|other| other.text == *key) {
@@ -186,7 +183,7 @@ fn compile(
         };
         keys.push(ShapeKey::new(key, object));
     }
-    objects[number].keys = keys;
+    objects[number] = ObjectShape::new(keys, keep_others);
     if alternatives {
         let compiled = spec
             .alternatives
@@ -203,62 +200,36 @@ impl ShapeKey {
         let mut printed = Vec::new();
         print_string(text, &mut printed);
         printed.push(b':');
-        let mut head = [0; 8];
-        let length = text.len().min(8);
-        head[..length].copy_from_slice(&text.as_bytes()[..length]);
-        let mask = if length == 8 { u64::MAX } else { (1 << (8 * length)) - 1 };
-        ShapeKey {
-            text: text.into(),
-            printed: printed.into(),
-            head: u64::from_le_bytes(head),
-            mask,
-            tail: text.as_bytes().last_chunk().copied().unwrap_or_default(),
-            object,
-        }
-    }
-
-    /// Whether the text from `start` to `end`, which holds no escapes, is this key.
-    #[inline(always)]
-    pub(crate) fn is_at(&self, text: &[u8], start: usize, end: usize) -> bool {
-        if end - start != self.text.len() {
-            return false;
-        }
-        let length = end - start;
-        match text.get(start..start + 8) {
-            Some(eight) => {
-                let word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
-                if (word ^ self.head) & self.mask != 0 {
-                    return false;
-                }
-                match length {
-                    0..=8 => true,
-                    // The last eight bytes, which overlap the first.
-                    9..=16 => text.get(end - 8..end) == Some(&self.tail),
-                    _ => text.get(start..end) == Some(self.text.as_bytes()),
-                }
-            }
-            None => text.get(start..end) == Some(self.text.as_bytes()),
-        }
+        ShapeKey { text: text.into(), printed: printed.into(), object }
     }
 }
 
 impl ObjectShape {
+    fn new(keys: Vec<ShapeKey>, keep_others: bool) -> ObjectShape {
+        let head = |key: &ShapeKey| match &*key.text {
+            TAKEN => KeyHead::NONE,
+            _ => KeyHead::new(&key.printed),
+        };
+        let heads = keys.iter().map(head).collect();
+        ObjectShape { keys, heads, keep_others, alternatives: Vec::new() }
+    }
+
     /// The slot of the key at `start..end` of the text. Looks at the slots behind `expected` first:
     /// senders leave out keys more often than they change their order.
     #[inline(never)]
     pub(crate) fn search(
         &self,
         text: &[u8],
-        start: usize,
-        end: usize,
+        start: u32,
+        end: u32,
         escaped: bool,
         expected: usize,
     ) -> Option<usize> {
+        let literal = text.get(start as usize..end as usize)?;
         if escaped {
-            let literal = std::str::from_utf8(text.get(start..end)?).ok()?;
-            return self.slot(&string::decode(literal));
+            return self.slot(&string::decode(std::str::from_utf8(literal).ok()?));
         }
-        let matches = |key: &ShapeKey| key.is_at(text, start, end);
+        let matches = |key: &ShapeKey| key.text.as_bytes() == literal;
         let expected = expected.min(self.keys.len());
         let behind = self.keys[expected..].iter().position(matches).map(|slot| expected + slot);
         behind.or_else(|| self.keys[..expected].iter().position(matches))

@@ -31,12 +31,19 @@ pub(crate) struct Utf8(Bytes);
 impl Utf8 {
     /// Wraps `bytes` if they are valid UTF-8; otherwise tells where they are not.
     pub(crate) fn new(bytes: Bytes) -> Result<Utf8, usize> {
-        if simdutf8::basic::from_utf8(&bytes).is_ok() {
+        // For a few bytes of ASCII it is not worth choosing between instructions.
+        const FEW: usize = 64;
+        if (bytes.len() < FEW && bytes.is_ascii()) || simdutf8::basic::from_utf8(&bytes).is_ok() {
             return Ok(Utf8(bytes));
         }
         // Once more with the slower check, which knows the place.
         let offset = std::str::from_utf8(&bytes).map_or_else(|error| error.valid_up_to(), |_| 0);
         Err(offset)
+    }
+
+    #[inline(always)]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
     }
 
     #[inline(always)]
@@ -120,4 +127,25 @@ impl Texts {
 #[inline(always)]
 pub(crate) fn position(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+/// Whether two texts are equal, without a call where they are short, as keys are.
+#[inline(always)]
+pub(crate) fn equal(left: &[u8], right: &[u8]) -> bool {
+    let length = left.len();
+    if length != right.len() {
+        return false;
+    }
+    if let (8..=16, Some(l), Some(r)) = (length, left.first_chunk(), right.first_chunk()) {
+        return u64::from_le_bytes(*l) == u64::from_le_bytes(*r)
+            && left.last_chunk::<8>() == right.last_chunk::<8>();
+    }
+    if let (4..=7, Some(l), Some(r)) = (length, left.first_chunk(), right.first_chunk()) {
+        return u32::from_le_bytes(*l) == u32::from_le_bytes(*r)
+            && left.last_chunk::<4>() == right.last_chunk::<4>();
+    }
+    if let (1..=3, Some(l), Some(r)) = (length, left.first(), right.first()) {
+        return l == r && left[length / 2] == right[length / 2] && left.last() == right.last();
+    }
+    left == right
 }

@@ -85,34 +85,18 @@ impl Cursor {
         self.next += 1;
     }
 
-    /// Whether a node can be written without making room.
+    /// Writes nodes, if there is room for them.
     #[inline(always)]
-    pub(crate) fn has_room(&self) -> bool {
-        self.next < self.room
-    }
-
-    /// Writes a node where there [is room](Cursor::has_room); otherwise it is lost.
-    #[inline(always)]
-    pub(crate) fn push_into_room(&mut self, node: Node) {
-        if self.has_room() {
-            // SAFETY: `next < room`, which is at most the capacity.
-            unsafe { write(self.base.add(self.next as usize), node) };
-            self.next += 1;
+    pub(crate) fn push_into_room<const N: usize>(&mut self, nodes: [Node; N]) -> bool {
+        if ((self.room - self.next) as usize) < N {
+            return false;
         }
-    }
-
-    /// Writes two nodes.
-    #[inline(always)]
-    pub(crate) fn push_two(&mut self, writer: &mut Writer<'_>, nodes: [Node; 2], at: usize) {
-        if self.room - self.next < 2 {
-            *self = writer.grow(*self, at);
+        for (i, node) in nodes.into_iter().enumerate() {
+            // SAFETY: `next + i < room`, which is at most the capacity.
+            unsafe { write(self.base.add(self.next as usize).add(i), node) };
         }
-        // SAFETY: `next + 2 <= room`, which is at most the capacity.
-        unsafe {
-            write(self.base.add(self.next as usize), nodes[0]);
-            write(self.base.add(self.next as usize + 1), nodes[1]);
-        }
-        self.next += 2;
+        self.next += N as u32;
+        true
     }
 
     /// A node that has been written.

@@ -130,7 +130,8 @@ fn shaped_and_general_values_merge_either_way() {
         let (target, source) = (parse(texts[0], left), parse(texts[1], right));
         doc.merge(target, source).unwrap();
         let value: Value = serde_json::from_str(&doc.to_string(target)).unwrap();
-        assert_eq!(value.to_string(), expected);
+        // The order of members says which side was there first, and does not matter here.
+        assert_eq!(value, serde_json::from_str::<Value>(expected).unwrap());
     }
 }
 

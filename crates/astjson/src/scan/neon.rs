@@ -1,47 +1,70 @@
-//! Blocks with NEON, which every 64-bit ARM has.
+//! NEON, which every 64-bit ARM has.
+#![allow(unsafe_code)]
 
 use std::arch::aarch64::{
-    uint8x16_t, vandq_u8, vceqq_u8, vcltq_u8, vdupq_n_u8, vgetq_lane_u64, vld1q_u8, vpaddq_u8,
-    vreinterpretq_u64_u8,
+    uint8x16_t, vandq_u8, vceqq_u8, vcltq_u8, vdupq_n_u8, vgetq_lane_u32, vld1q_u8, vorrq_u8,
+    vpaddq_u8, vreinterpretq_u32_u8,
 };
 
-use super::{BLOCK_BYTES, Block};
+use super::{BLOCK_BYTES, HEAD_BYTES, Job, KeyHead, Scan};
 
-#[allow(unsafe_code)]
-pub(super) fn block(bytes: &[u8; BLOCK_BYTES]) -> Block {
-    // SAFETY: NEON is part of the aarch64 baseline, and four times 16 bytes are read of 64.
-    unsafe {
-        let start = bytes.as_ptr();
-        let parts = [
-            vld1q_u8(start),
-            vld1q_u8(start.add(16)),
-            vld1q_u8(start.add(32)),
-            vld1q_u8(start.add(48)),
-        ];
-        let (quote, backslash, space) = (vdupq_n_u8(b'"'), vdupq_n_u8(b'\\'), vdupq_n_u8(b' '));
-        Block {
-            quotes: gather(parts.map(|part| vceqq_u8(part, quote))),
-            backslashes: gather(parts.map(|part| vceqq_u8(part, backslash))),
-            controls: gather(parts.map(|part| vcltq_u8(part, space))),
+/// A CPU with NEON: any aarch64.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Neon;
+
+impl Scan for Neon {
+    #[inline(always)]
+    fn stops(self, block: &[u8; BLOCK_BYTES]) -> u32 {
+        // SAFETY: NEON is part of the aarch64 baseline, and 32 bytes are read of 32.
+        unsafe {
+            gather(halves(block).map(|half| {
+                let low = vcltq_u8(half, vdupq_n_u8(b' '));
+                let backslashes = vceqq_u8(half, vdupq_n_u8(b'\\'));
+                vorrq_u8(vorrq_u8(low, backslashes), vceqq_u8(half, vdupq_n_u8(b'"')))
+            }))
         }
+    }
+
+    #[inline(always)]
+    fn begins_with(self, text: &[u8; HEAD_BYTES], key: &KeyHead) -> bool {
+        // SAFETY: NEON is part of the aarch64 baseline, and 32 bytes are read of 32.
+        let equal = unsafe {
+            let ([left, right], [own_left, own_right]) = (halves(text), halves(&key.bytes));
+            gather([vceqq_u8(left, own_left), vceqq_u8(right, own_right)])
+        };
+        !equal & key.mask == 0
+    }
+
+    #[inline(never)]
+    fn outline<J: Job>(self, job: J) -> J::Made {
+        job.run(self)
     }
 }
 
-/// One bit per byte of four masks.
+/// # Safety
+///
+/// Needs NEON.
+#[inline(always)]
+unsafe fn halves(block: &[u8; 32]) -> [uint8x16_t; 2] {
+    // SAFETY: the caller has NEON; twice 16 bytes are read of 32.
+    unsafe { [vld1q_u8(block.as_ptr()), vld1q_u8(block.as_ptr().add(16))] }
+}
+
+/// One bit per byte of two masks.
 ///
 /// # Safety
 ///
 /// Needs NEON.
-#[allow(unsafe_code)]
 #[inline(always)]
-unsafe fn gather(masks: [uint8x16_t; 4]) -> u64 {
+unsafe fn gather(masks: [uint8x16_t; 2]) -> u32 {
     const WEIGHTS: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128];
     // SAFETY: the caller has NEON; 16 bytes are read of 16.
     unsafe {
         let weights = vld1q_u8(WEIGHTS.as_ptr());
-        let [a, b, c, d] = masks.map(|mask| vandq_u8(mask, weights));
-        let sums = vpaddq_u8(vpaddq_u8(a, b), vpaddq_u8(c, d));
+        let [left, right] = masks.map(|mask| vandq_u8(mask, weights));
+        let sums = vpaddq_u8(left, right);
         let sums = vpaddq_u8(sums, sums);
-        vgetq_lane_u64::<0>(vreinterpretq_u64_u8(sums))
+        let sums = vpaddq_u8(sums, sums);
+        vgetq_lane_u32::<0>(vreinterpretq_u32_u8(sums))
     }
 }

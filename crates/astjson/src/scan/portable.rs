@@ -1,22 +1,39 @@
-//! Blocks in plain Rust, eight bytes at a time. The reference for the other levels, and what Miri
-//! runs.
+//! Plain Rust, eight bytes at a time. The reference for the other levels, and what Miri runs.
 
-use super::{BLOCK_BYTES, Block};
+use super::{BLOCK_BYTES, HEAD_BYTES, Job, KeyHead, Scan};
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const LOWS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
 
-pub(super) fn block(bytes: &[u8; BLOCK_BYTES]) -> Block {
-    let mut block = Block { quotes: 0, backslashes: 0, controls: 0 };
-    let (words, _) = bytes.as_chunks::<8>();
-    for (i, word) in words.iter().enumerate() {
-        let word = u64::from_le_bytes(*word);
-        block.quotes |= gather(zeros(word ^ (ONES * b'"' as u64))) << (8 * i);
-        block.backslashes |= gather(zeros(word ^ (ONES * b'\\' as u64))) << (8 * i);
-        // Below 0x20: none of the upper three bits.
-        block.controls |= gather(zeros(word & (ONES * 0xe0))) << (8 * i);
+/// Any CPU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Portable;
+
+impl Scan for Portable {
+    #[inline(always)]
+    fn stops(self, block: &[u8; BLOCK_BYTES]) -> u32 {
+        let mut stops = 0;
+        for (i, eight) in block.as_chunks::<8>().0.iter().enumerate() {
+            let word = u64::from_le_bytes(*eight);
+            let quotes = zeros(word ^ (ONES * b'"' as u64));
+            let backslashes = zeros(word ^ (ONES * b'\\' as u64));
+            // Below 0x20: none of the upper three bits.
+            let controls = zeros(word & (ONES * 0xe0));
+            stops |= gather(quotes | backslashes | controls) << (8 * i);
+        }
+        stops
     }
-    block
+
+    #[inline(always)]
+    fn begins_with(self, text: &[u8; HEAD_BYTES], key: &KeyHead) -> bool {
+        let length = key.length as usize;
+        text.get(..length) == key.bytes.get(..length)
+    }
+
+    #[inline(never)]
+    fn outline<J: Job>(self, job: J) -> J::Made {
+        job.run(self)
+    }
 }
 
 /// The high bit of every byte that is zero, exactly.
@@ -27,6 +44,6 @@ fn zeros(word: u64) -> u64 {
 
 /// The high bits of eight bytes as eight bits.
 #[inline(always)]
-fn gather(highs: u64) -> u64 {
-    (highs >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
+fn gather(highs: u64) -> u32 {
+    ((highs >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32
 }
