@@ -19,8 +19,8 @@ pub trait Protocol {
 
     /// Takes a whole text message, valid UTF-8.
     fn receive_text(&mut self, text: Bytes);
-    /// A binary message came: GraphQL protocols have none.
-    fn receive_binary(&mut self);
+    /// Takes a whole binary message. GraphQL protocols have none.
+    fn receive_binary(&mut self, bytes: Bytes);
     /// The connection under the protocol has ended.
     fn ended(&mut self, closed: Closed);
     /// The next event for the layer above.
@@ -38,6 +38,8 @@ pub trait Protocol {
 pub enum Output {
     /// Send a text message.
     Text(Chunks),
+    /// Send a binary message.
+    Binary(Chunks),
     /// Begin the closing handshake.
     Close(CloseCode, Box<str>),
 }
@@ -152,13 +154,14 @@ impl<P: Protocol> Connection<P> {
         while let Some(event) = self.websocket.poll_event() {
             match event {
                 websocket::Event::Text(text) => self.protocol.receive_text(text),
-                websocket::Event::Binary(_) => self.protocol.receive_binary(),
+                websocket::Event::Binary(bytes) => self.protocol.receive_binary(bytes),
                 websocket::Event::Closed(closed) => self.protocol.ended(closed),
             }
         }
         while let Some(output) = self.protocol.poll_output() {
             match output {
                 Output::Text(text) => self.websocket.send_text(text),
+                Output::Binary(bytes) => self.websocket.send_binary(bytes),
                 Output::Close(code, reason) => self.websocket.close(now, code, &reason),
             }
         }

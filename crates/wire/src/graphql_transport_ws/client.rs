@@ -117,7 +117,7 @@ impl Protocol for Client {
         self.events.push_back(event);
     }
 
-    fn receive_binary(&mut self) {
+    fn receive_binary(&mut self, _: Bytes) {
         self.close_invalid("binary messages are not part of the protocol");
     }
 

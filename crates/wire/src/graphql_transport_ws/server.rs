@@ -304,7 +304,7 @@ impl Protocol for GraphqlTransportWs {
         }
     }
 
-    fn receive_binary(&mut self) {
+    fn receive_binary(&mut self, _: Bytes) {
         self.close_invalid("binary messages are not part of the protocol");
     }
 

@@ -1,0 +1,135 @@
+//! An echo server for WebSocket protocol suites: every message comes back as it is.
+//!
+//! `cargo run -p reactor --example ws-echo -- --listen 127.0.0.1:9001`
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use reactor::{Application, Reactor, Sockets, Token};
+use wire::Chunks;
+use wire::connection::{Connection, Output, Protocol};
+use wire::websocket::{self, Closed, handshake};
+
+/// Gives every message back.
+#[derive(Default)]
+struct Echo {
+    outputs: VecDeque<Output>,
+}
+
+impl Protocol for Echo {
+    type Event = Infallible;
+
+    fn receive_text(&mut self, text: Bytes) {
+        self.outputs.push_back(Output::Text(Chunks::whole(text)));
+    }
+
+    fn receive_binary(&mut self, bytes: Bytes) {
+        self.outputs.push_back(Output::Binary(Chunks::whole(bytes)));
+    }
+
+    fn ended(&mut self, _: Closed) {}
+
+    fn poll_event(&mut self) -> Option<Infallible> {
+        None
+    }
+
+    fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    fn handle_timeout(&mut self, _: Instant) {}
+}
+
+struct EchoServer {
+    websocket: Arc<websocket::Config>,
+}
+
+impl Application for EchoServer {
+    type Protocol = Echo;
+    type Client = ();
+    type Message = (TcpStream, Vec<u8>);
+
+    fn event(&mut self, _: &mut Sockets<Echo, ()>, _: Token, event: Infallible) {
+        match event {}
+    }
+
+    fn message(&mut self, sockets: &mut Sockets<Echo, ()>, (socket, early): (TcpStream, Vec<u8>)) {
+        let machine =
+            Connection::server(Arc::clone(&self.websocket), Echo::default(), Instant::now());
+        // A socket that cannot be watched is closed, and its client sees that.
+        let _ = sockets.adopt(socket.into(), machine, &early, ());
+    }
+
+    fn writable(&mut self, _: &mut Sockets<Echo, ()>, _: Token) {}
+
+    fn closed(&mut self, _: Token, (): ()) {}
+}
+
+fn main() -> io::Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let address = match (arguments.next().as_deref(), arguments.next()) {
+        (Some("--listen"), Some(address)) => address,
+        _ => "127.0.0.1:9001".to_owned(),
+    };
+    // Suites send messages of 16 MiB, and fragments slowly.
+    let websocket = websocket::Config {
+        message_bytes_max: 64 << 20,
+        ping_interval: None,
+        ..websocket::Config::default()
+    };
+    let websocket = Arc::new(websocket);
+    let reactor = Reactor::start("echo".to_owned(), |_| EchoServer { websocket })?;
+    let listener = TcpListener::bind(address)?;
+    writeln!(io::stdout(), "listening on {}", listener.local_addr()?)?;
+    for socket in listener.incoming() {
+        let mut socket = socket?;
+        match shake_hands(&mut socket) {
+            Ok(early) => reactor.mailbox().send((socket, early)),
+            Err(error) => writeln!(io::stderr(), "a handshake failed: {error}")?,
+        }
+    }
+    Ok(())
+}
+
+/// The opening handshake, one connection at a time: enough for a suite. Gives what came behind it.
+fn shake_hands(socket: &mut TcpStream) -> io::Result<Vec<u8>> {
+    socket.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let mut head = Vec::new();
+    let end = loop {
+        if let Some(at) = head.windows(4).position(|it| it == b"\r\n\r\n") {
+            break at + 4;
+        }
+        let mut buffer = [0; 1024];
+        let count = socket.read(&mut buffer)?;
+        if count == 0 || head.len() > 16 << 10 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        head.extend_from_slice(&buffer[..count]);
+    };
+    let early = head.split_off(end);
+    let text = String::from_utf8_lossy(&head);
+    let mut lines = text.split("\r\n");
+    let method = lines.next().and_then(|it| it.split(' ').next()).unwrap_or_default();
+    let headers = lines.filter_map(|it| it.split_once(':'));
+    let headers = headers.map(|(name, value)| (name, value.trim().as_bytes()));
+    let accept = handshake::accept(method, headers, &[])
+        .map_err(|rejection| io::Error::other(rejection.to_string()))?;
+    let mut answer = "HTTP/1.1 101 Switching Protocols\r\n".to_owned();
+    for (name, value) in accept.headers() {
+        answer += &format!("{name}: {value}\r\n");
+    }
+    answer += "\r\n";
+    socket.write_all(answer.as_bytes())?;
+    socket.set_nonblocking(true)?;
+    socket.set_nodelay(true)?;
+    Ok(early)
+}

@@ -1,0 +1,147 @@
+//! The bytes of one connection that its socket has not taken yet.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+
+use bytes::{Buf, Bytes};
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+
+/// Pieces that one call hands to the system.
+const PIECES_MAX: usize = 16;
+
+/// Up to here a frame in several parts is put together first: one copy of so little costs less than what the
+/// system needs to look at each part.
+const COPY_MAX: usize = 4 << 10;
+
+/// Sends the parts of one frame, as much as the socket takes now. How much that was; `None`: the peer has gone.
+///
+/// `scratch` lends its memory.
+pub(crate) fn send(fd: BorrowedFd<'_>, parts: [&[u8]; 3], scratch: &mut Vec<u8>) -> Option<usize> {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let sent = if length <= COPY_MAX {
+        scratch.clear();
+        for part in parts {
+            scratch.extend_from_slice(part);
+        }
+        rustix::net::send(fd, scratch, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+    } else {
+        let parts = parts.map(IoSlice::new);
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        rustix::net::sendmsg(fd, &parts, &mut SendAncillaryBuffer::default(), flags)
+    };
+    taken(sent)
+}
+
+/// `None` is a failure of the socket; one that has no room took nothing.
+fn taken(sent: Result<usize, rustix::io::Errno>) -> Option<usize> {
+    match sent {
+        Ok(count) => Some(count),
+        Err(error) => match io::Error::from(error).kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Some(0),
+            _ => None,
+        },
+    }
+}
+
+/// See the module. Kept in a box that only a slow connection has.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    pieces: VecDeque<Bytes>,
+    bytes: usize,
+}
+
+impl Outgoing {
+    /// Puts a piece behind what waits.
+    pub(crate) fn push(&mut self, piece: Bytes) {
+        if !piece.is_empty() {
+            self.bytes += piece.len();
+            self.pieces.push_back(piece);
+        }
+    }
+
+    /// How many bytes wait.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Sends what the socket takes. Whether it still works.
+    pub(crate) fn flush(&mut self, fd: BorrowedFd<'_>) -> bool {
+        while !self.pieces.is_empty() {
+            let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+            let mut offered = 0;
+            for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
+                *slice = IoSlice::new(piece);
+                offered += 1;
+            }
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            let slices = &slices[..offered];
+            let sent = rustix::net::sendmsg(fd, slices, &mut SendAncillaryBuffer::default(), flags);
+            match taken(sent) {
+                None => return false,
+                Some(0) => return true,
+                Some(count) => self.advance(count),
+            }
+        }
+        true
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        self.bytes -= count;
+        while let Some(first) = self.pieces.front_mut() {
+            if count < first.len() {
+                first.advance(count);
+                return;
+            }
+            count -= first.len();
+            self.pieces.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn what_did_not_fit_follows_in_order() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
+        let mut outgoing = Outgoing::default();
+        let mut expected = Vec::new();
+        for (number, length) in (0..).zip([1, 70_000, 0, 300_000, 5].repeat(8)) {
+            let piece = Bytes::from(vec![number; length]);
+            expected.extend_from_slice(&piece);
+            outgoing.push(piece);
+        }
+        assert_eq!(outgoing.len(), expected.len());
+        let mut received = Vec::new();
+        theirs.set_nonblocking(true).expect("a socket");
+        while received.len() < expected.len() {
+            assert!(outgoing.flush(ours.as_fd()));
+            let mut buffer = [0; 50_000];
+            let count = theirs.read(&mut buffer).expect("something was sent");
+            received.extend_from_slice(&buffer[..count]);
+        }
+        assert!(received == expected && outgoing.len() == 0);
+        drop(theirs);
+        outgoing.push("for nobody".into());
+        assert!(!outgoing.flush(ours.as_fd()));
+    }
+
+    #[test]
+    fn a_frame_in_parts_is_one_run_of_bytes_however_large() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
+        for length in [0, 10, COPY_MAX, 3 * COPY_MAX] {
+            let body = vec![7; length];
+            let sent = send(ours.as_fd(), [b"head", &body, b"tail"], &mut Vec::new());
+            assert_eq!(sent, Some(length + 8));
+            let mut received = vec![0; length + 8];
+            theirs.read_exact(&mut received).expect("what was sent");
+            assert_eq!(received, [b"head", &*body, b"tail"].concat());
+        }
+    }
+}
