@@ -1,0 +1,141 @@
+//! Expanding bodies that strangers compressed: a few bytes may claim to be gigabytes.
+
+use std::io::Read;
+
+use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
+
+use crate::Coding;
+
+/// Why a body was not expanded.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ExpandError {
+    /// It has more bytes than allowed.
+    #[error("it expands to more than {0} bytes")]
+    TooLarge(usize),
+    /// It is cut off, damaged, or not of this coding.
+    #[error("it is not valid {}: {reason}", .coding.name())]
+    Broken {
+        /// What it should have been.
+        coding: Coding,
+        /// What the decoder says.
+        reason: String,
+    },
+}
+
+/// The window that a zstd frame may ask for, 2^23 bytes: more than that is not `zstd` as a content
+/// coding (RFC 9659, section 3), and would be memory that a stranger allocates.
+const ZSTD_WINDOW_BITS: u32 = 23;
+
+/// What brotli's decoder reads at once.
+const BROTLI_READ_BYTES: usize = 4 << 10;
+
+/// Memory that is taken before anything is known of the expanded size.
+const FIRST_BYTES: usize = 16 << 10;
+
+/// Expands `bytes` to at most `limit` bytes. Memory stays within the limit and the decoder's window (at most
+/// 16 MiB), whatever the body claims.
+///
+/// # Errors
+/// See [`ExpandError`]. Bytes behind the end are an error too: who reads them otherwise than we do
+/// would see another request.
+pub fn expand(coding: Coding, bytes: &[u8], limit: usize) -> Result<Vec<u8>, ExpandError> {
+    let broken = |reason: String| ExpandError::Broken { coding, reason };
+    let (expanded, rest) = match coding {
+        Coding::Gzip => {
+            let mut decoder = MultiGzDecoder::new(bytes);
+            let expanded = read(&mut decoder, limit);
+            (expanded, decoder.into_inner())
+        }
+        Coding::Deflate => {
+            let mut decoder = ZlibDecoder::new(bytes);
+            let expanded = read(&mut decoder, limit);
+            (expanded, decoder.into_inner())
+        }
+        Coding::Zstd => {
+            let decoder = zstd::stream::read::Decoder::with_buffer(bytes);
+            let mut decoder = decoder.map_err(|error| broken(error.to_string()))?;
+            let bounded = decoder.window_log_max(ZSTD_WINDOW_BITS);
+            bounded.map_err(|error| broken(error.to_string()))?;
+            let expanded = read(&mut decoder, limit);
+            (expanded, decoder.finish())
+        }
+        Coding::Brotli => {
+            let mut decoder = brotli::Decompressor::new(bytes, BROTLI_READ_BYTES);
+            let expanded = read(&mut decoder, limit);
+            // What it has read ahead is not told; only what it has not touched.
+            (expanded, decoder.into_inner())
+        }
+    };
+    let expanded = expanded.map_err(|error| broken(error.to_string()))?;
+    if expanded.len() > limit {
+        return Err(ExpandError::TooLarge(limit));
+    }
+    if !rest.is_empty() {
+        return Err(broken("something follows its end".to_owned()));
+    }
+    Ok(expanded)
+}
+
+/// One byte more than the limit, to see whether there is more.
+fn read(decoder: &mut impl Read, limit: usize) -> std::io::Result<Vec<u8>> {
+    let most = limit.saturating_add(1);
+    let mut expanded = Vec::with_capacity(most.min(FIRST_BYTES));
+    decoder.take(most as u64).read_to_end(&mut expanded)?;
+    Ok(expanded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compress;
+
+    #[test]
+    fn a_bomb_is_refused_at_the_limit() {
+        let zeros = vec![0; 2 << 20];
+        for coding in Coding::ALL {
+            let bomb = compress(coding, &zeros).expect("zeros compress well");
+            assert!(bomb.len() < 64 << 10, "{coding:?}: {}", bomb.len());
+            assert_eq!(expand(coding, &bomb, 1000), Err(ExpandError::TooLarge(1000)));
+            assert_eq!(expand(coding, &bomb, zeros.len()).map(|it| it.len()), Ok(zeros.len()));
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_or_damaged_or_something_else_is_refused() {
+        let text = "{\"query\":\"{ a }\"}".repeat(50);
+        for coding in Coding::ALL {
+            let whole = compress(coding, text.as_bytes()).expect("it is repetitive");
+            let cut = &whole[..whole.len() - 1];
+            for bytes in [&[][..], &whole[..1], cut, text.as_bytes()] {
+                let expanded = expand(coding, bytes, 10_000);
+                assert!(
+                    matches!(expanded, Err(ExpandError::Broken { .. })),
+                    "{coding:?} {bytes:?}: {expanded:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_follows_the_end_is_refused() {
+        let text = "{\"query\":\"{ a }\"}".repeat(50);
+        for coding in [Coding::Gzip, Coding::Deflate, Coding::Zstd] {
+            let mut bytes = compress(coding, text.as_bytes()).expect("it is repetitive");
+            bytes.extend_from_slice(b"GET / HTTP/1.1");
+            let expanded = expand(coding, &bytes, 10_000);
+            assert!(
+                matches!(expanded, Err(ExpandError::Broken { .. })),
+                "{coding:?}: {expanded:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn members_and_frames_behind_each_other_are_one_body() {
+        for coding in [Coding::Gzip, Coding::Zstd] {
+            let one = compress(coding, &[b'a'; 1000]).expect("it is repetitive");
+            let expanded = expand(coding, &[one.clone(), one].concat(), 10_000);
+            assert_eq!(expanded.map(|it| it.len()), Ok(2000), "{coding:?}");
+        }
+    }
+}

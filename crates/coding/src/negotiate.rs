@@ -1,0 +1,91 @@
+//! What a client can take (RFC 9110, section 12.5.3).
+
+use crate::Coding;
+
+/// What an answer may look like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Preference {
+    /// The coding to use, if any.
+    pub coding: Option<Coding>,
+    /// May the body also go as it is? Nearly always.
+    pub identity: bool,
+}
+
+/// More elements than any client sends; what follows is ignored.
+const ELEMENTS_MAX: usize = 32;
+
+/// Reads the values of all `accept-encoding` headers. None at all: the body goes as it is, for who can take
+/// anything says so.
+///
+/// The client's qualities count first; among equals ours, the order of [`Coding::ALL`].
+pub fn negotiate<'a>(values: impl IntoIterator<Item = &'a str>) -> Preference {
+    let mut qualities = [None; Coding::ALL.len()];
+    let (mut any, mut identity) = (None, None);
+    let elements = values.into_iter().flat_map(|value| value.split(','));
+    for element in elements.take(ELEMENTS_MAX) {
+        let mut parts = element.split(';').map(str::trim);
+        let name = parts.next().unwrap_or_default();
+        let quality = parts.filter_map(quality).next().unwrap_or(1000);
+        if name == "*" {
+            any = Some(quality);
+        } else if name.eq_ignore_ascii_case("identity") {
+            identity = Some(quality);
+        } else if let Some(coding) = Coding::from_name(name) {
+            let at = Coding::ALL.iter().position(|it| *it == coding).unwrap_or_default();
+            qualities[at] = Some(quality);
+        }
+    }
+    let quality_of = |at: usize| qualities[at].or(any).unwrap_or(0);
+    let best = (0..Coding::ALL.len()).rev().max_by_key(|at| quality_of(*at));
+    let best = best.filter(|at| quality_of(*at) > 0);
+    // Preferring the body as it is (`identity, gzip;q=0.5`) is a wish like any other.
+    let plain = identity.unwrap_or(0);
+    let coding = best.filter(|at| quality_of(*at) >= plain).map(|at| Coding::ALL[at]);
+    Preference { coding, identity: identity.or(any) != Some(0) }
+}
+
+/// `q=0.5`, in thousandths; malformed ones count as 1.
+fn quality(parameter: &str) -> Option<u16> {
+    let (name, value) = parameter.split_once('=')?;
+    if !name.trim().eq_ignore_ascii_case("q") {
+        return None;
+    }
+    match value.trim().parse::<f32>() {
+        Ok(quality) if (0.0..=1.0).contains(&quality) => Some((quality * 1000.0) as u16),
+        _ => Some(1000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_coding_that_both_sides_know_is_chosen() {
+        use Coding::{Brotli, Deflate, Gzip, Zstd};
+        for (accepted, coding, identity) in [
+            ("gzip, deflate, br, zstd", Some(Zstd), true),
+            ("gzip, deflate, br", Some(Brotli), true),
+            ("deflate, gzip", Some(Gzip), true),
+            ("DEFLATE", Some(Deflate), true),
+            ("x-gzip", Some(Gzip), true),
+            ("br;q=0.5, gzip;q=0.8", Some(Gzip), true),
+            ("gzip;q=1.0, identity; q=0.5, *;q=0", Some(Gzip), true),
+            ("identity, gzip;q=0.5", None, true),
+            ("identity", None, true),
+            ("*", Some(Zstd), true),
+            ("*;q=0.1, zstd;q=0", Some(Brotli), true),
+            ("gzip, identity;q=0", Some(Gzip), false),
+            ("gzip, *;q=0", Some(Gzip), false),
+            ("compress, identity;q=0", None, false),
+            ("gzip;q=0", None, true),
+            ("compress", None, true),
+            ("", None, true),
+            ("gzip;q=nonsense", Some(Gzip), true),
+        ] {
+            assert_eq!(negotiate([accepted]), Preference { coding, identity }, "{accepted}");
+        }
+        assert_eq!(negotiate([]), Preference { coding: None, identity: true });
+        assert_eq!(negotiate(["br;q=0.1", "gzip"]).coding, Some(Gzip));
+    }
+}
