@@ -1,11 +1,20 @@
 //! Opening connections.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::net::{TcpStream, lookup_host};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
 
-use crate::{Stream, TlsClient};
+use crate::race::{interleaved, race};
+use crate::{Stream, TlsClient, resolve};
+
+/// A connection without traffic is probed after this time, and every so often from then on, so that
+/// one whose other side has vanished does not stay open for hours.
+const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Why there is no connection. Its text names no host and no address: it may reach clients.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -31,8 +40,8 @@ fn describe(kind: io::ErrorKind) -> String {
 }
 
 /// Connects to `host` (a name or an IP address, IPv6 with or without brackets), over TLS if `tls`
-/// is given. Addresses are tried one after the other. `timeout` covers everything: resolving,
-/// connecting, shaking hands.
+/// is given. Several addresses are tried as RFC 8305 says ("happy eyeballs"): each gets a head start
+/// over the next. `timeout` covers everything: resolving, connecting, shaking hands.
 ///
 /// # Errors
 /// See [`ConnectError`].
@@ -44,7 +53,9 @@ pub async fn connect(
 ) -> Result<Stream, ConnectError> {
     let host = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
     let connecting = async {
-        let stream = connect_plain(host, port).await?;
+        let addresses = resolve::addresses_of(host).await?;
+        let addresses = addresses.iter().map(|&ip| SocketAddr::new(ip, port)).collect();
+        let stream = race(interleaved(addresses), connect_tcp).await?;
         match tls {
             Some(tls) => tls.handshake(host, stream).await,
             None => Ok(Stream::Plain(stream)),
@@ -53,19 +64,28 @@ pub async fn connect(
     tokio::time::timeout(timeout, connecting).await.unwrap_or(Err(ConnectError::Timeout(timeout)))
 }
 
-async fn connect_plain(host: &str, port: u16) -> Result<TcpStream, ConnectError> {
-    let addresses = lookup_host((host, port)).await.map_err(|_| ConnectError::Resolve)?;
-    let mut problem = ConnectError::Resolve;
-    for address in addresses {
-        match TcpStream::connect(address).await {
-            Ok(stream) => {
-                // Requests are written whole; waiting for more to send only costs time. Where the
-                // option cannot be set the connection works all the same.
-                let _ = stream.set_nodelay(true);
-                return Ok(stream);
-            }
-            Err(error) => problem = ConnectError::Refused(error.kind()),
-        }
+/// Connects to the unix socket at `path`.
+///
+/// # Errors
+/// See [`ConnectError`].
+#[cfg(unix)]
+pub async fn connect_unix(
+    path: &std::path::Path,
+    timeout: Duration,
+) -> Result<Stream, ConnectError> {
+    match tokio::time::timeout(timeout, UnixStream::connect(path)).await {
+        Ok(Ok(stream)) => Ok(Stream::Unix(stream)),
+        Ok(Err(error)) => Err(ConnectError::Refused(error.kind())),
+        Err(_) => Err(ConnectError::Timeout(timeout)),
     }
-    Err(problem)
+}
+
+async fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    // Requests are written whole; waiting for more to send only costs time. Where one of the options
+    // cannot be set the connection works all the same.
+    let _ = stream.set_nodelay(true);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+    let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
+    Ok(stream)
 }

@@ -6,6 +6,8 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
 
 /// A connected byte stream.
 #[derive(Debug)]
@@ -15,6 +17,19 @@ pub enum Stream {
     Plain(TcpStream),
     /// TLS over TCP. Boxed: its state is some hundred times larger than a socket.
     Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
+    /// A socket of this machine's file system.
+    #[cfg(unix)]
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// The protocol that both sides agreed on by ALPN; none without TLS or without agreement.
+    pub fn agreed_protocol(&self) -> Option<&[u8]> {
+        match self {
+            Self::Tls(stream) => stream.get_ref().1.alpn_protocol(),
+            _ => None,
+        }
+    }
 }
 
 impl AsyncRead for Stream {
@@ -26,6 +41,8 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
             Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
         }
     }
 }
@@ -39,6 +56,8 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
             Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
@@ -50,6 +69,8 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Self::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
         }
     }
 
@@ -57,6 +78,8 @@ impl AsyncWrite for Stream {
         match self {
             Self::Plain(stream) => stream.is_write_vectored(),
             Self::Tls(stream) => stream.is_write_vectored(),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.is_write_vectored(),
         }
     }
 
@@ -64,6 +87,8 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_flush(context),
             Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
@@ -71,6 +96,8 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }

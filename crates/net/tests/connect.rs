@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use net::{ConnectError, TlsClient, connect};
-use rustls::ServerConfig;
+use net::{ConnectError, Identity, Roots, TlsClient, TlsError, connect};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -19,17 +20,31 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A server that answers what it is sent, over TLS; its port.
 async fn tls_echo() -> u16 {
+    tls_echo_for(None).await
+}
+
+/// The same for clients with a certificate of this authority only.
+async fn tls_echo_for(clients_of: Option<&[u8]>) -> u16 {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
+        .unwrap();
+    let builder = match clients_of {
+        None => builder.with_no_client_auth(),
+        Some(authority) => {
+            let mut roots = RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_slice(authority).unwrap()).unwrap();
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            builder.with_client_cert_verifier(verifier.build().unwrap())
+        }
+    };
+    let mut config = builder
         .with_single_cert(
             CertificateDer::pem_slice_iter(CERTIFICATE).map(Result::unwrap).collect(),
             PrivateKeyDer::from_pem_slice(KEY).unwrap(),
         )
         .unwrap();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -52,7 +67,8 @@ async fn echo(host: &str, port: u16, tls: Option<&TlsClient>) -> Result<String, 
     stream.write_all(b"hello").await.unwrap();
     stream.flush().await.unwrap();
     let mut text = String::new();
-    stream.read_to_string(&mut text).await.unwrap();
+    // In TLS 1.3 a server that refuses us says so after our side of the handshake is done.
+    let _ = stream.read_to_string(&mut text).await;
     Ok(text)
 }
 
@@ -136,4 +152,63 @@ fn text_that_is_no_certificate_is_refused() {
     {
         assert!(TlsClient::with_roots(pem, &[]).is_err());
     }
+}
+
+#[tokio::test]
+async fn a_server_that_wants_a_certificate_gets_ours_and_turns_others_away() {
+    let port = tls_echo_for(Some(include_bytes!("certificates/client-ca.pem"))).await;
+    let ours = Identity {
+        certificates: include_bytes!("certificates/client.pem"),
+        key: include_bytes!("certificates/client.key"),
+    };
+    let tls = TlsClient::new(Roots::Pem(AUTHORITY), Some(ours), &[]).unwrap();
+    assert_eq!(echo("localhost", port, Some(&tls)).await, Ok("hello".into()));
+    let another = Identity { certificates: CERTIFICATE, key: KEY };
+    for identity in [None, Some(another)] {
+        let tls = TlsClient::new(Roots::Pem(AUTHORITY), identity, &[]).unwrap();
+        assert_eq!(echo("localhost", port, Some(&tls)).await, Ok(String::new()));
+    }
+}
+
+#[tokio::test]
+async fn what_both_sides_speak_is_agreed() {
+    let port = tls_echo().await;
+    for (offered, agreed) in [
+        (&[&b"h2"[..], b"http/1.1"][..], Some(&b"h2"[..])),
+        (&[b"http/1.1"], Some(b"http/1.1")),
+        (&[], None),
+    ] {
+        let tls = TlsClient::with_roots(AUTHORITY, offered).unwrap();
+        let stream = connect("localhost", port, Some(&tls), TIMEOUT).await.unwrap();
+        assert_eq!(stream.agreed_protocol(), agreed);
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_unix_socket_is_connected_to_by_its_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.sock");
+    let refused = net::connect_unix(&path, TIMEOUT).await.unwrap_err();
+    assert_eq!(refused.to_string(), "entity not found");
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(b"hello").await.unwrap();
+    });
+    let mut text = String::new();
+    let mut stream = net::connect_unix(&path, TIMEOUT).await.unwrap();
+    stream.read_to_string(&mut text).await.unwrap();
+    assert_eq!(text, "hello");
+}
+
+#[test]
+fn a_certificate_and_a_key_that_do_not_belong_together_are_refused() {
+    let identity =
+        Identity { certificates: CERTIFICATE, key: include_bytes!("certificates/client.key") };
+    let refused = TlsClient::new(Roots::Pem(AUTHORITY), Some(identity), &[]).unwrap_err();
+    assert!(matches!(refused, TlsError::Identity(_)), "{refused}");
+    let no_key = Identity { certificates: CERTIFICATE, key: b"hello" };
+    let refused = TlsClient::new(Roots::Pem(AUTHORITY), Some(no_key), &[]).unwrap_err();
+    assert!(refused.to_string().contains("its key"), "{refused}");
 }

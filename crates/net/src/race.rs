@@ -1,0 +1,163 @@
+//! Several addresses of one server, tried as RFC 8305 says ("happy eyeballs"): one after the other,
+//! each with a head start over the next, and the first connection wins.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+use crate::ConnectError;
+
+/// Head start of an address over the next one; the value that RFC 8305, section 5 recommends.
+const HEAD_START: Duration = Duration::from_millis(250);
+
+/// Addresses tried for one connection. At a head start each, that is longer than most are willing to
+/// wait; a name with more of them has the rest as spares.
+const ATTEMPTS_MAX: usize = 16;
+
+/// Puts addresses into the order of attempts (RFC 8305, section 4): the resolver's order, families in
+/// turn, beginning with the family of the first.
+pub(crate) fn interleaved(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let Some(first) = addresses.first() else { return addresses };
+    let begins_with_v6 = first.is_ipv6();
+    let (mut one, mut other): (VecDeque<_>, VecDeque<_>) =
+        addresses.into_iter().partition(|it| it.is_ipv6() == begins_with_v6);
+    let mut order = Vec::with_capacity(one.len() + other.len());
+    while !(one.is_empty() && other.is_empty()) {
+        order.extend(one.pop_front());
+        order.extend(other.pop_front());
+    }
+    order.truncate(ATTEMPTS_MAX);
+    order
+}
+
+/// Connects to the first address that lets it. An attempt that fails starts the next one at once.
+///
+/// # Errors
+/// Why the last attempt failed, when all have.
+pub(crate) async fn race<T, F>(
+    addresses: Vec<SocketAddr>,
+    connect: impl Fn(SocketAddr) -> F,
+) -> Result<T, ConnectError>
+where
+    F: Future<Output = io::Result<T>>,
+{
+    let mut left = addresses.into_iter();
+    let mut attempts = FuturesUnordered::new();
+    let mut problem = ConnectError::Resolve;
+    attempts.extend(left.next().map(&connect));
+    loop {
+        let mut head_start = pin!(tokio::time::sleep(HEAD_START));
+        tokio::select! {
+            biased;
+            done = attempts.next() => match done {
+                Some(Ok(connected)) => return Ok(connected),
+                Some(Err(error)) => {
+                    problem = ConnectError::Refused(error.kind());
+                    attempts.extend(left.next().map(&connect));
+                }
+                None => return Err(problem),
+            },
+            () = &mut head_start, if left.len() > 0 => {
+                attempts.extend(left.next().map(&connect));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    /// What an address does when it is tried.
+    #[derive(Clone, Copy)]
+    enum Behaviour {
+        Accepts { after_ms: u64 },
+        Refuses,
+        Hangs,
+    }
+
+    /// The port that won, and when each was tried, in milliseconds.
+    async fn check(
+        addresses: &[(&str, Behaviour)],
+    ) -> (Result<u16, ConnectError>, Vec<(u16, u64)>) {
+        let start = Instant::now();
+        let tried = RefCell::new(Vec::new());
+        let behaviours: Vec<_> = addresses.iter().map(|&(it, b)| (address(it), b)).collect();
+        let order = behaviours.iter().map(|it| it.0).collect();
+        let won = race(order, |address| {
+            let at = u64::try_from(start.elapsed().as_millis()).unwrap();
+            tried.borrow_mut().push((address.port(), at));
+            let behaviour = behaviours.iter().find(|it| it.0 == address).unwrap().1;
+            async move {
+                match behaviour {
+                    Behaviour::Accepts { after_ms } => {
+                        tokio::time::sleep(Duration::from_millis(after_ms)).await;
+                        Ok(address.port())
+                    }
+                    Behaviour::Refuses => Err(io::ErrorKind::ConnectionRefused.into()),
+                    Behaviour::Hangs => std::future::pending().await,
+                }
+            }
+        })
+        .await;
+        (won, tried.into_inner())
+    }
+
+    const OPEN: Behaviour = Behaviour::Accepts { after_ms: 10 };
+
+    #[test]
+    fn families_take_turns_beginning_with_the_one_that_the_resolver_prefers() {
+        let order = |list: &[&str]| {
+            let order = interleaved(list.iter().map(|it| address(it)).collect());
+            order.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            order(&["[::1]:1", "[::2]:1", "[::3]:1", "1.1.1.1:1", "1.1.1.2:1"]),
+            ["[::1]:1", "1.1.1.1:1", "[::2]:1", "1.1.1.2:1", "[::3]:1"]
+        );
+        assert_eq!(order(&["1.1.1.1:1", "[::1]:1"]), ["1.1.1.1:1", "[::1]:1"]);
+        assert_eq!(interleaved(vec![address("1.1.1.1:1"); 40]).len(), ATTEMPTS_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_that_hangs_delays_the_next_by_its_head_start_only() {
+        let (won, tried) =
+            check(&[("[::1]:1", Behaviour::Hangs), ("1.1.1.1:2", OPEN), ("[::2]:3", OPEN)]).await;
+        assert_eq!((won, tried), (Ok(2), vec![(1, 0), (2, 250)]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_that_refuses_delays_nothing() {
+        let (won, tried) = check(&[("[::1]:1", Behaviour::Refuses), ("1.1.1.1:2", OPEN)]).await;
+        assert_eq!((won, tried), (Ok(2), vec![(1, 0), (2, 0)]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_address_may_still_win() {
+        let slow = Behaviour::Accepts { after_ms: 300 };
+        let (won, tried) = check(&[("[::1]:1", slow), ("1.1.1.1:2", Behaviour::Hangs)]).await;
+        assert_eq!((won, tried), (Ok(1), vec![(1, 0), (2, 250)]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn when_all_fail_the_last_reason_is_told() {
+        let refuses = Behaviour::Refuses;
+        let (won, tried) = check(&[("[::1]:1", refuses), ("1.1.1.1:2", refuses)]).await;
+        assert_eq!(won, Err(ConnectError::Refused(io::ErrorKind::ConnectionRefused)));
+        assert_eq!(tried, [(1, 0), (2, 0)]);
+        assert_eq!(check(&[]).await.0, Err(ConnectError::Resolve));
+    }
+}

@@ -1,0 +1,195 @@
+//! Names to addresses: the system's resolver, asked off the core threads, with a short memory that
+//! all cores share.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::ConnectError;
+
+/// How long an answer counts. The system's resolver does not tell the time to live of its records;
+/// this is the shortest that is in use, so that nobody is sent to a server that left long ago.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// How long a failure counts. Long enough for a burst of connections not to ask for each.
+const FAILED: Duration = Duration::from_secs(1);
+
+/// How long old addresses stand in while the resolver fails.
+const STALE_MAX: Duration = Duration::from_secs(300);
+
+/// Names remembered. A graph has some hundred subgraphs; each takes a few hundred bytes here.
+const NAMES_MAX: usize = 1024;
+
+/// Addresses kept of one name.
+const ADDRESSES_MAX: usize = 64;
+
+static MEMORY: LazyLock<Memory> = LazyLock::new(Memory::default);
+
+/// The addresses of `host`, in the order in which the system prefers them.
+///
+/// # Errors
+/// [`ConnectError::Resolve`] where there are none.
+pub(crate) async fn addresses_of(host: &str) -> Result<Arc<[IpAddr]>, ConnectError> {
+    if let Ok(ip) = host.parse() {
+        return Ok(Arc::new([ip]));
+    }
+    // tokio runs `getaddrinfo` on a blocking thread.
+    let lookup =
+        || async { Ok(tokio::net::lookup_host((host, 0)).await?.map(|it| it.ip()).collect()) };
+    MEMORY.recall(host, lookup).await
+}
+
+/// What is known of each name. Who asks for a name first looks it up, everyone else waits for that.
+#[derive(Default)]
+struct Memory(Mutex<HashMap<Box<str>, Slot>>);
+
+type Slot = Arc<tokio::sync::Mutex<Known>>;
+
+#[derive(Default)]
+struct Known {
+    addresses: Option<(Arc<[IpAddr]>, Instant)>,
+    failed: Option<Instant>,
+}
+
+impl Memory {
+    async fn recall<F>(
+        &self,
+        host: &str,
+        lookup: impl FnOnce() -> F,
+    ) -> Result<Arc<[IpAddr]>, ConnectError>
+    where
+        F: Future<Output = io::Result<Vec<IpAddr>>>,
+    {
+        let slot = self.slot(host);
+        let mut known = slot.lock().await;
+        let now = Instant::now();
+        let age = |since: Instant| now.saturating_duration_since(since);
+        if let Some((addresses, since)) = &known.addresses
+            && age(*since) < FRESH
+        {
+            return Ok(Arc::clone(addresses));
+        }
+        if known.failed.is_none_or(|since| age(since) >= FAILED) {
+            match lookup().await {
+                Ok(mut found) if !found.is_empty() => {
+                    found.truncate(ADDRESSES_MAX);
+                    let mut seen = Vec::with_capacity(found.len());
+                    found.retain(|it| {
+                        !seen.contains(it) && {
+                            seen.push(*it);
+                            true
+                        }
+                    });
+                    let addresses: Arc<[IpAddr]> = found.into();
+                    *known = Known {
+                        addresses: Some((Arc::clone(&addresses), Instant::now())),
+                        failed: None,
+                    };
+                    return Ok(addresses);
+                }
+                _ => known.failed = Some(Instant::now()),
+            }
+        }
+        match &known.addresses {
+            Some((addresses, since)) if age(*since) < STALE_MAX => Ok(Arc::clone(addresses)),
+            _ => Err(ConnectError::Resolve),
+        }
+    }
+
+    fn slot(&self, host: &str) -> Slot {
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = names.get(host) {
+            return Arc::clone(slot);
+        }
+        if names.len() >= NAMES_MAX {
+            // Those that nobody asks about now. What they knew is a question away.
+            names.retain(|_, slot| Arc::strong_count(slot) > 1);
+        }
+        let slot = Slot::default();
+        if names.len() < NAMES_MAX {
+            names.insert(host.into(), Arc::clone(&slot));
+        }
+        slot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// A resolver that counts its questions.
+    struct Resolver {
+        memory: Memory,
+        answer: Cell<Option<u8>>,
+        asked: Cell<u32>,
+    }
+
+    impl Resolver {
+        fn new() -> Self {
+            Self { memory: Memory::default(), answer: Cell::new(Some(1)), asked: Cell::new(0) }
+        }
+
+        async fn ask(&self) -> Option<IpAddr> {
+            let lookup = || async {
+                self.asked.set(self.asked.get() + 1);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                let last = self.answer.get().ok_or(io::ErrorKind::Other)?;
+                Ok(vec![IpAddr::from([127, 0, 0, last]); 3])
+            };
+            let found = self.memory.recall("a.example", lookup).await.ok()?;
+            assert_eq!(found.len(), 1, "an address is named once");
+            Some(found[0])
+        }
+    }
+
+    fn local(last: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([127, 0, 0, last]))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_at_the_same_time_or_soon_after_shares_one_answer() {
+        let resolver = Resolver::new();
+        let (one, two) = tokio::join!(resolver.ask(), resolver.ask());
+        assert_eq!((one, two, resolver.asked.get()), (local(1), local(1), 1));
+        tokio::time::advance(FRESH / 2).await;
+        resolver.answer.set(Some(2));
+        assert_eq!((resolver.ask().await, resolver.asked.get()), (local(1), 1));
+        tokio::time::advance(FRESH).await;
+        assert_eq!((resolver.ask().await, resolver.asked.get()), (local(2), 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn old_addresses_stand_in_while_the_resolver_fails_but_not_for_ever() {
+        let resolver = Resolver::new();
+        resolver.ask().await;
+        resolver.answer.set(None);
+        tokio::time::advance(FRESH).await;
+        assert_eq!((resolver.ask().await, resolver.asked.get()), (local(1), 2));
+        assert_eq!((resolver.ask().await, resolver.asked.get()), (local(1), 2));
+        tokio::time::advance(STALE_MAX).await;
+        assert_eq!((resolver.ask().await, resolver.asked.get()), (None, 3));
+        tokio::time::advance(FAILED).await;
+        resolver.answer.set(Some(3));
+        assert_eq!(resolver.ask().await, local(3));
+    }
+
+    #[tokio::test]
+    async fn an_address_needs_no_resolver() {
+        assert_eq!(addresses_of("::1").await.unwrap()[..], ["::1".parse::<IpAddr>().unwrap()]);
+    }
+
+    #[test]
+    fn the_number_of_names_is_bounded() {
+        let memory = Memory::default();
+        for number in 0..2 * NAMES_MAX {
+            memory.slot(&number.to_string());
+        }
+        assert!(memory.0.lock().unwrap().len() <= NAMES_MAX);
+    }
+}

@@ -1,0 +1,71 @@
+//! The threads of this process, from `/proc/self/task`.
+
+/// One thread.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Thread {
+    /// Its id in the system.
+    pub id: u32,
+    /// Its name, cut off by the system at 15 bytes.
+    pub name: String,
+    /// Running, sleeping or another state, as `proc_pid_stat(5)` abbreviates it.
+    pub state: char,
+    /// CPU time it has used, in seconds.
+    pub cpu_seconds: f64,
+}
+
+/// Clock ticks of `/proc/*/stat` a second: fixed at 100 in what Linux tells programs (`USER_HZ`).
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// All threads, in the order of their ids; none where the system has no `/proc`.
+pub fn threads() -> Vec<Thread> {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let mut threads: Vec<Thread> = tasks
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok())
+        .filter_map(|stat| parse(&stat))
+        .collect();
+    threads.sort_by_key(|thread| thread.id);
+    threads
+}
+
+fn parse(stat: &str) -> Option<Thread> {
+    // The name in parentheses may contain anything, parentheses included.
+    let (before, after) = stat.rsplit_once(')')?;
+    let (id, name) = before.split_once('(')?;
+    let mut fields = after.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let mut ticks = fields.skip(10).map(str::parse::<u64>);
+    let (user, system) = (ticks.next()?.ok()?, ticks.next()?.ok()?);
+    Some(Thread {
+        id: id.trim().parse().ok()?,
+        name: name.to_owned(),
+        state,
+        cpu_seconds: (user + system) as f64 / TICKS_PER_SECOND,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_read_whatever_its_name() {
+        let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 4 0 100 0 0";
+        let expected = Thread { id: 7, name: "a) b (c)".to_owned(), state: 'S', cpu_seconds: 2.0 };
+        assert_eq!(parse(stat), Some(expected));
+        assert_eq!(parse("7 (a) S"), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_named_thread_is_listed() {
+        let (send, receive) = std::sync::mpsc::channel::<()>();
+        let builder = std::thread::Builder::new().name("seen".to_owned());
+        let thread = builder.spawn(move || receive.recv().is_err()).unwrap();
+        // A thread gives itself its name once it runs.
+        while !threads().iter().any(|thread| thread.name == "seen") {
+            std::thread::yield_now();
+        }
+        drop(send);
+        assert!(thread.join().unwrap());
+    }
+}
