@@ -3,16 +3,21 @@
 use execute::SubgraphRequest;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
+use crate::decode::ACCEPT_ENCODING;
+
 /// What we can read, the proper type first (GraphQL over HTTP, section 5.2.1).
 const ACCEPT: HeaderValue =
     HeaderValue::from_static("application/graphql-response+json, application/json;q=0.9");
 
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Never passed on: those that describe one connection (RFC 9110, section 7.6.1), and those that
-/// belong to the body that we write and the answer that we read.
-fn is_passed_on(name: &HeaderName) -> bool {
-    let ours = [
+/// Headers that are never passed on from one message to another, in neither direction: those of one
+/// connection (RFC 9110, section 7.6.1) and of a WebSocket's handshake, and those that describe the
+/// bytes of a body which is not the one that we write.
+///
+/// What the `connection` header of a message names belongs to it too; that is for the caller to see.
+pub fn belongs_to_connection(name: &HeaderName) -> bool {
+    const KNOWN: [HeaderName; 14] = [
         header::ACCEPT,
         header::ACCEPT_ENCODING,
         header::CONNECTION,
@@ -21,22 +26,37 @@ fn is_passed_on(name: &HeaderName) -> bool {
         header::CONTENT_TYPE,
         header::EXPECT,
         header::HOST,
+        header::PROXY_AUTHENTICATE,
+        header::PROXY_AUTHORIZATION,
         header::TE,
         header::TRAILER,
         header::TRANSFER_ENCODING,
         header::UPGRADE,
     ];
-    !ours.contains(name) && !matches!(name.as_str(), "keep-alive" | "proxy-connection")
+    let text = name.as_str();
+    KNOWN.contains(name)
+        || matches!(text, "keep-alive" | "proxy-connection" | "http2-settings")
+        || text.starts_with("sec-websocket-")
 }
 
-/// Builds the headers for `request`.
-pub(crate) fn headers(host: &HeaderValue, request: &SubgraphRequest<'_>) -> HeaderMap {
+/// Builds the headers for `request`. `host` is for HTTP/1.1; in HTTP/2 the request target says it.
+pub(crate) fn headers(
+    host: Option<&HeaderValue>,
+    compression: bool,
+    request: &SubgraphRequest<'_>,
+) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(4 + request.headers.len());
-    headers.insert(header::HOST, host.clone());
+    if let Some(host) = host {
+        headers.insert(header::HOST, host.clone());
+    }
     headers.insert(header::ACCEPT, ACCEPT);
     headers.insert(header::CONTENT_TYPE, CONTENT_TYPE);
+    if compression {
+        headers.insert(header::ACCEPT_ENCODING, ACCEPT_ENCODING);
+    }
     for (name, value) in request.headers {
-        if is_passed_on(name) {
+        // The rules have seen to that already; a mistake there must not break the framing.
+        if !belongs_to_connection(name) {
             headers.append(name, value.clone());
         }
     }

@@ -1,22 +1,44 @@
 //! Counters of one subgraph's traffic, for whoever exports metrics.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use execute::FetchError;
 
-/// What happened since the start. Only ever counted up, except for the two gauges.
+/// What happened since the start. Only ever counted up, except for the gauges.
 #[derive(Debug, Default)]
 pub struct UpstreamStats {
-    /// Requests begun.
+    /// Requests begun; retries are not counted apart here.
     pub requests: AtomicU64,
-    /// Requests sent again because a reused connection had died.
+    /// Requests sent again after a failure, within the budget.
     pub retries: AtomicU64,
+    /// Retries that did not happen because the budget was used up.
+    pub retries_refused: AtomicU64,
+    /// Requests sent again at once because a reused connection had died.
+    pub reconnects: AtomicU64,
     /// Connections opened.
     pub connections_opened: AtomicU64,
+    /// Gauge: connections that are open now.
+    pub connections: AtomicU64,
+    /// Gauge: of these, those that wait for a request.
+    pub connections_idle: AtomicU64,
     /// Gauge: requests in flight.
     pub in_flight: AtomicU64,
     /// Gauge: requests that wait for a connection.
     pub waiting: AtomicU64,
+    /// Requests that had to wait for a connection.
+    pub queued: AtomicU64,
+    /// Microseconds that they waited, all together.
+    pub queued_micros: AtomicU64,
+    /// Bytes of HTTP sent, before TLS.
+    pub bytes_sent: AtomicU64,
+    /// Bytes of HTTP received, after TLS and before they are expanded.
+    pub bytes_received: AtomicU64,
+    /// How often the circuit breaker opened.
+    pub breaker_opened: AtomicU64,
+    /// How long requests took, from the first attempt to the end of the answer or the failure.
+    pub seconds: Latencies,
     failures: [AtomicU64; FailureKind::ALL.len()],
 }
 
@@ -33,15 +55,17 @@ pub enum FailureKind {
     TooLarge,
     /// A status or content type that is no GraphQL answer.
     Status,
-    /// What came is not HTTP, or encoded in a way that was not asked for.
+    /// What came is not HTTP, or encoded in a way that nobody knows.
     Protocol,
     /// The queue for connections was full.
     QueueFull,
+    /// The circuit breaker was open.
+    BreakerOpen,
 }
 
 impl FailureKind {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Connect,
         Self::Closed,
         Self::Timeout,
@@ -49,6 +73,7 @@ impl FailureKind {
         Self::Status,
         Self::Protocol,
         Self::QueueFull,
+        Self::BreakerOpen,
     ];
 
     /// As a metric label.
@@ -61,6 +86,7 @@ impl FailureKind {
             Self::Status => "status",
             Self::Protocol => "protocol",
             Self::QueueFull => "queue_full",
+            Self::BreakerOpen => "breaker_open",
         }
     }
 
@@ -73,6 +99,7 @@ impl FailureKind {
             FetchError::Status { .. } => Self::Status,
             FetchError::Protocol(_) => Self::Protocol,
             FetchError::Overloaded => Self::QueueFull,
+            FetchError::Unavailable(_) => Self::BreakerOpen,
         }
     }
 }
@@ -92,7 +119,38 @@ pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
+/// A histogram of durations.
+#[derive(Debug, Default)]
+pub struct Latencies {
+    /// Observations up to each bound and above the one before; the last is above all.
+    buckets: [AtomicU64; Self::BOUNDS_MILLIS.len() + 1],
+    micros: AtomicU64,
+}
+
+impl Latencies {
+    /// Upper bounds, from what an idle neighbour needs to the default timeout.
+    pub const BOUNDS_MILLIS: [u64; 13] =
+        [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000, 30_000];
+
+    pub(crate) fn observe(&self, duration: Duration) {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let index = Self::BOUNDS_MILLIS.partition_point(|&bound| bound * 1000 < micros);
+        count(&self.buckets[index]);
+        self.micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// Sum in seconds, and the observations in each bucket with its upper bound in seconds. The last
+    /// bucket has no bound (`f64::MAX`).
+    pub fn read(&self) -> (f64, Vec<(f64, u64)>) {
+        let bounds = Self::BOUNDS_MILLIS.iter().map(|&millis| millis as f64 / 1000.0);
+        let bounds = bounds.chain([f64::MAX]);
+        let counts = self.buckets.iter().map(|it| it.load(Ordering::Relaxed));
+        (self.micros.load(Ordering::Relaxed) as f64 / 1e6, bounds.zip(counts).collect())
+    }
+}
+
 /// Counts a gauge up, and down again on drop.
+#[derive(Debug)]
 pub(crate) struct Gauge<'a>(&'a AtomicU64);
 
 impl<'a> Gauge<'a> {
@@ -105,5 +163,66 @@ impl<'a> Gauge<'a> {
 impl Drop for Gauge<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The same for what lives longer than a function.
+#[derive(Debug)]
+pub(crate) struct OwnedGauge {
+    stats: Arc<UpstreamStats>,
+    pick: fn(&UpstreamStats) -> &AtomicU64,
+}
+
+impl OwnedGauge {
+    pub(crate) fn up(stats: &Arc<UpstreamStats>, pick: fn(&UpstreamStats) -> &AtomicU64) -> Self {
+        count(pick(stats));
+        Self { stats: Arc::clone(stats), pick }
+    }
+}
+
+impl Drop for OwnedGauge {
+    fn drop(&mut self) {
+        (self.pick)(&self.stats).fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A wait in the queue: counted while it lasts, its time when it ends.
+#[derive(Debug)]
+pub(crate) struct Wait<'a> {
+    stats: &'a UpstreamStats,
+    since: Instant,
+}
+
+impl<'a> Wait<'a> {
+    pub(crate) fn begin(stats: &'a UpstreamStats) -> Self {
+        count(&stats.waiting);
+        count(&stats.queued);
+        Self { stats, since: Instant::now() }
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.stats.waiting.fetch_sub(1, Ordering::Relaxed);
+        let micros = u64::try_from(self.since.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.stats.queued_micros.fetch_add(micros, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_belongs_to_the_first_bound_that_is_not_below_it() {
+        let latencies = Latencies::default();
+        for micros in [0, 1_000, 1_001, 30_000_000, 30_000_001] {
+            latencies.observe(Duration::from_micros(micros));
+        }
+        let (sum, buckets) = latencies.read();
+        assert!((sum - 60.002_002).abs() < 1e-9, "{sum}");
+        let counts: Vec<_> = buckets.iter().map(|it| it.1).collect();
+        assert_eq!(counts, [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
+        assert_eq!((buckets[0].0, buckets[13].0), (0.001, f64::MAX));
     }
 }

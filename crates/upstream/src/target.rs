@@ -1,5 +1,7 @@
 //! Where a subgraph is, taken apart once from its URL.
 
+use std::path::Path;
+
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderValue, Uri};
 use net::TlsClient;
@@ -11,7 +13,7 @@ pub enum TargetError {
     #[error("it is not a valid absolute URL; write http://host:port/path")]
     Malformed,
     /// Another scheme.
-    #[error("only http and https are supported")]
+    #[error("only http, https and unix are supported")]
     Scheme,
     /// `user:password@`
     #[error("it holds credentials; send them in a header instead (headers.subgraphs)")]
@@ -19,22 +21,33 @@ pub enum TargetError {
     /// https, but TLS was not set up.
     #[error("it is https, but TLS is not available")]
     NoTls,
+    /// A unix socket without its path.
+    #[error("it names no socket; write unix:///path/of/the.sock?path=/graphql")]
+    Socket,
 }
 
 /// The server and how to trust it: connections to equal origins are interchangeable.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Origin {
     pub(crate) tls: Option<TlsClient>,
-    pub(crate) host: Box<str>,
-    pub(crate) port: u16,
+    pub(crate) address: Address,
+}
+
+/// Where a server listens.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Address {
+    Tcp { host: Box<str>, port: u16 },
+    Unix(Box<Path>),
 }
 
 /// A subgraph's URL.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) origin: Origin,
-    /// Path and query, in the form that goes into the request line.
+    /// Path and query: the request target of HTTP/1.1.
     pub(crate) path: Uri,
+    /// Everything: the request target of HTTP/2.
+    pub(crate) absolute: Uri,
     /// Value of `host`.
     pub(crate) host: HeaderValue,
 }
@@ -42,6 +55,9 @@ pub(crate) struct Target {
 impl Target {
     /// Takes `url` apart. `tls` is for https only.
     pub(crate) fn parse(url: &str, tls: Option<TlsClient>) -> Result<Self, TargetError> {
+        if let Some(rest) = url.strip_prefix("unix:") {
+            return Self::parse_unix(rest);
+        }
         let uri: Uri = url.parse().map_err(|_| TargetError::Malformed)?;
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
             return Err(TargetError::Malformed);
@@ -62,24 +78,56 @@ impl Target {
         let port = authority.port_u16().unwrap_or(default_port);
         let path = uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         Ok(Self {
-            origin: Origin { tls, host: authority.host().into(), port },
+            origin: Origin { tls, address: Address::Tcp { host: authority.host().into(), port } },
             path: Uri::from(path),
             host: HeaderValue::from_str(authority.as_str()).map_err(|_| TargetError::Malformed)?,
+            absolute: uri,
+        })
+    }
+
+    /// `unix:///run/reviews.sock?path=/graphql`: the socket, and the path of the request. The socket's
+    /// path is taken as it is, `%` included.
+    fn parse_unix(rest: &str) -> Result<Self, TargetError> {
+        let rest = rest.strip_prefix("//").unwrap_or(rest);
+        let (socket, query) = rest.split_once('?').unwrap_or((rest, "path=/"));
+        if !socket.starts_with('/') || socket.ends_with('/') {
+            return Err(TargetError::Socket);
+        }
+        let path = query.strip_prefix("path=").ok_or(TargetError::Malformed)?;
+        let path: PathAndQuery = path.parse().map_err(|_| TargetError::Malformed)?;
+        let absolute = Uri::builder()
+            .scheme(Scheme::HTTP)
+            .authority(UNIX_HOST)
+            .path_and_query(path.clone())
+            .build()
+            .map_err(|_| TargetError::Malformed)?;
+        Ok(Self {
+            origin: Origin { tls: None, address: Address::Unix(Path::new(socket).into()) },
+            path: Uri::from(path),
+            absolute,
+            host: HeaderValue::from_static(UNIX_HOST),
         })
     }
 }
+
+/// What servers behind a unix socket see as the host: they have no name of their own.
+const UNIX_HOST: &str = "localhost";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(url: &str) -> Result<(bool, String, u16, String, String), TargetError> {
+    fn check(url: &str) -> Result<(bool, String, String, String), TargetError> {
         let tls = TlsClient::with_roots(include_bytes!("../../net/tests/certificates/ca.pem"), &[]);
         let it = Target::parse(url, tls.ok())?;
+        let address = match it.origin.address {
+            Address::Tcp { host, port } => format!("{host} {port}"),
+            Address::Unix(path) => path.display().to_string(),
+        };
+        assert_eq!(it.absolute.path_and_query().map_or("/", |it| it.as_str()), it.path.to_string());
         Ok((
             it.origin.tls.is_some(),
-            it.origin.host.into(),
-            it.origin.port,
+            address,
             it.path.to_string(),
             it.host.to_str().unwrap().into(),
         ))
@@ -87,15 +135,20 @@ mod tests {
 
     #[test]
     fn urls_are_taken_apart() {
-        let ok = |tls, host: &str, port, path: &str, header: &str| {
-            Ok((tls, host.into(), port, path.into(), header.into()))
+        let ok = |tls, address: &str, path: &str, header: &str| {
+            Ok((tls, address.into(), path.into(), header.into()))
         };
         assert_eq!(
             check("http://127.0.0.1:4001/graphql?x=1"),
-            ok(false, "127.0.0.1", 4001, "/graphql?x=1", "127.0.0.1:4001")
+            ok(false, "127.0.0.1 4001", "/graphql?x=1", "127.0.0.1:4001")
         );
-        assert_eq!(check("https://a.example"), ok(true, "a.example", 443, "/", "a.example"));
-        assert_eq!(check("http://[::1]:80/a"), ok(false, "[::1]", 80, "/a", "[::1]:80"));
+        assert_eq!(check("https://a.example"), ok(true, "a.example 443", "/", "a.example"));
+        assert_eq!(check("http://[::1]:80/a"), ok(false, "[::1] 80", "/a", "[::1]:80"));
+        assert_eq!(
+            check("unix:///run/reviews.sock?path=/graphql?x=1"),
+            ok(false, "/run/reviews.sock", "/graphql?x=1", "localhost")
+        );
+        assert_eq!(check("unix:/run/a.sock"), ok(false, "/run/a.sock", "/", "localhost"));
     }
 
     #[test]
@@ -107,6 +160,10 @@ mod tests {
             ("http://", TargetError::Malformed),
             ("ws://a/", TargetError::Scheme),
             ("http://user:secret@a/", TargetError::Credentials),
+            ("unix:", TargetError::Socket),
+            ("unix://run/a.sock", TargetError::Socket),
+            ("unix:///run/", TargetError::Socket),
+            ("unix:///run/a.sock?x=1", TargetError::Malformed),
         ];
         for (url, expected) in cases {
             assert_eq!(check(url), Err(expected), "{url}");

@@ -1,29 +1,27 @@
 //! One subgraph over HTTP: waiting for a turn, sending, retrying, reading the answer.
 
+use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use execute::{FetchError, LocalFuture, Subgraph, SubgraphAnswer, SubgraphRequest};
-use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, Method, Request, Response, Version};
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Body, Incoming};
+use http::{HeaderMap, Method, Request, Version};
+use http_body_util::Full;
 use net::TlsClient;
-use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::connection::{Connection, SendError, describe};
+use crate::answer::{Received, receive};
+use crate::breaker::{Admission, Breaker, Change, IsOpen};
+use crate::connection::{Exclusive, OneStream, Opened, open};
+use crate::retry::{Failure, Sent, is_subgraphs_fault, pause};
+use crate::standing::Standing;
 use crate::stats::{Gauge, count};
 use crate::target::Target;
-use crate::{TargetError, UpstreamSettings, UpstreamStats, content_type, pool, request_headers};
-
-/// Bytes of a body that nobody needs, read all the same so that the connection can be used again.
-/// More than that costs more than a new connection.
-const UNWANTED_BODY_BYTES_MAX: u64 = 64 * 1024;
-
-/// Room made ahead for a body of announced length. A server may announce what it never sends.
-const BODY_ROOM_BYTES_MAX: u64 = 1024 * 1024;
+use crate::{
+    BreakerState, Clock, Protocol, TargetError, UpstreamSettings, UpstreamStats, pool,
+    request_headers,
+};
 
 /// The client of one subgraph. Shared by all cores; each has connections of its own.
 ///
@@ -34,13 +32,19 @@ pub struct Upstream {
     name: Box<str>,
     target: Target,
     settings: UpstreamSettings,
-    turns: Semaphore,
-    stats: Arc<UpstreamStats>,
+    standing: Arc<Standing>,
+    clock: Clock,
+}
+
+/// Where one request goes out.
+enum Line {
+    Http1(Exclusive),
+    Http2(OneStream),
 }
 
 impl Upstream {
     /// A client of the subgraph `name` at `url`. Connects when it is first needed. `tls` is
-    /// needed for https only.
+    /// needed for https only; it offers the protocols that it is to speak.
     ///
     /// # Errors
     /// See [`TargetError`].
@@ -50,13 +54,34 @@ impl Upstream {
         settings: UpstreamSettings,
         tls: Option<TlsClient>,
     ) -> Result<Self, TargetError> {
+        let clock = Clock::default();
         Ok(Self {
             name: name.into(),
             target: Target::parse(url, tls)?,
-            turns: Semaphore::new(settings.max_connections.clamp(1, Semaphore::MAX_PERMITS)),
+            standing: Arc::new(Standing::new(&settings, Arc::default(), clock.now())),
             settings,
-            stats: Arc::default(),
+            clock,
         })
+    }
+
+    /// Goes on where `previous` was: with its counters, and, if it is still the same server with the
+    /// same settings, with its connections, its breaker and its budget.
+    pub fn continuing(mut self, previous: &Self) -> Self {
+        let is_same =
+            self.target.origin == previous.target.origin && self.settings == previous.settings;
+        self.standing = if is_same {
+            Arc::clone(&previous.standing)
+        } else {
+            let stats = Arc::clone(&previous.standing.stats);
+            Arc::new(Standing::new(&self.settings, stats, self.clock.now()))
+        };
+        self
+    }
+
+    /// With another clock than the system's.
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
     }
 
     /// The subgraph's name.
@@ -64,120 +89,220 @@ impl Upstream {
         &self.name
     }
 
-    /// Its counters. They go on with the next generation if given to
-    /// [`with_stats`](Self::with_stats) there.
-    pub fn stats(&self) -> &Arc<UpstreamStats> {
-        &self.stats
+    /// Its counters.
+    pub fn stats(&self) -> &UpstreamStats {
+        &self.standing.stats
     }
 
-    /// Counts into `stats`.
-    pub fn with_stats(mut self, stats: Arc<UpstreamStats>) -> Self {
-        self.stats = stats;
-        self
+    /// What its circuit breaker does; closed where there is none.
+    pub fn breaker(&self) -> BreakerState {
+        self.standing.breaker.as_ref().map_or(BreakerState::Closed, Breaker::state)
     }
 
     async fn fetch_counted(
         &self,
         request: SubgraphRequest<'_>,
     ) -> Result<SubgraphAnswer, FetchError> {
-        count(&self.stats.requests);
+        let stats = &self.standing.stats;
+        count(&stats.requests);
         let start = Instant::now();
-        let patience = self.settings.timeout.min(request.deadline.saturating_duration_since(start));
-        let result = tokio::time::timeout(patience, self.fetch_in_turn(&request))
-            .await
-            .unwrap_or_else(|_| Err(FetchError::Timeout(rounded(patience))));
+        let result = self.fetch_retrying(&request, start).await;
+        stats.seconds.observe(start.elapsed());
         if let Err(error) = &result {
-            self.stats.count_failure(error);
+            stats.count_failure(error);
             tracing::debug!(subgraph = &*self.name, %error, "subgraph request failed");
         }
         result
     }
 
-    async fn fetch_in_turn(
+    async fn fetch_retrying(
         &self,
         request: &SubgraphRequest<'_>,
+        start: Instant,
     ) -> Result<SubgraphAnswer, FetchError> {
-        let _turn = self.turn().await?;
-        let _in_flight = Gauge::up(&self.stats.in_flight);
-        let headers = request_headers::headers(&self.target.host, request);
-        if let Some(connection) = pool::take(&self.target.origin).await {
-            match self.send(connection, headers.clone(), request.body.clone()).await {
-                Ok((connection, response)) => return self.receive(connection, response).await,
-                Err(failed) => {
-                    let may_repeat = failed.unsent || (failed.unanswered && !request.is_mutation);
-                    if !may_repeat {
-                        return Err(failed.error);
-                    }
-                    count(&self.stats.retries);
+        let patience = self.settings.timeout.min(request.deadline.saturating_duration_since(start));
+        let deadline = start + patience;
+        let mut failed: Option<FetchError> = None;
+        for number in 0.. {
+            let admission = match self.admit() {
+                Ok(admission) => admission,
+                // It opened while this request waited for another attempt.
+                Err(open) => return Err(failed.unwrap_or(open)),
+            };
+            let attempt = tokio::time::timeout_at(deadline.into(), self.attempt(request)).await;
+            let failure = match attempt {
+                Ok(Ok(answer)) => {
+                    self.settle(admission, true);
+                    return Ok(answer);
                 }
+                Ok(Err(failure)) => failure,
+                Err(_) => {
+                    // Who has no time left says nothing about the subgraph.
+                    if patience == self.settings.timeout {
+                        self.settle(admission, false);
+                    }
+                    return Err(FetchError::Timeout(rounded(patience)));
+                }
+            };
+            if is_subgraphs_fault(&failure.error) {
+                self.settle(admission, false);
+            } else if !matches!(failure.error, FetchError::Overloaded) {
+                self.settle(admission, true);
+            }
+            let Some(pause) = self.retry(number, &failure, request, deadline) else {
+                return Err(failure.error);
+            };
+            failed = Some(failure.error);
+            tokio::time::sleep(pause).await;
+        }
+        // The loop above ends by returning: retries are bounded.
+        Err(failed.unwrap_or(FetchError::Overloaded))
+    }
+
+    fn admit(&self) -> Result<Option<Admission<'_>>, FetchError> {
+        let Some(breaker) = &self.standing.breaker else { return Ok(None) };
+        let admitted = breaker.admit(self.clock.now());
+        admitted.map(Some).map_err(|IsOpen(pause)| FetchError::Unavailable(pause))
+    }
+
+    fn settle(&self, admission: Option<Admission<'_>>, is_well: bool) {
+        let Some(admission) = admission else { return };
+        let change =
+            if is_well { admission.succeeded() } else { admission.failed(self.clock.now()) };
+        match change {
+            None => {}
+            Some(Change::Opened) => {
+                count(&self.standing.stats.breaker_opened);
+                tracing::warn!(
+                    subgraph = &*self.name,
+                    "the circuit breaker has opened: most requests to this subgraph fail, so it gets none for now"
+                );
+            }
+            Some(Change::Closed) => {
+                tracing::info!(
+                    subgraph = &*self.name,
+                    "the circuit breaker has closed: this subgraph answers again"
+                );
             }
         }
-        // A new connection is not retried: who accepts and then hangs up has a reason.
-        count(&self.stats.connections_opened);
-        let connection =
-            Connection::open(&self.target.origin, self.settings.connect_timeout).await?;
-        let sent = self.send(connection, headers, request.body.clone()).await;
-        let (connection, response) = sent.map_err(|failed| failed.error)?;
-        self.receive(connection, response).await
     }
 
-    /// Waits until fewer than `max_connections` requests are in flight.
-    async fn turn(&self) -> Result<SemaphorePermit<'_>, FetchError> {
-        if let Ok(turn) = self.turns.try_acquire() {
-            return Ok(turn);
-        }
-        let waiting = Gauge::up(&self.stats.waiting);
-        if self.stats.waiting.load(Ordering::Relaxed) > self.settings.max_waiting as u64 {
-            return Err(FetchError::Overloaded);
-        }
-        let turn = self.turns.acquire().await;
-        drop(waiting);
-        // The semaphore is never closed.
-        turn.map_err(|_| FetchError::Overloaded)
-    }
-
-    async fn send(
+    /// The pause before the request is sent again; `None` if it is not.
+    fn retry(
         &self,
-        mut connection: Connection,
-        headers: HeaderMap,
-        body: Bytes,
-    ) -> Result<(Connection, Response<Incoming>), SendError> {
-        let mut request = Request::new(Full::new(body));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.target.path.clone();
-        *request.version_mut() = Version::HTTP_11;
-        *request.headers_mut() = headers;
-        let response = connection.send(request).await?;
-        Ok((connection, response))
+        number: u32,
+        failure: &Failure,
+        request: &SubgraphRequest<'_>,
+        deadline: Instant,
+    ) -> Option<Duration> {
+        let settings = &self.settings.retry;
+        if number >= settings.retries || !failure.may_repeat(request.is_mutation) {
+            return None;
+        }
+        let pause = pause(settings, number, random());
+        if Instant::now() + pause >= deadline {
+            return None;
+        }
+        let stats = &self.standing.stats;
+        let requests = stats.requests.load(Ordering::Relaxed);
+        if !self.standing.budget.withdraw(requests, self.clock.now()) {
+            count(&stats.retries_refused);
+            return None;
+        }
+        count(&stats.retries);
+        Some(pause)
     }
 
-    async fn receive(
-        &self,
-        connection: Connection,
-        response: Response<Incoming>,
-    ) -> Result<SubgraphAnswer, FetchError> {
-        let (head, body) = response.into_parts();
-        let announced =
-            head.headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok());
-        if let Err(refused) = content_type::check(head.status, &head.headers) {
-            if announced.is_none_or(|it: u64| it <= UNWANTED_BODY_BYTES_MAX)
-                && read(body, announced, UNWANTED_BODY_BYTES_MAX).await.is_ok()
-            {
-                self.give_back(connection);
+    async fn attempt(&self, request: &SubgraphRequest<'_>) -> Result<SubgraphAnswer, Failure> {
+        let standing = &*self.standing;
+        let _turn = standing.limits.turn(self.speaks_http2(), &standing.stats).await?;
+        let _in_flight = Gauge::up(&standing.stats.in_flight);
+        if let Some(line) = self.open_line().await {
+            match self.exchange(line, request).await {
+                // A reused connection that died unanswered had most likely been closed as idle; that
+                // says nothing about the next one.
+                Err(failure)
+                    if failure.sent == Sent::Nothing
+                        || (failure.sent == Sent::Unanswered && !request.is_mutation) =>
+                {
+                    count(&standing.stats.reconnects);
+                }
+                other => return other,
             }
-            return Err(refused);
         }
-        let limit = self.settings.max_response_size;
-        if announced.is_some_and(|it| it > limit) {
-            return Err(FetchError::TooLarge { limit });
-        }
-        let body = read(body, announced, limit).await?;
-        self.give_back(connection);
-        Ok(SubgraphAnswer { status: head.status, headers: head.headers, body })
+        let line = self.new_line().await;
+        // Whatever kept a connection from being opened, nothing has been sent.
+        let line = line.map_err(|error| Failure { sent: Sent::Nothing, ..error.into() })?;
+        self.exchange(line, request).await
     }
 
-    fn give_back(&self, connection: Connection) {
-        pool::give_back(&self.target.origin, connection, self.settings.idle_timeout);
+    /// Is one connection most likely enough for many requests?
+    fn speaks_http2(&self) -> bool {
+        match self.settings.protocol {
+            Protocol::Http1 => false,
+            Protocol::Http2 => true,
+            Protocol::Auto => self.standing.agreed_http2.load(Ordering::Relaxed),
+        }
+    }
+
+    /// A connection of this core that is open already.
+    async fn open_line(&self) -> Option<Line> {
+        if self.settings.protocol != Protocol::Http1
+            && let Some(stream) = pool::share(&self.standing)
+        {
+            return Some(Line::Http2(stream));
+        }
+        let connection = pool::take_exclusive(&self.standing, self.settings.idle_timeout).await?;
+        Some(Line::Http1(connection))
+    }
+
+    async fn new_line(&self) -> Result<Line, FetchError> {
+        if !self.speaks_http2() {
+            return self.connect().await;
+        }
+        let shared = || pool::share(&self.standing).map(Line::Http2);
+        pool::opening(&self.standing).run(shared, async || self.connect().await).await
+    }
+
+    async fn connect(&self) -> Result<Line, FetchError> {
+        let (standing, settings) = (&self.standing, &self.settings);
+        let permit = standing.limits.open(&standing.stats).await?;
+        let (origin, timeout) = (&self.target.origin, settings.connect_timeout);
+        Ok(match open(origin, settings.protocol, timeout, standing, permit).await? {
+            Opened::Http1(connection) => Line::Http1(connection),
+            Opened::Http2(connection) => {
+                let stream = OneStream::new(std::rc::Rc::clone(&connection));
+                pool::offer(standing, connection, settings.idle_timeout);
+                Line::Http2(stream)
+            }
+        })
+    }
+
+    async fn exchange(
+        &self,
+        line: Line,
+        request: &SubgraphRequest<'_>,
+    ) -> Result<SubgraphAnswer, Failure> {
+        let (limit, compression) = (self.settings.max_response_size, self.settings.compression);
+        let target = &self.target;
+        match line {
+            Line::Http1(mut connection) => {
+                let headers = request_headers::headers(Some(&target.host), compression, request);
+                let message = post(&target.path, Version::HTTP_11, headers, &request.body);
+                let response = connection.send(message).await?;
+                let Received { answer, is_drained } = receive(response, limit).await;
+                if is_drained {
+                    pool::give_back(&self.standing, connection, self.settings.idle_timeout);
+                }
+                answer
+            }
+            Line::Http2(stream) => {
+                let headers = request_headers::headers(None, compression, request);
+                let message = post(&target.absolute, Version::HTTP_2, headers, &request.body);
+                let response = stream.send(message).await?;
+                receive(response, limit).await.answer
+            }
+        }
     }
 }
 
@@ -190,38 +315,27 @@ impl Subgraph for Upstream {
     }
 }
 
-/// Reads a body of at most `limit` bytes.
-async fn read(mut body: Incoming, announced: Option<u64>, limit: u64) -> Result<Bytes, FetchError> {
-    let mut first = Bytes::new();
-    let mut rest = BytesMut::new();
-    let mut length = 0u64;
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| describe(&error))?;
-        let Ok(data) = frame.into_data() else { continue };
-        length += data.len() as u64;
-        if length > limit {
-            return Err(FetchError::TooLarge { limit });
-        }
-        // Most answers come in one piece and are never copied.
-        if first.is_empty() && rest.is_empty() {
-            if body.is_end_stream() {
-                return Ok(data);
-            }
-            first = data;
-        } else {
-            if rest.is_empty() {
-                let room = announced.unwrap_or_default().min(BODY_ROOM_BYTES_MAX) as usize;
-                rest.reserve(room.max(first.len() + data.len()));
-                rest.extend_from_slice(&first);
-                first = Bytes::new();
-            }
-            rest.extend_from_slice(&data);
-        }
-    }
-    Ok(if rest.is_empty() { first } else { rest.freeze() })
+fn post(
+    target: &http::Uri,
+    version: Version,
+    headers: HeaderMap,
+    body: &Bytes,
+) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(body.clone()));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = target.clone();
+    *request.version_mut() = version;
+    *request.headers_mut() = headers;
+    request
 }
 
 /// For messages: `1.234567891s` tells nobody more than `1.235s`.
 fn rounded(duration: Duration) -> Duration {
     Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Random enough to spread retries.
+fn random() -> u32 {
+    // Each state has keys of its own.
+    std::hash::RandomState::new().build_hasher().finish() as u32
 }

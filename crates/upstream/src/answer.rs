@@ -1,0 +1,111 @@
+//! Reading the answer of a subgraph: is it one, how large is it, is it compressed.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use execute::{FetchError, SubgraphAnswer};
+use http::header::{CONTENT_LENGTH, HeaderMap, RETRY_AFTER};
+use http::{Response, response};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+
+use crate::connection::describe;
+use crate::retry::{Failure, Sent};
+use crate::{content_type, decode};
+
+/// Bytes of a body that nobody needs, read all the same so that the connection can be used again.
+/// More than that costs more than a new connection.
+const UNWANTED_BODY_BYTES_MAX: u64 = 64 * 1024;
+
+/// Time for that.
+const UNWANTED_BODY_TIME_MAX: Duration = Duration::from_millis(100);
+
+/// Room made ahead for a body of announced length. A server may announce what it never sends.
+const BODY_ROOM_BYTES_MAX: u64 = 1024 * 1024;
+
+/// An answer, or why there is none; and whether its connection has been read to the end of it.
+pub(crate) struct Received {
+    pub(crate) answer: Result<SubgraphAnswer, Failure>,
+    pub(crate) is_drained: bool,
+}
+
+/// Reads a response whose body, compressed and expanded, has at most `limit` bytes.
+pub(crate) async fn receive(response: Response<Incoming>, limit: u64) -> Received {
+    let (head, body) = response.into_parts();
+    let announced = announced_length(&head.headers);
+    let checked = content_type::check(head.status, &head.headers)
+        .and_then(|()| decode::codings(&head.headers));
+    let codings = match checked {
+        Ok(codings) => codings,
+        Err(error) => {
+            let is_drained = drain(body, announced).await;
+            let asks_for_a_pause = asks_for_a_pause(&head.headers);
+            let failure = Failure { error, sent: Sent::Answered, asks_for_a_pause };
+            return Received { answer: Err(failure), is_drained };
+        }
+    };
+    if announced.is_some_and(|it| it > limit) {
+        let error = FetchError::TooLarge { limit };
+        return Received { answer: Err(error.into()), is_drained: false };
+    }
+    let body = match read(body, announced, limit).await {
+        Ok(body) => body,
+        Err(error) => return Received { answer: Err(error.into()), is_drained: false },
+    };
+    let body = match codings.is_empty() {
+        true => Ok(body),
+        false => decode::expand(body, codings, limit).await,
+    };
+    let response::Parts { status, headers, .. } = head;
+    let answer = body.map(|body| SubgraphAnswer { status, headers, body });
+    Received { answer: answer.map_err(Failure::from), is_drained: true }
+}
+
+fn announced_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok())
+}
+
+/// `retry-after: 0` asks for none. A time of day is taken for a pause: we would not wait until it comes.
+fn asks_for_a_pause(headers: &HeaderMap) -> bool {
+    headers.get(RETRY_AFTER).is_some_and(|value| value.as_bytes() != b"0")
+}
+
+/// Reads a body that nobody needs. `false`: it is too long for that, or does not end.
+async fn drain(body: Incoming, announced: Option<u64>) -> bool {
+    if announced.is_some_and(|it| it > UNWANTED_BODY_BYTES_MAX) {
+        return false;
+    }
+    let reading = read(body, announced, UNWANTED_BODY_BYTES_MAX);
+    matches!(tokio::time::timeout(UNWANTED_BODY_TIME_MAX, reading).await, Ok(Ok(_)))
+}
+
+/// Reads a body of at most `limit` bytes.
+async fn read(mut body: Incoming, announced: Option<u64>, limit: u64) -> Result<Bytes, FetchError> {
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    let mut length = 0u64;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| describe(&error))?;
+        let Ok(data) = frame.into_data() else { continue };
+        length += data.len() as u64;
+        if length > limit {
+            return Err(FetchError::TooLarge { limit });
+        }
+        // Most answers come in one piece and are never copied.
+        if first.is_empty() && rest.is_empty() {
+            if body.is_end_stream() {
+                return Ok(data);
+            }
+            first = data;
+        } else {
+            if rest.is_empty() {
+                let room = announced.unwrap_or_default().min(BODY_ROOM_BYTES_MAX) as usize;
+                rest.reserve(room.max(first.len() + data.len()));
+                rest.extend_from_slice(&first);
+                first = Bytes::new();
+            }
+            rest.extend_from_slice(&data);
+        }
+    }
+    Ok(if rest.is_empty() { first } else { rest.freeze() })
+}

@@ -1,0 +1,104 @@
+//! A byte stream that counts what passes, and holds what an open connection holds.
+
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use net::Stream;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::UpstreamStats;
+use crate::stats::OwnedGauge;
+
+/// See the module.
+pub(crate) struct Counted {
+    stream: Stream,
+    /// Bytes that have come so far.
+    received: Rc<Cell<u64>>,
+    stats: Arc<UpstreamStats>,
+    _open: OwnedGauge,
+    /// Given back when the socket closes, and not earlier.
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Counted {
+    pub(crate) fn new(
+        stream: Stream,
+        stats: &Arc<UpstreamStats>,
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
+        Self {
+            stream,
+            received: Rc::default(),
+            stats: Arc::clone(stats),
+            _open: OwnedGauge::up(stats, |it| &it.connections),
+            _permit: permit,
+        }
+    }
+
+    /// Bytes received, read along with the stream.
+    pub(crate) fn received(&self) -> Rc<Cell<u64>> {
+        Rc::clone(&self.received)
+    }
+
+    fn sent(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(count)) = &result {
+            self.stats.bytes_sent.fetch_add(*count as u64, Ordering::Relaxed);
+        }
+        result
+    }
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let result = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let count = (buffer.filled().len() - before) as u64;
+        if count > 0 {
+            self.received.set(self.received.get().wrapping_add(count));
+            self.stats.bytes_received.fetch_add(count, Ordering::Relaxed);
+        }
+        result
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.sent(result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.sent(result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,128 @@
+//! Compressed answers (RFC 9110, section 8.4): which codings they have, and undoing them where that may
+//! take a while. The codings themselves are in the crate `coding`.
+
+use bytes::Bytes;
+use coding::{Coding, ExpandError};
+use execute::FetchError;
+use http::header::{CONTENT_ENCODING, HeaderMap, HeaderValue};
+
+/// What is asked for.
+pub(crate) const ACCEPT_ENCODING: HeaderValue = HeaderValue::from_static(Coding::ACCEPT);
+
+/// Codings on top of each other. More than one is rare already.
+const CODINGS_MAX: usize = 3;
+
+/// Answers that expand to this many bytes are expanded on the core's thread, in some 0.3 ms. Larger ones
+/// are begun anew on another.
+const INLINE_BYTES_MAX: usize = 128 * 1024;
+
+/// The codings of an answer, in the order in which they were applied.
+pub(crate) fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, FetchError> {
+    let mut codings = Vec::new();
+    for value in headers.get_all(CONTENT_ENCODING) {
+        let Ok(value) = value.to_str() else { return Err(unknown()) };
+        let names = value.split(',').map(str::trim);
+        for name in names.filter(|it| !it.is_empty() && !it.eq_ignore_ascii_case("identity")) {
+            codings.push(Coding::from_name(name).ok_or_else(unknown)?);
+            if codings.len() > CODINGS_MAX {
+                return Err(unknown());
+            }
+        }
+    }
+    Ok(codings)
+}
+
+fn unknown() -> FetchError {
+    let message = format!("the answer has a content coding other than {}", Coding::ACCEPT);
+    FetchError::Protocol(message)
+}
+
+/// Expands `body` to at most `limit` bytes.
+pub(crate) async fn expand(
+    body: Bytes,
+    codings: Vec<Coding>,
+    limit: u64,
+) -> Result<Bytes, FetchError> {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    match undo(&body, &codings, limit.min(INLINE_BYTES_MAX)) {
+        Err(ExpandError::TooLarge(_)) if limit > INLINE_BYTES_MAX => {}
+        done => return done.map(Bytes::from).map_err(|error| described(error, limit)),
+    }
+    // The thread ends on its own, at the limit at the latest, if nobody waits for it any more.
+    let undone = tokio::task::spawn_blocking(move || undo(&body, &codings, limit)).await;
+    let Ok(undone) = undone else {
+        return Err(FetchError::Protocol("expanding the answer broke off".into()));
+    };
+    undone.map(Bytes::from).map_err(|error| described(error, limit))
+}
+
+fn undo(body: &[u8], codings: &[Coding], limit: usize) -> Result<Vec<u8>, ExpandError> {
+    let (last, before) = match codings.split_last() {
+        Some((last, before)) => (*last, before),
+        None => return Ok(body.to_vec()),
+    };
+    let mut expanded = coding::expand(last, body, limit)?;
+    for coding in before.iter().rev() {
+        expanded = coding::expand(*coding, &expanded, limit)?;
+    }
+    Ok(expanded)
+}
+
+fn described(error: ExpandError, limit: usize) -> FetchError {
+    match error {
+        ExpandError::TooLarge(_) => FetchError::TooLarge { limit: limit as u64 },
+        ExpandError::Broken { coding, .. } => {
+            FetchError::Protocol(format!("the answer is not valid {}", coding.name()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compressed(text: &[u8], codings: &[Coding]) -> Bytes {
+        let compress = |text: Vec<u8>, coding: &Coding| coding::compress(*coding, &text).unwrap();
+        codings.iter().fold(text.to_vec(), compress).into()
+    }
+
+    #[tokio::test]
+    async fn answers_of_all_sizes_are_expanded_and_those_over_the_limit_refused() {
+        for size in [1_000, 2 * INLINE_BYTES_MAX] {
+            let text = b"{\"a\":1}".repeat(size / 7);
+            for codings in [[Coding::Gzip], [Coding::Brotli], [Coding::Zstd], [Coding::Deflate]] {
+                let body = compressed(&text, &codings);
+                let whole = expand(body.clone(), codings.to_vec(), text.len() as u64).await;
+                assert_eq!(whole.as_deref(), Ok(&*text), "{codings:?}");
+                let limit = text.len() as u64 - 1;
+                let refused = expand(body, codings.to_vec(), limit).await;
+                assert_eq!(refused, Err(FetchError::TooLarge { limit }));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_compressed_at_all_is_refused() {
+        let body = Bytes::from_static(b"{\"a\":1}");
+        let refused = expand(body, vec![Coding::Gzip], 1000).await.unwrap_err();
+        assert_eq!(refused.to_string(), "the answer is not valid gzip");
+    }
+
+    #[test]
+    fn the_header_is_read_as_it_may_be_written() {
+        use Coding::{Brotli, Gzip, Zstd};
+        let read = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(CONTENT_ENCODING, HeaderValue::from_static(value));
+            }
+            codings(&headers)
+        };
+        assert_eq!(read(&[]), Ok(vec![]));
+        assert_eq!(read(&["identity"]), Ok(vec![]));
+        assert_eq!(read(&["GZip"]), Ok(vec![Gzip]));
+        assert_eq!(read(&["zstd, br", "x-gzip"]), Ok(vec![Zstd, Brotli, Gzip]));
+        assert_eq!(read(&["compress"]), Err(unknown()));
+        assert_eq!(read(&["gzip,gzip,gzip,gzip"]), Err(unknown()));
+    }
+}

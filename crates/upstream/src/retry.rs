@@ -1,0 +1,197 @@
+//! What may be sent again, after which pause, and how much of that a subgraph is asked to bear.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use execute::FetchError;
+use http::StatusCode;
+
+use crate::RetrySettings;
+
+/// Retries that may be saved up for a bad moment.
+const SAVED_MAX: f64 = 100.0;
+
+/// Retries to begin with, and to fall back on where requests are rare.
+const RESERVE: f64 = 10.0;
+
+/// How fast the reserve comes back, in retries a second.
+const RESERVE_PER_SECOND: f64 = 1.0;
+
+/// One attempt that failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: FetchError,
+    /// What the subgraph has seen of the request.
+    pub(crate) sent: Sent,
+    /// The answer asked for a pause that is longer than we wait (`retry-after`).
+    pub(crate) asks_for_a_pause: bool,
+}
+
+/// What a subgraph has seen of a request that failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sent {
+    /// Not a byte, for certain.
+    Nothing,
+    /// Perhaps all of it; no byte of an answer has come.
+    Unanswered,
+    /// It has answered, in whole or in part.
+    Answered,
+}
+
+impl From<FetchError> for Failure {
+    fn from(error: FetchError) -> Self {
+        Self { error, sent: Sent::Answered, asks_for_a_pause: false }
+    }
+}
+
+impl Failure {
+    /// May the request be sent again, and is there hope?
+    pub(crate) fn may_repeat(&self, is_mutation: bool) -> bool {
+        let is_passing = match &self.error {
+            // A certificate that is not trusted will not be in a moment either.
+            FetchError::Connect(reason) => !reason.starts_with("TLS:"),
+            FetchError::Closed(_) => self.sent != Sent::Answered,
+            FetchError::Status { status, .. } => is_passing(*status) && !self.asks_for_a_pause,
+            _ => false,
+        };
+        is_passing && (!is_mutation || self.sent == Sent::Nothing)
+    }
+}
+
+/// Statuses of proxies whose server is away for a moment (RFC 9110, sections 15.6.3 to 15.6.5).
+fn is_passing(status: StatusCode) -> bool {
+    [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT]
+        .contains(&status)
+}
+
+/// Does an error say that the subgraph does not work? Others are ours, the client's, or about one
+/// operation.
+pub(crate) fn is_subgraphs_fault(error: &FetchError) -> bool {
+    match error {
+        FetchError::Connect(_)
+        | FetchError::Closed(_)
+        | FetchError::Timeout(_)
+        | FetchError::Protocol(_) => true,
+        FetchError::Status { status, .. } => status.is_server_error(),
+        _ => false,
+    }
+}
+
+/// The pause before retry number `number`, from 0: doubled each time, then between half and all of
+/// that, as `random` (any 32 bits) decides, so that those who failed together do not return together.
+pub(crate) fn pause(settings: &RetrySettings, number: u32, random: u32) -> Duration {
+    let doubled = settings.initial.saturating_mul(1 << number.min(20)).min(settings.max);
+    doubled.mul_f64(0.5 + f64::from(random) / f64::from(u32::MAX) / 2.0)
+}
+
+/// The retries that one subgraph's requests have earned, for the whole process.
+///
+/// Requests pay in by being counted elsewhere; only who wants to retry takes the lock.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    percent: u32,
+    inner: Mutex<Account>,
+}
+
+#[derive(Debug)]
+struct Account {
+    earned: f64,
+    reserve: f64,
+    /// As of these.
+    requests: u64,
+    at: Instant,
+}
+
+impl Budget {
+    pub(crate) fn new(settings: &RetrySettings, now: Instant) -> Self {
+        let account = Account { earned: 0.0, reserve: RESERVE, requests: 0, at: now };
+        Self { percent: settings.budget_percent, inner: Mutex::new(account) }
+    }
+
+    /// Takes one retry out, if there is one. `requests` is how many requests there have been ever.
+    pub(crate) fn withdraw(&self, requests: u64, now: Instant) -> bool {
+        let mut account = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let more = requests.saturating_sub(account.requests) as f64;
+        account.earned = (account.earned + more * f64::from(self.percent) / 100.0).min(SAVED_MAX);
+        account.requests = account.requests.max(requests);
+        let seconds = now.saturating_duration_since(account.at).as_secs_f64();
+        account.reserve = (account.reserve + seconds * RESERVE_PER_SECOND).min(RESERVE);
+        account.at = account.at.max(now);
+        if account.earned >= 1.0 {
+            account.earned -= 1.0;
+        } else if account.reserve >= 1.0 && self.percent > 0 {
+            account.reserve -= 1.0;
+        } else {
+            return false;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(error: FetchError, sent: Sent) -> Failure {
+        Failure { error, sent, asks_for_a_pause: false }
+    }
+
+    fn status(code: u16) -> FetchError {
+        FetchError::Status { status: StatusCode::from_u16(code).unwrap(), content_type: None }
+    }
+
+    #[test]
+    fn queries_are_repeated_when_there_is_hope_and_mutations_when_nothing_was_sent() {
+        use Sent::{Answered, Nothing, Unanswered};
+        let connect = || FetchError::Connect("connection refused".into());
+        let closed = || FetchError::Closed("reset".into());
+        for (error, sent, query, mutation) in [
+            (connect(), Nothing, true, true),
+            (FetchError::Connect("TLS: not trusted".into()), Nothing, false, false),
+            (closed(), Nothing, true, true),
+            (closed(), Unanswered, true, false),
+            (closed(), Answered, false, false),
+            (status(503), Answered, true, false),
+            (status(502), Answered, true, false),
+            (status(500), Answered, false, false),
+            (status(404), Answered, false, false),
+            (FetchError::Timeout(Duration::ZERO), Unanswered, false, false),
+            (FetchError::TooLarge { limit: 1 }, Answered, false, false),
+            (FetchError::Overloaded, Nothing, false, false),
+        ] {
+            let failure = failure(error, sent);
+            let may = (failure.may_repeat(false), failure.may_repeat(true));
+            assert_eq!(may, (query, mutation), "{failure:?}");
+        }
+        let busy = Failure { asks_for_a_pause: true, ..failure(status(503), Answered) };
+        assert!(!busy.may_repeat(false));
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_are_jittered_by_half() {
+        let settings = RetrySettings {
+            initial: Duration::from_millis(100),
+            max: Duration::from_millis(500),
+            ..RetrySettings::default()
+        };
+        let of = |random| [0, 1, 2, 3, 99].map(|it| pause(&settings, it, random).as_millis());
+        assert_eq!(of(u32::MAX), [100, 200, 400, 500, 500]);
+        assert_eq!(of(0), [50, 100, 200, 250, 250]);
+    }
+
+    #[test]
+    fn retries_are_earned_by_requests_beside_a_small_reserve() {
+        let now = Instant::now();
+        let settings = RetrySettings { budget_percent: 20, ..RetrySettings::default() };
+        let budget = Budget::new(&settings, now);
+        let drain =
+            |requests, now| (0..1000).take_while(|_| budget.withdraw(requests, now)).count();
+        assert_eq!(drain(0, now), 10, "the reserve");
+        assert_eq!(drain(50, now), 10, "a fifth of 50");
+        assert_eq!(drain(50, now), 0);
+        assert_eq!(drain(10_050, now), 100, "what may be saved");
+        assert_eq!(drain(10_050, now + Duration::from_secs(4)), 4, "the reserve comes back");
+        let none = Budget::new(&RetrySettings { budget_percent: 0, ..settings }, now);
+        assert!(!none.withdraw(100, now));
+    }
+}

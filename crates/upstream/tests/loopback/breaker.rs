@@ -1,0 +1,78 @@
+//! Subgraphs that fail all the time.
+
+use std::time::Duration;
+
+use execute::FetchError;
+use upstream::{BreakerSettings, BreakerState, Clock, FailureKind, UpstreamSettings};
+
+use crate::scripted::{Server, Step, answer, fetch, local, no_retries, read, response};
+
+const OPEN_FOR: Duration = Duration::from_secs(5);
+
+fn settings() -> UpstreamSettings {
+    let breaker = BreakerSettings { failure_percent: 50, min_requests: 4, open_for: OPEN_FOR };
+    UpstreamSettings { breaker: Some(breaker), ..no_retries() }
+}
+
+fn broken() -> Step {
+    response("500 Internal Server Error", "text/plain", "broken")
+}
+
+#[tokio::test]
+async fn a_subgraph_that_fails_is_left_alone_and_found_again_when_it_answers() {
+    let mut script: Vec<_> = (0..5).map(|_| broken()).collect();
+    script.extend((0..4).map(|_| answer()));
+    let server = Server::start(vec![script]).await;
+    let clock = Clock::default();
+    let upstream = server.upstream(settings()).with_clock(clock.clone());
+    local(async {
+        for _ in 0..4 {
+            let failed = fetch(&upstream).await.unwrap_err();
+            assert!(matches!(failed, FetchError::Status { .. }), "{failed:?}");
+        }
+        assert_eq!(upstream.breaker(), BreakerState::Open);
+        let refused = fetch(&upstream).await.unwrap_err();
+        assert!(matches!(refused, FetchError::Unavailable(_)), "{refused:?}");
+        assert_eq!(server.connections().len(), 4, "it was not asked");
+        // The first probe fails, and it is left alone again.
+        clock.advance(OPEN_FOR);
+        fetch(&upstream).await.unwrap_err();
+        assert_eq!((upstream.breaker(), server.connections().len()), (BreakerState::Open, 5));
+        clock.advance(OPEN_FOR);
+        for _ in 0..4 {
+            fetch(&upstream).await.unwrap();
+        }
+    })
+    .await;
+    assert_eq!(upstream.breaker(), BreakerState::Closed);
+    assert_eq!(read(&upstream.stats().breaker_opened), 2);
+    assert_eq!(upstream.stats().failures(FailureKind::BreakerOpen), 1);
+}
+
+#[tokio::test]
+async fn what_clients_do_wrong_does_not_open_it() {
+    let refused = || response("400 Bad Request", "text/plain", "no");
+    let server = Server::start(vec![(0..20).map(|_| refused()).collect()]).await;
+    let upstream = server.upstream(settings());
+    local(async {
+        for _ in 0..20 {
+            fetch(&upstream).await.unwrap_err();
+        }
+    })
+    .await;
+    assert_eq!((upstream.breaker(), server.connections().len()), (BreakerState::Closed, 20));
+}
+
+#[tokio::test]
+async fn a_subgraph_that_hangs_opens_it() {
+    let server = Server::start((0..4).map(|_| vec![Step::Hang]).collect()).await;
+    let timeout = Duration::from_millis(20);
+    let upstream = server.upstream(UpstreamSettings { timeout, ..settings() });
+    local(async {
+        for _ in 0..4 {
+            assert_eq!(fetch(&upstream).await.unwrap_err(), FetchError::Timeout(timeout));
+        }
+    })
+    .await;
+    assert_eq!(upstream.breaker(), BreakerState::Open);
+}

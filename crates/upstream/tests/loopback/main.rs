@@ -1,0 +1,10 @@
+//! The subgraph client against servers on loopback.
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up must fail")]
+
+mod answers;
+mod breaker;
+mod connections;
+mod http2;
+mod retries;
+mod scripted;
+mod transports;

@@ -1,0 +1,135 @@
+//! What is sent again, and what is not.
+
+use std::time::Duration;
+
+use execute::FetchError;
+use tokio::net::TcpListener;
+use upstream::{FailureKind, RetrySettings, Upstream, UpstreamSettings};
+
+use crate::scripted::{
+    Server, Step, answer, fetch, fetch_with, local, no_retries, raw, read, response, settings,
+};
+
+#[tokio::test]
+async fn a_query_is_repeated_when_a_reused_connection_dies_before_its_answer() {
+    let server = Server::start(vec![vec![answer(), Step::HangUp], vec![answer()]]).await;
+    let upstream = server.upstream(no_retries());
+    local(async {
+        fetch(&upstream).await.unwrap();
+        fetch(&upstream).await.unwrap();
+    })
+    .await;
+    assert_eq!(server.connections(), [0, 0, 1]);
+    assert_eq!(read(&upstream.stats().reconnects), 1);
+}
+
+#[tokio::test]
+async fn a_mutation_is_not_repeated() {
+    let server = Server::start(vec![vec![answer(), Step::HangUp], vec![answer()]]).await;
+    let upstream = server.upstream(no_retries());
+    let result = local(async {
+        fetch(&upstream).await.unwrap();
+        fetch_with(&upstream, true, &[]).await
+    })
+    .await;
+    assert!(matches!(result, Err(FetchError::Closed(_))), "{result:?}");
+    assert_eq!(server.connections(), [0, 0]);
+}
+
+#[tokio::test]
+async fn a_query_is_not_repeated_once_its_answer_has_begun() {
+    let server =
+        Server::start(vec![vec![answer(), raw("HTTP/1.1 200 OK\r\ncont")], vec![answer()]]).await;
+    let upstream = server.upstream(no_retries());
+    let result = local(async {
+        fetch(&upstream).await.unwrap();
+        fetch(&upstream).await
+    })
+    .await;
+    assert!(matches!(result, Err(FetchError::Closed(_))), "{result:?}");
+    assert_eq!(server.connections(), [0, 0]);
+}
+
+fn unavailable() -> Step {
+    response("503 Service Unavailable", "text/plain", "restarting")
+}
+
+#[tokio::test]
+async fn a_query_is_sent_again_after_a_failure_that_passes() {
+    let connections =
+        vec![vec![Step::HangUp], vec![unavailable(), unavailable(), answer()], vec![answer()]];
+    let server = Server::start(connections).await;
+    let upstream = server.upstream(settings());
+    local(async {
+        let failed = fetch(&upstream).await.unwrap_err();
+        assert_eq!(
+            failed.to_string(),
+            "HTTP status 503 Service Unavailable, content type text/plain"
+        );
+        fetch(&upstream).await.unwrap();
+    })
+    .await;
+    assert_eq!(server.connections(), [0, 1, 1, 1]);
+    let stats = upstream.stats();
+    assert_eq!([read(&stats.requests), read(&stats.retries)], [2, 2]);
+    assert_eq!(stats.failures(FailureKind::Status), 1);
+}
+
+#[tokio::test]
+async fn a_mutation_is_sent_again_only_if_no_byte_of_it_was_sent() {
+    let server = Server::start(vec![vec![unavailable()], vec![Step::HangUp], vec![answer()]]).await;
+    let upstream = server.upstream(settings());
+    local(async {
+        fetch_with(&upstream, true, &[]).await.unwrap_err();
+        fetch_with(&upstream, true, &[]).await.unwrap_err();
+        fetch_with(&upstream, true, &[]).await.unwrap();
+    })
+    .await;
+    assert_eq!(server.connections(), [0, 1, 2]);
+    // Nobody listens: nothing can have been sent.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    drop(listener);
+    let upstream = Upstream::new("a", &url, settings(), None).unwrap();
+    local(fetch_with(&upstream, true, &[])).await.unwrap_err();
+    assert_eq!(read(&upstream.stats().retries), 2);
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_a_pause_is_not_asked_again() {
+    let pause =
+        raw("HTTP/1.1 503 Service Unavailable\r\nretry-after: 30\r\ncontent-length: 0\r\n\r\n");
+    let server = Server::start(vec![vec![pause, answer()]]).await;
+    let upstream = server.upstream(settings());
+    local(fetch(&upstream)).await.unwrap_err();
+    assert_eq!(server.connections(), [0]);
+}
+
+#[tokio::test]
+async fn no_retry_begins_after_the_timeout() {
+    let server = Server::start(vec![vec![unavailable(), answer()]]).await;
+    let hour = Duration::from_secs(3600);
+    let retry = RetrySettings { initial: hour, max: hour, ..RetrySettings::default() };
+    let upstream = server.upstream(UpstreamSettings { retry, ..UpstreamSettings::default() });
+    let failed = local(fetch(&upstream)).await.unwrap_err();
+    assert!(matches!(failed, FetchError::Status { .. }), "{failed:?}");
+}
+
+#[tokio::test]
+async fn an_outage_is_not_multiplied_by_retries() {
+    let outage = (0..200).map(|_| unavailable()).collect();
+    let server = Server::start(vec![outage]).await;
+    let upstream = server.upstream(UpstreamSettings { breaker: None, ..settings() });
+    local(async {
+        for _ in 0..60 {
+            fetch(&upstream).await.unwrap_err();
+        }
+    })
+    .await;
+    let stats = upstream.stats();
+    let (retries, refused) = (read(&stats.retries), read(&stats.retries_refused));
+    // A reserve of ten, which grows by one a second, and a fifth of 60.
+    assert!((22..40).contains(&retries), "{retries}");
+    assert!(refused >= 20, "{refused}");
+    assert_eq!(server.connections().len() as u64, 60 + retries);
+}

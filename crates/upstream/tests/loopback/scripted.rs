@@ -1,0 +1,164 @@
+//! Servers that do on each connection what a test tells them, step by step.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use execute::{FetchError, Subgraph, SubgraphAnswer, SubgraphRequest};
+use http::{HeaderName, HeaderValue};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::LocalSet;
+use upstream::{RetrySettings, Upstream, UpstreamSettings};
+
+/// What a server does on a connection, step by step. After the last step it hangs up.
+#[derive(Clone)]
+pub(crate) enum Step {
+    /// Reads a request and writes this.
+    Answer(Bytes),
+    /// Reads a request and writes this once told to.
+    AnswerWhen(Arc<Notify>, Bytes),
+    /// Reads a request and hangs up.
+    HangUp,
+    /// Reads a request and does nothing more.
+    Hang,
+}
+
+pub(crate) fn answer() -> Step {
+    response("200 OK", "application/graphql-response+json", "{\"data\":{\"a\":1}}")
+}
+
+pub(crate) fn raw(text: &str) -> Step {
+    Step::Answer(Bytes::copy_from_slice(text.as_bytes()))
+}
+
+pub(crate) fn response(status: &str, content_type: &str, body: &str) -> Step {
+    raw(&format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    ))
+}
+
+pub(crate) struct Server {
+    pub(crate) port: u16,
+    /// Each request as text, with the number of its connection.
+    pub(crate) requests: Arc<Mutex<Vec<(usize, String)>>>,
+}
+
+impl Server {
+    /// One list of steps for each connection, in the order they are accepted.
+    pub(crate) async fn start(connections: Vec<Vec<Step>>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&requests);
+        tokio::spawn(async move {
+            for (number, steps) in connections.into_iter().enumerate() {
+                let (stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(serve(number, stream, steps, Arc::clone(&log)));
+            }
+        });
+        Self { port, requests }
+    }
+
+    pub(crate) fn upstream(&self, settings: UpstreamSettings) -> Upstream {
+        let url = format!("http://127.0.0.1:{}/graphql", self.port);
+        Upstream::new("products", &url, settings, None).unwrap()
+    }
+
+    /// The connection of each request.
+    pub(crate) fn connections(&self) -> Vec<usize> {
+        self.requests.lock().unwrap().iter().map(|it| it.0).collect()
+    }
+}
+
+async fn serve(
+    number: usize,
+    mut stream: TcpStream,
+    steps: Vec<Step>,
+    log: Arc<Mutex<Vec<(usize, String)>>>,
+) {
+    for step in steps {
+        let Some(request) = read_request(&mut stream).await else { return };
+        log.lock().unwrap().push((number, request));
+        let answer = match step {
+            Step::Answer(answer) => answer,
+            Step::AnswerWhen(told, answer) => {
+                told.notified().await;
+                answer
+            }
+            Step::HangUp => return,
+            Step::Hang => std::future::pending().await,
+        };
+        let _ = stream.write_all(&answer).await;
+    }
+}
+
+async fn read_request(stream: &mut TcpStream) -> Option<String> {
+    let mut bytes = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            if body.len() >= length.map_or(0, |it| it.parse().unwrap()) {
+                return Some(text);
+            }
+        }
+        if stream.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
+
+pub(crate) async fn fetch_with(
+    upstream: &Upstream,
+    is_mutation: bool,
+    headers: &[(HeaderName, HeaderValue)],
+) -> Result<SubgraphAnswer, FetchError> {
+    let request = SubgraphRequest {
+        body: Bytes::from_static(b"{\"query\":\"{a}\"}"),
+        is_mutation,
+        headers,
+        // Longer than any timeout, so that the upstream's own counts.
+        deadline: Instant::now() + Duration::from_secs(60),
+    };
+    upstream.fetch(request).await
+}
+
+pub(crate) async fn fetch(upstream: &Upstream) -> Result<SubgraphAnswer, FetchError> {
+    fetch_with(upstream, false, &[]).await
+}
+
+/// Runs on a core's kind of runtime.
+pub(crate) async fn local<T>(test: impl Future<Output = T>) -> T {
+    LocalSet::new().run_until(test).await
+}
+
+/// Settings whose retries do not keep a test waiting.
+pub(crate) fn settings() -> UpstreamSettings {
+    let moment = Duration::from_millis(1);
+    let retry = RetrySettings { initial: moment, max: moment, ..RetrySettings::default() };
+    UpstreamSettings { retry, ..UpstreamSettings::default() }
+}
+
+/// Settings that repeat nothing.
+pub(crate) fn no_retries() -> UpstreamSettings {
+    let retry = RetrySettings { retries: 0, ..RetrySettings::default() };
+    UpstreamSettings { retry, ..UpstreamSettings::default() }
+}
+
+/// The value of a counter.
+pub(crate) fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+/// Until `holds`, which other threads or tasks see to; fails after some seconds.
+pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
