@@ -39,12 +39,25 @@ impl Supergraph {
         self.type_in(ty, subgraph).map_or(&[], |there| &there.possible)
     }
 
-    /// The keys by which the router may ask `subgraph` for objects of type `ty`. None lead to an event
-    /// subgraph, which has no server, or to an interface object, which does not know the type.
+    /// Is `ty` an object type in `subgraph` that stands for all implementations of an interface
+    /// (`@interfaceObject`)? Such a subgraph does not know what an object is.
+    pub fn is_interface_object(&self, ty: TypeId, subgraph: SubgraphId) -> bool {
+        self.type_in(ty, subgraph).is_some_and(|there| there.interface_object)
+    }
+
+    /// The type that objects of type `ty` have in `subgraph`: the interface where it has an interface
+    /// object, `ty` itself elsewhere.
+    pub fn type_there(&self, ty: TypeId, subgraph: SubgraphId) -> TypeId {
+        let stands_for = self.ty(ty).interface_objects.iter().find(|(there, _)| *there == subgraph);
+        stands_for.map_or(ty, |&(_, interface)| interface)
+    }
+
+    /// The keys by which the router may ask `subgraph` for objects of type `ty`, in representations
+    /// of [`Supergraph::type_there`]. None lead to an event subgraph, which has no server.
     pub fn keys_into(&self, ty: TypeId, subgraph: SubgraphId) -> impl Iterator<Item = &Key> {
         let is_server = self.subgraph(subgraph).kind == SubgraphKind::Server;
-        self.type_in(ty, subgraph)
-            .filter(move |there| is_server && !there.interface_object)
+        self.type_in(self.type_there(ty, subgraph), subgraph)
+            .filter(move |_| is_server)
             .into_iter()
             .flat_map(|there| &there.keys)
             .filter(|key| key.resolvable)
@@ -69,6 +82,7 @@ impl Jumps {
                 .subgraphs
                 .iter()
                 .map(|there| there.subgraph)
+                .chain(ty.interface_objects.iter().map(|(subgraph, _)| *subgraph))
                 .filter(|&subgraph| supergraph.keys_into(id, subgraph).next().is_some())
                 .collect();
             if !set.is_empty() {
@@ -103,7 +117,10 @@ impl Reachable {
         let mut starts: Vec<(TypeId, SubgraphId)> = targets
             .keys()
             .flat_map(|&ty| {
-                supergraph.ty(ty).subgraphs.iter().map(move |there| (ty, there.subgraph))
+                let definition = supergraph.ty(ty);
+                let through = definition.interface_objects.iter().map(|(subgraph, _)| *subgraph);
+                let known = definition.subgraphs.iter().map(|there| there.subgraph);
+                known.chain(through).map(move |subgraph| (ty, subgraph))
             })
             .collect();
         starts.sort_unstable();

@@ -8,6 +8,7 @@ mod errors;
 mod ids;
 mod jumps;
 mod model;
+mod override_labels;
 mod sdl;
 mod subgraph_set;
 
@@ -15,9 +16,11 @@ pub use errors::{ERRORS_MAX, SchemaError, SchemaErrors, Span};
 pub use ids::{FieldId, SubgraphId, TypeId};
 pub use jumps::{Jumps, Reachable};
 pub use model::{
-    AppliedDirective, Argument, ConstValue, Field, FieldInSubgraph, FieldSet, FieldSetItem, Key,
-    Subgraph, SubgraphKind, Supergraph, Type, TypeInSubgraph, TypeKind, TypeRef, TypeRefShape,
+    AppliedDirective, Argument, ConstValue, ContextArgument, Field, FieldInSubgraph, FieldSet,
+    FieldSetItem, Key, Subgraph, SubgraphKind, Supergraph, Type, TypeInSubgraph, TypeKind, TypeRef,
+    TypeRefShape,
 };
+pub use override_labels::{OVERRIDE_LABELS_MAX, OverrideLabels, ProgressiveOverride};
 pub use sdl::SDL_BYTES_MAX;
 pub use subgraph_set::{SUBGRAPHS_MAX, SubgraphSet};
 

@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
-use crate::{ApiSchema, FieldId, SubgraphId, SubgraphSet, TypeId};
+use crate::{ApiSchema, FieldId, ProgressiveOverride, SubgraphId, SubgraphSet, TypeId};
 
 /// One loaded supergraph.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Supergraph {
     /// In the order of `enum join__Graph`.
     pub subgraphs: Vec<Subgraph>,
@@ -22,6 +22,8 @@ pub struct Supergraph {
     pub mutation: Option<TypeId>,
     /// The subscription root, if any.
     pub subscription: Option<TypeId>,
+    /// The labels of progressive overrides, in the order they are met.
+    pub override_labels: Vec<Box<str>>,
     /// What clients see.
     pub api: ApiSchema,
 }
@@ -47,7 +49,7 @@ pub enum SubgraphKind {
 }
 
 /// One named type.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Type {
     /// Its name.
     pub name: Box<str>,
@@ -61,6 +63,11 @@ pub struct Type {
     pub implements: Vec<TypeId>,
     /// The subgraphs that define it.
     pub subgraphs: Vec<TypeInSubgraph>,
+    /// Object types: the subgraphs that do not know the type but have an interface of it as an
+    /// `@interfaceObject`, with that interface. At most one for each subgraph.
+    pub interface_objects: Vec<(SubgraphId, TypeId)>,
+    /// The contexts that its objects set (`@context`).
+    pub contexts: Vec<Box<str>>,
     /// Is it hidden from clients?
     pub inaccessible: bool,
 }
@@ -103,7 +110,8 @@ pub struct TypeInSubgraph {
     pub keys: Vec<Key>,
     /// `@interfaceObject`: an object type there, an interface in the supergraph.
     pub interface_object: bool,
-    /// Abstract types: the object types that this subgraph can return for it.
+    /// Abstract types: the object types that this subgraph can return for it; all, if it has an
+    /// interface object, which does not know them.
     pub possible: Vec<TypeId>,
 }
 
@@ -145,7 +153,7 @@ pub enum FieldSetItem {
 }
 
 /// One field of an object or interface type.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Field {
     /// Its name.
     pub name: Box<str>,
@@ -155,9 +163,15 @@ pub struct Field {
     pub ty: TypeRef,
     /// Its arguments, in schema order.
     pub arguments: Vec<Argument>,
-    /// What each subgraph that mentions it says of it.
+    /// What each subgraph that mentions it says of it; on object types also those that have it on an
+    /// interface object ([`Type::interface_objects`]).
     pub subgraphs: Vec<FieldInSubgraph>,
-    /// The subgraphs that resolve it, after `@external` and `@override`.
+    /// The subgraphs whose own schema says that they resolve it, progressive overrides left aside.
+    pub(crate) declared_by: SubgraphSet,
+    /// `@override(label:)`: who takes it over from whom.
+    pub progressive: Vec<ProgressiveOverride>,
+    /// The subgraphs that resolve it, after `@external` and `@override`. Fields of interfaces: for
+    /// whatever object type the subgraph can return, without `@requires`.
     pub resolved_by: SubgraphSet,
     /// Directives applied in subgraphs and carried here by `@join__directive`, also unknown ones.
     pub directives: Vec<AppliedDirective>,
@@ -189,6 +203,20 @@ pub struct FieldInSubgraph {
     pub provides: Option<FieldSet>,
     /// Its type there, where that differs from the supergraph's.
     pub ty: Option<TypeRef>,
+    /// Arguments that clients do not know: `@fromContext` fills them in. Such a field is asked for by
+    /// entity requests only, so `requires` is there, if empty.
+    pub context: Vec<ContextArgument>,
+}
+
+/// An argument whose value is read from an object further up (`@fromContext`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ContextArgument {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its type as GraphQL text.
+    pub ty: Box<str>,
+    /// By type that sets the context ([`Type::contexts`]): what is read of it, one leaf.
+    pub selections: Vec<(TypeId, FieldSet)>,
 }
 
 /// A directive applied to a field in some subgraphs.

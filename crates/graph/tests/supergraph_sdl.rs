@@ -102,6 +102,138 @@ fn external_and_overridden_fields_are_resolved_elsewhere_but_keys_at_home() {
 }
 
 #[test]
+fn clients_see_scalars_inputs_and_enums_with_what_is_said_of_them() {
+    let supergraph = read(
+        r#"
+        directive @tag(name: String!) repeatable on FIELD_DEFINITION | ENUM_VALUE
+        directive @loud(volume: Int) on FIELD
+        enum join__Graph { A @join__graph(name: "a", url: "http://a") B @join__graph(name: "b", url: "http://b") }
+        type Query @join__type(graph: A) @join__type(graph: B) {
+          find(by: By!, old: Int @deprecated(reason: "use by")): Day @deprecated @tag(name: "x") @join__field(graph: A)
+          color: Color @join__field(graph: B)
+        }
+        input By @oneOf @join__type(graph: A) { id: ID name: String secret: Int @inaccessible }
+        scalar Day @specifiedBy(url: "https://example.org/day") @join__type(graph: A) @join__type(graph: B)
+        enum Color @join__type(graph: A) @join__type(graph: B) {
+          RED @join__enumValue(graph: A) @join__enumValue(graph: B)
+          PINK @deprecated @join__enumValue(graph: B)
+          INFRARED @inaccessible @join__enumValue(graph: B)
+        }
+        "#,
+    );
+    let sdl = supergraph.api_sdl();
+    for part in [
+        "input By @oneOf {\n  id: ID\n  name: String\n}",
+        "scalar Day @specifiedBy(url: \"https://example.org/day\")",
+        "old: Int @deprecated(reason: \"use by\")",
+        "): Day @deprecated\n",
+        "enum Color {\n  RED\n  PINK @deprecated\n}",
+        "directive @loud(volume: Int) on FIELD",
+    ] {
+        assert!(sdl.contains(part), "{part}\n{sdl}");
+    }
+    assert!(!sdl.contains("tag") && !sdl.contains("INFRARED") && !sdl.contains("secret"), "{sdl}");
+}
+
+#[test]
+fn a_context_argument_is_read_from_the_types_that_set_the_context() {
+    let body = r#"
+        enum join__Graph { A @join__graph(name: "a", url: "http://a") }
+        type Query @join__type(graph: A) { u: U @join__field(graph: A) }
+        type U @join__type(graph: A, key: "id") @context(name: "a__c") { id: ID! currency: String t: T }
+        type T @join__type(graph: A, key: "id") {
+          id: ID!
+          price: Int @join__field(graph: A, contextArguments: [{name: "currency", type: "String!", context: "a__c", selection: "{ SELECTION }"}])
+        }
+    "#;
+    let supergraph = read(&body.replace("SELECTION", "currency"));
+    let [u, t] = ["U", "T"].map(|name| supergraph.type_named(name).unwrap());
+    let price = supergraph.field(supergraph.field_named(t, "price").unwrap());
+    let [argument] = &price.subgraphs[0].context[..] else { panic!("one argument") };
+    assert_eq!((&*argument.name, &*argument.ty), ("currency", "String!"));
+    assert_eq!(argument.selections[0].0, u);
+    assert!(price.subgraphs[0].requires.is_some(), "it is asked for by key");
+    assert!(!supergraph.api_sdl().contains("context"), "clients do not see it");
+    assert_eq!(
+        errors(&format!("{JOIN}{}", body.replace("SELECTION", "nope"))),
+        ["no type sets the context `a__c` with `{ nope }`"]
+    );
+}
+
+#[test]
+fn a_label_decides_who_resolves_a_field_that_moves() {
+    let supergraph = read(
+        r#"
+        enum join__Graph { A @join__graph(name: "a", url: "http://a") B @join__graph(name: "b", url: "http://b") }
+        type Query @join__type(graph: A) @join__type(graph: B) {
+          x: Int @join__field(graph: A, overrideLabel: "l") @join__field(graph: B, override: "a", overrideLabel: "l")
+          y: Int @join__field(graph: B, override: "a", overrideLabel: "percent(5)") @join__field(graph: A)
+          z: Int @join__field(graph: B, override: "gone", overrideLabel: "l")
+          i: I @join__field(graph: A)
+        }
+        interface I @join__type(graph: A) @join__type(graph: B) { x: Int }
+        type T implements I @join__implements(graph: A, interface: "I") @join__implements(graph: B, interface: "I") @join__type(graph: A, key: "id") @join__type(graph: B, key: "id") {
+          id: ID!
+          x: Int @join__field(graph: A) @join__field(graph: B, override: "a", overrideLabel: "l")
+        }
+        "#,
+    );
+    assert_eq!(supergraph.override_labels, ["l".into(), "percent(5)".into()]);
+    let with = |labels: &[usize]| {
+        let mut on = graph::OverrideLabels::NONE;
+        labels.iter().for_each(|&label| on.insert(label));
+        let there = supergraph.with_override_labels(on);
+        ["Query.x", "Query.y", "Query.z", "T.x", "I.x"]
+            .map(|coordinate| resolved_by(&there, coordinate).join(" "))
+    };
+    assert_eq!(with(&[]), ["a", "a", "b", "a", "a"]);
+    assert_eq!(with(&[0]), ["b", "a", "b", "b", "b"]);
+    assert_eq!(with(&[1]), ["a", "b", "b", "a", "a"]);
+    let labels: String = (0..=graph::OVERRIDE_LABELS_MAX)
+        .map(|n| {
+            format!("f{n}: Int @join__field(graph: A, override: \"b\", overrideLabel: \"l{n}\") ")
+        })
+        .collect();
+    let text = format!(
+        "{JOIN} enum join__Graph {{ A @join__graph(name: \"a\", url: \"http://a\") }} type Query @join__type(graph: A) {{ {labels} }}"
+    );
+    assert_eq!(errors(&text), ["there are more than 64 labels of @override"]);
+}
+
+#[test]
+fn an_interface_object_stands_for_the_implementations() {
+    let supergraph = read(
+        r#"
+        enum join__Graph { A @join__graph(name: "a", url: "http://a") B @join__graph(name: "b", url: "http://b") }
+        type Query @join__type(graph: A) @join__type(graph: B) { i: I @join__field(graph: B) }
+        interface I @join__type(graph: A, key: "id") @join__type(graph: B, key: "id", isInterfaceObject: true) {
+          id: ID!
+          name: String @join__field(graph: A) @join__field(graph: B, external: true)
+          score: Int @join__field(graph: B)
+        }
+        type T implements I @join__implements(graph: A, interface: "I") @join__type(graph: A, key: "id") {
+          id: ID!
+          name: String @join__field(graph: A)
+          score: Int @join__field
+        }
+        "#,
+    );
+    for (coordinate, expected) in
+        [("T.id", "a b"), ("T.name", "a"), ("T.score", "b"), ("I.name", "a"), ("I.score", "b")]
+    {
+        assert_eq!(resolved_by(&supergraph, coordinate).join(" "), expected, "{coordinate}");
+    }
+    let [i, t] = ["I", "T"].map(|name| supergraph.type_named(name).unwrap());
+    let [a, b] = [0, 1].map(graph::SubgraphId);
+    assert!(supergraph.is_interface_object(i, b) && !supergraph.is_interface_object(t, b));
+    assert_eq!((supergraph.type_there(t, a), supergraph.type_there(t, b)), (t, i));
+    assert_eq!(supergraph.keys_into(t, b).count(), 1);
+    let jumps = graph::Jumps::new(&supergraph);
+    assert_eq!(names(&supergraph, jumps.reachable(t, SubgraphSet::of(a))), ["a", "b"]);
+    assert_eq!(names(&supergraph, jumps.reachable(i, SubgraphSet::of(b))), ["a", "b"]);
+}
+
+#[test]
 fn the_first_join_version_has_owners_and_value_types() {
     let text = r#"
         schema @core(feature: "https://specs.apollo.dev/core/v0.2") @core(feature: "https://specs.apollo.dev/join/v0.1", for: EXECUTION) { query: Query }
@@ -207,7 +339,7 @@ fn several_errors_come_at_once_with_their_places() {
         "{JOIN}{}",
         r#"
         enum join__Graph { A @join__graph(name: "a", url: "http://a") }
-        type Query @join__type(graph: A) { p: P @join__field(graph: A, provides: "nope") q(a: Int): P @join__field(graph: A, overrideLabel: "percent(5)") }
+        type Query @join__type(graph: A) { p: P @join__field(graph: A, provides: "nope") q(a: Int): P @join__field(graph: A, type: "[") }
         type P @join__type(graph: A, key: "id {") @join__type(graph: A, key: "name") { id: ID! }
         "#
     );
@@ -215,7 +347,7 @@ fn several_errors_come_at_once_with_their_places() {
     let messages: Vec<_> = found.0.iter().map(|error| &*error.message).collect();
     assert_eq!(messages.len(), 4, "{messages:#?}");
     assert_eq!(messages[0], "`provides: \"nope\"` cannot be read: type `P` has no field `nope`");
-    assert_eq!(messages[1], "progressive override (label `percent(5)`) is not supported yet");
+    assert_eq!(messages[1], "`[` is not a type");
     assert!(
         messages[2].starts_with("`key: \"id {\"` cannot be read: syntax error"),
         "{messages:?}"

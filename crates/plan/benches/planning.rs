@@ -3,6 +3,8 @@
 //! Held to: the operation of 1,500 lines under 50 ms and 100 MiB, the supergraph under 500 ms.
 #![allow(clippy::expect_used, reason = "a bench that cannot be set up must fail")]
 
+#[path = "../tests/adversaries/mod.rs"]
+mod adversaries;
 #[path = "../tests/federations/mod.rs"]
 mod federations;
 
@@ -62,6 +64,15 @@ fn plan_federation_benchmark(bencher: Bencher<'_, '_>) {
     bencher.bench_local(|| {
         plan::plan(&graph, &prepared.operation, &plan::Limits::default()).expect("a plan")
     });
+}
+
+/// All of preparing for the worst operations within the default limits, also where they are refused for
+/// what they cost.
+#[divan::bench(args = adversaries::all().into_iter().map(|it| it.name).collect::<Vec<_>>(), sample_count = 3)]
+fn worst_documents(bencher: Bencher<'_, '_>, name: &str) {
+    let worst = adversaries::all().into_iter().find(|it| it.name == name).expect("one of them");
+    let preparer = Preparer::new(load(&worst.sdl), 1, PrepareSettings::default());
+    bencher.bench_local(|| preparer.prepare_now(worst.operation.as_bytes(), None).is_ok());
 }
 
 /// 200 subgraphs, 2,000 types.

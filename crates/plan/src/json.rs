@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use graph::Supergraph;
 
 use crate::{
-    Condition, EntityBatch, EventField, FetchKind, Path, Plan, RepresentationField,
-    SubgraphOperation, SubscriptionRoot,
+    Condition, ContextVariable, EntityBatch, EventField, FetchKind, Path, Plan,
+    RepresentationField, SubgraphOperation, SubscriptionRoot,
 };
 
 impl Plan {
@@ -95,6 +95,22 @@ fn batch(json: &mut Json, batch: &EntityBatch) {
                 json.text("typename", typename);
             }
             json.list("fields", &batch.representation.fields, representation_field);
+        });
+        if !batch.context.is_empty() {
+            json.list("context", &batch.context, context_variable);
+        }
+    });
+}
+
+fn context_variable(json: &mut Json, variable: &ContextVariable) {
+    json.object(|json| {
+        json.text("variable", &variable.variable);
+        json.list("sources", &variable.sources, |json, source| {
+            json.object(|json| {
+                json.number("steps", u64::from(source.steps));
+                json.list("types", &source.types, |json, name| json.push_text(name));
+                json.list("dataKeys", &source.data_keys, |json, key| json.push_text(key));
+            });
         });
     });
 }

@@ -17,10 +17,10 @@ pub use operation::{
     Value, Variable, VariableId,
 };
 pub use plan::{
-    EntityBatch, EventField, Fetch, FetchId, FetchKind, Path, PathStep, Plan, Representation,
-    RepresentationField, SubgraphOperation, SubscriptionRoot,
+    ContextSource, ContextVariable, EntityBatch, EventField, Fetch, FetchId, FetchKind, Path,
+    PathStep, Plan, Representation, RepresentationField, SubgraphOperation, SubscriptionRoot,
 };
-pub use planner::{Limits, PlanError, plan};
+pub use planner::{BatchLimits, Batching, Effort, Limits, PlanError, plan, plan_with_effort};
 pub use shape::{
     Leaf, ObjectShape, ObjectShapeId, Shape, ShapeField, ValueKind, ValueShape, Variant,
 };

@@ -75,7 +75,7 @@ pub struct Field {
 }
 
 /// What a field selects.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FieldTarget {
     /// A field of the schema.
     Field(FieldId),

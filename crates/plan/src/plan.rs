@@ -34,6 +34,8 @@ pub struct Fetch {
     pub depends_on: Vec<FetchId>,
     /// Sent if any of these holds; empty: always.
     pub any_of: Vec<Condition>,
+    /// How many representations one request may have; more go as several requests at the same time.
+    pub representations_max: u32,
 }
 
 /// What a fetch asks.
@@ -78,6 +80,31 @@ pub struct EntityBatch {
     pub targets: Vec<Path>,
     /// How one of them is represented.
     pub representation: Representation,
+    /// The operation with this alias only, for when the whole fails; `None` if there is no other alias.
+    pub alone: Option<SubgraphOperation>,
+    /// Further variables, whose values are read from objects further up. Objects for which these
+    /// values differ cannot be asked for in one request.
+    pub context: Vec<ContextVariable>,
+}
+
+/// A variable that `@fromContext` fills in.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ContextVariable {
+    /// Its name, without the `$`.
+    pub variable: Box<str>,
+    /// Where its value stands: the first that fits an object counts. None fits: the value is null.
+    pub sources: Vec<ContextSource>,
+}
+
+/// A value in an object above those that a batch is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ContextSource {
+    /// So many steps of a target's path lead to the object.
+    pub steps: u32,
+    /// Only if its `__typename` is one of these object types; empty: always.
+    pub types: Vec<Box<str>>,
+    /// Keys in the data tree, from the object down to the value.
+    pub data_keys: Vec<Box<str>>,
 }
 
 /// A way down from the root of the tree. Lists on the way are walked element by element, whatever

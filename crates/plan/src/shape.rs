@@ -1,7 +1,7 @@
 //! The response shape: what the client's answer looks like, field by field, with the types that
 //! say what may be null. Execution walks it together with the data tree to repair nulls and print.
 
-use crate::Condition;
+use crate::{Condition, Variables};
 
 /// The shape of a whole answer.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -48,8 +48,19 @@ pub struct ShapeField {
     pub field_name: Box<str>,
     /// Printed if any of these holds; empty: always.
     pub any_of: Vec<Condition>,
+    /// But not if any of these holds: then it stands further up. A field that the client has selected
+    /// at several places under conditions belongs where it is first met.
+    pub unless: Vec<Condition>,
     /// What its value must be.
     pub value: ValueShape,
+}
+
+impl ShapeField {
+    /// Is it printed here?
+    pub fn is_shown(&self, variables: &Variables) -> bool {
+        let holds = |condition: &Condition| condition.holds(variables);
+        (self.any_of.is_empty() || self.any_of.iter().any(holds)) && !self.unless.iter().any(holds)
+    }
 }
 
 /// What a value must be.

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use graph::Supergraph;
 
 use crate::{
-    Condition, EntityBatch, EventField, Fetch, FetchKind, Path, Plan, RepresentationField,
-    SubgraphOperation, SubscriptionRoot,
+    Condition, ContextSource, EntityBatch, EventField, Fetch, FetchKind, Path, PathStep, Plan,
+    RepresentationField, SubgraphOperation, SubscriptionRoot,
 };
 
 impl Plan {
@@ -90,6 +90,24 @@ fn batch_text(out: &mut String, batch: &EntityBatch) {
     for target in &batch.targets {
         line(out, 3, &format!("at {}", path_text(target)));
     }
+    for variable in &batch.context {
+        let from: Vec<String> =
+            variable.sources.iter().map(|source| source_text(batch, source)).collect();
+        line(out, 3, &format!("with ${} = {}", variable.variable, from.join(" or ")));
+    }
+}
+
+/// The way to a value above the objects of a batch.
+fn source_text(batch: &EntityBatch, source: &ContextSource) -> String {
+    let mut path = batch.targets.first().cloned().unwrap_or_default();
+    path.steps.truncate(source.steps as usize);
+    if let Some(last) = path.steps.last_mut() {
+        last.types.clone_from(&source.types);
+    }
+    for data_key in &source.data_keys {
+        path.steps.push(PathStep { data_key: data_key.clone(), types: Vec::new() });
+    }
+    path_text(&path)
 }
 
 fn representation_text(fields: &[RepresentationField]) -> String {

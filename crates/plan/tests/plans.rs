@@ -1,17 +1,16 @@
 //! Plans of fixture folders: `supergraph.graphql`, operations, and the plans they should get.
 //! `operation.graphql` has `plan.txt`, `operation.<name>.graphql` has `plan.<name>.txt`; where there
-//! is no plan, the file holds the error. `UPDATE_EXPECT=1` rewrites the plans; read the difference.
+//! is no plan, the file holds the error. A first line `# labels: A, B` turns on labels of progressive
+//! overrides. `UPDATE_EXPECT=1` rewrites the plans; read the difference.
 
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use graph::Supergraph;
+use graph::{OverrideLabels, Supergraph};
 use plan::Plan;
 use prepare::{PrepareError, PrepareSettings, Preparer};
-
-mod soundness;
 
 fn load(path: &Path) -> Arc<Supergraph> {
     let sdl = std::fs::read_to_string(path).expect("the fixture is there");
@@ -23,15 +22,26 @@ fn load(path: &Path) -> Arc<Supergraph> {
 
 fn plan(graph: &Arc<Supergraph>, operation: &str) -> Result<Arc<Plan>, String> {
     let preparer = Preparer::new(graph.clone(), 1, PrepareSettings::default());
-    match preparer.prepare_now(operation.as_bytes(), None) {
+    let labels = labels(graph, operation);
+    match preparer.prepare_now_with(operation.as_bytes(), None, labels) {
         Ok(prepared) => {
-            let schemas = soundness::Schemas::new(graph);
-            soundness::check(graph, &schemas, &prepared.operation, &prepared.plan);
+            let checker = soundness::Checker::new(Arc::new(graph.with_override_labels(labels)));
+            assert_eq!(checker.check(&prepared.operation, &prepared.plan), Ok(()), "{operation}");
             Ok(prepared.plan)
         }
         Err(PrepareError::Plan(error)) => Err(error.to_string()),
         Err(other) => panic!("the fixture's operation is invalid: {other}\n{operation}"),
     }
+}
+
+fn labels(graph: &Supergraph, operation: &str) -> OverrideLabels {
+    let first = operation.lines().next().and_then(|line| line.strip_prefix("# labels: "));
+    let mut labels = OverrideLabels::NONE;
+    for name in first.into_iter().flat_map(|names| names.split(", ")) {
+        let label = graph.override_labels.iter().position(|known| **known == *name);
+        labels.insert(label.expect("fixtures are in order"));
+    }
+    labels
 }
 
 /// Plans one operation and compares with the file; says what differs.
@@ -117,4 +127,21 @@ fn a_plan_is_drawn_as_a_flowchart() {
         std::fs::write(&expected, &actual).expect("fixtures are in order");
     }
     assert_eq!(actual, std::fs::read_to_string(expected).unwrap_or_default());
+}
+
+/// Programs read it, so what is there stays.
+#[test]
+fn a_plan_is_printed_as_one_line_of_json() {
+    let data = folder("../../fixtures/federation-benchmark");
+    let graph = load(&data.join("supergraph.graphql"));
+    let text = std::fs::read_to_string(data.join("operation.graphql"));
+    let plan = plan(&graph, &text.expect("fixtures are in order")).expect("fixtures are in order");
+    let actual = plan.to_json(&graph);
+    assert_eq!(actual.lines().count(), 1);
+    let expected = folder("tests/fixtures/federation-benchmark.plan.json");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&expected, actual + "\n").expect("fixtures are in order");
+        return;
+    }
+    assert_eq!(actual + "\n", std::fs::read_to_string(expected).unwrap_or_default());
 }

@@ -7,7 +7,6 @@ use plan::Limits;
 use prepare::{PrepareSettings, Preparer};
 
 mod federations;
-mod soundness;
 
 #[test]
 fn wide_operations_are_planned_at_the_optimum() {
@@ -28,7 +27,8 @@ fn wide_operations_are_planned_at_the_optimum() {
             Err(error) => panic!("{error}\n{}", wide.operation),
         };
         let plan = plan::plan(&graph, &prepared.operation, &Limits::default()).expect("a plan");
-        soundness::check(&graph, &soundness::Schemas::new(&graph), &prepared.operation, &plan);
+        let sound = soundness::Checker::new(graph.clone()).check(&prepared.operation, &plan);
+        assert_eq!(sound, Ok(()));
         let waves = plan.waves().into_iter().max().unwrap_or(0);
         let requests: Vec<_> = plan
             .fetches

@@ -70,6 +70,11 @@ impl VariableTypes {
         Ok(Self { variables, by_name })
     }
 
+    /// How many variables the client declares.
+    pub(crate) fn len(&self) -> usize {
+        self.variables.len()
+    }
+
     /// Type texts by variable, for the operations that go to subgraphs.
     pub(crate) fn types(&self) -> impl Iterator<Item = String> {
         self.variables.iter().map(|variable| variable.ty.to_string())

@@ -32,6 +32,9 @@ pub enum PrepareError {
     /// No plan answers it.
     #[error(transparent)]
     Plan(plan::PlanError),
+    /// Too many operations wait to be prepared (`limits.preparing_waiting`).
+    #[error("too many operations are waiting to be prepared; try again later")]
+    Overloaded,
     /// A defect of the router.
     #[error("{0}")]
     Internal(String),

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use graph::OverrideLabels;
 use plan::{FieldTarget, Operation, OperationKind, Selection, SelectionSet, Value};
 use sha2::{Digest, Sha256};
 
@@ -21,7 +22,32 @@ pub(crate) fn operation_id(graph_id: u64, operation: &Operation, besides: &str) 
     }
     let _ = write!(text, "){besides:?}");
     selection_set(&operation.selection_set, &mut text);
-    let digest = Sha256::digest(text.as_bytes());
+    head(&Sha256::digest(text.as_bytes()))
+}
+
+/// The identity of an operation while these labels of progressive overrides are on: it is planned
+/// otherwise, so nobody shares a group with those for whom they are off.
+pub(crate) fn with_labels(operation_id: u128, labels: OverrideLabels) -> u128 {
+    if labels.is_empty() {
+        return operation_id;
+    }
+    let mut digest = Sha256::new_with_prefix(operation_id.to_be_bytes());
+    digest.update(labels.bits().to_be_bytes());
+    head(&digest.finalize())
+}
+
+/// The identity of a text with the name of the operation wanted.
+pub(crate) fn text_id(query: &[u8], operation_name: Option<&str>) -> u128 {
+    let mut digest = Sha256::new_with_prefix(query);
+    if let Some(name) = operation_name {
+        // No GraphQL text has this byte, so texts and names do not run into each other.
+        digest.update([0]);
+        digest.update(name.as_bytes());
+    }
+    head(&digest.finalize())
+}
+
+fn head(digest: &[u8]) -> u128 {
     let mut head = [0; 16];
     head.copy_from_slice(&digest[..16]);
     u128::from_be_bytes(head)

@@ -351,6 +351,11 @@ impl InputTypes {
         matches!(self.types.get(name), Some(InputType::Id))
     }
 
+    /// Is `name` a custom scalar, or not known at all?
+    pub(crate) fn is_custom(&self, name: &str) -> bool {
+        matches!(self.types.get(name), Some(InputType::Custom) | None)
+    }
+
     /// Is `name` an input object type of which exactly one field must be given?
     pub(crate) fn is_one_of(&self, name: &str) -> bool {
         matches!(self.types.get(name), Some(InputType::Object(object)) if object.one_of)

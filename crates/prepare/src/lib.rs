@@ -3,23 +3,30 @@
 //! Invariant: knows nothing of sockets. Everything hangs on one supergraph; a reload makes a new preparer.
 
 mod coerce;
+mod durations;
 mod error;
 mod identity;
 mod input_types;
 mod introspection;
 mod introspection_size;
 mod lexical;
+mod lifting;
 mod limits;
 mod merging;
 mod normalise;
+mod override_labels;
+mod plans;
 mod prepared;
 mod preparer;
+mod turns;
 mod usages;
 
 #[cfg(test)]
 mod tests;
 
+pub use durations::{BUCKETS_MICROS, Durations};
 pub use error::{PrepareError, Problem};
 pub use limits::{Limit, Limits};
+pub use override_labels::{LabelShare, LabelShares};
 pub use prepared::{OperationRequest, Prepared};
 pub use preparer::{PrepareSettings, PrepareStats, Preparer};

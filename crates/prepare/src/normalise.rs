@@ -340,12 +340,22 @@ impl<'a> Entries<'a> {
         condition: Condition,
         source: Source<'a>,
     ) {
-        let key = EntryKey::Field(field.response_key().as_str(), condition.clone());
+        let response_key = field.response_key().as_str();
+        let key = EntryKey::Field(response_key, condition.clone());
         if let Some(&at) = self.index.get(&key) {
-            if let Entry::Field { below, .. } = &mut self.list[at] {
+            // What is selected below must not come before what others select below the same key.
+            let between = &self.list[at + 1..];
+            let is_other = |entry: &Entry<'_>| match entry {
+                Entry::Field { field, .. } => field.response_key().as_str() != response_key,
+                Entry::Fragment { .. } => false,
+            };
+            let is_leaf = field.selection_set.is_empty();
+            if (is_leaf || (between.len() <= BETWEEN_MAX && between.iter().all(is_other)))
+                && let Entry::Field { below, .. } = &mut self.list[at]
+            {
                 below.push(source);
+                return;
             }
-            return;
         }
         self.index.insert(key, self.list.len());
         self.list.push(Entry::Field { field, target, condition, below: vec![source] });
@@ -377,39 +387,44 @@ impl<'a> Entries<'a> {
         self.list.push(Entry::Fragment { on, inside: vec![source] });
     }
 
-    /// A leaf that is always there makes the same leaf under a condition superfluous. It keeps the place
-    /// of whichever came first.
+    /// A leaf that is always there makes the same leaf under a condition superfluous, unless that one
+    /// comes first and something else between them: then the condition decides where the leaf stands.
     fn drop_implied_leaves(&mut self) {
-        let unconditional: HashSet<&str> = self
-            .list
-            .iter()
-            .filter_map(|entry| match entry {
-                Entry::Field { field, condition, .. }
-                    if condition.is_always() && field.selection_set.is_empty() =>
-                {
-                    Some(field.response_key().as_str())
-                }
-                _ => None,
-            })
-            .collect();
-        if unconditional.len() == self.list.len() {
-            return;
-        }
-        let mut seen = HashSet::new();
-        self.list.retain_mut(|entry| match entry {
-            Entry::Field { field, condition, .. }
-                if unconditional.contains(field.response_key().as_str()) =>
-            {
-                condition.all.clear();
-                seen.insert(field.response_key().as_str())
+        let leaf = |entry: &Entry<'a>| match entry {
+            Entry::Field { field, condition, .. } if field.selection_set.is_empty() => {
+                Some((field.response_key().as_str(), condition.is_always()))
             }
-            _ => true,
-        });
+            _ => None,
+        };
+        let mut last: Option<&str> = None;
+        let mut always: HashSet<&str> = HashSet::new();
+        let mut kept: Vec<Entry<'a>> = Vec::with_capacity(self.list.len());
+        for entry in self.list.drain(..) {
+            let Some((key, is_always)) = leaf(&entry) else {
+                last = None;
+                kept.push(entry);
+                continue;
+            };
+            if always.contains(key) {
+                continue;
+            }
+            if is_always {
+                always.insert(key);
+                if last == Some(key) {
+                    // The conditions of those right in front of it do not matter.
+                    while kept.last().and_then(leaf).is_some_and(|(known, _)| known == key) {
+                        kept.pop();
+                    }
+                }
+            }
+            last = Some(key);
+            kept.push(entry);
+        }
+        self.list = kept;
     }
 }
 
-/// How far back a fragment looks for one to merge with: more than the fragments that people write side by
-/// side.
+/// How far back a selection looks for one to merge with: more than people write side by side.
 const BETWEEN_MAX: usize = 64;
 
 fn unsupported(message: &str) -> PrepareError {

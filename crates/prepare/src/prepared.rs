@@ -1,6 +1,7 @@
 //! What goes in and what comes out of preparing.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use bytes::Bytes;
 use execute::Executable;
@@ -9,6 +10,7 @@ use plan::{Operation, OperationKind, Plan, Variables};
 use crate::PrepareError;
 use crate::coerce::VariableTypes;
 use crate::introspection::{Introspection, SchemaFacts};
+use crate::plans::Planned;
 
 /// What any transport hands in. Texts are shared with its buffer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -41,6 +43,14 @@ pub struct Prepared {
     pub executable: Arc<Executable>,
     /// Estimated memory in bytes; the cache is bounded by their sum.
     pub(crate) weight: u64,
+    /// The plan is one of those that are let go last.
+    pub(crate) is_slow: bool,
+    /// How often it was found in the cache.
+    pub(crate) uses: AtomicU32,
+    /// Keeps what other texts share with this one findable.
+    pub(crate) _planned: Arc<Planned>,
+    /// Values of the variables that stand for literals, behind the client's.
+    pub(crate) lifted: Vec<Option<Box<str>>>,
     pub(crate) variables: VariableTypes,
     pub(crate) introspection: Option<Introspection>,
     pub(crate) schema: Arc<SchemaFacts>,
@@ -52,7 +62,14 @@ impl Prepared {
     /// # Errors
     /// [`PrepareError::Variables`] with one problem for each variable that does not fit.
     pub fn coerce(&self, text: &Bytes) -> Result<Variables, PrepareError> {
-        self.variables.coerce(text, &self.schema.input_types).map_err(PrepareError::Variables)
+        let variables = self.variables.coerce(text, &self.schema.input_types);
+        let mut variables = variables.map_err(PrepareError::Variables)?;
+        if !self.lifted.is_empty() {
+            // Without variables of the client there may be no values at all.
+            variables.values.resize(self.variables.len(), None);
+            variables.values.extend_from_slice(&self.lifted);
+        }
+        Ok(variables)
     }
 
     /// The answer to the introspection fields of the root: JSON text of an object with their response

@@ -2,36 +2,50 @@
 //! who waits for the same operation.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use apollo_compiler::introspection::check_max_depth;
 use apollo_compiler::parser::Parser;
 use apollo_compiler::validation::{Valid, WithErrors};
 use apollo_compiler::{ExecutableDocument, ast, executable};
 use execute::Executable;
-use graph::Supergraph;
+use graph::{OverrideLabels, Supergraph};
 use plan::FieldTarget;
-use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 
 use crate::coerce::VariableTypes;
 use crate::error::{Problem, problems, shortened};
-use crate::identity::operation_id;
+use crate::identity::{self, operation_id};
 use crate::input_types::InputTypes;
 use crate::introspection::{Introspection, SchemaFacts};
 use crate::introspection_size;
 use crate::lexical::count_tokens;
+use crate::lifting;
 use crate::limits::{self, Limit, Limits, NESTING_MAX};
 use crate::merging;
 use crate::normalise::normalise;
+use crate::override_labels::{self, Decisions, Known, LabelShares};
+use crate::plans::{Planned, Plans};
+use crate::turns::Turns;
 use crate::usages;
-use crate::{OperationRequest, PrepareError, Prepared};
+use crate::{Durations, OperationRequest, PrepareError, Prepared};
 
 /// Estimated memory of all prepared operations that are kept ([`Prepared::weight`]). A client application
 /// has some hundreds of operations of 10 to 100 kB. The cache divides this into [`CACHE_PARTS`], and an
 /// operation heavier than a part is prepared anew each time.
 const CACHE_BYTES_MAX: u64 = 128 << 20;
+
+/// Operations that are kept at most: each counts as its part of [`CACHE_BYTES_MAX`] at least. An application has
+/// some hundreds.
+const OPERATIONS_MAX: u64 = 2_048;
+
+/// Planning longer than this makes an operation one of those that are let go last.
+const SLOW: Duration = Duration::from_millis(100);
+
+/// Part of the cache that slow operations may hold on to.
+const SLOW_BYTES_MAX: u64 = CACHE_BYTES_MAX / 4;
 
 /// Parts with a lock of their own.
 const CACHE_PARTS: usize = 8;
@@ -41,18 +55,36 @@ const CACHE_PARTS: usize = 8;
 /// but commas would cost a hundred times its size.
 const IGNORED_TOKENS_MAX: usize = 4;
 
+/// Operations that may wait for their turn at being prepared. One takes some milliseconds, so the last of
+/// them waits for a few seconds at most before it is its turn.
+const WAITING_MAX: usize = 512;
+
 /// How a preparer behaves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PrepareSettings {
     /// Limits on operations.
     pub limits: Limits,
     /// May clients ask for the schema?
     pub introspection: bool,
+    /// Bounds on planning and on the requests of plans.
+    pub planning: plan::Limits,
+    /// How many operations are prepared at the same time.
+    pub at_once: usize,
+    /// How many may wait for that; more are refused ([`PrepareError::Overloaded`]).
+    pub waiting_max: usize,
 }
 
 impl Default for PrepareSettings {
+    /// Two operations for each processor at once: one may wait for memory while the other computes.
     fn default() -> Self {
-        Self { limits: Limits::default(), introspection: true }
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            limits: Limits::default(),
+            introspection: true,
+            planning: plan::Limits::default(),
+            at_once: 2 * processors,
+            waiting_max: WAITING_MAX,
+        }
     }
 }
 
@@ -67,14 +99,32 @@ pub struct PrepareStats {
     pub micros: AtomicU64,
     /// Operations refused by a limit.
     pub limited: AtomicU64,
+    /// Misses whose plan was there already, because another text differs in literals or in spelling only.
+    pub plans_shared: AtomicU64,
+    /// Operations let go to make room.
+    pub evicted: Arc<AtomicU64>,
+    /// Operations that wait now for their turn at being prepared.
+    pub waiting: AtomicU64,
+    /// Operations refused because too many waited.
+    pub overloaded: AtomicU64,
+    /// Operations that were planned greedily, because the step budget did not suffice to compare all choices.
+    pub greedy: AtomicU64,
+    /// How long planning took, also in vain.
+    pub planning: Durations,
+    /// Steps that planning took, also in vain ([`plan::Effort::steps`]).
+    pub planning_steps: AtomicU64,
 }
 
 /// Prepares operations for one supergraph.
 #[derive(Debug)]
 pub struct Preparer {
     work: Arc<Work>,
-    cache: Cache<CacheKey, Arc<Prepared>, Weight>,
-    stats: PrepareStats,
+    cache: Cache<CacheKey, Arc<Prepared>, Weight, DefaultHashBuilder, Keeper>,
+    /// Weight of the operations that are let go last.
+    slow_bytes: AtomicU64,
+    decisions: Decisions,
+    turns: Turns,
+    stats: Arc<PrepareStats>,
 }
 
 /// The whole text is compared: two operations never share an entry by accident.
@@ -82,6 +132,8 @@ pub struct Preparer {
 struct CacheKey {
     query: bytes::Bytes,
     operation_name: Option<Box<str>>,
+    /// The labels of progressive overrides that it is planned for.
+    labels: OverrideLabels,
 }
 
 #[derive(Clone, Debug)]
@@ -89,7 +141,25 @@ struct Weight;
 
 impl Weighter<CacheKey, Arc<Prepared>> for Weight {
     fn weight(&self, _: &CacheKey, prepared: &Arc<Prepared>) -> u64 {
-        prepared.weight
+        prepared.weight.max(CACHE_BYTES_MAX / OPERATIONS_MAX)
+    }
+}
+
+/// Counts what goes, and keeps what took long to plan.
+#[derive(Clone, Debug)]
+struct Keeper {
+    evicted: Arc<AtomicU64>,
+}
+
+impl Lifecycle<CacheKey, Arc<Prepared>> for Keeper {
+    type RequestState = ();
+
+    fn is_pinned(&self, _: &CacheKey, prepared: &Arc<Prepared>) -> bool {
+        prepared.is_slow
+    }
+
+    fn on_evict(&self, (): &mut (), _: CacheKey, _: Arc<Prepared>) {
+        self.evicted.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -99,17 +169,66 @@ pub(crate) struct Work {
     graph_id: u64,
     pub(crate) schema: Arc<SchemaFacts>,
     settings: PrepareSettings,
+    plans: Plans,
+    stats: Arc<PrepareStats>,
+    /// Without labels.
+    plain: Arc<Variant>,
+    /// For each other set of override labels that is in use.
+    variants: Cache<OverrideLabels, Arc<Variant>>,
 }
+
+/// The graph while a set of override labels is on.
+#[derive(Debug)]
+struct Variant {
+    graph: Arc<Supergraph>,
+    /// Says whether plans are right.
+    #[cfg(debug_assertions)]
+    soundness: soundness::Checker,
+}
+
+impl Variant {
+    fn new(graph: Arc<Supergraph>) -> Self {
+        Self {
+            #[cfg(debug_assertions)]
+            soundness: soundness::Checker::new(Arc::clone(&graph)),
+            graph,
+        }
+    }
+}
+
+/// Sets of override labels whose graphs are kept. A graph is some megabytes; five labels that are
+/// decided independently make 32 sets.
+const VARIANTS_MAX: usize = 32;
 
 impl Preparer {
     /// A preparer for `graph`, with an empty cache. `graph_id` goes into operation ids.
     pub fn new(graph: Arc<Supergraph>, graph_id: u64, settings: PrepareSettings) -> Self {
+        let turns = Turns::new(settings.at_once, settings.waiting_max);
+        let stats: Arc<PrepareStats> = Arc::default();
+        let keeper = Keeper { evicted: Arc::clone(&stats.evicted) };
         Self {
-            work: Arc::new(Work::new(graph, graph_id, settings)),
+            decisions: Decisions::new(&graph, &LabelShares::new()),
+            work: Arc::new(Work::new(graph, graph_id, settings, Arc::clone(&stats))),
             // The number of entries decides how many parts the cache makes, 32 or more in each.
-            cache: Cache::with_weighter(32 * CACHE_PARTS, CACHE_BYTES_MAX, Weight),
-            stats: PrepareStats::default(),
+            cache: Cache::with(
+                32 * CACHE_PARTS,
+                CACHE_BYTES_MAX,
+                Weight,
+                DefaultHashBuilder::default(),
+                keeper,
+            ),
+            slow_bytes: AtomicU64::new(0),
+            turns,
+            stats,
         }
+    }
+
+    /// Decides labels of progressive overrides by these shares; labels that are not named here are off,
+    /// unless they say `percent(x)` themselves.
+    #[must_use]
+    pub fn with_override_labels(mut self, shares: &LabelShares) -> Self {
+        self.decisions = Decisions::new(&self.work.graph, shares);
+        self
     }
 
     /// Counters.
@@ -136,9 +255,14 @@ impl Preparer {
         let mut key = CacheKey {
             query: request.query.clone(),
             operation_name: request.operation_name.clone(),
+            labels: OverrideLabels::NONE,
         };
+        if self.decisions.are_needed() {
+            key.labels = self.labels(&key, &request.variables).await;
+        }
         if let Some(prepared) = self.cache.get(&key) {
             self.stats.hits.fetch_add(1, Ordering::Relaxed);
+            prepared.uses.fetch_add(1, Ordering::Relaxed);
             return Ok(prepared);
         }
         // The key outlives the request's buffer: own text, not a slice of a larger read.
@@ -150,28 +274,83 @@ impl Preparer {
             }
             Err(guard) => guard,
         };
+        let turn = self.turns.take(&self.stats.waiting).await.inspect_err(|_| {
+            self.stats.overloaded.fetch_add(1, Ordering::Relaxed);
+        })?;
         let started = Instant::now();
         let work = Arc::clone(&self.work);
         let result = tokio::task::spawn_blocking(move || {
-            work.prepare(&key.query, key.operation_name.as_deref())
+            // Whoever asked may have given up: the turn ends with the work.
+            let _turn = turn;
+            work.prepare_shared(&key.query, key.operation_name.as_deref(), key.labels)
         });
-        let result = result.await;
-        let result = result.unwrap_or_else(|_| {
-            Err(PrepareError::Internal("preparing the operation failed; please report this".into()))
-        });
+        let result = result.await.unwrap_or_else(|_| Err(failed()));
         self.stats.misses.fetch_add(1, Ordering::Relaxed);
         let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.stats.micros.fetch_add(micros, Ordering::Relaxed);
         if matches!(result, Err(PrepareError::Limit { .. })) {
             self.stats.limited.fetch_add(1, Ordering::Relaxed);
         }
-        let prepared = Arc::new(result?);
+        let (mut prepared, was_planned) = result?;
+        if was_planned {
+            self.stats.plans_shared.fetch_add(1, Ordering::Relaxed);
+        } else if started.elapsed() > SLOW {
+            let weight = prepared.weight;
+            let held = self.slow_bytes.fetch_add(weight, Ordering::Relaxed) + weight;
+            prepared.is_slow = held <= SLOW_BYTES_MAX;
+            if !prepared.is_slow {
+                self.slow_bytes.fetch_sub(weight, Ordering::Relaxed);
+            }
+        }
+        let prepared = Arc::new(prepared);
         // Refused only if the entry was removed meanwhile; the operation is fine all the same.
         let _ = guard.insert(Arc::clone(&prepared));
         Ok(prepared)
     }
 
-    /// Prepares without cache and on this thread: for the command line and for tests.
+    /// The requests whose operations were found in the cache most often, at most `count` of them, most used
+    /// first: what to prepare first for the next graph.
+    pub fn most_used(&self, count: usize) -> Vec<OperationRequest> {
+        let mut used: Vec<(u32, CacheKey)> = self
+            .cache
+            .iter()
+            .map(|(key, prepared)| (prepared.uses.load(Ordering::Relaxed), key))
+            .filter(|(uses, _)| *uses > 0)
+            .collect();
+        used.sort_by_key(|(uses, _)| std::cmp::Reverse(*uses));
+        used.truncate(count);
+        let request = |(_, key): (u32, CacheKey)| OperationRequest {
+            query: key.query,
+            operation_name: key.operation_name,
+            ..OperationRequest::default()
+        };
+        used.into_iter().map(request).collect()
+    }
+
+    /// The labels that are on for a request, as far as its operation depends on any.
+    async fn labels(&self, key: &CacheKey, variables: &[u8]) -> OverrideLabels {
+        let id = identity::text_id(&key.query, key.operation_name.as_deref());
+        let known = match self.decisions.known.get(&id) {
+            Some(known) => known,
+            None => {
+                let work = Arc::clone(&self.work);
+                let (query, name) = (key.query.clone(), key.operation_name.clone());
+                let known = tokio::task::spawn_blocking(move || {
+                    let operation = work.understand(&query, name.as_deref()).ok()?.operation;
+                    let relevant = override_labels::relevant(&work.graph, &operation);
+                    Some(Known { relevant, kind: operation.kind })
+                });
+                // What cannot be understood is refused when it is prepared.
+                let Ok(Some(known)) = known.await else { return OverrideLabels::NONE };
+                self.decisions.known.insert(id, known);
+                known
+            }
+        };
+        self.decisions.decide(known, id, variables)
+    }
+
+    /// Prepares without cache and on this thread: for the command line and for tests. Literals stay where they
+    /// are.
     ///
     /// # Errors
     /// As [`Preparer::prepare`].
@@ -180,8 +359,25 @@ impl Preparer {
         query: &[u8],
         operation_name: Option<&str>,
     ) -> Result<Prepared, PrepareError> {
-        self.work.prepare(query, operation_name)
+        self.work.prepare(query, operation_name, OverrideLabels::NONE)
     }
+
+    /// As [`Preparer::prepare_now`], while just these labels of progressive overrides are on.
+    ///
+    /// # Errors
+    /// As [`Preparer::prepare`].
+    pub fn prepare_now_with(
+        &self,
+        query: &[u8],
+        operation_name: Option<&str>,
+        labels: OverrideLabels,
+    ) -> Result<Prepared, PrepareError> {
+        self.work.prepare(query, operation_name, labels)
+    }
+}
+
+fn failed() -> PrepareError {
+    PrepareError::Internal("preparing the operation failed; please report this".into())
 }
 
 /// An operation before it is planned.
@@ -191,10 +387,17 @@ pub(crate) struct Understood {
     pub(crate) operation_id: u128,
     pub(crate) variables: VariableTypes,
     pub(crate) introspection: Option<Introspection>,
+    /// What of its identity is not in the normalised form.
+    besides: String,
 }
 
 impl Work {
-    pub(crate) fn new(graph: Arc<Supergraph>, graph_id: u64, settings: PrepareSettings) -> Self {
+    pub(crate) fn new(
+        graph: Arc<Supergraph>,
+        graph_id: u64,
+        settings: PrepareSettings,
+        stats: Arc<PrepareStats>,
+    ) -> Self {
         let schema = Arc::clone(&graph.api.0);
         let schema = Arc::new(SchemaFacts {
             input_types: InputTypes::of(&schema),
@@ -203,31 +406,113 @@ impl Work {
             introspection_kept: Arc::default(),
             schema,
         });
-        Self { graph, graph_id, schema, settings }
+        let plain = Arc::new(Variant::new(Arc::clone(&graph)));
+        let (plans, variants) = (Plans::default(), Cache::new(VARIANTS_MAX));
+        Self { graph, graph_id, schema, settings, plans, stats, plain, variants }
     }
 
+    /// The graph while these labels are on.
+    fn variant(&self, labels: OverrideLabels) -> Arc<Variant> {
+        if labels.is_empty() {
+            return Arc::clone(&self.plain);
+        }
+        let made = self.variants.get_or_insert_with(&labels, || {
+            let graph = Arc::new(self.graph.with_override_labels(labels));
+            Ok::<_, std::convert::Infallible>(Arc::new(Variant::new(graph)))
+        });
+        match made {
+            Ok(variant) => variant,
+            Err(never) => match never {},
+        }
+    }
+
+    /// As the text stands, and with nobody.
     pub(crate) fn prepare(
         &self,
         query: &[u8],
         name: Option<&str>,
+        labels: OverrideLabels,
     ) -> Result<Prepared, PrepareError> {
-        let Understood { operation, operation_id, variables, introspection } =
-            self.understand(query, name)?;
-        let plan = plan::plan(&self.graph, &operation, &plan::Limits::default())
-            .map_err(PrepareError::Plan)?;
-        let plan = Arc::new(plan);
-        Ok(Prepared {
-            operation_id,
+        let understood = self.understand(query, name)?;
+        let planned = Arc::new(self.planned(&understood.operation, labels)?);
+        Ok(self.prepared(query, understood, labels, &planned, Vec::new()))
+    }
+
+    /// With its literals lifted and the plan of whoever differs in them only. True: somebody had it.
+    fn prepare_shared(
+        &self,
+        query: &[u8],
+        name: Option<&str>,
+        labels: OverrideLabels,
+    ) -> Result<(Prepared, bool), PrepareError> {
+        let mut understood = self.understand(query, name)?;
+        let operation = &mut understood.operation;
+        let lifted = lifting::lift(&self.graph, &self.schema.input_types, operation);
+        if !lifted.is_empty() {
+            understood.operation_id = operation_id(self.graph_id, operation, &understood.besides);
+        }
+        let identity = identity::with_labels(understood.operation_id, labels);
+        let plan = || self.planned(&understood.operation, labels);
+        let (planned, was_planned) = self.plans.get(identity, plan)?;
+        Ok((self.prepared(query, understood, labels, &planned, lifted), was_planned))
+    }
+
+    fn planned(
+        &self,
+        operation: &plan::Operation,
+        labels: OverrideLabels,
+    ) -> Result<Planned, PrepareError> {
+        let variant = self.variant(labels);
+        let plan = self.plan(&variant.graph, operation)?;
+        #[cfg(debug_assertions)]
+        variant
+            .soundness
+            .check(operation, &plan)
+            .map_err(|unsound| PrepareError::Internal(unsound.to_string()))?;
+        Ok(Planned { executable: Arc::new(Executable::new(Arc::new(plan))) })
+    }
+
+    fn prepared(
+        &self,
+        query: &[u8],
+        understood: Understood,
+        labels: OverrideLabels,
+        planned: &Arc<Planned>,
+        lifted: Vec<Option<Box<str>>>,
+    ) -> Prepared {
+        let Understood { operation, operation_id, variables, introspection, .. } = understood;
+        Prepared {
+            operation_id: identity::with_labels(operation_id, labels),
             name: operation.name.clone(),
             kind: operation.kind,
             weight: weight(query, &operation, introspection.is_some()),
             operation,
-            executable: Arc::new(Executable::new(Arc::clone(&plan))),
-            plan,
+            plan: Arc::clone(planned.executable.plan()),
+            executable: Arc::clone(&planned.executable),
+            is_slow: false,
+            uses: AtomicU32::new(0),
+            _planned: Arc::clone(planned),
+            lifted,
             variables,
             introspection,
             schema: Arc::clone(&self.schema),
-        })
+        }
+    }
+
+    fn plan(
+        &self,
+        graph: &Supergraph,
+        operation: &plan::Operation,
+    ) -> Result<plan::Plan, PrepareError> {
+        let started = Instant::now();
+        let limits = &self.settings.planning;
+        let (plan, effort) = plan::plan_with_effort(graph, operation, limits);
+        self.stats.planning.add(started.elapsed());
+        self.stats.planning_steps.fetch_add(effort.steps, Ordering::Relaxed);
+        if effort.is_greedy {
+            self.stats.greedy.fetch_add(1, Ordering::Relaxed);
+        }
+        plan.map_err(PrepareError::Plan)
     }
 
     /// Everything up to the plan.
@@ -261,7 +546,7 @@ impl Work {
         let operation_id = operation_id(self.graph_id, &operation, &besides);
         let introspection =
             introspects.then(|| Introspection::new(&self.schema, document, name.map(Into::into)));
-        Ok(Understood { operation, operation_id, variables, introspection })
+        Ok(Understood { operation, operation_id, variables, introspection, besides })
     }
 
     /// The syntax tree, within the limits.

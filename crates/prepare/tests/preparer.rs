@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use bytes::Bytes;
 use graph::Supergraph;
 use plan::OperationKind;
-use prepare::{OperationRequest, PrepareError, PrepareSettings, Preparer};
+use prepare::{LabelShare, OperationRequest, PrepareError, PrepareSettings, Preparer};
 
 const SCHEMA: &str = include_str!("fixtures/schema.graphql");
 
@@ -152,4 +152,238 @@ async fn the_benchmark_operation_is_prepared() {
     let prepared = preparer.prepare(&request(operation)).await.unwrap();
     assert_eq!(prepared.name.as_deref(), Some("TestQuery"));
     assert!(prepared.introspect(&prepared.coerce(&Bytes::new()).unwrap()).unwrap().is_none());
+}
+
+/// What the planner was given for `query`, the values of its variables, and its plan.
+async fn lifted(preparer: &Preparer, query: &str) -> (String, Vec<String>, Arc<plan::Plan>) {
+    let prepared = preparer.prepare(&request(query)).await.expect("a valid operation");
+    let variables = prepared.operation.variables.iter();
+    let declared: Vec<_> = variables.map(|it| format!("${}: {}", it.name, it.ty)).collect();
+    let values = prepared.coerce(&Bytes::new()).expect("no variables to give").values.into_iter();
+    let values = values.map(|it| it.map_or("-".to_owned(), String::from)).collect();
+    (declared.join(", "), values, Arc::clone(&prepared.plan))
+}
+
+#[tokio::test]
+async fn texts_that_differ_in_literals_share_a_plan() {
+    let preparer = preparer();
+    let (declared, one, plan) = lifted(&preparer, "{ node(id: 1) { name } }").await;
+    assert_eq!((&*declared, &one[..]), ("$_0: ID!", &["\"1\"".to_owned()][..]));
+    let (_, two, other) = lifted(&preparer, "query { node(id: \"b\\\"\"), { name } }").await;
+    assert_eq!(two, [r#""b\"""#]);
+    assert!(Arc::ptr_eq(&plan, &other));
+    assert_eq!(preparer.stats().plans_shared.load(Relaxed), 1);
+    // Another shape is another plan, and so is another name.
+    let (_, _, other) = lifted(&preparer, "{ node(id: 1) { id } }").await;
+    assert!(!Arc::ptr_eq(&plan, &other));
+}
+
+#[tokio::test]
+async fn operations_with_the_same_plan_and_other_literals_have_one_identity_and_other_values() {
+    let preparer = preparer();
+    let one = preparer.prepare(&request("{ node(id: 1) { name } }")).await.unwrap();
+    let two = preparer.prepare(&request("{ node(id: 2) { name } }")).await.unwrap();
+    assert_eq!(one.operation_id, two.operation_id);
+    assert_ne!(one.coerce(&Bytes::new()).unwrap(), two.coerce(&Bytes::new()).unwrap());
+}
+
+#[tokio::test]
+async fn every_kind_of_literal_becomes_a_variable_of_its_arguments_type() {
+    let preparer = preparer();
+    let query = r#"{ echo(int: -1, float: 2, boolean: true, string: "s", kind: USER, grid: [[1], null], ids: "x") }"#;
+    let (declared, values, _) = lifted(&preparer, query).await;
+    assert_eq!(
+        declared,
+        "$_0: Int, $_1: Float, $_2: Boolean, $_3: String, $_4: Kind, $_5: [[Int]], $_6: [ID]"
+    );
+    assert_eq!(values, ["-1", "2", "true", "\"s\"", "\"USER\"", "[[1],null]", "[\"x\"]"]);
+    let (declared, values, _) = lifted(&preparer, "{ echo(string: null, any: 7) }").await;
+    assert_eq!((&*declared, values), ("$_0: String, $_1: Any", vec!["null".into(), "7".into()]));
+}
+
+#[tokio::test]
+async fn equal_literals_of_a_type_are_one_variable() {
+    let preparer = preparer();
+    let (declared, values, same) =
+        lifted(&preparer, "{ a: node(id: 1) { id } b: node(id: 1) { id } }").await;
+    assert_eq!((&*declared, &values[..]), ("$_0: ID!", &["\"1\"".to_owned()][..]));
+    let (declared, _, different) =
+        lifted(&preparer, "{ a: node(id: 1) { id } b: node(id: 2) { id } }").await;
+    assert_eq!(declared, "$_0: ID!, $_1: ID!");
+    assert!(!Arc::ptr_eq(&same, &different));
+}
+
+#[tokio::test]
+async fn the_clients_own_variables_stay_in_front_and_keep_their_names() {
+    let preparer = preparer();
+    let query = "query ($_0: ID!, $_1: Boolean! = true) { node(id: $_0) @include(if: $_1) { id } sum(really: 5) }";
+    let prepared = preparer.prepare(&request(query)).await.unwrap();
+    let names: Vec<_> = prepared.operation.variables.iter().map(|it| &*it.name).collect();
+    assert_eq!(names, ["_0", "_1", "_2"]);
+    let variables = prepared.coerce(&Bytes::from_static(br#"{"_0":"x","_2":9}"#)).unwrap();
+    let values: Vec<_> = variables.values.iter().flatten().map(|it| &**it).collect();
+    assert_eq!(values, ["\"x\"", "true", "5"]);
+}
+
+#[tokio::test]
+async fn literals_that_decide_what_is_selected_and_those_of_subscriptions_stay() {
+    let preparer = preparer();
+    let (declared, ..) = lifted(&preparer, "{ me { id @include(if: true) name } }").await;
+    assert_eq!(declared, "");
+    let (declared, ..) = lifted(&preparer, "subscription { user(id: 1) { id } }").await;
+    assert_eq!(declared, "");
+    // A subgraph reads the literals of a custom scalar in its own way.
+    let (declared, ..) = lifted(&preparer, "{ echo(any: {a: RED}) }").await;
+    assert_eq!(declared, "");
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_literal_is_found_before_it_is_lifted() {
+    let preparer = preparer();
+    let error = preparer.prepare(&request("{ sum(really: \"x\") }")).await.unwrap_err();
+    assert!(matches!(error, PrepareError::Validation(_)), "{error}");
+}
+
+#[tokio::test]
+async fn the_cache_keeps_no_more_than_its_bound_and_counts_what_goes() {
+    let preparer = preparer();
+    for number in 0..2_300 {
+        let query = format!("{{ a{number}: me {{ id }} }}");
+        preparer.prepare(&request(&query)).await.unwrap();
+    }
+    assert!(preparer.len() <= 2_048, "{}", preparer.len());
+    let evicted = preparer.stats().evicted.load(Relaxed);
+    assert_eq!(preparer.len() as u64 + evicted, 2_300);
+}
+
+#[tokio::test]
+async fn the_most_used_come_first() {
+    let preparer = preparer();
+    for (query, times) in [("{ me { id } }", 2), ("{ me { name } }", 4), ("{ __typename }", 1)] {
+        for _ in 0..times {
+            preparer.prepare(&request(query)).await.unwrap();
+        }
+    }
+    let queries: Vec<_> = preparer.most_used(10).into_iter().map(|it| it.query).collect();
+    // What was never asked for again is not worth it.
+    assert_eq!(queries, ["{ me { name } }", "{ me { id } }"]);
+    assert_eq!(preparer.most_used(1).len(), 1);
+}
+
+#[test]
+fn past_the_bound_new_operations_are_refused_and_known_ones_are_not() {
+    let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build();
+    runtime.unwrap().block_on(async {
+        let graph = Arc::new(Supergraph::from_sdl(SCHEMA, "schema.graphql").unwrap());
+        let settings = PrepareSettings { at_once: 1, waiting_max: 0, ..PrepareSettings::default() };
+        let preparer = Preparer::new(graph, 1, settings);
+        let (known, first, second) =
+            (request("{ me { id } }"), request("{ me { name } }"), request("{ me { id name } }"));
+        preparer.prepare(&known).await.unwrap();
+        // The only thread that prepares is busy until it is told to go on.
+        let (go_on, told) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || told.recv());
+        let mut prepared = std::pin::pin!(preparer.prepare(&first));
+        tokio::select! {
+            biased;
+            _ = &mut prepared => panic!("nobody can have prepared it"),
+            () = std::future::ready(()) => {}
+        }
+        let refused = preparer.prepare(&second).await.unwrap_err();
+        assert_eq!(refused, PrepareError::Overloaded);
+        assert_eq!(preparer.stats().overloaded.load(Relaxed), 1);
+        preparer.prepare(&known).await.unwrap();
+        go_on.send(()).unwrap();
+        busy.await.unwrap().unwrap();
+        prepared.await.unwrap();
+        preparer.prepare(&second).await.unwrap();
+        assert_eq!(preparer.stats().waiting.load(Relaxed), 0);
+    });
+}
+
+const MOVING: &str = r#"
+    enum join__Graph { A @join__graph(name: "a", url: "http://a") B @join__graph(name: "b", url: "http://b") }
+    schema { query: Query subscription: Subscription }
+    type Query @join__type(graph: A) @join__type(graph: B) {
+      still: Int @join__field(graph: A)
+      user: User @join__field(graph: A)
+    }
+    type Subscription @join__type(graph: A) { changed(id: Int): User @join__field(graph: A) }
+    type User @join__type(graph: A, key: "id") @join__type(graph: B, key: "id") {
+      id: ID!
+      name: String @join__field(graph: A) @join__field(graph: B, override: "a", overrideLabel: "beta")
+      rank: Int @join__field(graph: A) @join__field(graph: B, override: "a", overrideLabel: "percent(100)")
+    }
+"#;
+
+fn moving(share: Option<LabelShare>) -> Preparer {
+    let graph = Supergraph::from_sdl(MOVING, "schema.graphql").expect("a valid supergraph");
+    let shares = share.map(|share| ("beta".to_owned(), share)).into_iter().collect();
+    Preparer::new(Arc::new(graph), 1, PrepareSettings::default()).with_override_labels(&shares)
+}
+
+/// How many subgraph requests the plan has: two, once the field has moved.
+async fn requests(preparer: &Preparer, query: &str) -> usize {
+    preparer.prepare(&request(query)).await.expect("a valid operation").plan.fetches.len()
+}
+
+#[tokio::test]
+async fn a_label_is_on_for_whom_the_configuration_says() {
+    let query = "{ user { name } }";
+    assert_eq!(requests(&moving(None), query).await, 1);
+    assert_eq!(requests(&moving(Some(LabelShare::NEVER)), query).await, 1);
+    assert_eq!(requests(&moving(Some(LabelShare::ALWAYS)), query).await, 2);
+    // `percent(100)` needs no configuration.
+    assert_eq!(requests(&moving(None), "{ user { rank } }").await, 2);
+}
+
+#[tokio::test]
+async fn every_request_decides_anew_and_each_plan_is_made_once() {
+    let preparer = moving(Some(LabelShare::percent(50.0)));
+    let mut ids = std::collections::HashSet::new();
+    // That 200 draws of a half are all alike is less likely than any defect.
+    for _ in 0..200 {
+        let prepared = preparer.prepare(&request("{ user { name } }")).await.unwrap();
+        ids.insert((prepared.operation_id, prepared.plan.fetches.len()));
+    }
+    assert_eq!(ids.len(), 2, "one identity for each plan");
+    assert_eq!((preparer.len(), stats(&preparer).1), (2, 2));
+}
+
+#[tokio::test]
+async fn what_no_label_touches_has_one_plan() {
+    let preparer = moving(Some(LabelShare::percent(50.0)));
+    for _ in 0..50 {
+        preparer.prepare(&request("{ still }")).await.unwrap();
+    }
+    assert_eq!(stats(&preparer), (49, 1, 0));
+}
+
+#[tokio::test]
+async fn all_who_subscribe_to_the_same_share_the_decision() {
+    let query = "subscription($id: Int) { changed(id: $id) { name } }";
+    let mut operations = std::collections::HashSet::new();
+    for id in 0..100 {
+        let mut request = request(query);
+        request.variables = Bytes::from(format!("{{\"id\": {id}}}"));
+        let mut of_group = std::collections::HashSet::new();
+        // Another router decides alike.
+        for _ in 0..2 {
+            let preparer = moving(Some(LabelShare::percent(50.0)));
+            for _ in 0..3 {
+                of_group.insert(preparer.prepare(&request).await.unwrap().operation_id);
+            }
+        }
+        assert_eq!(of_group.len(), 1, "{id}");
+        operations.extend(of_group);
+    }
+    assert_eq!(operations.len(), 2, "groups differ");
+}
+
+#[tokio::test]
+async fn what_cannot_be_understood_is_refused_as_ever() {
+    let preparer = moving(Some(LabelShare::ALWAYS));
+    let error = preparer.prepare(&request("{ nope }")).await.unwrap_err();
+    assert!(matches!(error, PrepareError::Validation(_)), "{error}");
+    assert_eq!(stats(&preparer), (0, 1, 0));
 }

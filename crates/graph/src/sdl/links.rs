@@ -31,7 +31,7 @@ struct Feature {
 const JOIN_VERSIONS: [&str; 5] = ["0.1", "0.2", "0.3", "0.4", "0.5"];
 
 /// Features that are obeyed, or that ask nothing of a router.
-const KNOWN: [&str; 6] = ["core", "link", "join", "inaccessible", "tag", "cost"];
+const KNOWN: [&str; 7] = ["core", "link", "join", "inaccessible", "tag", "cost", "context"];
 
 /// Namespaces that belong to composition and never reach clients, linked or not.
 const MACHINERY: [&str; 9] =

@@ -4,7 +4,10 @@
 mod directive_arguments;
 mod event_fields;
 mod field_sets;
+mod interfaces;
 pub(crate) mod links;
+mod pending_field_sets;
+mod possible_types;
 mod reader;
 
 use std::collections::HashMap;
@@ -27,9 +30,12 @@ scalar link__Import
 enum link__Purpose { SECURITY EXECUTION }
 scalar join__FieldSet
 scalar join__DirectiveArguments
+scalar join__FieldValue
+input join__ContextArgument { name: String! type: String! context: String! selection: join__FieldValue! }
+directive @context(name: String!) repeatable on INTERFACE | OBJECT | UNION
 directive @join__graph(name: String!, url: String!) on ENUM_VALUE
 directive @join__enumValue(graph: join__Graph!) repeatable on ENUM_VALUE
-directive @join__field(graph: join__Graph, requires: join__FieldSet, provides: join__FieldSet, type: String, external: Boolean, override: String, usedOverridden: Boolean, overrideLabel: String) repeatable on FIELD_DEFINITION | INPUT_FIELD_DEFINITION
+directive @join__field(graph: join__Graph, requires: join__FieldSet, provides: join__FieldSet, type: String, external: Boolean, override: String, usedOverridden: Boolean, overrideLabel: String, contextArguments: [join__ContextArgument!]) repeatable on FIELD_DEFINITION | INPUT_FIELD_DEFINITION
 directive @join__implements(graph: join__Graph!, interface: String!) repeatable on OBJECT | INTERFACE
 directive @join__type(graph: join__Graph!, key: join__FieldSet, extension: Boolean! = false, resolvable: Boolean! = true, isInterfaceObject: Boolean! = false) repeatable on OBJECT | INTERFACE | UNION | ENUM | INPUT_OBJECT | SCALAR
 directive @join__unionMember(graph: join__Graph!, member: String!) repeatable on UNION

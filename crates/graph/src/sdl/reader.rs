@@ -3,17 +3,23 @@
 use std::collections::HashMap;
 
 use apollo_compiler::{
-    Node, Schema,
+    Schema,
     ast::{self, Value},
     parser::SourceSpan,
     schema::{Component, DirectiveList, ExtendedType, FieldDefinition},
 };
 
-use super::{directive_arguments as arguments, event_fields, field_sets, links::Links};
+use super::{
+    directive_arguments as arguments, event_fields, interfaces,
+    links::Links,
+    pending_field_sets::{self, PendingFieldSet, Slot},
+    possible_types,
+};
 use crate::{
-    ApiSchema, AppliedDirective, Argument, Field, FieldId, FieldInSubgraph, FieldSet, FieldSetItem,
-    Key, SUBGRAPHS_MAX, Subgraph, SubgraphId, SubgraphKind, SubgraphSet, Supergraph, Type, TypeId,
-    TypeInSubgraph, TypeKind, TypeRef, TypeRefShape, api, errors::Errors,
+    ApiSchema, AppliedDirective, Argument, ConstValue, ContextArgument, Field, FieldId,
+    FieldInSubgraph, OVERRIDE_LABELS_MAX, OverrideLabels, ProgressiveOverride, SUBGRAPHS_MAX,
+    Subgraph, SubgraphId, SubgraphKind, SubgraphSet, Supergraph, Type, TypeId, TypeInSubgraph,
+    TypeKind, TypeRef, TypeRefShape, api, errors::Errors,
 };
 
 /// The result means something only if no errors were pushed.
@@ -28,11 +34,12 @@ pub(super) fn read(schema: &Schema, links: &Links, errors: &mut Errors<'_>) -> S
         types: Vec::new(),
         fields: Vec::new(),
         type_names: HashMap::new(),
+        override_labels: Vec::new(),
         errors,
     };
     reader.declare_types(links);
     reader.read_types();
-    let Reader { graphs, field_sets, types, fields, type_names, .. } = reader;
+    let Reader { graphs, field_sets, types, fields, type_names, override_labels, .. } = reader;
     let root = |name: &Option<apollo_compiler::schema::ComponentName>| {
         name.as_ref().and_then(|name| type_names.get(name.as_str()).copied())
     };
@@ -46,25 +53,32 @@ pub(super) fn read(schema: &Schema, links: &Links, errors: &mut Errors<'_>) -> S
         types,
         fields,
         type_names,
+        override_labels,
         api: ApiSchema(std::sync::Arc::new(api)),
     };
-    fill_possible_types(&mut supergraph, schema, &graphs.by_name, &Names::of(links));
-    fill_field_sets(&mut supergraph, field_sets, errors);
+    possible_types::fill(&mut supergraph, schema, &graphs.by_name, &Names::of(links));
+    pending_field_sets::fill(&mut supergraph, field_sets, errors);
     let is_v0_1 = links.is_join_v0_1();
-    resolve_key_members(&mut supergraph, is_v0_1);
+    pending_field_sets::resolve_key_members(&mut supergraph, is_v0_1);
+    if is_v0_1 {
+        pending_field_sets::mention_external_fields(&mut supergraph);
+    }
+    interfaces::stand_for_implementations(&mut supergraph);
+    supergraph.resolve(OverrideLabels::NONE);
     hide_what_clients_cannot_see(&mut supergraph);
     event_fields::check(&mut supergraph, schema, errors);
     supergraph
 }
 
 /// Names of the join directives in this schema.
-struct Names {
+pub(super) struct Names {
     ty: String,
     field: String,
-    implements: String,
-    union_member: String,
+    pub(super) implements: String,
+    pub(super) union_member: String,
     owner: String,
     directive: String,
+    context: String,
     inaccessible: String,
     machinery: Vec<String>,
 }
@@ -80,6 +94,7 @@ impl Names {
             union_member: join("unionMember"),
             owner: join("owner"),
             directive: join("directive"),
+            context: links.directive("context", "context"),
             machinery: ["field", "directive"]
                 .map(join)
                 .into_iter()
@@ -146,20 +161,6 @@ impl Graphs {
     }
 }
 
-/// Where the parsed form of a field set belongs.
-enum Slot {
-    Key { ty: TypeId, subgraph: SubgraphId, resolvable: bool },
-    Requires { field: FieldId, mention: usize },
-    Provides { field: FieldId, mention: usize },
-}
-
-/// A field set that waits until all types are known.
-struct PendingFieldSet {
-    text: String,
-    place: Option<SourceSpan>,
-    slot: Slot,
-}
-
 struct Reader<'a, 'e, 't> {
     schema: &'a Schema,
     graphs: Graphs,
@@ -169,6 +170,7 @@ struct Reader<'a, 'e, 't> {
     types: Vec<Type>,
     fields: Vec<Field>,
     type_names: HashMap<Box<str>, TypeId>,
+    override_labels: Vec<Box<str>>,
     errors: &'e mut Errors<'t>,
 }
 
@@ -215,6 +217,8 @@ impl Reader<'_, '_, '_> {
             possible: Vec::new(),
             implements: Vec::new(),
             subgraphs: Vec::new(),
+            interface_objects: Vec::new(),
+            contexts: Vec::new(),
             inaccessible,
         });
     }
@@ -226,6 +230,11 @@ impl Reader<'_, '_, '_> {
             let schema = self.schema;
             let Some(definition) = schema.types.get(&*name) else { continue };
             self.read_join_types(id, definition.directives());
+            let contexts = definition.directives().get_all(&self.names.context);
+            self.types[index].contexts = contexts
+                .filter_map(|directive| arguments::text(directive, "name"))
+                .map(|(name, _)| name.into())
+                .collect();
             let (fields, implements) = match definition {
                 ExtendedType::Object(object) => (&object.fields, &object.implements_interfaces),
                 ExtendedType::Interface(interface) => {
@@ -326,6 +335,8 @@ impl Reader<'_, '_, '_> {
                 })
                 .collect(),
             subgraphs: Vec::new(),
+            declared_by: SubgraphSet::EMPTY,
+            progressive: Vec::new(),
             resolved_by: SubgraphSet::EMPTY,
             directives: Vec::new(),
             inaccessible: definition.directives.has(&self.names.inaccessible),
@@ -337,7 +348,7 @@ impl Reader<'_, '_, '_> {
             let everywhere = self.types[parent.0 as usize].subgraphs.iter().map(|t| t.subgraph);
             let subgraphs: Vec<_> = owner.map_or_else(|| everywhere.collect(), |owner| vec![owner]);
             for subgraph in subgraphs {
-                field.resolved_by.insert(subgraph);
+                field.declared_by.insert(subgraph);
                 field.subgraphs.push(mention(subgraph));
             }
         }
@@ -356,23 +367,12 @@ impl Reader<'_, '_, '_> {
             let mut there = mention(subgraph);
             there.external = arguments::boolean(directive, "external") == Some(true)
                 || arguments::boolean(directive, "usedOverridden") == Some(true);
-            if let Some((label, place)) = arguments::text(directive, "overrideLabel") {
-                self.errors.push(
-                    place,
-                    format!("progressive override (label `{label}`) is not supported yet"),
-                    Some("remove the label from @override"),
-                );
-            }
             if let Some((from, _)) = arguments::text(directive, "override") {
-                overridden.push((from.to_owned(), subgraph));
+                let label = arguments::text(directive, "overrideLabel")
+                    .map(|(label, place)| self.override_label(label, place));
+                overridden.push((from.to_owned(), subgraph, label));
             }
-            if directive.specified_argument_by_name("contextArguments").is_some() {
-                self.errors.push(
-                    directive.location(),
-                    format!("`{}` uses @fromContext, which is not supported yet", field.name),
-                    None,
-                );
-            }
+            self.read_context_arguments(id, index, &mut there, directive);
             if let Some((text, place)) = arguments::text(directive, "type") {
                 match ast::Type::parse(text, "type.graphql").ok().and_then(|ty| self.type_ref(&ty))
                 {
@@ -391,16 +391,68 @@ impl Reader<'_, '_, '_> {
             }
             field.subgraphs.push(there);
         }
-        for (from, by) in overridden {
+        for (from, to, label) in overridden {
             for there in &mut field.subgraphs {
                 let subgraph = &self.graphs.subgraphs[usize::from(there.subgraph.0)];
-                if there.subgraph != by && *subgraph.name == *from {
-                    there.external = true;
+                if there.subgraph == to || *subgraph.name != *from || there.external {
+                    continue;
+                }
+                match label {
+                    None => there.external = true,
+                    Some(label) => {
+                        let from = there.subgraph;
+                        field.progressive.push(ProgressiveOverride { label, from, to });
+                    }
                 }
             }
         }
-        field.resolved_by =
+        field.declared_by =
             field.subgraphs.iter().filter(|there| !there.external).map(|t| t.subgraph).collect();
+    }
+
+    fn read_context_arguments(
+        &mut self,
+        field: FieldId,
+        mention: usize,
+        there: &mut FieldInSubgraph,
+        directive: &ast::Directive,
+    ) {
+        let Some(value) = directive.specified_argument_by_name("contextArguments") else { return };
+        let ConstValue::List(items) = arguments::constant(value) else { return };
+        for item in items {
+            let ConstValue::Object(members) = item else { continue };
+            let text = |wanted: &str| match members.iter().find(|(name, _)| **name == *wanted) {
+                Some((_, ConstValue::String(text))) => Some(text.clone()),
+                _ => None,
+            };
+            let (Some(name), Some(ty), Some(context), Some(selection)) =
+                (text("name"), text("type"), text("context"), text("selection"))
+            else {
+                let message = "a context argument has a name, a type, a context and a selection";
+                self.errors.push(value.location(), message, None);
+                continue;
+            };
+            let slot = Slot::Context { field, mention, argument: there.context.len(), context };
+            let place = value.location();
+            self.field_sets.push(PendingFieldSet { text: selection.into(), place, slot });
+            there.context.push(ContextArgument { name, ty, selections: Vec::new() });
+            // It is asked for anew, with the argument, wherever the object comes from.
+            there.requires.get_or_insert_default();
+        }
+    }
+
+    /// The index of a label. Past the bound all labels count as the last one; loading fails then.
+    fn override_label(&mut self, label: &str, place: Option<SourceSpan>) -> u8 {
+        if let Some(known) = self.override_labels.iter().position(|known| **known == *label) {
+            return known as u8;
+        }
+        if self.override_labels.len() == OVERRIDE_LABELS_MAX {
+            let message = format!("there are more than {OVERRIDE_LABELS_MAX} labels of @override");
+            self.errors.push(place, message, Some("finish some of the migrations first"));
+            return (OVERRIDE_LABELS_MAX - 1) as u8;
+        }
+        self.override_labels.push(label.into());
+        (self.override_labels.len() - 1) as u8
     }
 
     fn read_applied_directives(&mut self, field: &mut Field, definition: &FieldDefinition) {
@@ -468,157 +520,14 @@ impl Reader<'_, '_, '_> {
     }
 }
 
-fn mention(subgraph: SubgraphId) -> FieldInSubgraph {
-    FieldInSubgraph { subgraph, external: false, requires: None, provides: None, ty: None }
-}
-
-fn fill_possible_types(
-    supergraph: &mut Supergraph,
-    schema: &Schema,
-    graphs: &HashMap<String, SubgraphId>,
-    names: &Names,
-) {
-    // (abstract type, subgraph) to object types, where the schema says so.
-    let mut said: HashMap<(TypeId, SubgraphId), Vec<TypeId>> = HashMap::new();
-    let mut is_said: std::collections::HashSet<TypeId> = std::collections::HashSet::new();
-    let mut possible: Vec<Vec<TypeId>> = vec![Vec::new(); supergraph.types.len()];
-    let graph_of = |directive: &Node<ast::Directive>| {
-        arguments::enum_name(directive, "graph").and_then(|(name, _)| graphs.get(name).copied())
-    };
-    for (index, ty) in supergraph.types.iter().enumerate() {
-        let id = TypeId(index as u32);
-        let Some(definition) = schema.types.get(&*ty.name) else { continue };
-        match definition {
-            ExtendedType::Object(_) => {
-                possible[index].push(id);
-                for &interface in &ty.implements {
-                    possible[interface.0 as usize].push(id);
-                }
-                for directive in definition.directives().get_all(&names.implements) {
-                    let Some(interface) = arguments::text(directive, "interface")
-                        .and_then(|(name, _)| supergraph.type_named(name))
-                    else {
-                        continue;
-                    };
-                    is_said.insert(interface);
-                    if let Some(graph) = graph_of(directive) {
-                        said.entry((interface, graph)).or_default().push(id);
-                    }
-                }
-            }
-            ExtendedType::Union(union) => {
-                possible[index] =
-                    union.members.iter().filter_map(|name| supergraph.type_named(name)).collect();
-                for directive in definition.directives().get_all(&names.union_member) {
-                    is_said.insert(id);
-                    let member = arguments::text(directive, "member")
-                        .and_then(|(name, _)| supergraph.type_named(name));
-                    if let (Some(member), Some(graph)) = (member, graph_of(directive)) {
-                        said.entry((id, graph)).or_default().push(member);
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-    let defined: Vec<SubgraphSet> = supergraph
-        .types
-        .iter()
-        .map(|ty| ty.subgraphs.iter().map(|there| there.subgraph).collect())
-        .collect();
-    for (index, (ty, possible)) in supergraph.types.iter_mut().zip(possible).enumerate() {
-        ty.possible = possible;
-        ty.possible.sort_unstable();
-        ty.possible.dedup();
-        if !ty.kind.is_abstract() {
-            continue;
-        }
-        let id = TypeId(index as u32);
-        for there in ty.subgraphs.iter_mut().filter(|there| !there.interface_object) {
-            there.possible = match is_said.contains(&id) {
-                true => said.remove(&(id, there.subgraph)).unwrap_or_default(),
-                false => ty
-                    .possible
-                    .iter()
-                    .copied()
-                    .filter(|member| defined[member.0 as usize].contains(there.subgraph))
-                    .collect(),
-            };
-            there.possible.sort_unstable();
-            there.possible.dedup();
-        }
-    }
-}
-
-fn fill_field_sets(
-    supergraph: &mut Supergraph,
-    pending: Vec<PendingFieldSet>,
-    errors: &mut Errors<'_>,
-) {
-    for PendingFieldSet { text, place, slot } in pending {
-        let (on, what) = match &slot {
-            Slot::Key { ty, .. } => (*ty, "key"),
-            Slot::Requires { field, .. } => (supergraph.field(*field).parent, "requires"),
-            Slot::Provides { field, .. } => (supergraph.field(*field).ty.named(), "provides"),
-        };
-        let set = match field_sets::parse(&text, on, supergraph) {
-            Ok(set) => set,
-            Err(reason) => {
-                let message = format!("`{what}: \"{text}\"` cannot be read: {reason}");
-                errors.push(place, message, None);
-                continue;
-            }
-        };
-        match slot {
-            Slot::Key { ty, subgraph, resolvable } => {
-                let there = &mut supergraph.types[ty.0 as usize].subgraphs;
-                if let Some(there) = there.iter_mut().find(|there| there.subgraph == subgraph) {
-                    there.keys.push(Key { fields: set, resolvable });
-                }
-            }
-            Slot::Requires { field, mention } => {
-                supergraph.fields[field.0 as usize].subgraphs[mention].requires = Some(set);
-            }
-            Slot::Provides { field, mention } => {
-                supergraph.fields[field.0 as usize].subgraphs[mention].provides = Some(set);
-            }
-        }
-    }
-}
-
-/// Whoever has a key can name its members, also where the schema calls them external, as extensions
-/// of Federation 1 do.
-fn resolve_key_members(supergraph: &mut Supergraph, is_v0_1: bool) {
-    let mut members = Vec::new();
-    for ty in &supergraph.types {
-        for there in &ty.subgraphs {
-            for key in &there.keys {
-                collect_members(&key.fields, there.subgraph, &mut members);
-            }
-        }
-    }
-    for (field, subgraph) in members {
-        let field = &mut supergraph.fields[field.0 as usize];
-        let is_mentioned = field.subgraphs.iter().any(|there| there.subgraph == subgraph);
-        if is_mentioned || is_v0_1 {
-            field.resolved_by.insert(subgraph);
-        }
-        if !is_mentioned && is_v0_1 {
-            field.subgraphs.push(mention(subgraph));
-        }
-    }
-}
-
-fn collect_members(set: &FieldSet, subgraph: SubgraphId, into: &mut Vec<(FieldId, SubgraphId)>) {
-    for item in &set.items {
-        let fields = match item {
-            FieldSetItem::Field { field, fields, .. } => {
-                into.push((*field, subgraph));
-                fields
-            }
-            FieldSetItem::Fragment { fields, .. } => fields,
-        };
-        collect_members(fields, subgraph, into);
+pub(super) fn mention(subgraph: SubgraphId) -> FieldInSubgraph {
+    FieldInSubgraph {
+        subgraph,
+        external: false,
+        requires: None,
+        provides: None,
+        ty: None,
+        context: Vec::new(),
     }
 }
 

@@ -2,14 +2,18 @@
 
 use std::{collections::BTreeSet, rc::Rc};
 
+use foldhash::HashMap;
 use graph::{FieldId, SubgraphId, Supergraph, TypeId};
 
 use super::{
+    contexts,
     data_keys::{DataKeys, PathId},
     solution::{ObjectSolution, Pick, Solution, SolutionKind},
     tree::{Arguments, Wanted},
 };
-use crate::{Condition, EventField, OperationKind, Path, PathStep, RepresentationField};
+use crate::{
+    Condition, ContextSource, EventField, OperationKind, Path, PathStep, RepresentationField,
+};
 
 /// Index of a node.
 pub(super) type NodeId = usize;
@@ -45,7 +49,7 @@ pub(super) enum NodeKind {
 }
 
 /// When something is needed: if any of these holds.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Need {
     Always,
     AnyOf(Vec<Condition>),
@@ -82,19 +86,71 @@ pub(super) struct SelectionNode {
     pub(super) ty: TypeId,
     /// The type is abstract to clients, so the object must say what it is.
     pub(super) says_type: bool,
-    pub(super) entries: Vec<Entry>,
+    entries: Vec<Entry>,
+    /// Where an entry is; used once there are many.
+    index: HashMap<(Option<TypeId>, Rc<str>), usize>,
+}
+
+/// Entries up to which looking through all of them is faster than a map.
+const SCANNED_MAX: usize = 16;
+
+impl SelectionNode {
+    fn new(ty: TypeId, says_type: bool) -> Self {
+        Self { ty, says_type, entries: Vec::new(), index: HashMap::default() }
+    }
+
+    pub(super) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    pub(super) fn entry_mut(
+        &mut self,
+        on: Option<TypeId>,
+        data_key: &Rc<str>,
+    ) -> Option<&mut Entry> {
+        let at = match self.entries.len() {
+            ..=SCANNED_MAX => {
+                self.entries.iter().position(|entry| entry.on == on && entry.data_key == *data_key)
+            }
+            _ => self.index.get(&(on, data_key.clone())).copied(),
+        };
+        at.map(|at| &mut self.entries[at])
+    }
+
+    /// Adds an entry that is not there yet.
+    pub(super) fn push(&mut self, entry: Entry) {
+        self.entries.push(entry);
+        let first = match self.entries.len() {
+            ..=SCANNED_MAX => return,
+            len if len == SCANNED_MAX + 1 => 0,
+            len => len - 1,
+        };
+        for (at, entry) in self.entries.iter().enumerate().skip(first) {
+            self.index.insert((entry.on, entry.data_key.clone()), at);
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     /// Only for this object type; `None`: whatever it is.
     pub(super) on: Option<TypeId>,
-    pub(super) data_key: Box<str>,
+    pub(super) data_key: Rc<str>,
     pub(super) field: FieldId,
     pub(super) arguments: Rc<Arguments>,
     /// Selected if any of these holds; empty: always.
     pub(super) any_of: Vec<Condition>,
     pub(super) child: Option<SelectionId>,
+    /// Further arguments, read from objects further up.
+    pub(super) context: Vec<ContextUse>,
+}
+
+/// An argument that is read from an object further up.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct ContextUse {
+    pub(super) argument: Box<str>,
+    pub(super) ty: Box<str>,
+    pub(super) sources: Rc<[ContextSource]>,
 }
 
 /// The nodes of a plan before merging.
@@ -107,8 +163,14 @@ pub(super) struct Nodes {
 
 pub(super) struct Builder<'a> {
     graph: &'a Supergraph,
-    keys: DataKeys,
+    keys: DataKeys<'a>,
     nodes: Nodes,
+    steps: u64,
+    /// Past it nothing is added any more: whoever sees it in [`Builder::steps`] gives up.
+    steps_max: u64,
+    /// By place: the nodes that select what objects further down read from there.
+    readers: HashMap<PathId, BTreeSet<NodeId>>,
+    problem: Option<String>,
 }
 
 /// A holder at a position: the node and its selection set there.
@@ -124,32 +186,65 @@ struct Place {
 #[derive(Clone)]
 struct At {
     id: PathId,
-    path: Path,
+    /// The last step that led here; `None` at the root.
+    step: Option<Rc<Step>>,
+}
+
+/// A step of a path, with those before it.
+struct Step {
+    before: Option<Rc<Step>>,
+    data_key: Rc<str>,
+    /// The only object type it is about.
+    ty: Option<TypeId>,
 }
 
 impl At {
-    fn below(&self, keys: &mut DataKeys, data_key: &str) -> Self {
-        let mut path = self.path.clone();
-        path.steps.push(PathStep { data_key: data_key.into(), types: Vec::new() });
-        Self { id: keys.child(self.id, data_key), path }
+    const ROOT: Self = Self { id: PathId::ROOT, step: None };
+
+    fn below(&self, keys: &mut DataKeys<'_>, data_key: &Rc<str>) -> Self {
+        let step = Step { before: self.step.clone(), data_key: data_key.clone(), ty: None };
+        Self { id: keys.child(self.id, data_key), step: Some(Rc::new(step)) }
     }
 
-    fn narrowed(&self, graph: &Supergraph, ty: TypeId) -> Self {
-        let mut narrowed = self.clone();
-        if let Some(last) = narrowed.path.steps.last_mut() {
-            last.types = vec![graph.ty(ty).name.clone()];
+    fn narrowed(&self, ty: TypeId) -> Self {
+        let step = self.step.as_ref().map(|step| {
+            let (before, data_key) = (step.before.clone(), step.data_key.clone());
+            Rc::new(Step { before, data_key, ty: Some(ty) })
+        });
+        Self { id: self.id, step }
+    }
+
+    fn path(&self, graph: &Supergraph) -> Path {
+        let mut steps = Vec::new();
+        let mut next = &self.step;
+        while let Some(step) = next {
+            let types = step.ty.iter().map(|&ty| graph.ty(ty).name.clone()).collect();
+            steps.push(PathStep { data_key: step.data_key.as_ref().into(), types });
+            next = &step.before;
         }
-        narrowed
+        steps.reverse();
+        Path { steps }
     }
 }
 
 impl<'a> Builder<'a> {
-    pub(super) fn new(graph: &'a Supergraph, keys: DataKeys) -> Self {
+    pub(super) fn new(graph: &'a Supergraph, keys: DataKeys<'a>, steps_max: u64) -> Self {
         let nodes = Nodes { nodes: Vec::new(), selections: Vec::new(), supplies: Vec::new() };
-        Self { graph, keys, nodes }
+        Self { graph, keys, nodes, readers: HashMap::default(), problem: None, steps: 0, steps_max }
     }
 
-    pub(super) fn into_nodes(self) -> (DataKeys, Nodes) {
+    /// Fields added so far, once for each place and object type. Solutions are shared between places
+    /// and types, requests are not, so this may be much more than solving took.
+    pub(super) fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Why there is no plan after all.
+    pub(super) fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
+    pub(super) fn into_nodes(self) -> (DataKeys<'a>, Nodes) {
         (self.keys, self.nodes)
     }
 
@@ -159,7 +254,7 @@ impl<'a> Builder<'a> {
 
     /// Adds the nodes of a solved root. Every root node waits for `before`.
     pub(super) fn root(&mut self, solution: &ObjectSolution, kind: NodeKind, before: &[NodeId]) {
-        let at = At { id: PathId::ROOT, path: Path::default() };
+        let at = At::ROOT;
         let mut places = Vec::new();
         let done = before.iter().map(|&node| self.nodes.nodes[node].level).max().unwrap_or(0);
         let is_event = kind == NodeKind::Event;
@@ -184,7 +279,7 @@ impl<'a> Builder<'a> {
         self.nodes.nodes.push(Node {
             subgraph,
             kind,
-            target: at.path.clone(),
+            target: at.path(self.graph),
             ty,
             depends_on: BTreeSet::new(),
             level,
@@ -196,7 +291,7 @@ impl<'a> Builder<'a> {
     }
 
     fn selection(&mut self, ty: TypeId, says_type: bool) -> SelectionId {
-        self.nodes.selections.push(SelectionNode { ty, says_type, entries: Vec::new() });
+        self.nodes.selections.push(SelectionNode::new(ty, says_type));
         self.nodes.selections.len() - 1
     }
 
@@ -210,23 +305,31 @@ impl<'a> Builder<'a> {
     ) {
         let base = places.iter().map(|place| self.nodes.nodes[place.node].level).min().unwrap_or(0);
         match &solution.kind {
-            SolutionKind::Object(object) => self.object(object, places, at, base, touched),
-            SolutionKind::Abstract { common, members } => {
-                if let Some(common) = common {
-                    self.object(common, places, at, base, touched);
+            SolutionKind::Object(object) => {
+                self.object(object, places, at, base, touched);
+            }
+            SolutionKind::Abstract { common, members, untyped } => {
+                match untyped {
+                    Some(interface) => self.keys.set_untyped(at.id, *interface),
+                    None => self.keys.set_abstract(at.id),
                 }
+                let places = match common {
+                    Some(common) => self.object(common, places, at, base, touched),
+                    None => places.to_vec(),
+                };
                 for (knowing, object) in members {
                     let narrowed: Vec<Place> = knowing
                         .iter()
                         .map(|&index| Place { on: Some(object.ty), ..places[index] })
                         .collect();
-                    let at = at.narrowed(self.graph, object.ty);
+                    let at = at.narrowed(object.ty);
                     self.object(object, &narrowed, &at, base, touched);
                 }
             }
         }
     }
 
+    /// Carries out a solution for one object type; says who holds the object then.
     fn object(
         &mut self,
         solution: &ObjectSolution,
@@ -234,14 +337,14 @@ impl<'a> Builder<'a> {
         at: &At,
         base: u32,
         touched: &mut BTreeSet<NodeId>,
-    ) {
+    ) -> Vec<Place> {
         let mut places = places.to_vec();
-        for jump in &solution.jumps {
+        for (index, jump) in solution.jumps.iter().enumerate() {
             let mut depends_on = BTreeSet::new();
             let mut suppliers = Vec::new();
             let mut representation = Vec::new();
             for supply in &jump.supplies {
-                for &carrier in &supply.pick.carriers {
+                for &carrier in supply.pick.carriers.iter() {
                     let place = places[carrier];
                     if self.nodes.nodes[place.node].selection == place.selection {
                         suppliers.push(place.node);
@@ -255,8 +358,15 @@ impl<'a> Builder<'a> {
                     &mut depends_on,
                 ));
             }
-            let level = base + jump.depth;
-            let node = self.node(jump.subgraph, NodeKind::Entity, at, solution.ty, level);
+            if self.reads_context(solution, index, places.len()) {
+                let readers = self.readers_above(at);
+                suppliers.extend(&readers);
+                depends_on.extend(readers);
+            }
+            let before = depends_on.iter().map(|&node| self.nodes.nodes[node].level + 1).max();
+            let level = (base + jump.depth).max(before.unwrap_or(0));
+            let ty = self.graph.type_there(solution.ty, jump.subgraph);
+            let node = self.node(jump.subgraph, NodeKind::Entity, at, ty, level);
             debug_assert!(depends_on.iter().all(|&before| self.nodes.nodes[before].level < level));
             suppliers.dedup();
             self.nodes.supplies.extend(suppliers.into_iter().map(|supplier| (supplier, node)));
@@ -268,22 +378,93 @@ impl<'a> Builder<'a> {
             places.push(Place { node, selection: added.selection, on: None });
         }
         self.picks(&solution.picks, &places, at, touched);
+        places
     }
 
     fn picks(&mut self, picks: &[Pick], places: &[Place], at: &At, touched: &mut BTreeSet<NodeId>) {
-        for pick in picks {
+        // What objects further down read from here, before anything goes there.
+        let is_read = |pick: &&Pick| pick.wanted.key.is_none() && pick.wanted.field().is_some();
+        for pick in picks.iter().filter(is_read) {
+            let mut readers = BTreeSet::new();
+            self.pick(pick, places, at, &mut readers);
+            touched.extend(&readers);
+            self.readers.entry(at.id).or_default().extend(readers);
+        }
+        for pick in picks.iter().filter(|pick| !is_read(pick)) {
             self.pick(pick, places, at, touched);
         }
     }
 
+    /// Does the jump with that number, which becomes that holder, carry arguments from further up?
+    fn reads_context(&self, solution: &ObjectSolution, jump: usize, holder: usize) -> bool {
+        let subgraph = solution.jumps[jump].subgraph;
+        let later = solution.jumps[jump..].iter().flat_map(|jump| &jump.supplies);
+        later.map(|supply| &supply.pick).chain(&solution.picks).any(|pick| {
+            pick.carriers.contains(&holder)
+                && pick
+                    .wanted
+                    .field()
+                    .and_then(|field| self.graph.field_in(field, subgraph))
+                    .is_some_and(|there| !there.context.is_empty())
+        })
+    }
+
+    /// The nodes that select what is read from the objects above a place.
+    fn readers_above(&self, at: &At) -> BTreeSet<NodeId> {
+        let mut readers = BTreeSet::new();
+        let mut place = PathId::ROOT;
+        for step in &at.path(self.graph).steps {
+            readers.extend(self.readers.get(&place).into_iter().flatten());
+            match self.keys.existing_child(place, &step.data_key) {
+                Some(below) => place = below,
+                None => break,
+            }
+        }
+        readers
+    }
+
+    fn context_uses(&mut self, field: FieldId, subgraph: SubgraphId, at: &At) -> Vec<ContextUse> {
+        let graph = self.graph;
+        let Some(there) = graph.field_in(field, subgraph) else { return Vec::new() };
+        let mut uses = Vec::new();
+        for argument in &there.context {
+            let sources = contexts::sources(graph, &self.keys, argument, &at.path(graph));
+            if sources.is_empty() {
+                let definition = graph.field(field);
+                self.problem.get_or_insert_with(|| {
+                    format!(
+                        "no object above `{}.{}` sets the context of its argument `{}`",
+                        graph.ty(definition.parent).name,
+                        definition.name,
+                        argument.name
+                    )
+                });
+            }
+            let (argument, ty) = (argument.name.clone(), argument.ty.clone());
+            uses.push(ContextUse { argument, ty, sources: sources.into() });
+        }
+        uses
+    }
+
     fn pick(&mut self, pick: &Pick, places: &[Place], at: &At, touched: &mut BTreeSet<NodeId>) {
-        let (Some(field), Some(&first)) = (pick.wanted.field(), pick.carriers.first()) else {
+        let Some(&first) = pick.carriers.first() else { return };
+        let Some(field) = pick.wanted.field() else {
+            // What the object is, said unasked by whoever knows.
+            let place = places[first];
+            touched.insert(place.node);
+            if self.nodes.nodes[place.node].selection == place.selection {
+                self.nodes.nodes[place.node].need = Need::Always;
+            }
             return;
         };
+        self.steps += pick.carriers.len() as u64;
+        if self.steps > self.steps_max {
+            return;
+        }
         let subgraph = self.nodes.nodes[places[first].node].subgraph;
-        let data_key = self.keys.data_key(self.graph, at.id, &pick.wanted, subgraph);
+        let data_key = self.keys.data_key(at.id, &pick.wanted, subgraph);
         let mut below = Vec::with_capacity(pick.carriers.len());
-        for &carrier in &pick.carriers {
+        for &carrier in pick.carriers.iter() {
             let place = places[carrier];
             touched.insert(place.node);
             if pick.wanted.key.is_some()
@@ -291,7 +472,7 @@ impl<'a> Builder<'a> {
             {
                 self.nodes.nodes[place.node].need.add(&pick.wanted.any_of);
             }
-            let child = self.entry(place, &data_key, field, &pick.wanted, pick.child.is_some());
+            let child = self.entry(place, &data_key, field, &pick.wanted, pick.child.is_some(), at);
             below.extend(child.map(|selection| Place { selection, on: None, ..place }));
         }
         if let Some(child) = &pick.child {
@@ -303,26 +484,30 @@ impl<'a> Builder<'a> {
     fn entry(
         &mut self,
         place: Place,
-        data_key: &str,
+        data_key: &Rc<str>,
         field: FieldId,
         wanted: &Wanted,
         has_child: bool,
+        at: &At,
     ) -> Option<SelectionId> {
         let subgraph = self.nodes.nodes[place.node].subgraph;
-        let entries = &mut self.nodes.selections[place.selection].entries;
-        let known =
-            entries.iter_mut().find(|entry| entry.on == place.on && *entry.data_key == *data_key);
-        if let Some(entry) = known {
+        let selection = &mut self.nodes.selections[place.selection];
+        if let Some(entry) = selection.entry_mut(place.on, data_key) {
             merge_any_of(&mut entry.any_of, &wanted.any_of);
             return entry.child;
         }
         let child = has_child.then(|| {
-            let says_type = self.graph.ty(self.graph.field(field).ty.named()).kind.is_abstract();
-            self.selection(self.graph.field_type_in(field, subgraph), says_type)
+            let ty = self.graph.field_type_in(field, subgraph);
+            // An interface object would say the interface's name, which is nobody's type.
+            let says_type = self.graph.ty(self.graph.field(field).ty.named()).kind.is_abstract()
+                && !self.graph.is_interface_object(ty, subgraph);
+            self.selection(ty, says_type)
         });
-        self.nodes.selections[place.selection].entries.push(Entry {
+        let context = self.context_uses(field, subgraph, at);
+        self.nodes.selections[place.selection].push(Entry {
+            context,
             on: place.on,
-            data_key: data_key.into(),
+            data_key: data_key.clone(),
             field,
             arguments: wanted.arguments.clone(),
             any_of: wanted.any_of.clone(),
@@ -352,7 +537,7 @@ impl<'a> Builder<'a> {
         types: &[Box<str>],
     ) -> RepresentationField {
         // It was picked just now, so its key is known and the subgraph does not matter any more.
-        let data_key = self.keys.data_key(self.graph, at, &pick.wanted, SubgraphId(0));
+        let data_key = self.keys.data_key(at, &pick.wanted, SubgraphId(0));
         let name = match pick.wanted.field() {
             Some(field) => self.graph.field(field).name.clone(),
             None => "__typename".into(),
@@ -366,7 +551,7 @@ impl<'a> Builder<'a> {
                         fields.push(self.representation_field(pick, is_key, below, &[]));
                     }
                 }
-                SolutionKind::Abstract { common, members } => {
+                SolutionKind::Abstract { common, members, .. } => {
                     fields.push(RepresentationField {
                         name: "__typename".into(),
                         data_key: "__typename".into(),
@@ -374,7 +559,8 @@ impl<'a> Builder<'a> {
                         types: Vec::new(),
                         fields: Vec::new(),
                     });
-                    for pick in common.iter().flat_map(|common| &common.picks) {
+                    let common = common.iter().flat_map(|common| &common.picks);
+                    for pick in common.filter(|pick| pick.wanted.field().is_some()) {
                         fields.push(self.representation_field(pick, is_key, below, &[]));
                     }
                     for (_, object) in members {
@@ -386,6 +572,7 @@ impl<'a> Builder<'a> {
                 }
             }
         }
+        let data_key = data_key.as_ref().into();
         RepresentationField { name, data_key, key: is_key, types: types.to_vec(), fields }
     }
 }

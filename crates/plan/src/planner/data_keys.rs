@@ -2,8 +2,9 @@
 //! members that the planner adds reuse an equal selection or get a free name. Payloads of events
 //! come with field names as keys, so those are reserved where an event's object stands.
 
-use std::collections::HashMap;
+use std::rc::Rc;
 
+use foldhash::HashMap;
 use graph::{FieldId, SubgraphId, Supergraph, TypeId, TypeRef, TypeRefShape};
 
 use super::tree::{Arguments, Item, Set, Wanted, WantedTarget};
@@ -18,81 +19,78 @@ impl PathId {
 }
 
 /// All keys of all places.
-pub(super) struct DataKeys {
-    places: Vec<Place>,
+pub(super) struct DataKeys<'a> {
+    graph: &'a Supergraph,
+    places: Vec<Place<'a>>,
 }
 
 #[derive(Default)]
-struct Place {
+struct Place<'a> {
     /// Objects here are (parts of) payloads of that event subgraph.
     payload: Option<SubgraphId>,
-    children: HashMap<Box<str>, PathId>,
-    /// Response key and field to data key, as far as picked.
-    client: HashMap<(Box<str>, FieldId), Box<str>>,
+    /// Objects here may have one of several types.
+    is_abstract: bool,
+    /// Somewhere here nobody says what an object is; it is printed as this interface.
+    untyped: Option<TypeId>,
+    children: HashMap<Rc<str>, PathId>,
+    /// Response key to fields and their data keys, as far as picked.
+    client: HashMap<Rc<str>, Vec<(FieldId, Rc<str>)>>,
     /// Field and arguments to data key, for members that the planner added.
-    internal: HashMap<(FieldId, Box<str>), Box<str>>,
+    internal: HashMap<(FieldId, Rc<Arguments>), Rc<str>>,
     /// Data key to those who use it.
-    claims: HashMap<Box<str>, Vec<Claim>>,
+    claims: HashMap<Rc<str>, Vec<Claim<'a>>>,
     /// Names that payloads may contain.
-    payload_names: Vec<Box<str>>,
+    payload_names: Vec<&'a str>,
 }
 
 /// A use of a data key.
 #[derive(Clone, PartialEq, Eq)]
-struct Claim {
+struct Claim<'a> {
     /// The client's response key; `None`: the planner's.
-    response_key: Option<Box<str>>,
-    name: Box<str>,
-    arguments: Box<str>,
+    response_key: Option<Rc<str>>,
+    name: &'a str,
+    arguments: Rc<Arguments>,
     /// What must agree where selections merge (FieldsInSetCanMerge, GraphQL specification, section
     /// 5.3.2); `None`: reserved for the client, but nobody picked it yet.
     shape: Option<Vec<u32>>,
 }
 
-impl Default for DataKeys {
-    fn default() -> Self {
-        Self { places: vec![Place::default()] }
+impl<'a> DataKeys<'a> {
+    pub(super) fn new(graph: &'a Supergraph) -> Self {
+        Self { graph, places: vec![Place::default()] }
     }
-}
 
-impl DataKeys {
     /// Declares what the client wants under a root field; `payload`: it is served by that event subgraph.
-    pub(super) fn declare_root_field(
-        &mut self,
-        graph: &Supergraph,
-        wanted: &Wanted,
-        payload: Option<SubgraphId>,
-    ) {
+    pub(super) fn declare_root_field(&mut self, wanted: &Wanted, payload: Option<SubgraphId>) {
         let (WantedTarget::Field(field), Some(key)) = (wanted.target, &wanted.key) else { return };
-        self.reserve(graph, PathId::ROOT, key, field, &wanted.arguments);
+        self.reserve(PathId::ROOT, key, field, &wanted.arguments);
         let place = self.child(PathId::ROOT, key);
         self.place(place).payload = payload;
-        for part in &wanted.parts {
-            self.declare_set(graph, place, &part.set);
+        for part in wanted.parts.iter() {
+            self.declare_set(place, &part.set);
         }
     }
 
     /// Reserves the keys of `set` at `at`, and below it.
-    fn declare_set(&mut self, graph: &Supergraph, at: PathId, set: &Set) {
-        self.note_payload_names(graph, at, set.on);
+    fn declare_set(&mut self, at: PathId, set: &Set) {
+        self.note_payload_names(at, set.on);
         for item in &set.items {
             match item {
-                Item::Fragment { set, .. } => self.declare_set(graph, at, set),
+                Item::Fragment { set, .. } => self.declare_set(at, set),
                 Item::Field(select) => {
                     let FieldTarget::Field(field) = select.target else { continue };
                     let Some(key) = &select.key else { continue };
-                    let is_payload = self.is_payload(graph, at, field);
-                    let data_key = match is_payload {
-                        true => graph.field(field).name.clone(),
-                        false => key.clone(),
-                    };
-                    self.reserve(graph, at, key, field, &select.arguments);
+                    let is_payload = self.is_payload(at, field);
+                    self.reserve(at, key, field, &select.arguments);
                     if let Some(set) = &select.set {
-                        let child = self.child(at, &data_key);
+                        let child = match is_payload {
+                            true => self.child(at, &self.graph.field(field).name.as_ref().into()),
+                            false => self.child(at, key),
+                        };
                         if is_payload {
                             self.place(child).payload = self.places[at.0 as usize].payload;
                         }
-                        self.declare_set(graph, child, set);
+                        self.declare_set(child, set);
                     }
                 }
             }
@@ -101,124 +99,148 @@ impl DataKeys {
 
     fn reserve(
         &mut self,
-        graph: &Supergraph,
         at: PathId,
-        response_key: &str,
+        response_key: &Rc<str>,
         field: FieldId,
-        arguments: &Arguments,
+        arguments: &Rc<Arguments>,
     ) {
         let claim = Claim {
-            response_key: Some(response_key.into()),
-            name: graph.field(field).name.clone(),
-            arguments: arguments.text.clone(),
+            response_key: Some(response_key.clone()),
+            name: &self.graph.field(field).name,
+            arguments: arguments.clone(),
             shape: None,
         };
         self.place(at).claim(response_key, claim);
     }
 
-    fn note_payload_names(&mut self, graph: &Supergraph, at: PathId, on: TypeId) {
+    fn note_payload_names(&mut self, at: PathId, on: TypeId) {
+        let graph = self.graph;
         let Some(events) = self.places[at.0 as usize].payload else { return };
         for &ty in std::iter::once(&on).chain(&graph.ty(on).possible) {
             for &field in &graph.ty(ty).fields {
-                let name = &graph.field(field).name;
+                let name = &*graph.field(field).name;
                 let place = self.place(at);
-                if graph.field_in(field, events).is_some() && !place.payload_names.contains(name) {
-                    place.payload_names.push(name.clone());
+                if graph.field_in(field, events).is_some() && !place.payload_names.contains(&name) {
+                    place.payload_names.push(name);
                 }
             }
         }
     }
 
-    fn is_payload(&self, graph: &Supergraph, at: PathId, field: FieldId) -> bool {
+    fn is_payload(&self, at: PathId, field: FieldId) -> bool {
         self.places[at.0 as usize]
             .payload
-            .is_some_and(|events| graph.field(field).resolved_by.contains(events))
+            .is_some_and(|events| self.graph.field(field).resolved_by.contains(events))
     }
 
     /// The key of a field that `subgraph` is asked for.
     pub(super) fn data_key(
         &mut self,
-        graph: &Supergraph,
         at: PathId,
         wanted: &Wanted,
         subgraph: SubgraphId,
-    ) -> Box<str> {
+    ) -> Rc<str> {
         let WantedTarget::Field(field) = wanted.target else { return TYPENAME.into() };
-        let definition = graph.field(field);
-        let there = graph.field_in(field, subgraph).and_then(|there| there.ty.as_ref());
+        if let Some(known) = self.places[at.0 as usize].known(wanted, field) {
+            return known.clone();
+        }
+        let definition = self.graph.field(field);
+        let there = self.graph.field_in(field, subgraph).and_then(|there| there.ty.as_ref());
         let claim = Claim {
             response_key: wanted.key.clone(),
-            name: definition.name.clone(),
-            arguments: wanted.arguments.text.clone(),
-            shape: Some(shape_of(graph, there.unwrap_or(&definition.ty))),
+            name: &definition.name,
+            arguments: wanted.arguments.clone(),
+            shape: Some(shape_of(self.graph, there.unwrap_or(&definition.ty))),
         };
-        let is_payload = self.is_payload(graph, at, field);
+        let is_payload = self.is_payload(at, field);
         let place = self.place(at);
+        let data_key = match &wanted.key {
+            _ if is_payload => definition.name.as_ref().into(),
+            Some(key) => place.client_name(key, &claim),
+            None => place.internal_name(&claim),
+        };
+        place.claim(&data_key, claim);
         match &wanted.key {
             Some(key) => {
-                let id = (key.clone(), field);
-                if let Some(known) = place.client.get(&id) {
-                    return known.clone();
-                }
-                let data_key = if is_payload {
-                    definition.name.clone()
-                } else {
-                    place.client_name(key, &claim)
-                };
-                place.claim(&data_key, claim);
-                place.client.insert(id, data_key.clone());
-                data_key
+                place.client.entry(key.clone()).or_default().push((field, data_key.clone()));
             }
             None => {
-                let id = (field, wanted.arguments.text.clone());
-                if let Some(known) = place.internal.get(&id) {
-                    return known.clone();
-                }
-                let data_key =
-                    if is_payload { definition.name.clone() } else { place.internal_name(&claim) };
-                place.claim(&data_key, claim);
-                place.internal.insert(id, data_key.clone());
-                data_key
+                place.internal.insert((field, wanted.arguments.clone()), data_key.clone());
             }
         }
+        data_key
     }
 
     /// The key under which the data of a field of the client's stands, for the object type `field` belongs to.
-    pub(super) fn client_key(
-        &self,
-        graph: &Supergraph,
-        at: PathId,
-        response_key: &str,
-        field: FieldId,
-    ) -> Box<str> {
+    pub(super) fn client_key(&self, at: PathId, response_key: &str, field: FieldId) -> Box<str> {
         let place = &self.places[at.0 as usize];
-        if let Some(known) = place.client.get(&(response_key.into(), field)) {
-            return known.clone();
+        let picked = place.client.get(response_key).map_or(&[][..], Vec::as_slice);
+        if let Some((_, known)) = picked.iter().find(|(own, _)| *own == field) {
+            return known.as_ref().into();
         }
         // Picked on an interface, for all object types at once?
+        let graph = self.graph;
         let definition = graph.field(field);
-        let of_interface = place.client.iter().find(|((key, other), _)| {
+        let of_interface = picked.iter().find(|(other, _)| {
             let other = graph.field(*other);
-            **key == *response_key
-                && other.name == definition.name
+            other.name == definition.name
                 && graph.ty(other.parent).possible.contains(&definition.parent)
         });
-        match of_interface {
-            Some((_, data_key)) => data_key.clone(),
+        // Looked up on an interface because nobody says what the object is, picked on an object type?
+        let of_member = picked.iter().filter(|(other, _)| {
+            let other = graph.field(*other);
+            other.name == definition.name
+                && graph.ty(definition.parent).possible.contains(&other.parent)
+        });
+        let of_member = of_member.min_by_key(|(other, _)| *other);
+        match of_interface.or(of_member) {
+            Some((_, data_key)) => data_key.as_ref().into(),
             // Nobody returns this object type here.
-            None if self.is_payload(graph, at, field) => definition.name.clone(),
+            None if self.is_payload(at, field) => definition.name.clone(),
             None => response_key.into(),
         }
     }
 
+    /// Objects at this place may have one of several types, and say which.
+    pub(super) fn set_abstract(&mut self, at: PathId) {
+        self.place(at).is_abstract = true;
+    }
+
+    /// May objects at this place have one of several types?
+    pub(super) fn is_abstract(&self, at: PathId) -> bool {
+        self.places[at.0 as usize].is_abstract
+    }
+
+    /// The key of a member that the planner added.
+    pub(super) fn internal_key(
+        &self,
+        at: PathId,
+        field: FieldId,
+        arguments: &str,
+    ) -> Option<&Rc<str>> {
+        let internal = &self.places[at.0 as usize].internal;
+        let arguments = Arguments { text: arguments.into(), ..Arguments::default() };
+        internal.get(&(field, Rc::new(arguments)))
+    }
+
+    /// Objects at this place need not say what they are, as long as nothing depends on it.
+    pub(super) fn set_untyped(&mut self, at: PathId, interface: TypeId) {
+        self.place(at).untyped = Some(interface);
+    }
+
+    /// The interface that objects here are printed as, if they need not say what they are.
+    pub(super) fn untyped(&self, at: PathId) -> Option<TypeId> {
+        self.places[at.0 as usize].untyped
+    }
+
     /// The place under `data_key`.
-    pub(super) fn child(&mut self, at: PathId, data_key: &str) -> PathId {
+    pub(super) fn child(&mut self, at: PathId, data_key: &Rc<str>) -> PathId {
         if let Some(child) = self.existing_child(at, data_key) {
             return child;
         }
         let child = PathId(self.places.len() as u32);
         self.places.push(Place::default());
-        self.place(at).children.insert(data_key.into(), child);
+        self.place(at).children.insert(data_key.clone(), child);
         child
     }
 
@@ -227,7 +249,7 @@ impl DataKeys {
         self.places[at.0 as usize].children.get(data_key).copied()
     }
 
-    fn place(&mut self, at: PathId) -> &mut Place {
+    fn place(&mut self, at: PathId) -> &mut Place<'a> {
         &mut self.places[at.0 as usize]
     }
 }
@@ -235,26 +257,40 @@ impl DataKeys {
 /// Abstract positions keep the type of the object under this key.
 const TYPENAME: &str = "__typename";
 
-impl Place {
-    fn claim(&mut self, data_key: &str, claim: Claim) {
-        let there = self.claims.entry(data_key.into()).or_default();
-        if !there.contains(&claim) {
-            there.push(claim);
+impl<'a> Place<'a> {
+    /// The key that was found for an equal field before.
+    fn known(&self, wanted: &Wanted, field: FieldId) -> Option<&Rc<str>> {
+        match &wanted.key {
+            Some(key) => {
+                let picked = self.client.get(key)?;
+                picked.iter().find(|(own, _)| *own == field).map(|(_, data_key)| data_key)
+            }
+            None => self.internal.get(&(field, wanted.arguments.clone())),
+        }
+    }
+
+    fn claim(&mut self, data_key: &Rc<str>, claim: Claim<'a>) {
+        match self.claims.get_mut(data_key) {
+            Some(there) if there.contains(&claim) => {}
+            Some(there) => there.push(claim),
+            None => {
+                self.claims.insert(data_key.clone(), vec![claim]);
+            }
         }
     }
 
     /// The response key, unless something else stands there; then what other object types use
     /// instead, or a new name.
-    fn client_name(&self, response_key: &str, claim: &Claim) -> Box<str> {
-        let is_forbidden = response_key == TYPENAME || self.is_payload_name(response_key);
-        let mut others: Vec<&str> = self
-            .client
+    fn client_name(&self, response_key: &Rc<str>, claim: &Claim<'a>) -> Rc<str> {
+        let is_forbidden = **response_key == *TYPENAME || self.is_payload_name(response_key);
+        let picked = self.client.get(response_key).map_or(&[][..], Vec::as_slice);
+        let mut others: Vec<&Rc<str>> = picked
             .iter()
-            .filter(|((key, _), _)| **key == *response_key)
-            .map(|(_, data_key)| &**data_key)
+            .map(|(_, data_key)| data_key)
             .filter(|data_key| *data_key != response_key)
             .collect();
         others.sort_unstable();
+        others.dedup();
         let own = (!is_forbidden).then_some(response_key);
         own.into_iter()
             .chain(others)
@@ -262,19 +298,19 @@ impl Place {
                 self.claims.get(*data_key).into_iter().flatten().all(|other| {
                     match &other.response_key {
                         Some(key) => {
-                            **key == *response_key
+                            key == response_key
                                 && (other.shape.is_none() || other.shape == claim.shape)
                         }
                         None => other.is_same_field(claim) && other.shape == claim.shape,
                     }
                 })
             })
-            .map_or_else(|| self.free_name(), Into::into)
+            .map_or_else(|| self.free_name(), Clone::clone)
     }
 
     /// The key of an equal selection, or the field's name, or a new one.
-    fn internal_name(&self, claim: &Claim) -> Box<str> {
-        let mut equal: Vec<&str> = self
+    fn internal_name(&self, claim: &Claim<'a>) -> Rc<str> {
+        let mut equal: Vec<&Rc<str>> = self
             .claims
             .iter()
             .filter(|(_, there)| {
@@ -283,28 +319,26 @@ impl Place {
                         && (other.shape.is_none() || other.shape == claim.shape)
                 })
             })
-            .map(|(data_key, _)| &**data_key)
-            .filter(|data_key| *data_key != TYPENAME && !self.is_payload_name(data_key))
+            .map(|(data_key, _)| data_key)
+            .filter(|data_key| ***data_key != *TYPENAME && !self.is_payload_name(data_key))
             .collect();
         // The field's own name first, then by name: hash maps have no order of their own.
-        equal.sort_unstable_by_key(|data_key| (**data_key != *claim.name, *data_key));
+        equal.sort_unstable_by_key(|data_key| (&***data_key != claim.name, *data_key));
         match equal.first() {
-            Some(data_key) => (*data_key).into(),
-            None if !self.claims.contains_key(&claim.name)
-                && !self.is_payload_name(&claim.name) =>
-            {
-                claim.name.clone()
+            Some(data_key) => (*data_key).clone(),
+            None if !self.claims.contains_key(claim.name) && !self.is_payload_name(claim.name) => {
+                claim.name.into()
             }
             None => self.free_name(),
         }
     }
 
     fn is_payload_name(&self, name: &str) -> bool {
-        self.payload_names.iter().any(|known| **known == *name)
+        self.payload_names.contains(&name)
     }
 
     /// A name that nobody uses here.
-    fn free_name(&self) -> Box<str> {
+    fn free_name(&self) -> Rc<str> {
         let mut number = 0;
         loop {
             let name = format!("__s{number}");
@@ -316,7 +350,7 @@ impl Place {
     }
 }
 
-impl Claim {
+impl Claim<'_> {
     fn is_same_field(&self, other: &Self) -> bool {
         self.name == other.name && self.arguments == other.arguments
     }

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use graph::{FieldId, SubgraphId, Supergraph, TypeId, TypeKind};
+use foldhash::{HashMap, HashSet};
+use graph::{SubgraphId, Supergraph, TypeId};
 
-use super::build::{Entry, SelectionId, Selections};
-use crate::{Condition, Operation, OperationKind, SubgraphOperation, VariableId};
+use super::build::{ContextUse, Entry, SelectionId, Selections};
+use super::fold::{self, Line};
+use crate::{Condition, ContextVariable, Operation, OperationKind, SubgraphOperation, VariableId};
 
 /// Writes selection sets for one subgraph.
 pub(super) struct Writer<'a> {
@@ -18,6 +20,8 @@ pub(super) struct Writer<'a> {
     pub(super) implied: &'a [Condition],
     /// Variables used so far.
     pub(super) variables: BTreeSet<VariableId>,
+    /// Variables for values from further up, used so far, with their types.
+    pub(super) context: Vec<(ContextVariable, Box<str>)>,
 }
 
 impl Writer<'_> {
@@ -25,37 +29,42 @@ impl Writer<'_> {
     pub(super) fn selection_set(&mut self, selection: SelectionId) -> String {
         let node = &self.selections[selection];
         let mut inner = String::new();
-        match self.graph.ty(node.ty).kind.is_abstract() {
+        let is_abstract = self.graph.ty(node.ty).kind.is_abstract()
+            && !self.graph.is_interface_object(node.ty, self.subgraph);
+        match is_abstract {
             false => {
                 if node.says_type {
                     inner.push_str("__typename");
                 }
-                for entry in &node.entries {
+                for entry in node.entries() {
                     if entry.on.is_none_or(|on| on == node.ty) {
                         self.entry(entry, &mut inner);
                     }
                 }
                 if inner.is_empty() {
-                    inner.push_str("__typename");
+                    // An interface object's name must not stand for that of the real type.
+                    let is_there = !self.graph.is_interface_object(node.ty, self.subgraph);
+                    inner.push_str(if is_there { "__typename" } else { "__any:__typename" });
                 }
             }
-            true => self.abstract_set(node.ty, &node.entries, &mut inner),
+            true => self.abstract_set(node.ty, node.entries(), &mut inner),
         }
         format!("{{{inner}}}")
     }
 
     fn abstract_set(&mut self, ty: TypeId, entries: &[Entry], out: &mut String) {
         out.push_str("__typename");
-        let mut common = Vec::new();
+        let mut common = HashSet::default();
         for entry in entries.iter().filter(|entry| entry.on.is_none()) {
             let mut text = String::new();
             self.entry(entry, &mut text);
             separate(out);
             out.push_str(&text);
-            common.push(text);
+            common.insert(text);
         }
         let possible = self.graph.possible_in(ty, self.subgraph);
-        let mut fragments: Vec<(TypeId, Vec<(FieldId, String)>)> = Vec::new();
+        let mut fragments: Vec<(TypeId, Vec<Line>)> = Vec::new();
+        let mut fragment_of: HashMap<TypeId, usize> = HashMap::default();
         for entry in entries {
             let Some(on) = entry.on.filter(|on| possible.contains(on)) else { continue };
             let mut text = String::new();
@@ -63,48 +72,20 @@ impl Writer<'_> {
             if common.contains(&text) {
                 continue;
             }
-            match fragments.iter_mut().find(|(known, _)| *known == on) {
-                Some((_, texts)) => texts.push((entry.field, text)),
-                None => fragments.push((on, vec![(entry.field, text)])),
-            }
-        }
-        self.fold_interface_fields(ty, possible, &mut fragments, out);
-        for (on, texts) in &fragments {
-            if !texts.is_empty() {
-                separate(out);
-                let texts: Vec<&str> = texts.iter().map(|(_, text)| &**text).collect();
-                let _ = write!(out, "...on {}{{{}}}", self.graph.ty(*on).name, texts.join(" "));
-            }
-        }
-    }
-
-    /// What every possible type selects alike, and the interface has in this subgraph, is written once.
-    fn fold_interface_fields(
-        &self,
-        ty: TypeId,
-        possible: &[TypeId],
-        fragments: &mut [(TypeId, Vec<(FieldId, String)>)],
-        out: &mut String,
-    ) {
-        if self.graph.ty(ty).kind != TypeKind::Interface
-            || fragments.len() != possible.len()
-            || fragments.is_empty()
-        {
-            return;
-        }
-        for (field, text) in fragments[0].1.clone() {
-            let is_of_interface = self
-                .graph
-                .field_named(ty, &self.graph.field(field).name)
-                .is_some_and(|field| self.graph.field_in(field, self.subgraph).is_some());
-            let is_everywhere =
-                fragments.iter().all(|(_, texts)| texts.iter().any(|(_, other)| *other == text));
-            if is_of_interface && is_everywhere {
-                separate(out);
-                out.push_str(&text);
-                for (_, texts) in fragments.iter_mut() {
-                    texts.retain(|(_, other)| *other != text);
+            match fragment_of.get(&on) {
+                Some(&known) => fragments[known].1.push(Line::of(entry, text)),
+                None => {
+                    fragment_of.insert(on, fragments.len());
+                    fragments.push((on, vec![Line::of(entry, text)]));
                 }
+            }
+        }
+        fold::fold(self.graph, self.subgraph, ty, &mut fragments, out);
+        for (on, lines) in &fragments {
+            if !lines.is_empty() {
+                separate(out);
+                let texts: Vec<&str> = lines.iter().map(|line| &*line.text).collect();
+                let _ = write!(out, "...on {}{{{}}}", self.graph.ty(*on).name, texts.join(" "));
             }
         }
     }
@@ -117,9 +98,15 @@ impl Writer<'_> {
             let _ = write!(text, "{}:", entry.data_key);
         }
         text.push_str(name);
-        if !entry.arguments.text.is_empty() {
-            let _ = write!(text, "({})", entry.arguments.text);
-            self.variables.extend(&entry.arguments.variables);
+        let mut arguments = entry.arguments.text.to_string();
+        self.variables.extend(&entry.arguments.variables);
+        for read in &entry.context {
+            let separator = if arguments.is_empty() { "" } else { ", " };
+            let variable = self.context_variable(read);
+            let _ = write!(arguments, "{separator}{}: ${variable}", read.argument);
+        }
+        if !arguments.is_empty() {
+            let _ = write!(text, "({arguments})");
         }
         let below = entry.child.map(|child| self.selection_set(child)).unwrap_or_default();
         let is_implied = entry.any_of.is_empty()
@@ -149,6 +136,23 @@ impl Writer<'_> {
         }
     }
 
+    /// The variable for a value from further up; equal ones share it.
+    fn context_variable(&mut self, read: &ContextUse) -> Box<str> {
+        let known = self
+            .context
+            .iter()
+            .find(|(variable, ty)| *ty == read.ty && *variable.sources == *read.sources);
+        if let Some((known, _)) = known {
+            return known.variable.clone();
+        }
+        let prefix = free_variable(self.operation, "contextualArgument_");
+        let variable: Box<str> = format!("{prefix}{}", self.context.len()).into();
+        let sources = read.sources.to_vec();
+        self.context
+            .push((ContextVariable { variable: variable.clone(), sources }, read.ty.clone()));
+        variable
+    }
+
     fn directive(&mut self, (variable, wanted): (VariableId, bool)) -> String {
         self.variables.insert(variable);
         let directive = if wanted { "include" } else { "skip" };
@@ -165,7 +169,7 @@ impl Writer<'_> {
         kind: OperationKind,
         body: &str,
         number: usize,
-        own: &[(Box<str>, &str)],
+        own: &[(Box<str>, Box<str>)],
     ) -> SubgraphOperation {
         let keyword = match kind {
             OperationKind::Query => "query",
@@ -205,8 +209,17 @@ impl Writer<'_> {
     }
 }
 
+/// A prefix of no variable of the client: `wanted`, with something behind it where needed.
+pub(super) fn free_variable(operation: &Operation, wanted: &str) -> String {
+    let mut name = wanted.to_owned();
+    while operation.variables.iter().any(|variable| variable.name.starts_with(&name)) {
+        name.push('_');
+    }
+    name
+}
+
 /// A space where two selections would run into each other.
-fn separate(out: &mut String) {
+pub(super) fn separate(out: &mut String) {
     if !out.is_empty() && !out.ends_with(['{', ' ']) {
         out.push(' ');
     }

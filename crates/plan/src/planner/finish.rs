@@ -2,29 +2,27 @@
 //! batches over several paths, conditions, texts.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
-    hash::{DefaultHasher, Hash, Hasher},
+    collections::BTreeSet,
+    hash::{BuildHasher, Hash, Hasher},
 };
 
+use foldhash::{HashMap, HashSet, fast::FixedState};
 use graph::{SubgraphId, Supergraph};
 
 use super::{
-    PlanError,
+    Batching, PlanError,
     build::{Need, Node, NodeId, NodeKind, Nodes, SelectionId, Selections, merge_any_of},
-    document::Writer,
+    document::{Writer, free_variable},
 };
 use crate::{
     EntityBatch, EventField, Fetch, FetchId, FetchKind, Operation, OperationKind, Path, Plan,
-    Representation, RepresentationField, Shape, SubgraphOperation, SubscriptionRoot,
+    Representation, RepresentationField, Shape, SubgraphOperation, SubscriptionRoot, VariableId,
 };
-
-/// How many aliases of `_entities` one request may have. Subgraphs bound aliases themselves, the
-/// strictest known default is 15 root fields; more than that is split over several requests.
-const BATCHES_MAX: usize = 15;
 
 pub(super) fn finish(
     graph: &Supergraph,
     operation: &Operation,
+    batching: &Batching,
     nodes: Nodes,
     shape: Shape,
     event: Option<EventField>,
@@ -33,10 +31,10 @@ pub(super) fn finish(
     spread_needs(&mut nodes, &supplies);
     let merged_into = merge_same_targets(&mut nodes, &mut selections);
     let resolve = |node: NodeId| merged_into[node];
-    let mut groups = groups(&nodes, &selections, &merged_into);
+    let mut groups = groups(&nodes, &selections, &merged_into, batching);
     groups.sort_by_key(|group| (group.level, group.members[0]));
 
-    let mut fetch_of: HashMap<NodeId, FetchId> = HashMap::new();
+    let mut fetch_of: HashMap<NodeId, FetchId> = HashMap::default();
     let mut fetches: Vec<Fetch> = Vec::new();
     let mut subscription = event.map(SubscriptionRoot::Event);
     for group in &groups {
@@ -58,6 +56,7 @@ pub(super) fn finish(
             subgraph: first.subgraph,
             implied: if any_of.len() == 1 { &any_of } else { &[] },
             variables: BTreeSet::new(),
+            context: Vec::new(),
         };
         let kind = match &first.kind {
             NodeKind::Root(kind) => {
@@ -91,6 +90,7 @@ pub(super) fn finish(
             kind,
             depends_on: depends_on.into_iter().collect(),
             any_of,
+            representations_max: batching.of(subgraph).representations.max(1),
         });
     }
     reduce(&mut fetches);
@@ -122,30 +122,31 @@ fn spread_needs(nodes: &mut [Node], supplies: &[(NodeId, NodeId)]) {
     }
 }
 
-/// Merges entity nodes of one subgraph, target, type, key and level. Says for each node where it went.
+/// Merges entity nodes of one subgraph, target, type, key, level and need. Says for each node where it
+/// went. Where they are needed at different times they stay apart, as aliases of one request: what one
+/// of them requires may not have been fetched while the other is needed.
 fn merge_same_targets(nodes: &mut [Node], selections: &mut Selections) -> Vec<NodeId> {
     let mut merged_into: Vec<NodeId> = (0..nodes.len()).collect();
-    let mut seen: HashMap<(SubgraphId, Path, u32, u32, Vec<RepresentationField>), NodeId> =
-        HashMap::new();
+    let mut seen: HashMap<_, NodeId> = HashMap::default();
     for index in 0..nodes.len() {
         if nodes[index].kind != NodeKind::Entity {
             continue;
         }
         let node = &nodes[index];
-        let keys = node.representation.iter().filter(|field| field.key).cloned().collect();
-        let identity = (node.subgraph, node.target.clone(), node.ty.0, node.level, keys);
+        let keys: Vec<RepresentationField> =
+            node.representation.iter().filter(|field| field.key).cloned().collect();
+        let asked = (node.subgraph, node.target.clone(), node.ty, node.level);
+        let identity = (asked, keys, node.need.clone());
         let Some(&into) = seen.get(&identity) else {
             seen.insert(identity, index);
             continue;
         };
         merged_into[index] = into;
-        let (selection, depends_on, need) =
-            (node.selection, node.depends_on.clone(), node.need.clone());
+        let (selection, depends_on) = (node.selection, node.depends_on.clone());
         let representation = node.representation.clone();
         merge_selections(selections, nodes[into].selection, selection);
         let into = &mut nodes[into];
         into.depends_on.extend(depends_on);
-        into.need.add_need(&need);
         for field in representation {
             merge_representation(&mut into.representation, field);
         }
@@ -170,13 +171,9 @@ fn merge_representation(into: &mut Vec<RepresentationField>, field: Representati
 }
 
 fn merge_selections(selections: &mut Selections, into: SelectionId, from: SelectionId) {
-    for entry in selections[from].entries.clone() {
-        let known = selections[into]
-            .entries
-            .iter_mut()
-            .find(|known| known.on == entry.on && known.data_key == entry.data_key);
-        match known {
-            None => selections[into].entries.push(entry),
+    for entry in selections[from].entries().to_vec() {
+        match selections[into].entry_mut(entry.on, &entry.data_key) {
+            None => selections[into].push(entry),
             Some(known) => {
                 merge_any_of(&mut known.any_of, &entry.any_of);
                 if let (Some(into), Some(from)) = (known.child, entry.child) {
@@ -193,25 +190,33 @@ struct Group {
     members: Vec<NodeId>,
 }
 
-fn groups(nodes: &[Node], selections: &Selections, merged_into: &[NodeId]) -> Vec<Group> {
+fn groups(
+    nodes: &[Node],
+    selections: &Selections,
+    merged_into: &[NodeId],
+    batching: &Batching,
+) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
-    let mut open: HashMap<(SubgraphId, u32), (usize, HashSet<u64>)> = HashMap::new();
+    let mut open: HashMap<(SubgraphId, u32), (usize, HashSet<u64>)> = HashMap::default();
     for (index, node) in nodes.iter().enumerate() {
         if merged_into[index] != index {
             continue;
         }
         let identity = (node.subgraph, node.level);
-        if node.kind == NodeKind::Entity {
+        let reads_context =
+            selections[node.selection].entries().iter().any(|entry| !entry.context.is_empty());
+        if node.kind == NodeKind::Entity && !reads_context {
             // What is asked alike for objects at several places shares an alias.
             let print = fingerprint(selections, node);
             if let Some((group, prints)) = open.get_mut(&identity)
-                && (prints.contains(&print) || prints.len() < BATCHES_MAX)
+                && (prints.contains(&print)
+                    || prints.len() < batching.of(node.subgraph).aliases as usize)
             {
                 prints.insert(print);
                 groups[*group].members.push(index);
                 continue;
             }
-            open.insert(identity, (groups.len(), HashSet::from([print])));
+            open.insert(identity, (groups.len(), HashSet::from_iter([print])));
         }
         groups.push(Group { level: node.level, members: vec![index] });
     }
@@ -221,10 +226,10 @@ fn groups(nodes: &[Node], selections: &Selections, merged_into: &[NodeId]) -> Ve
 /// Equal for nodes that ask the same of objects of one type. Used to count aliases only: were two
 /// different ones to collide, a request would have one alias more.
 fn fingerprint(selections: &Selections, node: &Node) -> u64 {
-    fn add(selections: &Selections, selection: SelectionId, hasher: &mut DefaultHasher) {
+    fn add(selections: &Selections, selection: SelectionId, hasher: &mut impl Hasher) {
         let node = &selections[selection];
-        (node.ty, node.says_type, node.entries.len()).hash(hasher);
-        for entry in &node.entries {
+        (node.ty, node.says_type, node.entries().len()).hash(hasher);
+        for entry in node.entries() {
             (entry.on, &entry.data_key, entry.field, &entry.arguments.text, &entry.any_of)
                 .hash(hasher);
             if let Some(child) = entry.child {
@@ -232,7 +237,7 @@ fn fingerprint(selections: &Selections, node: &Node) -> u64 {
             }
         }
     }
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = FixedState::default().build_hasher();
     (node.ty, &node.representation).hash(&mut hasher);
     add(selections, node.selection, &mut hasher);
     hasher.finish()
@@ -247,34 +252,40 @@ fn entities(
 ) -> (SubgraphOperation, Vec<EntityBatch>) {
     struct Distinct {
         selection: String,
+        variables: BTreeSet<VariableId>,
         representation: Representation,
-        targets: Vec<Path>,
+        targets: Targets,
     }
     let mut distinct: Vec<Distinct> = Vec::new();
     for &member in members {
         let node = &nodes[member];
         let typename = writer.graph.ty(node.ty).name.clone();
+        writer.variables.clear();
         let selection = format!("...on {typename}{}", writer.selection_set(node.selection));
+        let variables = std::mem::take(&mut writer.variables);
         let representation =
             Representation { typename: Some(typename), fields: node.representation.clone() };
         match distinct
             .iter_mut()
             .find(|known| known.selection == selection && known.representation == representation)
         {
-            Some(known) => known.targets.push(node.target.clone()),
+            Some(known) => known.targets.add(&node.target),
             None => distinct.push(Distinct {
                 selection,
+                variables,
                 representation,
-                targets: vec![node.target.clone()],
+                targets: Targets::new(&node.target),
             }),
         }
     }
     let is_single = distinct.len() == 1;
-    let base = free_variable(writer);
+    let base = free_variable(writer.operation, "representations");
     let mut body = String::from("{");
     let mut own = Vec::new();
     let mut batches = Vec::new();
-    for (index, Distinct { selection, representation, targets }) in distinct.into_iter().enumerate()
+    let mut all_variables = BTreeSet::new();
+    for (index, Distinct { selection, variables, representation, targets }) in
+        distinct.into_iter().enumerate()
     {
         let (data_key, variable, alias) = match is_single {
             true => ("_entities".to_owned(), base.clone(), String::new()),
@@ -283,26 +294,79 @@ fn entities(
         if index > 0 {
             body.push(' ');
         }
-        body.push_str(&format!("{alias}_entities(representations:${variable}){{{selection}}}"));
-        own.push((variable.clone().into_boxed_str(), "[_Any!]!"));
+        let field = format!("{alias}_entities(representations:${variable}){{{selection}}}");
+        body.push_str(&field);
+        all_variables.extend(&variables);
+        let declared: (Box<str>, Box<str>) = (variable.clone().into(), "[_Any!]!".into());
+        let alone = (!is_single).then(|| {
+            writer.variables = variables;
+            let declared = std::slice::from_ref(&declared);
+            writer.document(OperationKind::Query, &format!("{{{field}}}"), number, declared)
+        });
+        own.push(declared);
         batches.push(EntityBatch {
             data_key: data_key.into(),
             variable: variable.into(),
-            targets,
+            targets: targets.paths,
             representation,
+            alone,
+            context: Vec::new(),
         });
     }
+    // Who reads from further up has a request for itself.
+    for (variable, ty) in std::mem::take(&mut writer.context) {
+        own.push((variable.variable.clone(), ty));
+        batches.iter_mut().for_each(|batch| batch.context.push(variable.clone()));
+    }
     body.push('}');
+    writer.variables = all_variables;
     (writer.document(OperationKind::Query, &body, number, &own), batches)
 }
 
-/// A prefix of no variable of the client.
-fn free_variable(writer: &Writer<'_>) -> String {
-    let mut name = "representations".to_owned();
-    while writer.operation.variables.iter().any(|variable| variable.name.starts_with(&name)) {
-        name.push('_');
+/// The places of objects that are asked for alike.
+struct Targets {
+    paths: Vec<Path>,
+    /// By hash of all but the types of the objects: where in `paths`.
+    known: HashMap<u64, Vec<usize>>,
+}
+
+impl Targets {
+    fn new(target: &Path) -> Self {
+        let mut targets = Self { paths: Vec::new(), known: HashMap::default() };
+        targets.add(target);
+        targets
     }
-    name
+
+    /// Adds a target. Where it differs from a known one in the types of its objects only, they become
+    /// one: interface objects are asked alike for objects of several types.
+    fn add(&mut self, target: &Path) {
+        let alike = |known: &Path| match (known.steps.split_last(), target.steps.split_last()) {
+            (Some((a, above)), Some((b, other))) => {
+                above == other
+                    && a.data_key == b.data_key
+                    && a.types.is_empty() == b.types.is_empty()
+            }
+            _ => false,
+        };
+        let above = target.steps.split_last().map(|(last, above)| (above, &last.data_key));
+        let candidates = self.known.entry(FixedState::default().hash_one(above)).or_default();
+        let found = candidates.iter().copied().find(|&at| alike(&self.paths[at]));
+        match (found, target.steps.last()) {
+            (Some(at), Some(step)) => {
+                // Both have a last step, or they would not be alike.
+                let Some(known) = self.paths[at].steps.last_mut() else { return };
+                for ty in &step.types {
+                    if !known.types.contains(ty) {
+                        known.types.push(ty.clone());
+                    }
+                }
+            }
+            _ => {
+                candidates.push(self.paths.len());
+                self.paths.push(target.clone());
+            }
+        }
+    }
 }
 
 /// Takes out dependencies that others imply.

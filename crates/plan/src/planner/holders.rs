@@ -2,6 +2,8 @@
 
 use graph::{FieldId, FieldSet, FieldSetItem, SubgraphId, SubgraphKind, Supergraph, TypeId};
 
+use super::tree::Wanted;
+
 /// A subgraph that has the object at a position.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Holder<'a> {
@@ -72,6 +74,15 @@ impl<'a> Holder<'a> {
         }
     }
 
+    /// As [`Self::carries`], for a field that is wanted: mostly a look at a bit.
+    pub(super) fn carries_wanted(&self, graph: &'a Supergraph, wanted: &Wanted) -> bool {
+        if wanted.freely.contains(self.subgraph) {
+            return true;
+        }
+        (!self.provides.is_empty() || self.met.is_some())
+            && wanted.field().is_some_and(|field| self.carries(graph, field))
+    }
+
     /// The sets below `field` in what `@provides` adds; one for each mention.
     fn provided<'s>(
         &'s self,
@@ -98,6 +109,11 @@ impl<'a> Holder<'a> {
             provides,
             met: None,
         }
+    }
+
+    /// Does it not know what the object is, because it has an interface object?
+    pub(super) fn is_untyped(&self, graph: &Supergraph) -> bool {
+        graph.is_interface_object(self.ty, self.subgraph)
     }
 
     /// The object types that it can have here.

@@ -1,13 +1,20 @@
 //! The entry to planning. An operation goes through these files in order: `tree` (selections as
-//! shared nodes), `data_keys` (which key of the data tree belongs to whom), `solve` (who resolves
-//! what, by dynamic programming over positions), `ration` (fewer requests for the whole), `build` (fetch nodes), `finish` (levels, merging,
-//! batches), `document` (text of subgraph operations), `shape` (the answer).
+//! shared nodes), `contexts` (what `@fromContext` reads further up), `data_keys` (which key of the data
+//! tree belongs to whom), `solve` (who resolves what, by dynamic programming over positions) with `gates`
+//! (which jumps to make) and `picks` (who carries a field), `ration` (fewer requests for the whole),
+//! `build` (fetch nodes), `finish` (levels, merging, batches), `document` (text of subgraph operations),
+//! `shape` (the answer).
 
 mod build;
+mod contexts;
 mod data_keys;
 mod document;
 mod finish;
+mod fold;
+mod gates;
 mod holders;
+mod interfaces;
+mod picks;
 mod ration;
 mod shape;
 mod solution;
@@ -15,25 +22,74 @@ mod solve;
 mod tree;
 mod unreachable;
 
+use std::sync::Arc;
+
 use graph::{SubgraphKind, SubgraphSet, Supergraph};
 
 use crate::{EventField, Operation, OperationKind, Plan, Value, VariableId};
 use build::{Builder, NodeKind};
 use data_keys::DataKeys;
 use solve::Solver;
-use tree::{Collected, Part, Wanted, WantedTarget};
+use tree::{Collected, Tree, Wanted, WantedTarget};
 
-/// Bounds on planning.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Bounds on planning, and on the requests of a plan.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Steps after which greedy choices replace exact ones. Four times as many end planning.
     pub steps: u64,
+    /// How requests for entities may be put together.
+    pub batching: Batching,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { steps: 1_000_000 }
+        Self { steps: 1_000_000, batching: Batching::default() }
     }
+}
+
+/// How requests for entities may be put together, subgraph by subgraph.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Batching {
+    /// By number of the subgraph. Those that are missing have the defaults.
+    pub subgraphs: Arc<[BatchLimits]>,
+}
+
+impl Batching {
+    fn of(&self, subgraph: graph::SubgraphId) -> BatchLimits {
+        self.subgraphs.get(usize::from(subgraph.0)).copied().unwrap_or_default()
+    }
+}
+
+/// Bounds of one request for entities.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BatchLimits {
+    /// How many aliases of `_entities` it may have: 1 turns batching over different selections off.
+    pub aliases: u32,
+    /// How many representations it may have.
+    pub representations: u32,
+}
+
+impl Default for BatchLimits {
+    /// Subgraphs have bounds of their own. The strictest known default for aliases or root fields is
+    /// 15, for the size of a request 100 kB: a thousand representations have some 50 bytes each.
+    fn default() -> Self {
+        Self { aliases: 15, representations: 1000 }
+    }
+}
+
+/// How much more than [`Limits::steps`] greedy planning may take before it ends with an error. The
+/// bound holds for all of it: choosing, writing the requests down, and the shape of the answer.
+const STEPS_FACTOR_MAX: u64 = 4;
+
+/// What planning took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Effort {
+    /// Steps, never many more than four times [`Limits::steps`]. A step looks at one selection, one way
+    /// to get a field, or one field of a request or of the answer.
+    pub steps: u64,
+    /// Choices were made greedily because [`Limits::steps`] were used up: the plan is correct, but
+    /// another one may have fewer requests.
+    pub is_greedy: bool,
 }
 
 /// Why there is no plan.
@@ -50,35 +106,75 @@ pub enum PlanError {
     TooComplex(String),
 }
 
+impl PlanError {
+    fn too_complex() -> Self {
+        Self::TooComplex("the operation is too complex to plan; ask for less at once".to_owned())
+    }
+}
+
 /// Plans `operation` over `graph`.
 ///
 /// # Errors
 /// Where no plan answers the whole operation.
 pub fn plan(graph: &Supergraph, operation: &Operation, limits: &Limits) -> Result<Plan, PlanError> {
-    let root = tree::Set::of_operation(&operation.selection_set, operation);
-    let parts = vec![Part { set: root, condition: crate::Condition::default() }];
-    let fields = tree::collect(graph, &parts, operation.selection_set.on);
-    let mut keys = DataKeys::default();
+    plan_with_effort(graph, operation, limits).0
+}
+
+/// As [`plan()`], and says what it took, also in vain.
+pub fn plan_with_effort(
+    graph: &Supergraph,
+    operation: &Operation,
+    limits: &Limits,
+) -> (Result<Plan, PlanError>, Effort) {
+    let mut effort = Effort::default();
+    let result = plan_counted(graph, operation, limits, &mut effort);
+    (result, effort)
+}
+
+fn plan_counted(
+    graph: &Supergraph,
+    operation: &Operation,
+    limits: &Limits,
+    effort: &mut Effort,
+) -> Result<Plan, PlanError> {
+    let mut tree = Tree::default();
+    let root = tree.of_operation(&operation.selection_set, operation);
+    let root = contexts::with_context_fields(graph, &mut tree, root);
+    let parts = tree.parts_of(root);
+    let fields = tree.collect(graph, &parts, operation.selection_set.on);
+    let mut keys = DataKeys::new(graph);
     for wanted in &fields.fields {
         let payload = event_subgraph(graph, operation.kind, wanted);
-        keys.declare_root_field(graph, wanted, payload);
+        keys.declare_root_field(wanted, payload);
     }
     let mut planner = Planner {
         graph,
         operation,
-        solver: Solver::new(graph, operation.kind, limits.steps),
-        builder: Builder::new(graph, keys),
+        solver: Solver::new(graph, operation.kind, limits.steps, tree),
+        builder: Builder::new(graph, keys, limits.steps.saturating_mul(STEPS_FACTOR_MAX)),
     };
-    let mut subscription = None;
-    match operation.kind {
-        OperationKind::Query => planner.query(&fields)?,
-        OperationKind::Mutation => planner.mutation(&fields)?,
-        OperationKind::Subscription => subscription = planner.subscription(&fields)?,
+    let solved = match operation.kind {
+        OperationKind::Query => planner.query(&fields).map(|()| None),
+        OperationKind::Mutation => planner.mutation(&fields).map(|()| None),
+        OperationKind::Subscription => planner.subscription(&fields),
+    };
+    let Planner { builder, solver, .. } = planner;
+    effort.is_greedy = solver.has_been_greedy();
+    effort.steps = solver.all_steps() + builder.steps();
+    let subscription = solved?;
+    let steps_max = limits.steps.saturating_mul(STEPS_FACTOR_MAX);
+    if effort.steps > steps_max {
+        return Err(PlanError::too_complex());
     }
-    let Planner { builder, .. } = planner;
+    let mut tree = solver.into_tree();
+    if let Some(problem) = builder.problem() {
+        return Err(PlanError::NotSupported(problem.to_owned()));
+    }
     let (keys, nodes) = builder.into_nodes();
-    let shape = shape::build(graph, &keys, &parts, operation.selection_set.on)?;
-    finish::finish(graph, operation, nodes, shape, subscription)
+    let left = steps_max - effort.steps;
+    let (shape, steps) = shape::build(graph, &mut tree, &keys, &parts, left)?;
+    effort.steps += steps;
+    finish::finish(graph, operation, &limits.batching, nodes, shape, subscription)
 }
 
 struct Planner<'a> {
@@ -140,7 +236,9 @@ impl Planner<'_> {
                 None => NodeKind::Root(OperationKind::Mutation),
             };
             let group = Collected::new(fields.on, group);
-            let solution = self.solver.root(&group, Some(SubgraphSet::of(subgraph)))?;
+            let among = Some(SubgraphSet::of(subgraph));
+            let solution = self.solver.root(&group, among)?;
+            let solution = ration::fewest(&mut self.solver, &group, among, solution);
             self.builder.root(&solution, kind, &before);
         }
         Ok(())
@@ -227,7 +325,7 @@ impl Planner<'_> {
             };
             arguments.push((argument.name.clone(), value));
         }
-        let data_key = wanted.key.clone().unwrap_or_default();
+        let data_key = wanted.key.as_deref().unwrap_or_default().into();
         Ok(EventField { subgraph, field, data_key, arguments })
     }
 }

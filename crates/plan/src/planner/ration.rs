@@ -106,13 +106,15 @@ impl Requests {
         let base = held.iter().copied().min().unwrap_or(0);
         match &child.kind {
             SolutionKind::Object(object) => self.add(object, &held, base, solver),
-            SolutionKind::Abstract { common, members } => {
+            SolutionKind::Abstract { common, members, .. } => {
                 let mut end = 0;
+                let mut levels = held.clone();
                 if let Some(common) = common {
                     end = self.add(common, &held, base, solver);
+                    levels.extend(common.jumps.iter().map(|jump| base + jump.depth));
                 }
                 for (knowing, object) in members {
-                    let held: Vec<u32> = knowing.iter().map(|&at| held[at]).collect();
+                    let held: Vec<u32> = knowing.iter().map(|&at| levels[at]).collect();
                     end = end.max(self.add(object, &held, base, solver));
                 }
                 end

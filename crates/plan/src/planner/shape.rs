@@ -1,71 +1,91 @@
 //! The response shape: per object type at every position, in the order of the client's document.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
+use foldhash::HashMap;
 use graph::{FieldId, Supergraph, TypeId, TypeKind, TypeRef, TypeRefShape};
 
 use super::{
     PlanError,
     data_keys::{DataKeys, PathId},
-    tree::{self, Part, PartsId, WantedTarget},
+    tree::{self, Collected, Parts, Tree, WantedTarget},
 };
-use crate::{Leaf, ObjectShape, ObjectShapeId, Shape, ShapeField, ValueKind, ValueShape, Variant};
+use crate::{
+    Condition, Leaf, ObjectShape, ObjectShapeId, Shape, ShapeField, ValueKind, ValueShape, Variant,
+};
 
 /// How many fields of all object types together a shape may have. At 100 bytes each this is 100 MB,
 /// far above any operation within the default limits on operations.
 const SHAPE_FIELDS_MAX: usize = 1_000_000;
 
-/// The shape of what `parts` want of the root type.
+/// The shape of what `parts`, which are one selection set, want of the root type, and the steps that
+/// it took: no more than `steps_max`, or there is none.
 pub(super) fn build(
     graph: &Supergraph,
-    keys: &DataKeys,
-    parts: &[Part],
-    root: TypeId,
-) -> Result<Shape, PlanError> {
+    tree: &mut Tree,
+    keys: &DataKeys<'_>,
+    parts: &Parts,
+    steps_max: u64,
+) -> Result<(Shape, u64), PlanError> {
+    let visited = tree.visited();
     let mut shapes = Shapes {
         graph,
+        tree,
         keys,
         objects: Vec::new(),
-        by_value: HashMap::new(),
-        by_position: HashMap::new(),
-        leaves: HashMap::new(),
+        by_value: HashMap::default(),
+        by_position: HashMap::default(),
+        leaves: HashMap::default(),
         fields: 0,
+        visited_max: visited.saturating_add(steps_max),
     };
+    let root = parts.first().map_or(graph.query, |part| part.set.on);
     let root = shapes.object(parts, root, Some(PathId::ROOT))?;
-    Ok(Shape { objects: shapes.objects, root })
+    let steps = shapes.fields as u64 + shapes.tree.visited() - visited;
+    Ok((Shape { objects: shapes.objects, root }, steps))
 }
 
 struct Shapes<'a> {
     graph: &'a Supergraph,
-    keys: &'a DataKeys,
+    tree: &'a mut Tree,
+    keys: &'a DataKeys<'a>,
     objects: Vec<ObjectShape>,
     by_value: HashMap<ObjectShape, ObjectShapeId>,
-    by_position: HashMap<(PartsId, TypeId, Option<PathId>), ObjectShapeId>,
+    by_position: HashMap<(u32, TypeId, Option<PathId>), ObjectShapeId>,
     leaves: HashMap<TypeId, Leaf>,
     fields: usize,
+    /// How far [`Tree::visited`] may count.
+    visited_max: u64,
 }
 
 impl Shapes<'_> {
     fn object(
         &mut self,
-        parts: &[Part],
+        parts: &Parts,
         ty: TypeId,
         at: Option<PathId>,
     ) -> Result<ObjectShapeId, PlanError> {
-        let position = (tree::parts_id(parts), ty, at);
+        let position = (parts.id(), ty, at);
         if let Some(&known) = self.by_position.get(&position) {
             return Ok(known);
         }
         let definition = self.graph.ty(ty);
-        let mut variants = Vec::with_capacity(definition.possible.len());
-        let visible = |member: &&TypeId| !self.graph.ty(**member).inaccessible;
-        let members: Vec<TypeId> = definition.possible.iter().filter(visible).copied().collect();
+        let untyped = at.and_then(|at| self.keys.untyped(at));
+        let untyped = untyped.filter(|&interface| {
+            definition.kind.is_abstract() && !tree::depends_on_type(parts, interface)
+        });
+        let visible = |member: &TypeId| !self.graph.ty(*member).inaccessible;
+        let members: Vec<TypeId> = match untyped {
+            Some(interface) => vec![interface],
+            None => definition.possible.iter().copied().filter(visible).collect(),
+        };
+        let mut variants = Vec::with_capacity(members.len());
         for member in members {
             variants.push(self.variant(parts, member, at)?);
         }
         let object = ObjectShape {
             type_name: definition.name.clone(),
-            is_abstract: definition.kind.is_abstract(),
+            is_abstract: definition.kind.is_abstract() && untyped.is_none(),
             variants,
         };
         let id = match self.by_value.get(&object) {
@@ -83,20 +103,33 @@ impl Shapes<'_> {
 
     fn variant(
         &mut self,
-        parts: &[Part],
+        parts: &Parts,
         member: TypeId,
         at: Option<PathId>,
     ) -> Result<Variant, PlanError> {
-        let wanted = tree::collect(self.graph, parts, member);
-        self.fields += wanted.fields.len();
+        let wanted = self.tree.collect(self.graph, parts, member);
+        self.fields += 1 + wanted.fields.len();
+        if self.tree.visited() + self.fields as u64 > self.visited_max {
+            return Err(PlanError::too_complex());
+        }
         if self.fields > SHAPE_FIELDS_MAX {
             return Err(PlanError::TooComplex(format!(
                 "the answer may have more than {SHAPE_FIELDS_MAX} fields counted over all types; ask for less at once"
             )));
         }
         let mut fields = Vec::with_capacity(wanted.fields.len());
-        for wanted in &wanted.fields {
-            let Some(response_key) = wanted.key.clone() else { continue };
+        let mut last = None;
+        for shown in in_order(&wanted) {
+            let wanted = &wanted.fields[shown.field];
+            if last == Some(shown.field)
+                && let Some(last) = fields.last_mut()
+            {
+                // Nothing stands between its occurrences, so they are one.
+                join(last, shown);
+                continue;
+            }
+            last = Some(shown.field);
+            let Some(response_key) = wanted.key.as_deref().map(Box::<str>::from) else { continue };
             let (data_key, field_name, value) = match wanted.target {
                 WantedTarget::Typename => (
                     "__typename".into(),
@@ -110,7 +143,7 @@ impl Shapes<'_> {
                 ),
                 WantedTarget::Field(field) => {
                     let data_key = match at {
-                        Some(at) => self.keys.client_key(self.graph, at, &response_key, field),
+                        Some(at) => self.keys.client_key(at, &response_key, field),
                         None => response_key.clone(),
                     };
                     let below = at.and_then(|at| self.keys.existing_child(at, &data_key));
@@ -118,8 +151,8 @@ impl Shapes<'_> {
                     (data_key, self.graph.field(field).name.clone(), value)
                 }
             };
-            let any_of = wanted.any_of.clone();
-            fields.push(ShapeField { response_key, data_key, field_name, any_of, value });
+            let Shown { any_of, unless, .. } = shown;
+            fields.push(ShapeField { response_key, data_key, field_name, any_of, unless, value });
         }
         Ok(Variant { type_name: self.graph.ty(member).name.clone(), fields })
     }
@@ -127,7 +160,7 @@ impl Shapes<'_> {
     fn field_value(
         &mut self,
         field: FieldId,
-        parts: &[Part],
+        parts: &Parts,
         below: Option<PathId>,
     ) -> Result<ValueShape, PlanError> {
         let ty = self.graph.field(field).ty.named();
@@ -164,4 +197,41 @@ fn wrap(ty: &TypeRef, inner: &ValueKind) -> ValueShape {
         TypeRefShape::Named(_) => inner.clone(),
     };
     ValueShape { nullable: ty.nullable, kind }
+}
+
+/// A place of the answer where a field may stand.
+struct Shown {
+    /// Index of the field.
+    field: usize,
+    any_of: Vec<Condition>,
+    unless: Vec<Condition>,
+}
+
+/// The places of fields in the order of the answer. A field selected under different conditions stands
+/// where the first of those that hold is (CollectFields, GraphQL specification, section 6.3.2).
+fn in_order(wanted: &Collected) -> Vec<Shown> {
+    let mut places: Vec<(u32, Shown)> = Vec::with_capacity(wanted.fields.len());
+    for (field, wanted) in wanted.fields.iter().enumerate() {
+        let mut before: Vec<Condition> = Vec::new();
+        for (at, condition) in &wanted.occurrences {
+            let implies = |earlier: &Condition| {
+                earlier.all.iter().all(|literal| condition.all.contains(literal))
+            };
+            if before.iter().any(implies) {
+                continue;
+            }
+            let any_of = if condition.is_always() { Vec::new() } else { vec![condition.clone()] };
+            places.push((*at, Shown { field, any_of, unless: before.clone() }));
+            before.push(condition.clone());
+        }
+    }
+    places.sort_by_key(|(at, _)| *at);
+    places.into_iter().map(|(_, shown)| shown).collect()
+}
+
+fn join(field: &mut ShapeField, next: Shown) {
+    match next.any_of.is_empty() {
+        true => field.any_of.clear(),
+        false => field.any_of.extend(next.any_of),
+    }
 }

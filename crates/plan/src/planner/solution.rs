@@ -1,7 +1,10 @@
 //! Solutions as plain data: what to do at a position, and what it costs. Finding them is the
 //! business of `solve`, carrying them out of `build`.
 
-use std::rc::Rc;
+use std::{
+    ops::{Deref, DerefMut},
+    rc::Rc,
+};
 
 use graph::{SubgraphId, TypeId};
 
@@ -30,10 +33,14 @@ pub(super) enum SolutionKind {
     Object(Rc<ObjectSolution>),
     /// The type is known at run time only.
     Abstract {
-        /// Interface fields that the only holder resolves whatever the type is.
+        /// Interface fields that are had whatever the type is.
         common: Option<Rc<ObjectSolution>>,
-        /// The rest by object type, with the holders (by index) that know it.
+        /// The rest by object type, with the holders that know it: by index, first those that were
+        /// there, then the jumps of `common`.
         members: Vec<(Vec<usize>, Rc<ObjectSolution>)>,
+        /// Nobody says what the object is, and nothing that is wanted depends on it: everything is
+        /// wanted of this interface.
+        untyped: Option<TypeId>,
     },
 }
 
@@ -68,8 +75,41 @@ pub(super) struct Supply {
 pub(super) struct Pick {
     pub(super) wanted: Rc<Wanted>,
     /// Numbers of holders; several only where no single one leads to everything below.
-    pub(super) carriers: Vec<usize>,
+    pub(super) carriers: Carriers,
     pub(super) child: Option<Rc<Solution>>,
+}
+
+/// Numbers of holders, mostly a single one.
+#[derive(Clone, Debug)]
+pub(super) enum Carriers {
+    One([usize; 1]),
+    Several(Vec<usize>),
+}
+
+impl From<usize> for Carriers {
+    fn from(one: usize) -> Self {
+        Self::One([one])
+    }
+}
+
+impl Deref for Carriers {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        match self {
+            Self::One(one) => one,
+            Self::Several(several) => several,
+        }
+    }
+}
+
+impl DerefMut for Carriers {
+    fn deref_mut(&mut self) -> &mut [usize] {
+        match self {
+            Self::One(one) => one,
+            Self::Several(several) => several,
+        }
+    }
 }
 
 impl Cost {
@@ -101,12 +141,13 @@ pub(super) fn used_holders(solution: &Solution, held: usize) -> Vec<bool> {
     };
     match &solution.kind {
         SolutionKind::Object(object) => mark(object, &|at| (at < held).then_some(at)),
-        SolutionKind::Abstract { common, members } => {
+        SolutionKind::Abstract { common, members, .. } => {
+            let there = |at: usize| (at < held).then_some(at);
             if let Some(common) = common {
-                mark(common, &Some);
+                mark(common, &there);
             }
             for (knowing, object) in members {
-                mark(object, &|at| knowing.get(at).copied());
+                mark(object, &|at| knowing.get(at).copied().and_then(there));
             }
         }
     }
@@ -123,13 +164,13 @@ pub(super) fn drop_unused<'a>(
 ) -> (Vec<Jump>, Vec<Cost>, Vec<Holder<'a>>) {
     let mut used = vec![false; holders.len()];
     used[..held].fill(true);
-    for carrier in picks.iter().flat_map(|pick| &pick.carriers) {
+    for carrier in picks.iter().flat_map(|pick| pick.carriers.iter()) {
         used[*carrier] = true;
     }
     // Jumps lean on earlier ones only.
     for (index, jump) in jumps.iter().enumerate().rev() {
         if used[held + index] {
-            for carrier in jump.supplies.iter().flat_map(|supply| &supply.pick.carriers) {
+            for carrier in jump.supplies.iter().flat_map(|supply| supply.pick.carriers.iter()) {
                 used[*carrier] = true;
             }
         }

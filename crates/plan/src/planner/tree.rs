@@ -1,38 +1,71 @@
 //! Selections as shared nodes: of the client's operation, and of the field sets in `@key` and
-//! `@requires`. Collecting them for one object type merges what has the same key.
+//! `@requires`. Equal ones are one node, wherever they stand, so whatever is found out about one holds
+//! for all. Collecting them for one object type merges what has the same key.
 
-use std::{fmt::Write as _, rc::Rc};
+use std::{
+    fmt::Write as _,
+    hash::{Hash, Hasher},
+    ops::Deref,
+    rc::Rc,
+};
 
-use graph::{FieldId, FieldSet, FieldSetItem, Supergraph, TypeId};
+use foldhash::{HashMap, HashSet};
+use graph::{FieldId, FieldSet, FieldSetItem, SubgraphSet, Supergraph, TypeId};
 
 use crate::{Condition, FieldTarget, Operation, Selection, SelectionSet, Value, VariableId};
 
-/// A selection set. Shared; its address is its identity.
-#[derive(Debug)]
+/// A selection set. Shared; its address is its identity: equal sets are one.
+#[derive(PartialEq, Eq, Hash, Debug)]
 pub(super) struct Set {
     pub(super) on: TypeId,
     pub(super) items: Vec<Item>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Item {
     Field(Select),
-    Fragment { on: TypeId, condition: Condition, set: Rc<Set> },
+    Fragment { on: TypeId, condition: Condition, set: Shared },
 }
 
 /// One selected field.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Select {
     /// The client's response key; `None` in field sets, whose keys the planner chooses.
-    pub(super) key: Option<Box<str>>,
+    pub(super) key: Option<Rc<str>>,
     pub(super) target: FieldTarget,
     pub(super) arguments: Rc<Arguments>,
     pub(super) condition: Condition,
-    pub(super) set: Option<Rc<Set>>,
+    pub(super) set: Option<Shared>,
+}
+
+/// A set that was shared already; compared by its address.
+#[derive(Clone, Debug)]
+pub(super) struct Shared(Rc<Set>);
+
+impl PartialEq for Shared {
+    fn eq(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Shared {}
+
+impl Hash for Shared {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Rc::as_ptr(&self.0).hash(state);
+    }
+}
+
+impl Deref for Shared {
+    type Target = Set;
+
+    fn deref(&self) -> &Set {
+        &self.0
+    }
 }
 
 /// Arguments of a field. Equal text means the same field.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub(super) struct Arguments {
     /// Canonical GraphQL without the parentheses; empty if there are none.
     pub(super) text: Box<str>,
@@ -40,30 +73,62 @@ pub(super) struct Arguments {
     pub(super) variables: Vec<VariableId>,
 }
 
-impl Set {
-    pub(super) fn of_operation(set: &SelectionSet, operation: &Operation) -> Rc<Self> {
+/// All selections of one planning.
+#[derive(Debug, Default)]
+pub(super) struct Tree {
+    sets: HashSet<Rc<Set>>,
+    parts: HashMap<Vec<Part>, Parts>,
+    /// What is wanted of an object type at a position, whoever holds the object.
+    collected: HashMap<(u32, TypeId), Rc<Collected>>,
+    /// The object types of abstract types, for those that were asked about.
+    members: HashMap<TypeId, HashSet<TypeId>>,
+    /// Selections looked at while collecting.
+    visited: u64,
+}
+
+impl Tree {
+    /// Selections looked at so far: steps that collecting took.
+    pub(super) fn visited(&self) -> u64 {
+        self.visited
+    }
+
+    pub(super) fn share(&mut self, set: Set) -> Shared {
+        if let Some(known) = self.sets.get(&set) {
+            return Shared(known.clone());
+        }
+        let set = Rc::new(set);
+        self.sets.insert(set.clone());
+        Shared(set)
+    }
+
+    pub(super) fn of_operation(&mut self, set: &SelectionSet, operation: &Operation) -> Shared {
         let items = set
             .items
             .iter()
             .map(|item| match item {
                 Selection::Field(field) => Item::Field(Select {
-                    key: Some(field.response_key.clone()),
+                    key: Some(field.response_key.as_ref().into()),
                     target: field.target,
                     arguments: Rc::new(Arguments::of(&field.arguments, operation)),
                     condition: field.condition.clone(),
-                    set: field.selection_set.as_ref().map(|set| Self::of_operation(set, operation)),
+                    set: field.selection_set.as_ref().map(|set| self.of_operation(set, operation)),
                 }),
                 Selection::Fragment(fragment) => Item::Fragment {
                     on: fragment.on,
                     condition: fragment.condition.clone(),
-                    set: Self::of_operation(&fragment.selection_set, operation),
+                    set: self.of_operation(&fragment.selection_set, operation),
                 },
             })
             .collect();
-        Rc::new(Self { on: set.on, items })
+        self.share(Set { on: set.on, items })
     }
 
-    pub(super) fn of_field_set(set: &FieldSet, on: TypeId, graph: &Supergraph) -> Rc<Self> {
+    pub(super) fn of_field_set(
+        &mut self,
+        set: &FieldSet,
+        on: TypeId,
+        graph: &Supergraph,
+    ) -> Shared {
         let items = set
             .items
             .iter()
@@ -77,16 +142,172 @@ impl Set {
                     }),
                     condition: Condition::default(),
                     set: (!fields.items.is_empty())
-                        .then(|| Self::of_field_set(fields, graph.field(*field).ty.named(), graph)),
+                        .then(|| self.of_field_set(fields, graph.field(*field).ty.named(), graph)),
                 }),
                 FieldSetItem::Fragment { on, fields } => Item::Fragment {
                     on: *on,
                     condition: Condition::default(),
-                    set: Self::of_field_set(fields, *on, graph),
+                    set: self.of_field_set(fields, *on, graph),
                 },
             })
             .collect();
-        Rc::new(Self { on, items })
+        self.share(Set { on, items })
+    }
+
+    /// What one set wants, unconditionally.
+    pub(super) fn parts_of(&mut self, set: Shared) -> Parts {
+        self.parts(vec![Part { set, condition: Condition::default() }])
+    }
+
+    fn parts(&mut self, list: Vec<Part>) -> Parts {
+        if let Some(known) = self.parts.get(&list) {
+            return known.clone();
+        }
+        // The empty list has number 0 without being here.
+        let id = self.parts.len() as u32 + 1;
+        let parts = Parts { id, list: list.as_slice().into() };
+        self.parts.insert(list, parts.clone());
+        parts
+    }
+
+    /// What `parts` want of an object of type `on` (CollectFields, GraphQL specification, section 6.3.2).
+    /// For an interface `on`: what they want of it directly, fragments left out.
+    pub(super) fn collect(
+        &mut self,
+        graph: &Supergraph,
+        parts: &Parts,
+        on: TypeId,
+    ) -> Rc<Collected> {
+        if let Some(known) = self.collected.get(&(parts.id, on)) {
+            return known.clone();
+        }
+        let mut found = Found::default();
+        for part in parts.iter() {
+            self.collect_set(graph, &part.set, &part.condition, on, &mut found);
+        }
+        let fields = found.list.into_iter().map(|found| Rc::new(self.wanted(graph, found)));
+        let collected = Collected::new(on, fields.collect());
+        self.collected.insert((parts.id, on), collected.clone());
+        collected
+    }
+
+    fn collect_set<'a>(
+        &mut self,
+        graph: &Supergraph,
+        set: &'a Set,
+        outer: &Condition,
+        on: TypeId,
+        found: &mut Found<'a>,
+    ) {
+        self.visited += 1 + set.items.len() as u64;
+        for item in &set.items {
+            match item {
+                Item::Field(select) => {
+                    let Some(condition) = both(outer, &select.condition) else { continue };
+                    let target = match select.target {
+                        FieldTarget::Typename => WantedTarget::Typename,
+                        FieldTarget::Introspection => WantedTarget::Introspection,
+                        FieldTarget::Field(id) if graph.field(id).parent == on => {
+                            WantedTarget::Field(id)
+                        }
+                        FieldTarget::Field(id) => {
+                            match graph.field_named(on, &graph.field(id).name) {
+                                Some(own) => WantedTarget::Field(own),
+                                None => continue,
+                            }
+                        }
+                    };
+                    let part = select
+                        .set
+                        .as_ref()
+                        .map(|set| Part { set: set.clone(), condition: condition.clone() });
+                    let at = found.count;
+                    found.count += 1;
+                    match found.same(select, target) {
+                        Some(known) => {
+                            known.parts.extend(part);
+                            known.occurrences.push((at, condition));
+                        }
+                        None => found.push(FoundField {
+                            select,
+                            target,
+                            parts: part.into_iter().collect(),
+                            occurrences: vec![(at, condition)],
+                        }),
+                    }
+                }
+                Item::Fragment { on: narrowed, condition, set } => {
+                    if self.is_member(graph, on, *narrowed)
+                        && let Some(condition) = both(outer, condition)
+                    {
+                        self.collect_set(graph, set, &condition, on, found);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Is every object of type `member` one of type `ty`?
+    pub(super) fn is_member(&mut self, graph: &Supergraph, member: TypeId, ty: TypeId) -> bool {
+        member == ty
+            || self
+                .members
+                .entry(ty)
+                .or_insert_with(|| graph.ty(ty).possible.iter().copied().collect())
+                .contains(&member)
+    }
+
+    fn wanted(&mut self, graph: &Supergraph, found: FoundField<'_>) -> Wanted {
+        let FoundField { select, target, mut parts, occurrences } = found;
+        let conditions = occurrences.iter().map(|(_, condition)| condition.clone());
+        let distinct = without_repetition(conditions.collect());
+        if distinct.len() == 1 {
+            // One condition guards the field; nothing below needs it again.
+            parts.iter_mut().for_each(|part| part.condition = Condition::default());
+        }
+        let parts = without_repetition(parts);
+        let any_of = if distinct.iter().any(Condition::is_always) { Vec::new() } else { distinct };
+        let parts = if parts.is_empty() { Parts::default() } else { self.parts(parts) };
+        let freely = match target {
+            WantedTarget::Field(field) => resolved_freely(graph, field),
+            _ => SubgraphSet::EMPTY,
+        };
+        let (key, arguments) = (select.key.clone(), select.arguments.clone());
+        Wanted { key, target, arguments, any_of, occurrences, parts, freely }
+    }
+}
+
+fn without_repetition<T: Clone + Eq + Hash>(mut list: Vec<T>) -> Vec<T> {
+    if list.len() > 1 {
+        let mut seen = HashSet::default();
+        list.retain(|item| seen.insert(item.clone()));
+    }
+    list
+}
+
+/// The subgraphs that resolve a field of whatever object they have, nothing sent along.
+pub(super) fn resolved_freely(graph: &Supergraph, field: FieldId) -> SubgraphSet {
+    let definition = graph.field(field);
+    let mut freely = definition.resolved_by;
+    for there in &definition.subgraphs {
+        if there.requires.is_some() {
+            freely.remove(there.subgraph);
+        }
+    }
+    freely
+}
+
+impl PartialEq for Arguments {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Arguments {}
+
+impl Hash for Arguments {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
     }
 }
 
@@ -161,17 +382,32 @@ fn write_string(out: &mut String, text: &str) {
 }
 
 /// A selection set at a position and what must hold for it there.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Part {
-    pub(super) set: Rc<Set>,
+    pub(super) set: Shared,
     pub(super) condition: Condition,
 }
 
-/// Identity of a list of parts: addresses of shared sets, which live as long as the planning.
-pub(super) type PartsId = Vec<(usize, Condition)>;
+/// All selection sets at a position. Equal lists have equal numbers; the empty one has 0.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Parts {
+    id: u32,
+    list: Rc<[Part]>,
+}
 
-pub(super) fn parts_id(parts: &[Part]) -> PartsId {
-    parts.iter().map(|part| (Rc::as_ptr(&part.set) as usize, part.condition.clone())).collect()
+impl Parts {
+    /// Equal for equal lists of one [`Tree`], and for those only.
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+}
+
+impl Deref for Parts {
+    type Target = [Part];
+
+    fn deref(&self) -> &[Part] {
+        &self.list
+    }
 }
 
 /// Everything wanted of one object type at a position.
@@ -191,13 +427,17 @@ impl Collected {
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     /// As in [`Select::key`].
-    pub(super) key: Option<Box<str>>,
+    pub(super) key: Option<Rc<str>>,
     pub(super) target: WantedTarget,
     pub(super) arguments: Rc<Arguments>,
     /// Wanted if any of these holds; empty: always.
     pub(super) any_of: Vec<Condition>,
+    /// Where it is selected, counted over all fields, and under which condition.
+    pub(super) occurrences: Vec<(u32, Condition)>,
     /// What is wanted below; empty for leaves.
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Parts,
+    /// The subgraphs that resolve it of whatever object they have; others may by `@provides` or `@requires`.
+    pub(super) freely: SubgraphSet,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -228,93 +468,84 @@ impl Wanted {
     }
 }
 
-/// What `parts` want of an object of type `on` (CollectFields, GraphQL specification, section 6.3.2).
-/// For an interface `on`: what they want of it directly, fragments left out.
-pub(super) fn collect(graph: &Supergraph, parts: &[Part], on: TypeId) -> Rc<Collected> {
-    let mut found: Vec<(Wanted, Vec<Condition>)> = Vec::new();
-    for part in parts {
-        collect_set(graph, &part.set, &part.condition, on, &mut found);
-    }
-    let fields = found
-        .into_iter()
-        .map(|(mut wanted, occurrences)| {
-            let mut distinct: Vec<Condition> = Vec::new();
-            for condition in &occurrences {
-                if !distinct.contains(condition) {
-                    distinct.push(condition.clone());
-                }
-            }
-            if distinct.len() == 1 {
-                // One condition guards the field; nothing below needs it again.
-                wanted.parts.iter_mut().for_each(|part| part.condition = Condition::default());
-            }
-            wanted.any_of =
-                if distinct.iter().any(Condition::is_always) { Vec::new() } else { distinct };
-            Rc::new(wanted)
-        })
-        .collect();
-    Rc::new(Collected { on, fields })
+/// The fields of an object type on their way to being merged, in the order first seen.
+#[derive(Default)]
+struct Found<'a> {
+    list: Vec<FoundField<'a>>,
+    /// By response key; used once there are many.
+    by_key: HashMap<&'a str, usize>,
+    /// How many occurrences of fields so far.
+    count: u32,
 }
 
-fn collect_set(
-    graph: &Supergraph,
-    set: &Set,
-    outer: &Condition,
-    on: TypeId,
-    found: &mut Vec<(Wanted, Vec<Condition>)>,
-) {
-    for item in &set.items {
-        match item {
-            Item::Field(select) => {
-                let Some(condition) = both(outer, &select.condition) else { continue };
-                let target = match select.target {
-                    FieldTarget::Typename => WantedTarget::Typename,
-                    FieldTarget::Introspection => WantedTarget::Introspection,
-                    FieldTarget::Field(id) if graph.field(id).parent == on => {
-                        WantedTarget::Field(id)
-                    }
-                    FieldTarget::Field(id) => match graph.field_named(on, &graph.field(id).name) {
-                        Some(own) => WantedTarget::Field(own),
-                        None => continue,
-                    },
-                };
-                let part = select
-                    .set
-                    .as_ref()
-                    .map(|set| Part { set: set.clone(), condition: condition.clone() });
-                let same = found.iter_mut().find(|(wanted, _)| match &select.key {
-                    Some(_) => wanted.key == select.key,
-                    None => wanted.target == target && *wanted.arguments == *select.arguments,
-                });
-                match same {
-                    Some((wanted, occurrences)) => {
-                        wanted.parts.extend(part);
-                        occurrences.push(condition);
-                    }
-                    None => {
-                        let wanted = Wanted {
-                            key: select.key.clone(),
-                            target,
-                            arguments: select.arguments.clone(),
-                            any_of: Vec::new(),
-                            parts: part.into_iter().collect(),
-                        };
-                        found.push((wanted, vec![condition]));
-                    }
-                }
-            }
-            Item::Fragment { on: narrowed, condition, set } => {
-                let applies = *narrowed == on || graph.ty(*narrowed).possible.contains(&on);
-                if applies && let Some(condition) = both(outer, condition) {
-                    collect_set(graph, set, &condition, on, found);
-                }
+struct FoundField<'a> {
+    /// Where it was first seen.
+    select: &'a Select,
+    target: WantedTarget,
+    parts: Vec<Part>,
+    occurrences: Vec<(u32, Condition)>,
+}
+
+/// Fields up to which looking through all of them is faster than a map.
+const SCANNED_MAX: usize = 16;
+
+impl<'a> Found<'a> {
+    fn same(&mut self, select: &Select, target: WantedTarget) -> Option<&mut FoundField<'a>> {
+        let at = match &select.key {
+            None => self.list.iter().position(|known| {
+                known.select.key.is_none()
+                    && known.target == target
+                    && *known.select.arguments == *select.arguments
+            }),
+            Some(key) if self.list.len() > SCANNED_MAX => self.by_key.get(&**key).copied(),
+            Some(_) => self.list.iter().position(|known| known.select.key == select.key),
+        };
+        at.map(|at| &mut self.list[at])
+    }
+
+    fn push(&mut self, field: FoundField<'a>) {
+        self.list.push(field);
+        let first = match self.list.len() {
+            ..=SCANNED_MAX => return,
+            len if len == SCANNED_MAX + 1 => 0,
+            len => len - 1,
+        };
+        for (at, known) in self.list.iter().enumerate().skip(first) {
+            if let Some(key) = &known.select.key {
+                self.by_key.insert(key, at);
             }
         }
     }
 }
 
-/// The keys that fragments inside `parts` select.
-pub(super) fn keys_in_fragments(parts: &[Part]) -> Vec<&str> {
+/// Does anything in `parts` depend on which implementation of `interface` the object is? Field sets
+/// always do: whoever is sent an object must learn what it is.
+pub(super) fn depends_on_type(parts: &[Part], interface: TypeId) -> bool {
+    fn inside(set: &Set, interface: TypeId) -> bool {
+        set.items.iter().any(|item| match item {
+            Item::Field(select) => select.key.is_none() || select.target == FieldTarget::Typename,
+            Item::Fragment { on, set, .. } => *on != interface || inside(set, interface),
+        })
+    }
+    parts.iter().any(|part| inside(&part.set, interface))
+}
+
+/// Do fragments select anything that the client did not ask for?
+pub(super) fn adds_in_fragments(parts: &[Part]) -> bool {
+    fn adds(set: &Set) -> bool {
+        set.items.iter().any(|item| match item {
+            Item::Field(select) => select.key.is_none(),
+            Item::Fragment { set, .. } => adds(set),
+        })
+    }
+    parts.iter().flat_map(|part| &part.set.items).any(|item| match item {
+        Item::Fragment { set, .. } => adds(set),
+        Item::Field(_) => false,
+    })
+}
+
+/// The keys that fragments inside `parts` select, those on the type `on` itself left out.
+pub(super) fn keys_in_fragments(parts: &[Part], on: TypeId) -> Vec<&str> {
     fn inside<'a>(set: &'a Set, keys: &mut Vec<&'a str>) {
         for item in &set.items {
             match item {
@@ -323,12 +554,17 @@ pub(super) fn keys_in_fragments(parts: &[Part]) -> Vec<&str> {
             }
         }
     }
-    let mut keys = Vec::new();
-    for item in parts.iter().flat_map(|part| &part.set.items) {
-        if let Item::Fragment { set, .. } = item {
-            inside(set, &mut keys);
+    fn outside<'a>(set: &'a Set, on: TypeId, keys: &mut Vec<&'a str>) {
+        for item in &set.items {
+            match item {
+                Item::Fragment { on: same, set, .. } if *same == on => outside(set, on, keys),
+                Item::Fragment { set, .. } => inside(set, keys),
+                Item::Field(_) => {}
+            }
         }
     }
+    let mut keys = Vec::new();
+    parts.iter().for_each(|part| outside(&part.set, on, &mut keys));
     keys
 }
 

@@ -1,6 +1,6 @@
 //! Why a field cannot be had, subgraph by subgraph.
 
-use graph::{SubgraphKind, Supergraph};
+use graph::{FieldId, SubgraphKind, Supergraph};
 
 use super::{holders::Holder, tree::Wanted};
 
@@ -13,26 +13,11 @@ pub(super) fn unreachable(graph: &Supergraph, wanted: &Wanted, holders: &[Holder
     let here: Vec<&str> =
         holders.iter().map(|holder| &*graph.subgraph(holder.subgraph).name).collect();
     let here = if here.is_empty() { "the root".to_owned() } else { here.join(", ") };
-    if definition.resolved_by.is_empty() {
-        if ty.subgraphs.iter().any(|there| there.interface_object)
-            || ty.implements.iter().any(|&interface| {
-                graph.ty(interface).subgraphs.iter().any(|there| there.interface_object)
-            })
-        {
-            return format!(
-                "`{coordinate}` comes from an @interfaceObject, which is not supported yet"
-            );
-        }
-        return format!("no subgraph resolves `{coordinate}`");
-    }
-    let mut reasons = Vec::new();
+    let mut reasons = Vec::from_iter(second_interface_object(graph, field));
     for subgraph in definition.resolved_by.iter() {
         let name = &graph.subgraph(subgraph).name;
-        let there = graph.type_in(definition.parent, subgraph);
         reasons.push(if graph.subgraph(subgraph).kind == SubgraphKind::Events {
             format!("`{name}` is an event subgraph, which cannot be asked")
-        } else if there.is_some_and(|there| there.interface_object) {
-            format!("`{name}` has it as an @interfaceObject, which is not supported yet")
         } else if graph.keys_into(definition.parent, subgraph).next().is_none() {
             format!("`{name}` has no resolvable @key for `{}`", ty.name)
         } else {
@@ -42,5 +27,34 @@ pub(super) fn unreachable(graph: &Supergraph, wanted: &Wanted, holders: &[Holder
             )
         });
     }
+    if reasons.is_empty() {
+        return format!("no subgraph resolves `{coordinate}`");
+    }
     format!("`{coordinate}` cannot be reached from {here}: {}", reasons.join("; "))
+}
+
+/// One subgraph may have several interfaces of a type as interface objects. Only the first of them
+/// stands for the type.
+fn second_interface_object(graph: &Supergraph, field: FieldId) -> Option<String> {
+    let definition = graph.field(field);
+    let ty = graph.ty(definition.parent);
+    ty.implements.iter().find_map(|&interface| {
+        let general = graph.field(graph.field_named(interface, &definition.name)?);
+        ty.interface_objects.iter().find_map(|&(subgraph, first)| {
+            let is_second = first != interface
+                && graph.is_interface_object(interface, subgraph)
+                && general.resolved_by.contains(subgraph)
+                && !definition.resolved_by.contains(subgraph);
+            is_second.then(|| {
+                format!(
+                    "`{}` has it on the @interfaceObject `{}`, but `{}` is asked for there as `{}`, \
+                     and two interface objects for one type are not supported",
+                    graph.subgraph(subgraph).name,
+                    graph.ty(interface).name,
+                    ty.name,
+                    graph.ty(first).name
+                )
+            })
+        })
+    })
 }

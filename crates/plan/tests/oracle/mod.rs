@@ -4,11 +4,11 @@
 mod store;
 mod subgraph;
 
-use graph::{Supergraph, TypeId};
+use graph::{ContextArgument, Supergraph, TypeId};
 use plan::{
-    Condition, EntityBatch, FetchKind, FieldTarget, ObjectShapeId, Operation, OperationKind, Path,
-    Plan, RepresentationField, Selection, SelectionSet, ShapeField, SubscriptionRoot, Value as V,
-    ValueKind, ValueShape,
+    Condition, ContextSource, EntityBatch, FetchKind, FieldTarget, ObjectShapeId, Operation,
+    OperationKind, Path, Plan, RepresentationField, Selection, SelectionSet, ShapeField,
+    SubscriptionRoot, Value as V, ValueKind, ValueShape,
 };
 use serde_json::{Map, Value, json};
 use store::{Object, Store, Stored};
@@ -21,8 +21,11 @@ pub(crate) fn check(graph: &Supergraph, operation: &Operation, plan: &Plan, vari
         OperationKind::Mutation => graph.mutation.expect("a mutation root"),
         OperationKind::Subscription => graph.subscription.expect("a subscription root"),
     };
-    let expected = Monolith { store, operation, variables }
-        .object(&[&operation.selection_set], store.root(root));
+    let expected = Monolith { store, operation, variables }.object(
+        &[&operation.selection_set],
+        store.root(root),
+        &[],
+    );
     let actual = Run { store, operation, plan, variables }.answer(root);
     assert_eq!(
         actual,
@@ -65,15 +68,16 @@ struct Monolith<'a> {
 }
 
 impl Monolith<'_> {
-    fn object(&self, sets: &[&SelectionSet], object: Object) -> Value {
+    /// `above`: the objects on the way, outermost first.
+    fn object(&self, sets: &[&SelectionSet], object: Object, above: &[Object]) -> Value {
         let mut out = Value::Object(Map::new());
         for set in sets {
-            self.set(set, object, &mut out);
+            self.set(set, object, above, &mut out);
         }
         out
     }
 
-    fn set(&self, set: &SelectionSet, object: Object, out: &mut Value) {
+    fn set(&self, set: &SelectionSet, object: Object, above: &[Object], out: &mut Value) {
         let graph = self.store.graph;
         for item in &set.items {
             match item {
@@ -81,7 +85,7 @@ impl Monolith<'_> {
                     let applies = fragment.on == object.ty
                         || graph.ty(fragment.on).possible.contains(&object.ty);
                     if applies && holds(&fragment.condition, self.variables) {
-                        self.set(&fragment.selection_set, object, out);
+                        self.set(&fragment.selection_set, object, above, out);
                     }
                 }
                 Selection::Field(field) => {
@@ -95,9 +99,15 @@ impl Monolith<'_> {
                             let id = graph
                                 .field_named(object.ty, &graph.field(id).name)
                                 .expect("objects have the fields of their interfaces");
-                            let arguments = self.arguments(&field.arguments);
+                            let mut arguments = self.arguments(&field.arguments);
+                            let mentions = graph.field(id).subgraphs.iter();
+                            for argument in mentions.flat_map(|there| &there.context) {
+                                arguments[&*argument.name] = self.further_up(argument, above);
+                            }
                             let stored = self.store.value(id, object, &arguments);
-                            self.value(stored, field.selection_set.as_ref())
+                            let above: Vec<Object> =
+                                above.iter().copied().chain([object]).collect();
+                            self.value(stored, field.selection_set.as_ref(), &above)
                         }
                     };
                     let key = field.response_key.to_string();
@@ -129,13 +139,31 @@ impl Monolith<'_> {
         }
     }
 
-    fn value(&self, stored: Stored, set: Option<&SelectionSet>) -> Value {
+    /// What an argument reads from the nearest object that sets the context.
+    fn further_up(&self, argument: &ContextArgument, above: &[Object]) -> Value {
+        let graph = self.store.graph;
+        for &object in above.iter().rev() {
+            let found = argument.selections.iter().find(|(setter, _)| {
+                *setter == object.ty || graph.ty(*setter).possible.contains(&object.ty)
+            });
+            if let Some((_, set)) = found {
+                let mut value = self.store.project(set, object);
+                while let Value::Object(members) = value {
+                    value = members.into_iter().next().expect("one leaf is read").1;
+                }
+                return value;
+            }
+        }
+        panic!("nothing above sets the context of `{}`", argument.name)
+    }
+
+    fn value(&self, stored: Stored, set: Option<&SelectionSet>, above: &[Object]) -> Value {
         match stored {
             Stored::Leaf(value) => value,
             Stored::List(items) => {
-                items.into_iter().map(|item| self.value(item, set)).collect::<Value>()
+                items.into_iter().map(|item| self.value(item, set, above)).collect::<Value>()
             }
-            Stored::Object(object) => self.object(set.as_slice(), object),
+            Stored::Object(object) => self.object(set.as_slice(), object, above),
         }
     }
 }
@@ -184,6 +212,11 @@ impl Run<'_> {
                         subgraph::run(self.store, fetch.subgraph, operation, &named, root),
                     );
                 }
+                FetchKind::Entities { operation, batches }
+                    if batches.iter().any(|batch| !batch.context.is_empty()) =>
+                {
+                    self.one_by_one(fetch.subgraph, operation, &batches[0], &mut tree, &named);
+                }
                 FetchKind::Entities { operation, batches } => {
                     let mut sent = named.clone();
                     let mut places = Vec::new();
@@ -209,6 +242,30 @@ impl Run<'_> {
             }
         }
         self.shaped_object(self.plan.shape.root, &tree, "")
+    }
+
+    /// Asks for each object alone, with what its arguments read further up.
+    fn one_by_one(
+        &self,
+        subgraph: graph::SubgraphId,
+        operation: &plan::SubgraphOperation,
+        batch: &EntityBatch,
+        tree: &mut Value,
+        named: &Value,
+    ) {
+        let (places, representations) = represent(batch, tree);
+        for (place, representation) in places.iter().zip(representations) {
+            let mut sent = named.clone();
+            sent[&*batch.variable] = json!([representation]);
+            for variable in &batch.context {
+                let value = variable.sources.iter().find_map(|it| read(tree, place, it));
+                sent[&*variable.variable] = value.unwrap_or(Value::Null);
+            }
+            let query = self.store.graph.query;
+            let mut data = subgraph::run(self.store, subgraph, operation, &sent, query);
+            let into = tree.pointer_mut(place).expect("it was there just now");
+            merge(into, data[&*batch.data_key][0].take());
+        }
     }
 
     fn named_variables(&self) -> Value {
@@ -292,6 +349,34 @@ impl Monolith<'_> {
         }
         json!({})
     }
+}
+
+/// What a source yields for the object at `place`. `None`: it is about other objects.
+fn read(tree: &Value, place: &str, source: &ContextSource) -> Option<Value> {
+    let mut object = tree;
+    let mut steps = 0;
+    for segment in place.split('/').skip(1) {
+        let is_index = segment.parse::<usize>().is_ok();
+        if !is_index {
+            if steps == source.steps {
+                break;
+            }
+            steps += 1;
+        }
+        object = object.pointer(&format!("/{segment}"))?;
+    }
+    let name = object.get("__typename").and_then(Value::as_str);
+    if !source.types.is_empty() && !source.types.iter().any(|ty| Some(&**ty) == name) {
+        return None;
+    }
+    let mut value = object;
+    for key in &source.data_keys {
+        if value.is_null() {
+            break;
+        }
+        value = value.get(&**key)?;
+    }
+    Some(value.clone())
 }
 
 /// JSON pointers of the objects that can be represented, and their representations.

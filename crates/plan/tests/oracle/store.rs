@@ -89,7 +89,9 @@ impl Store<'_> {
             // Numbers and texts tell objects of one type apart, so that any key identifies.
             (TypeKind::Scalar, "Int") => json!(object.id * 1000 + hash % 1000),
             (TypeKind::Scalar, _) => {
-                json!(format!("{}:{}:{}", definition.name, object.id, hash % 97))
+                // Implementations of one interface must differ as well.
+                let (ty, id) = (object.ty.0, object.id);
+                json!(format!("{}:{ty}:{id}:{}", definition.name, hash % 97))
             }
             _ => {
                 let concrete = self.concrete(ty, field, hash);
@@ -110,6 +112,7 @@ impl Store<'_> {
             let there = graph.possible_in(graph.field_type_in(field, subgraph), subgraph);
             types.retain(|member| there.contains(member));
         }
+        types.retain(|&member| !graph.ty(member).inaccessible);
         assert!(!types.is_empty(), "{} has object types", graph.ty(ty).name);
         types[hash as usize / 3 % types.len()]
     }

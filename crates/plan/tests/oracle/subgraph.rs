@@ -97,7 +97,8 @@ impl<'a> Server<'a> {
     fn field(&self, field: &Field, here: &Here<'a>) -> Value {
         let graph = self.graph;
         if field.name == "__typename" {
-            return json!(*graph.ty(here.object.ty).name);
+            // An interface object does not know better.
+            return json!(*graph.ty(graph.type_there(here.object.ty, self.subgraph)).name);
         }
         if field.name == "_entities" {
             return self.entities(field);
@@ -205,7 +206,8 @@ impl<'a> Server<'a> {
     /// The object that a representation names by a key of this subgraph.
     fn identified(&self, ty: TypeId, representation: &Value) -> Object {
         for key in self.graph.keys_into(ty, self.subgraph) {
-            let mut objects = (0..ENTITIES).map(|id| Object { ty, id });
+            let types = self.graph.ty(ty).possible.iter();
+            let mut objects = types.flat_map(|&ty| (0..ENTITIES).map(move |id| Object { ty, id }));
             let found = objects
                 .find(|&object| includes(representation, &self.store.project(&key.fields, object)));
             if let Some(object) = found {

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use super::{SCHEMA, on_a_stack_of_2_mib, work_on};
+use graph::OverrideLabels;
+
 use crate::{Limits, PrepareError};
 
 /// A debug build on a busy machine: thirty times what it takes alone.
@@ -18,7 +20,7 @@ fn prepare_within(text: String, limits: Limits) -> Result<(), PrepareError> {
     on_a_stack_of_2_mib(move || {
         let work = work_on(SCHEMA, limits);
         let started = Instant::now();
-        let result = work.prepare(text.as_bytes(), Some("Q")).map(drop);
+        let result = work.prepare(text.as_bytes(), Some("Q"), OverrideLabels::NONE).map(drop);
         let elapsed = started.elapsed();
         println!(
             "{} bytes: {elapsed:?} {:?}",

@@ -84,8 +84,8 @@ fn join_machinery_is_not_shown() {
 #[test]
 fn turned_off_it_is_refused_but_typename_is_not() {
     let graph = Arc::new(Supergraph::from_sdl(SCHEMA, "schema.graphql").unwrap());
-    let settings = PrepareSettings { limits: Limits::default(), introspection: false };
-    let work = Work::new(graph, 1, settings);
+    let settings = PrepareSettings { introspection: false, ..PrepareSettings::default() };
+    let work = Work::new(graph, 1, settings, Arc::default());
     for operation in
         ["{ __schema { queryType { name } } }", "{ ... { x: __type(name: \"A\") { name } } }"]
     {

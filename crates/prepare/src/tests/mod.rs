@@ -20,7 +20,8 @@ const SCHEMA: &str = include_str!("../../tests/fixtures/schema.graphql");
 
 fn work_on(sdl: &str, limits: Limits) -> Work {
     let graph = Supergraph::from_sdl(sdl, "schema.graphql").unwrap();
-    Work::new(Arc::new(graph), 1, PrepareSettings { limits, introspection: true })
+    let settings = PrepareSettings { limits, ..PrepareSettings::default() };
+    Work::new(Arc::new(graph), 1, settings, Arc::default())
 }
 
 fn work() -> Work {

@@ -1,25 +1,32 @@
 //! The schemas of subgraphs, as far as the supergraph tells.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, sync::OnceLock};
 
 use apollo_compiler::{Schema, validation::Valid};
 use graph::{FieldId, SubgraphId, Supergraph, TypeKind, TypeRef, TypeRefShape};
 
-/// The schemas of all subgraphs of a supergraph.
-pub(crate) struct Schemas(Vec<Valid<Schema>>);
+use crate::{Unsound, unsound};
+
+/// The schemas of the subgraphs of a supergraph, each made when it is first wanted.
+#[derive(Debug)]
+pub(crate) struct Schemas(Vec<OnceLock<Result<Valid<Schema>, Unsound>>>);
 
 impl Schemas {
     pub(crate) fn new(graph: &Supergraph) -> Self {
-        let ids = (0..graph.subgraphs.len()).map(|index| SubgraphId(index as u16));
-        Self(ids.map(|subgraph| schema_of(graph, subgraph)).collect())
+        Self(graph.subgraphs.iter().map(|_| OnceLock::new()).collect())
     }
 
-    pub(super) fn of(&self, subgraph: SubgraphId) -> &Valid<Schema> {
-        &self.0[usize::from(subgraph.0)]
+    pub(crate) fn of(
+        &self,
+        graph: &Supergraph,
+        subgraph: SubgraphId,
+    ) -> Result<&Valid<Schema>, Unsound> {
+        let made = self.0[usize::from(subgraph.0)].get_or_init(|| schema_of(graph, subgraph));
+        made.as_ref().map_err(Clone::clone)
     }
 }
 
-fn schema_of(graph: &Supergraph, subgraph: SubgraphId) -> Valid<Schema> {
+fn schema_of(graph: &Supergraph, subgraph: SubgraphId) -> Result<Valid<Schema>, Unsound> {
     let mut sdl = String::from("scalar _Any\n");
     let mut entities = Vec::new();
     let mut roots = String::new();
@@ -28,7 +35,11 @@ fn schema_of(graph: &Supergraph, subgraph: SubgraphId) -> Valid<Schema> {
         ("mutation", graph.mutation),
         ("subscription", graph.subscription),
     ] {
-        if let Some(root) = root.filter(|&root| graph.type_in(root, subgraph).is_some()) {
+        let is_there = |root: &graph::TypeId| {
+            let fields = &graph.ty(*root).fields;
+            name == "query" || fields.iter().any(|&it| graph.field_in(it, subgraph).is_some())
+        };
+        if let Some(root) = root.filter(is_there) {
             let _ = write!(roots, " {name}: {}", graph.ty(root).name);
         }
     }
@@ -38,6 +49,12 @@ fn schema_of(graph: &Supergraph, subgraph: SubgraphId) -> Valid<Schema> {
         let Some(there) = graph.type_in(id, subgraph) else { continue };
         match &ty.kind {
             TypeKind::Object | TypeKind::Interface => {
+                let mut has_fields =
+                    ty.fields.iter().any(|&field| graph.field_in(field, subgraph).is_some());
+                has_fields |= id == graph.query;
+                if !has_fields {
+                    continue;
+                }
                 let is_interface = ty.kind == TypeKind::Interface && !there.interface_object;
                 let keyword = if is_interface { "interface" } else { "type" };
                 let implements: Vec<&str> = ty
@@ -50,14 +67,20 @@ fn schema_of(graph: &Supergraph, subgraph: SubgraphId) -> Valid<Schema> {
                 if !implements.is_empty() {
                     let _ = write!(sdl, " implements {}", implements.join(" & "));
                 }
-                sdl.push_str(" {\n");
+                let mut fields = String::new();
                 for &field in &ty.fields {
-                    write_field(&mut sdl, graph, field, subgraph);
+                    write_field(&mut fields, graph, field, subgraph);
                 }
                 if id == graph.query {
-                    sdl.push_str("  _entities(representations: [_Any!]!): [_Entity]!\n");
+                    fields.push_str("  _entities(representations: [_Any!]!): [_Entity]!\n");
                 }
-                sdl.push_str("}\n");
+                // An empty pair of braces is a syntax error; a type without any is not.
+                match fields.is_empty() {
+                    true => sdl.push('\n'),
+                    false => {
+                        let _ = writeln!(sdl, " {{\n{fields}}}");
+                    }
+                }
                 if keyword == "type" && !there.keys.is_empty() {
                     entities.push(&*ty.name);
                 }
@@ -68,7 +91,8 @@ fn schema_of(graph: &Supergraph, subgraph: SubgraphId) -> Valid<Schema> {
                     .iter()
                     .map(|&member| &*graph.ty(member).name)
                     .collect();
-                let _ = writeln!(sdl, "union {} = {}", ty.name, members.join(" | "));
+                let equals = if members.is_empty() { "" } else { " = " };
+                let _ = writeln!(sdl, "union {}{equals}{}", ty.name, members.join(" | "));
             }
             TypeKind::Scalar | TypeKind::Enum(_) | TypeKind::InputObject => {
                 if let Some(definition) = graph.api.0.types.get(&*ty.name)
@@ -85,8 +109,8 @@ fn schema_of(graph: &Supergraph, subgraph: SubgraphId) -> Valid<Schema> {
     let _ = writeln!(sdl, "union _Entity = {}", entities.join(" | "));
     // Parts of the schema that only the subgraph knows are missing, so it is not validated as a whole.
     match Schema::parse(sdl, "subgraph.graphql") {
-        Ok(schema) => Valid::assume_valid(schema),
-        Err(errors) => panic!("{errors}"),
+        Ok(schema) => Ok(Valid::assume_valid(schema)),
+        Err(failed) => unsound!("a subgraph's schema does not parse: {}", failed.errors),
     }
 }
 
@@ -94,7 +118,8 @@ fn write_field(sdl: &mut String, graph: &Supergraph, field: FieldId, subgraph: S
     let Some(there) = graph.field_in(field, subgraph) else { return };
     let definition = graph.field(field);
     let _ = write!(sdl, "  {}", definition.name);
-    if !definition.arguments.is_empty() {
+    if !definition.arguments.is_empty() || !there.context.is_empty() {
+        let read = there.context.iter().map(|it| format!("{}: {}", it.name, it.ty));
         let arguments: Vec<String> = definition
             .arguments
             .iter()
@@ -102,6 +127,7 @@ fn write_field(sdl: &mut String, graph: &Supergraph, field: FieldId, subgraph: S
                 Some(default) => format!("{}: {} = {default}", argument.name, argument.ty),
                 None => format!("{}: {}", argument.name, argument.ty),
             })
+            .chain(read)
             .collect();
         let _ = write!(sdl, "({})", arguments.join(", "));
     }

@@ -1,0 +1,102 @@
+//! One case, and the folder that holds it.
+
+use std::path::Path;
+
+use apollo_compiler::ast::Document;
+use serde_json::{Map, Value};
+
+use crate::{Answered, Data, Failure, World};
+
+/// Values of variables by name.
+pub type Variables = Map<String, Value>;
+
+/// A supergraph, an operation, and a store.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Text of the supergraph.
+    pub supergraph: String,
+    /// Text of the operation.
+    pub operation: String,
+    /// Values of its variables.
+    pub variables: Variables,
+    /// All objects.
+    pub data: Data,
+}
+
+impl Case {
+    /// Reads a folder: `supergraph.graphql`, `operation.graphql`, `data.json`, and, where there are
+    /// variables, `variables.json`.
+    ///
+    /// # Errors
+    /// What is missing or cannot be read.
+    pub fn read(folder: &Path) -> Result<Self, String> {
+        let text = |name: &str| {
+            let path = folder.join(name);
+            std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let variables = match folder.join("variables.json").exists() {
+            true => serde_json::from_str(&text("variables.json")?).map_err(|e| e.to_string())?,
+            false => Variables::new(),
+        };
+        Ok(Self {
+            supergraph: text("supergraph.graphql")?,
+            operation: text("operation.graphql")?,
+            variables,
+            data: Data::parse(&text("data.json")?)?,
+        })
+    }
+
+    /// Answers the operation and compares.
+    ///
+    /// # Errors
+    /// The case cannot be loaded.
+    pub fn ask(&self) -> Result<Result<Answered, Failure>, String> {
+        let world = World::load(&self.supergraph, self.data.clone())?;
+        Ok(world.ask(&self.operation, &self.variables))
+    }
+
+    /// The right answer.
+    ///
+    /// # Errors
+    /// The case cannot be loaded.
+    pub fn right(&self) -> Result<Value, String> {
+        let world = World::load(&self.supergraph, self.data.clone())?;
+        world.right(&self.operation, &self.variables).ok_or_else(|| "no operation".to_owned())
+    }
+
+    /// Writes the folder, with `response.json`: the right answer.
+    ///
+    /// # Errors
+    /// What cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<(), String> {
+        std::fs::create_dir_all(folder).map_err(|error| error.to_string())?;
+        let write = |name: &str, text: String| {
+            std::fs::write(folder.join(name), text).map_err(|error| error.to_string())
+        };
+        write("supergraph.graphql", tidy(&self.supergraph))?;
+        write("operation.graphql", tidy(&self.operation))?;
+        if !self.variables.is_empty() {
+            write("variables.json", pretty(&Value::Object(self.variables.clone())))?;
+        }
+        let objects = self
+            .data
+            .objects
+            .iter()
+            .map(|(name, fields)| format!("  {}: {fields}", Value::String(name.clone())));
+        let objects: Vec<String> = objects.collect();
+        write("data.json", format!("{{\n{}\n}}\n", objects.join(",\n")))?;
+        write("response.json", pretty(&self.right()?))
+    }
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+/// The text as the parser prints it.
+fn tidy(text: &str) -> String {
+    match Document::parse(text.to_owned(), "tidy.graphql") {
+        Ok(document) => document.to_string(),
+        Err(_) => text.to_owned(),
+    }
+}

@@ -1,0 +1,239 @@
+//! A plain GraphQL execution (GraphQL specification, section 6), over whatever resolves the fields.
+
+use std::collections::HashMap;
+
+use apollo_compiler::Node;
+use apollo_compiler::ast::{self, Definition, Directive, Document, Field, Selection};
+use graph::{TypeRef, TypeRefShape};
+use serde_json::{Map, Value, json};
+
+/// What a resolver yields.
+pub(crate) enum Resolved<O> {
+    Leaf(Value),
+    List(Vec<Resolved<O>>),
+    Object(O),
+    Error(String),
+}
+
+/// Who resolves the fields.
+pub(crate) trait Resolver {
+    type Object: Clone;
+
+    /// Is the object of that type, or does it implement it?
+    fn is_a(&self, object: &Self::Object, ty: &str) -> bool;
+
+    /// The value of a field and the type that it must have.
+    fn resolve(
+        &self,
+        object: &Self::Object,
+        field: &Field,
+        arguments: Map<String, Value>,
+    ) -> (Resolved<Self::Object>, TypeRef);
+}
+
+/// `data`, and the path and message of each error.
+pub(crate) struct Response {
+    pub(crate) data: Value,
+    pub(crate) errors: Vec<(Vec<Value>, String)>,
+}
+
+impl Response {
+    /// As JSON, the way GraphQL servers write it.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut out = json!({ "data": self.data });
+        if !self.errors.is_empty() {
+            let one = |(path, message): &(Vec<Value>, String)| json!({ "message": message, "path": path });
+            out["errors"] = self.errors.iter().map(one).collect();
+        }
+        out
+    }
+}
+
+/// Runs the only operation of `document` on `root`.
+pub(crate) fn execute<R: Resolver>(
+    resolver: &R,
+    document: &Document,
+    variables: &Map<String, Value>,
+    root: R::Object,
+) -> Response {
+    let mut fragments = HashMap::new();
+    let mut operation = None;
+    for definition in &document.definitions {
+        match definition {
+            Definition::OperationDefinition(found) => operation = Some(found),
+            Definition::FragmentDefinition(found) => {
+                fragments.insert(found.name.as_str(), found);
+            }
+            _ => {}
+        }
+    }
+    let Some(operation) = operation else {
+        return Response { data: Value::Null, errors: vec![(Vec::new(), "no operation".into())] };
+    };
+    let mut given = Map::new();
+    for variable in &operation.variables {
+        let default = || variable.default_value.as_ref().map(|value| literal(value, &Map::new()));
+        let value = variables.get(variable.name.as_str()).cloned().or_else(default);
+        given.extend(value.map(|value| (variable.name.to_string(), value)));
+    }
+    let mut run =
+        Run { resolver, fragments, variables: given, path: Vec::new(), errors: Vec::new() };
+    let sets = [operation.selection_set.as_slice()];
+    let data = run.object(&sets, &root).unwrap_or(Value::Null);
+    Response { data, errors: run.errors }
+}
+
+/// A null that moves up.
+struct Propagated;
+
+struct Run<'a, R: Resolver> {
+    resolver: &'a R,
+    fragments: HashMap<&'a str, &'a Node<ast::FragmentDefinition>>,
+    variables: Map<String, Value>,
+    path: Vec<Value>,
+    errors: Vec<(Vec<Value>, String)>,
+}
+
+impl<'a, R: Resolver> Run<'a, R> {
+    fn object(
+        &mut self,
+        sets: &[&'a [Selection]],
+        object: &R::Object,
+    ) -> Result<Value, Propagated> {
+        let mut collected: Vec<(&str, Vec<&'a Field>)> = Vec::new();
+        for set in sets {
+            self.collect(set, object, &mut collected);
+        }
+        let mut out = Map::new();
+        let mut is_null = false;
+        for (key, fields) in collected {
+            self.path.push(json!(key));
+            let arguments = self.arguments(fields[0]);
+            let (resolved, ty) = self.resolver.resolve(object, fields[0], arguments);
+            let below: Vec<&'a [Selection]> =
+                fields.iter().map(|field| field.selection_set.as_slice()).collect();
+            // The others run on, so that every error is known.
+            match self.complete(resolved, &ty, &below) {
+                Ok(value) => {
+                    out.insert(key.to_owned(), value);
+                }
+                Err(Propagated) => is_null = true,
+            }
+            self.path.pop();
+        }
+        if is_null { Err(Propagated) } else { Ok(Value::Object(out)) }
+    }
+
+    fn complete(
+        &mut self,
+        resolved: Resolved<R::Object>,
+        ty: &TypeRef,
+        below: &[&'a [Selection]],
+    ) -> Result<Value, Propagated> {
+        let completed = match (resolved, &ty.shape) {
+            (Resolved::Leaf(Value::Null), _) if ty.nullable => return Ok(Value::Null),
+            (Resolved::Leaf(Value::Null), _) => self.fail("null where none may be"),
+            (Resolved::Error(message), _) => self.fail(&message),
+            (Resolved::List(items), TypeRefShape::List(item)) => {
+                let mut out = Vec::new();
+                let mut is_null = false;
+                for (index, one) in items.into_iter().enumerate() {
+                    self.path.push(json!(index));
+                    match self.complete(one, item, below) {
+                        Ok(value) => out.push(value),
+                        Err(Propagated) => is_null = true,
+                    }
+                    self.path.pop();
+                }
+                if is_null { Err(Propagated) } else { Ok(Value::Array(out)) }
+            }
+            (Resolved::Object(object), TypeRefShape::Named(_)) => self.object(below, &object),
+            (Resolved::Leaf(value), TypeRefShape::Named(_)) => Ok(value),
+            _ => self.fail("a list where none may be, or the other way round"),
+        };
+        match completed {
+            Err(Propagated) if ty.nullable => Ok(Value::Null),
+            other => other,
+        }
+    }
+
+    fn fail(&mut self, message: &str) -> Result<Value, Propagated> {
+        self.errors.push((self.path.clone(), message.to_owned()));
+        Err(Propagated)
+    }
+
+    fn collect(
+        &self,
+        set: &'a [Selection],
+        object: &R::Object,
+        collected: &mut Vec<(&'a str, Vec<&'a Field>)>,
+    ) {
+        for selection in set {
+            match selection {
+                Selection::Field(field) => {
+                    if !self.is_included(&field.directives) {
+                        continue;
+                    }
+                    let key = field.alias.as_ref().unwrap_or(&field.name).as_str();
+                    match collected.iter_mut().find(|(known, _)| *known == key) {
+                        Some((_, fields)) => fields.push(field),
+                        None => collected.push((key, vec![field])),
+                    }
+                }
+                Selection::InlineFragment(fragment) => {
+                    let on = fragment.type_condition.as_ref();
+                    if on.is_none_or(|on| self.resolver.is_a(object, on))
+                        && self.is_included(&fragment.directives)
+                    {
+                        self.collect(&fragment.selection_set, object, collected);
+                    }
+                }
+                Selection::FragmentSpread(spread) => {
+                    let Some(fragment) = self.fragments.get(spread.fragment_name.as_str()) else {
+                        continue;
+                    };
+                    if self.resolver.is_a(object, &fragment.type_condition)
+                        && self.is_included(&spread.directives)
+                    {
+                        self.collect(&fragment.selection_set, object, collected);
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_included(&self, directives: &[Node<Directive>]) -> bool {
+        directives.iter().all(|directive| {
+            let value = directive.specified_argument_by_name("if");
+            let value = value.map(|value| literal(value, &self.variables));
+            value.is_none_or(|value| value == json!(directive.name == "include"))
+        })
+    }
+
+    fn arguments(&self, field: &Field) -> Map<String, Value> {
+        let given = field.arguments.iter().filter(|argument| match &*argument.value {
+            ast::Value::Variable(name) => self.variables.contains_key(name.as_str()),
+            _ => true,
+        });
+        given
+            .map(|argument| (argument.name.to_string(), literal(&argument.value, &self.variables)))
+            .collect()
+    }
+}
+
+fn literal(value: &ast::Value, variables: &Map<String, Value>) -> Value {
+    match value {
+        ast::Value::Null => Value::Null,
+        ast::Value::Enum(name) => json!(name.as_str()),
+        ast::Value::Variable(name) => variables.get(name.as_str()).cloned().unwrap_or_default(),
+        ast::Value::String(text) => json!(text),
+        ast::Value::Float(number) => serde_json::from_str(number.as_str()).unwrap_or_default(),
+        ast::Value::Int(number) => serde_json::from_str(number.as_str()).unwrap_or_default(),
+        ast::Value::Boolean(value) => json!(value),
+        ast::Value::List(items) => items.iter().map(|item| literal(item, variables)).collect(),
+        ast::Value::Object(members) => members
+            .iter()
+            .map(|(name, value)| (name.to_string(), literal(value, variables)))
+            .collect(),
+    }
+}

@@ -1,0 +1,225 @@
+//! A random store for any supergraph, and what every store must be like.
+
+use graph::{FieldId, FieldSet, FieldSetItem, Supergraph, TypeId, TypeKind, TypeRef, TypeRefShape};
+use serde_json::{Map, Value, json};
+
+use crate::{Data, Random};
+
+/// How many objects of each type there are.
+const OBJECTS: usize = 3;
+
+impl Data {
+    /// Three objects of each object type. Members of keys tell them apart; nullable fields are null now and
+    /// then, and where `has_errors`, some fail.
+    pub fn random(graph: &Supergraph, random: &mut Random, has_errors: bool) -> Self {
+        let mut maker = Maker { graph, random, has_errors, special: special(graph) };
+        let mut objects = Map::new();
+        for (index, ty) in graph.types.iter().enumerate() {
+            let id = TypeId(index as u32);
+            if ty.kind != TypeKind::Object {
+                continue;
+            }
+            let roots = [Some(graph.query), graph.mutation, graph.subscription];
+            if roots.contains(&Some(id)) {
+                objects.insert(ty.name.to_string(), maker.object(id, 0));
+                continue;
+            }
+            for number in 1..=OBJECTS {
+                objects.insert(format!("{}:{number}", ty.name), maker.object(id, number));
+            }
+        }
+        Self { objects }
+    }
+
+    /// Is there anything that no federation could hold?
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self, graph: &Supergraph) -> Result<(), String> {
+        for (name, fields) in &self.objects {
+            let Some(object) = self.object(graph, name) else { continue };
+            for &field in &graph.ty(object.ty).fields {
+                let value = fields.get(&*graph.field(field).name).unwrap_or(&Value::Null);
+                let at = format!("{name}.{}", graph.field(field).name);
+                self.check_value(graph, field, &graph.field(field).ty, value, &at)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_value(
+        &self,
+        graph: &Supergraph,
+        field: FieldId,
+        ty: &TypeRef,
+        value: &Value,
+        at: &str,
+    ) -> Result<(), String> {
+        match (value, &ty.shape) {
+            (Value::Null, _) if ty.nullable => Ok(()),
+            (Value::Null, _) => Err(format!("{at} is null")),
+            (Value::Object(_), _) => Ok(()),
+            (Value::Array(items), TypeRefShape::List(item)) => {
+                items.iter().try_for_each(|one| self.check_value(graph, field, item, one, at))
+            }
+            (Value::String(name), TypeRefShape::Named(id)) if graph.ty(*id).kind.is_composite() => {
+                let object = self.object(graph, name).filter(|_| self.objects.contains_key(name));
+                let object = object.ok_or_else(|| format!("{at} is no object"))?;
+                match agreed(graph, *id, field).contains(&object.ty) {
+                    true => Ok(()),
+                    false => Err(format!("{at} cannot be {name} in every subgraph")),
+                }
+            }
+            (Value::Array(_), _) | (_, TypeRefShape::List(_)) => Err(format!("{at} is no list")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The object types that every subgraph that resolves the field can return.
+fn agreed(graph: &Supergraph, ty: TypeId, field: FieldId) -> Vec<TypeId> {
+    let mut types = graph.ty(ty).possible.clone();
+    for subgraph in graph.field(field).resolved_by.iter() {
+        let named = graph.field_type_in(field, subgraph);
+        let there = graph.type_in(named, subgraph);
+        if there.is_some_and(|there| there.interface_object) {
+            continue;
+        }
+        let possible = graph.possible_in(named, subgraph);
+        types.retain(|member| possible.contains(member));
+    }
+    types
+}
+
+/// Fields that others depend on.
+struct Special {
+    /// In keys: they tell objects apart.
+    keys: Vec<FieldId>,
+    /// In `@requires`: their failure would be seen where nobody asked for them.
+    required: Vec<FieldId>,
+}
+
+fn special(graph: &Supergraph) -> Special {
+    let mut special = Special { keys: Vec::new(), required: Vec::new() };
+    for ty in &graph.types {
+        for key in ty.subgraphs.iter().flat_map(|there| &there.keys) {
+            note(graph, &key.fields, &mut special.keys);
+        }
+    }
+    for there in graph.fields.iter().flat_map(|field| &field.subgraphs) {
+        if let Some(set) = &there.requires {
+            note(graph, set, &mut special.required);
+        }
+    }
+    special
+}
+
+fn note(graph: &Supergraph, set: &FieldSet, found: &mut Vec<FieldId>) {
+    for item in &set.items {
+        match item {
+            FieldSetItem::Field { field, fields, .. } => {
+                let definition = graph.field(*field);
+                // Of an interface: the fields of its members are meant.
+                let members = graph.ty(definition.parent).possible.iter();
+                found.extend(members.filter_map(|&ty| graph.field_named(ty, &definition.name)));
+                note(graph, fields, found);
+            }
+            FieldSetItem::Fragment { fields, .. } => note(graph, fields, found),
+        }
+    }
+}
+
+struct Maker<'a> {
+    graph: &'a Supergraph,
+    random: &'a mut Random,
+    has_errors: bool,
+    special: Special,
+}
+
+impl Maker<'_> {
+    fn object(&mut self, ty: TypeId, number: usize) -> Value {
+        let graph = self.graph;
+        let mut fields = Map::new();
+        for &field in &graph.ty(ty).fields {
+            let name = graph.field(field).name.to_string();
+            let value = match self.special.keys.contains(&field) {
+                true => self.identifying(&graph.field(field).ty, field, ty, number),
+                false => self.value(field, number),
+            };
+            fields.insert(name, value);
+        }
+        Value::Object(fields)
+    }
+
+    /// The same for the same object, different for different ones.
+    fn identifying(&mut self, ty: &TypeRef, field: FieldId, of: TypeId, number: usize) -> Value {
+        let graph = self.graph;
+        let own = &graph.ty(of).name;
+        match &ty.shape {
+            TypeRefShape::List(item) => {
+                let first = self.identifying(item, field, of, number);
+                json!([first.clone(), first])
+            }
+            TypeRefShape::Named(id) if graph.ty(*id).kind.is_composite() => {
+                match agreed(graph, *id, field).first() {
+                    Some(member) => json!(format!("{}:{number}", graph.ty(*member).name)),
+                    None => Value::Null,
+                }
+            }
+            TypeRefShape::Named(id) => match &*graph.ty(*id).name {
+                "Int" => json!(number),
+                "Float" => json!(number as f64 + 0.5),
+                _ => json!(format!("{}{number}", own.to_lowercase())),
+            },
+        }
+    }
+
+    fn value(&mut self, field: FieldId, number: usize) -> Value {
+        let definition = &self.graph.field(field);
+        // Nobody may find null where some subgraph says that there is none.
+        let is_strict = definition
+            .subgraphs
+            .iter()
+            .any(|there| there.ty.as_ref().is_some_and(|ty| !ty.nullable));
+        let ty =
+            TypeRef { nullable: definition.ty.nullable && !is_strict, ..definition.ty.clone() };
+        if self.has_errors
+            && !is_strict
+            && !self.special.required.contains(&field)
+            && self.random.one_in(25)
+        {
+            return json!({ "error": format!("no {}", definition.name) });
+        }
+        self.of_type(&ty, field, number)
+    }
+
+    fn of_type(&mut self, ty: &TypeRef, field: FieldId, number: usize) -> Value {
+        let graph = self.graph;
+        if ty.nullable && number > 0 && self.random.one_in(6) {
+            return Value::Null;
+        }
+        match &ty.shape {
+            TypeRefShape::List(item) => {
+                (0..self.random.below(4)).map(|_| self.of_type(item, field, number)).collect()
+            }
+            TypeRefShape::Named(id) => match (&graph.ty(*id).kind, &*graph.ty(*id).name) {
+                (TypeKind::Enum(values), _) => json!(**self.random.pick(values)),
+                (TypeKind::Scalar, "Int") => json!(self.random.below(100)),
+                (TypeKind::Scalar, "Float") => json!(self.random.below(100) as f64 / 4.0 + 0.125),
+                (TypeKind::Scalar, "Boolean") => json!(self.random.one_in(2)),
+                (TypeKind::Scalar, "ID") => json!(format!("i{}", self.random.below(100))),
+                (TypeKind::Scalar, _) => {
+                    json!(*self.random.pick(&["red", "two words", "quote \" and é", ""]))
+                }
+                _ => {
+                    let types = agreed(graph, *id, field);
+                    if types.is_empty() {
+                        return Value::Null;
+                    }
+                    let ty = *self.random.pick(&types);
+                    json!(format!("{}:{}", graph.ty(ty).name, 1 + self.random.below(OBJECTS)))
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Tries random federations until one is answered wrongly or the time is over:
+//! `federations [--seconds N] [--seed FIRST] [--out FOLDER]`. `cargo xtask fuzz federations` runs it.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks by printing")]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use federations::{Tally, trial};
+
+/// Operations for each federation.
+const OPERATIONS: usize = 10;
+
+struct Settings {
+    time: Duration,
+    seed: u64,
+    out: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let settings = match settings() {
+        Ok(settings) => settings,
+        Err(problem) => {
+            eprintln!("{problem}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&settings) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("{problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn settings() -> Result<Settings, String> {
+    let mut settings = Settings {
+        time: Duration::from_secs(60),
+        seed: std::time::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_secs() << 20),
+        out: PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures")),
+    };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(flag) = arguments.next() {
+        let value = arguments.next().ok_or_else(|| format!("{flag} needs a value"))?;
+        let number = || value.parse::<u64>().map_err(|error| format!("{flag}: {error}"));
+        match flag.as_str() {
+            "--seconds" => settings.time = Duration::from_secs(number()?),
+            "--seed" => settings.seed = number()?,
+            "--out" => settings.out = PathBuf::from(&value),
+            other => return Err(format!("unknown option {other}")),
+        }
+    }
+    Ok(settings)
+}
+
+fn run(settings: &Settings) -> Result<(), String> {
+    let started = Instant::now();
+    let mut tally = Tally::default();
+    let mut seed = settings.seed;
+    while started.elapsed() < settings.time {
+        trial(seed, OPERATIONS, &mut tally).map_err(|found| found.write_down(&settings.out))?;
+        seed += 1;
+    }
+    println!("seeds {} to {}: {tally:?}", settings.seed, seed.saturating_sub(1));
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! A random operation on a supergraph.
+
+use std::fmt::Write as _;
+
+use graph::{Supergraph, TypeId, TypeKind};
+use serde_json::{Map, Value, json};
+
+use crate::Random;
+
+/// Selections nest this deeply at most.
+const DEPTH_MAX: usize = 4;
+
+/// An operation, and values for its variables in all the ways worth trying.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The document.
+    pub text: String,
+    /// One run for each.
+    pub variables: Vec<Map<String, Value>>,
+}
+
+/// A random operation. It may be invalid where selections do not merge; most are not.
+pub fn operation(graph: &Supergraph, random: &mut Random) -> Asked {
+    let mutation = graph.mutation.filter(|_| random.one_in(6));
+    let root = mutation.unwrap_or(graph.query);
+    let mut writer =
+        Writer { graph, random, fragments: Vec::new(), has_conditions: false, uses: [false; 4] };
+    writer.has_conditions = writer.random.one_in(2);
+    let body = writer.selection_set(root, DEPTH_MAX);
+    let keyword = if mutation.is_some() { "mutation" } else { "query" };
+    let declared = [("x", "Boolean!"), ("y", "Boolean!"), ("n", "Int"), ("hue", "Hue = BLUE")];
+    let used: Vec<String> = declared
+        .iter()
+        .zip(writer.uses)
+        .filter(|(_, is_used)| *is_used)
+        .map(|((name, ty), _)| format!("${name}: {ty}"))
+        .collect();
+    let head = match used.is_empty() {
+        true => keyword.to_owned(),
+        false => format!("{keyword} Q({})", used.join(", ")),
+    };
+    let uses = writer.uses;
+    let text = format!("{head} {body}{}", writer.fragments.join(" "));
+    let mut variables = Vec::new();
+    for bits in 0..4_usize {
+        if (bits & 1 == 1 && !uses[0]) || (bits & 2 == 2 && !uses[1]) {
+            continue;
+        }
+        let mut values = Map::new();
+        for (at, name) in ["x", "y"].iter().enumerate().filter(|(at, _)| uses[*at]) {
+            values.insert((*name).to_owned(), json!(bits >> at & 1 == 1));
+        }
+        if uses[2] && bits % 2 == 0 {
+            values.insert("n".to_owned(), json!(1));
+        }
+        if uses[3] && bits >= 2 {
+            values.insert("hue".to_owned(), json!("RED"));
+        }
+        variables.push(values);
+    }
+    Asked { text, variables }
+}
+
+struct Writer<'a> {
+    graph: &'a Supergraph,
+    random: &'a mut Random,
+    /// Definitions of named fragments.
+    fragments: Vec<String>,
+    has_conditions: bool,
+    /// `$x $y $n $hue`
+    uses: [bool; 4],
+}
+
+impl Writer<'_> {
+    fn selection_set(&mut self, on: TypeId, depth: usize) -> String {
+        let mut out = String::from("{ ");
+        self.selections(on, depth, &mut out);
+        if out.len() <= 2 {
+            out.push_str("__typename ");
+        }
+        out.push_str("} ");
+        out
+    }
+
+    fn selections(&mut self, on: TypeId, depth: usize, out: &mut String) {
+        let ty = self.graph.ty(on);
+        if self.random.one_in(6) {
+            let alias = if self.random.one_in(3) { "kind: " } else { "" };
+            let _ = write!(out, "{alias}__typename ");
+        }
+        let graph = self.graph;
+        let fields: Vec<_> =
+            ty.fields.iter().copied().filter(|&field| !graph.field(field).inaccessible).collect();
+        let count = if fields.is_empty() { 0 } else { 1 + self.random.below(4) };
+        for _ in 0..count {
+            let field = *self.random.pick(&fields);
+            self.field(field, depth, out);
+        }
+        if depth == 0 {
+            return;
+        }
+        let mut narrower: Vec<TypeId> = Vec::new();
+        if ty.kind.is_abstract() {
+            let visible = |member: &&TypeId| !graph.ty(**member).inaccessible;
+            narrower.extend(ty.possible.iter().filter(visible));
+        }
+        if ty.kind == TypeKind::Object && self.random.one_in(4) {
+            narrower.extend(&ty.implements);
+            narrower.push(on);
+        }
+        for inner in narrower {
+            if self.random.one_in(2) {
+                self.fragment(inner, depth - 1, out);
+            }
+        }
+        if ty.kind == TypeKind::Union {
+            // Interfaces that some of the members implement.
+            for (index, other) in graph.types.iter().enumerate() {
+                let meets = other.possible.iter().any(|member| ty.possible.contains(member));
+                if other.kind == TypeKind::Interface && meets && self.random.one_in(3) {
+                    self.fragment(TypeId(index as u32), depth - 1, out);
+                }
+            }
+        }
+    }
+
+    fn fragment(&mut self, on: TypeId, depth: usize, out: &mut String) {
+        let name = &self.graph.ty(on).name;
+        let inner = self.selection_set(on, depth);
+        let condition = self.condition();
+        if self.random.one_in(4) {
+            let number = self.fragments.len();
+            self.fragments.push(format!("fragment F{number} on {name} {inner}"));
+            let _ = write!(out, "...F{number}{condition} ");
+        } else {
+            let _ = write!(out, "... on {name}{condition} {inner}");
+        }
+    }
+
+    fn condition(&mut self) -> &'static str {
+        if !self.has_conditions {
+            return "";
+        }
+        match self.random.below(10) {
+            0 => {
+                self.uses[0] = true;
+                " @include(if: $x)"
+            }
+            1 => {
+                self.uses[1] = true;
+                " @skip(if: $y)"
+            }
+            2 => {
+                self.uses[0] = true;
+                " @skip(if: $x)"
+            }
+            _ => "",
+        }
+    }
+
+    fn field(&mut self, field: graph::FieldId, depth: usize, out: &mut String) {
+        let graph = self.graph;
+        let definition = graph.field(field);
+        let below = definition.ty.named();
+        let is_composite = graph.ty(below).kind.is_composite();
+        if is_composite && depth == 0 {
+            return;
+        }
+        let mut arguments = String::new();
+        let mut digest = String::new();
+        for argument in &definition.arguments {
+            if !argument.ty.ends_with('!') && self.random.one_in(2) {
+                continue;
+            }
+            let value = match &*argument.ty {
+                "Int" if self.random.one_in(4) => {
+                    self.uses[2] = true;
+                    "$n"
+                }
+                "Int" => *self.random.pick(&["1", "2"]),
+                "Hue" if self.random.one_in(3) => {
+                    self.uses[3] = true;
+                    "$hue"
+                }
+                "Hue" => "RED",
+                "Size!" => *self.random.pick(&["{w: 1}", "{w: 1, h: 2}"]),
+                "Boolean" | "Boolean!" => "true",
+                "ID" | "ID!" | "String" | "String!" => *self.random.pick(&["\"a\"", "\"b\""]),
+                "Currency" => *self.random.pick(&["EUR", "USD"]),
+                _ => continue,
+            };
+            digest.extend(value.chars().filter(char::is_ascii_alphanumeric));
+            let comma = if arguments.is_empty() { "" } else { ", " };
+            let _ = write!(arguments, "{comma}{}: {value}", argument.name);
+        }
+        // A key that says which field and arguments it is merges wherever it stands.
+        let name = &definition.name;
+        match self.random.below(12) {
+            _ if !arguments.is_empty() => {
+                let _ = write!(out, "{name}_{digest}: ");
+            }
+            0 => {
+                let _ = write!(out, "{}: ", self.random.pick(&["id", "name", "__s0", "a"]));
+            }
+            1 => {
+                let _ = write!(out, "{name}_{}: ", graph.ty(definition.parent).name.to_lowercase());
+            }
+            _ => {}
+        }
+        out.push_str(name);
+        if !arguments.is_empty() {
+            let _ = write!(out, "({arguments})");
+        }
+        out.push_str(self.condition());
+        out.push(' ');
+        if is_composite {
+            let inner = self.selection_set(below, depth - 1);
+            out.push_str(&inner);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! One seed: a federation, operations on it, and other ways to ask for the same.
+
+use std::path::Path;
+
+use graph::Supergraph;
+
+use crate::{
+    Answered, Case, Data, Failure, FailureKind, Random, Variables, Variation, World, federation,
+    operation, shrink, with_unused_subgraph,
+};
+
+/// Runs that making a case smaller may take.
+const TRIES_MAX: usize = 20_000;
+
+/// What happened so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Federations.
+    pub federations: u64,
+    /// Answers that were right.
+    pub right: u64,
+    /// Requests to subgraphs behind these answers.
+    pub requests: u64,
+    /// Operations that could not be planned.
+    pub refused: u64,
+    /// Operations that were not valid.
+    pub invalid: u64,
+    /// Other ways to ask that got the same.
+    pub variations: u64,
+}
+
+/// A wrong answer.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Where it comes from.
+    pub seed: u64,
+    /// The case as it was found.
+    pub case: Case,
+    /// What is wrong.
+    pub failure: Failure,
+}
+
+impl Found {
+    /// Makes the case smaller and writes it to a folder in `fixtures`. Says what is wrong and where it is.
+    pub fn write_down(&self, fixtures: &Path) -> String {
+        let shrunk = shrink(&self.case, self.failure.kind, TRIES_MAX);
+        let message = match shrunk.case.ask() {
+            Ok(Err(failure)) => failure.message,
+            _ => self.failure.message.clone(),
+        };
+        let folder = fixtures.join(format!("found_{}", self.seed));
+        let written = match shrunk.case.write(&folder) {
+            Ok(()) => folder.display().to_string(),
+            Err(problem) => problem,
+        };
+        format!("seed {}, {:?}: {message}\n{written}", self.seed, self.failure.kind)
+    }
+}
+
+/// Asks `operations` random operations of the federation of that seed.
+///
+/// # Errors
+/// The router is wrong.
+///
+/// # Panics
+/// What the generator makes is no supergraph.
+pub fn trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), Box<Found>> {
+    let mut random = Random::new(seed);
+    let is_wide = random.one_in(4);
+    let subgraphs = 2 + random.below(if is_wide { 7 } else { 3 });
+    let supergraph = federation(&mut random, subgraphs);
+    let graph = match Supergraph::from_sdl(&supergraph, "supergraph.graphql") {
+        Ok(graph) => graph,
+        Err(errors) => panic!("seed {seed}: {errors}\n{supergraph}"),
+    };
+    let has_errors = random.one_in(3);
+    let data = Data::random(&graph, &mut random, has_errors);
+    let load = |sdl: &str| match World::load(sdl, data.clone()) {
+        Ok(world) => world,
+        Err(problem) => panic!("seed {seed}: {problem}\n{sdl}"),
+    };
+    let world = load(&supergraph);
+    let larger = with_unused_subgraph(&supergraph).map(|sdl| load(&sdl));
+    tally.federations += 1;
+    for _ in 0..operations {
+        let asked = operation(&world.graph, &mut random);
+        let found = |text: &str, variables: &Variables, failure| {
+            let case = Case {
+                supergraph: supergraph.clone(),
+                operation: text.to_owned(),
+                variables: variables.clone(),
+                data: data.clone(),
+            };
+            Box::new(Found { seed, case, failure })
+        };
+        for variables in &asked.variables {
+            let answered = world.ask(&asked.text, variables);
+            let answered = answered.map_err(|failure| found(&asked.text, variables, failure))?;
+            let (response, requests) = match &answered {
+                Answered::Right { response, requests } => (response, requests),
+                Answered::Refused(_) => {
+                    tally.refused += 1;
+                    break;
+                }
+                Answered::Invalid(_) => {
+                    tally.invalid += 1;
+                    break;
+                }
+            };
+            tally.right += 1;
+            tally.requests += requests.len() as u64;
+            if let Some(larger) = &larger
+                && larger.ask(&asked.text, variables).as_ref() != Ok(&answered)
+            {
+                let message = "a subgraph that nobody uses changes the requests".to_owned();
+                let failure = Failure { kind: FailureKind::Variation, message };
+                return Err(found(&asked.text, variables, failure));
+            }
+            let variation = *random.pick(&Variation::ALL);
+            let Some(text) = variation.of(&world.graph, &asked.text, &mut random) else { continue };
+            let other = world.ask(&text, variables);
+            let other = other.map_err(|failure| found(&text, variables, failure))?;
+            if let Some(message) = variation.differs(response, requests.len(), &other) {
+                let message = format!("{variation:?}: {message}\n{text}");
+                let failure = Failure { kind: FailureKind::Variation, message };
+                return Err(found(&asked.text, variables, failure));
+            }
+            tally.variations += 1;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! Other ways to ask for the same, which must get the same data.
+
+use apollo_compiler::ast::{Definition, Document, Field, InlineFragment, Selection};
+use apollo_compiler::{Name, Node};
+use graph::{Supergraph, TypeId};
+
+use crate::{Answered, Random};
+
+/// A way to rewrite an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Variation {
+    /// Every response key gets another name; the data differs in these names only.
+    RenamedAliases,
+    /// Every selection stands in a fragment of its own.
+    SplitFragments,
+    /// Each selection set is wrapped in `... on` its own type.
+    Wrapped,
+    /// Each selection set is written twice.
+    Doubled,
+    /// Siblings in another order; objects have their members in another order then.
+    Reordered,
+}
+
+impl Variation {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::RenamedAliases, Self::SplitFragments, Self::Wrapped, Self::Doubled, Self::Reordered];
+
+    /// Rewrites an operation. `None`: it does not parse.
+    pub fn of(self, graph: &Supergraph, text: &str, random: &mut Random) -> Option<String> {
+        let mut document = Document::parse(text.to_owned(), "variation.graphql").ok()?;
+        for definition in &mut document.definitions {
+            match definition {
+                Definition::OperationDefinition(it) => {
+                    let on = match it.operation_type {
+                        apollo_compiler::ast::OperationType::Query => graph.query,
+                        apollo_compiler::ast::OperationType::Mutation => graph.mutation?,
+                        apollo_compiler::ast::OperationType::Subscription => graph.subscription?,
+                    };
+                    self.set(graph, &mut it.make_mut().selection_set, on, random)?;
+                }
+                Definition::FragmentDefinition(it) => {
+                    let on = graph.type_named(&it.type_condition)?;
+                    self.set(graph, &mut it.make_mut().selection_set, on, random)?;
+                }
+                _ => {}
+            }
+        }
+        Some(document.to_string())
+    }
+
+    /// How the answer to the rewritten operation is other than it should be. That it is right by itself is
+    /// known already.
+    pub(crate) fn differs(
+        self,
+        response: &str,
+        requests: usize,
+        other: &Answered,
+    ) -> Option<String> {
+        let (other_response, other_requests) = match other {
+            Answered::Right { response, requests } => (response, requests.len()),
+            // Other orders and names may meet conflicts that were not there.
+            Answered::Invalid(_) => return None,
+            Answered::Refused(reason) => return Some(format!("refused: {reason}")),
+        };
+        // The order of mutations decides which of them share a request.
+        if requests != other_requests && self != Self::Reordered {
+            return Some(format!("{other_requests} requests instead of {requests}"));
+        }
+        let has_same_keys = !matches!(self, Self::RenamedAliases | Self::Reordered);
+        (has_same_keys && response != other_response)
+            .then(|| format!("answered {other_response} instead of {response}"))
+    }
+
+    fn set(
+        self,
+        graph: &Supergraph,
+        set: &mut Vec<Selection>,
+        on: TypeId,
+        random: &mut Random,
+    ) -> Option<()> {
+        for selection in set.iter_mut() {
+            match selection {
+                Selection::FragmentSpread(_) => {}
+                Selection::InlineFragment(fragment) => {
+                    let fragment = fragment.make_mut();
+                    let on = match &fragment.type_condition {
+                        Some(name) => graph.type_named(name)?,
+                        None => on,
+                    };
+                    self.set(graph, &mut fragment.selection_set, on, random)?;
+                }
+                Selection::Field(field) => {
+                    let field: &mut Field = field.make_mut();
+                    if field.name != "__typename" && !field.selection_set.is_empty() {
+                        let id = graph.field_named(on, &field.name)?;
+                        let below = graph.field(id).ty.named();
+                        self.set(graph, &mut field.selection_set, below, random)?;
+                    }
+                    if self == Self::RenamedAliases {
+                        let key = field.alias.as_ref().unwrap_or(&field.name);
+                        field.alias = Name::new(&format!("other_{key}")).ok();
+                    }
+                }
+            }
+        }
+        let wrapped = |inner: Vec<Selection>| {
+            let type_condition = Name::new(&graph.ty(on).name).ok();
+            let directives = apollo_compiler::ast::DirectiveList::default();
+            let fragment = InlineFragment { type_condition, directives, selection_set: inner };
+            Selection::InlineFragment(Node::new(fragment))
+        };
+        match self {
+            Self::RenamedAliases => {}
+            Self::SplitFragments => {
+                *set = set.drain(..).map(|selection| wrapped(vec![selection])).collect();
+            }
+            Self::Wrapped => *set = vec![wrapped(std::mem::take(set))],
+            Self::Doubled => {
+                let again = set.clone();
+                set.extend(again);
+            }
+            Self::Reordered => {
+                for at in (1..set.len()).rev() {
+                    set.swap(at, random.below(at + 1));
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+/// The same supergraph with one more subgraph, which has nothing that anybody wants. `None`: it does not
+/// parse.
+pub fn with_unused_subgraph(sdl: &str) -> Option<String> {
+    let mut document = Document::parse(sdl.to_owned(), "supergraph.graphql").ok()?;
+    let own = "enum join__Graph { UNUSED @join__graph(name: \"unused\", url: \"http://unused\") }
+        type Query @join__type(graph: UNUSED) { unused: Unused @join__field(graph: UNUSED) }
+        type Unused @join__type(graph: UNUSED, key: \"id\") { id: ID! unused: Int }";
+    let own = Document::parse(own, "unused.graphql").ok()?;
+    for definition in own.definitions {
+        let known = document.definitions.iter_mut().find(|it| it.name() == definition.name());
+        match (known, definition) {
+            (Some(Definition::EnumTypeDefinition(known)), Definition::EnumTypeDefinition(own)) => {
+                known.make_mut().values.extend(own.values.iter().cloned());
+            }
+            (
+                Some(Definition::ObjectTypeDefinition(known)),
+                Definition::ObjectTypeDefinition(own),
+            ) => {
+                let known = known.make_mut();
+                known.directives.0.extend(own.directives.iter().cloned());
+                known.fields.extend(own.fields.iter().cloned());
+            }
+            (_, definition) => document.definitions.push(definition),
+        }
+    }
+    Some(document.to_string())
+}

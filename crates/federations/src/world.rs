@@ -1,0 +1,290 @@
+//! A supergraph with its store: answers operations twice and compares.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use apollo_compiler::ast::Document;
+use bytes::Bytes;
+use execute::{ForwardedHeaders, Generation, RequestContext, Seed};
+use graph::{SubgraphId, Supergraph, TypeId};
+use plan::OperationKind;
+use prepare::{PrepareError, PrepareSettings, Preparer};
+use serde_json::{Map, Value};
+
+use crate::{
+    Data, monolith,
+    subgraph::{InMemory, Log, NoPublisher},
+};
+
+/// Longer than any case takes; nobody waits for anybody here.
+const DEADLINE: Duration = Duration::from_secs(600);
+
+/// A loaded case without an operation.
+pub struct World {
+    /// The supergraph.
+    pub graph: Arc<Supergraph>,
+    data: Arc<Data>,
+    preparer: Preparer,
+    checker: soundness::Checker,
+    generation: Arc<Generation>,
+    log: Arc<Mutex<Log>>,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// What became of an operation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answered {
+    /// As it should be.
+    Right {
+        /// The whole answer, as the router printed it.
+        response: String,
+        /// Subgraph, operation and variables of each request, in the order sent.
+        requests: Vec<(String, String)>,
+    },
+    /// The router says that it cannot be planned.
+    Refused(String),
+    /// It does not fit the schema.
+    Invalid(String),
+}
+
+/// What is wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// In which way.
+    pub kind: FailureKind,
+    /// What, with all that is needed to see why.
+    pub message: String,
+}
+
+/// In which way the router is wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FailureKind {
+    /// It panics.
+    Panic,
+    /// The plan is not sound.
+    Unsound,
+    /// A subgraph is asked for what it cannot know.
+    Violation,
+    /// `data` differs.
+    Data,
+    /// Errors are missing, or stand where there are none.
+    Errors,
+    /// The same, asked in another way, gets something else.
+    Variation,
+    /// It fails in a way that has no name.
+    Other,
+}
+
+impl Failure {
+    fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+}
+
+impl World {
+    /// Loads a supergraph and its store.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn load(sdl: &str, data: Data) -> Result<Self, String> {
+        let graph = Supergraph::from_sdl(sdl, "supergraph.graphql");
+        let graph = Arc::new(graph.map_err(|errors| errors.to_string())?);
+        coherent(&graph)?;
+        data.check(&graph)?;
+        let data = Arc::new(data);
+        let log = Arc::new(Mutex::new(Log::default()));
+        let subgraph = |index: usize| -> Arc<dyn execute::Subgraph> {
+            Arc::new(InMemory {
+                graph: Arc::clone(&graph),
+                data: Arc::clone(&data),
+                id: SubgraphId(index as u16),
+                log: Arc::clone(&log),
+            })
+        };
+        let generation = Arc::new(Generation {
+            number: 1,
+            graph_id: 1,
+            graph: Arc::clone(&graph),
+            subgraphs: (0..graph.subgraphs.len()).map(subgraph).collect(),
+            publisher: Arc::new(NoPublisher),
+            disclosure: Default::default(),
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        Ok(Self {
+            preparer: Preparer::new(Arc::clone(&graph), 1, PrepareSettings::default()),
+            checker: soundness::Checker::new(Arc::clone(&graph)),
+            graph,
+            data,
+            generation,
+            log,
+            runtime: runtime.map_err(|error| error.to_string())?,
+        })
+    }
+
+    /// Answers an operation and compares.
+    ///
+    /// # Errors
+    /// The router is wrong.
+    pub fn ask(&self, text: &str, variables: &Map<String, Value>) -> Result<Answered, Failure> {
+        let asked = catch_unwind(AssertUnwindSafe(|| self.ask_unguarded(text, variables)));
+        asked.unwrap_or_else(|panic| {
+            let message = panic.downcast_ref::<String>().cloned();
+            let message = message.or_else(|| panic.downcast_ref::<&str>().map(|it| (*it).into()));
+            Err(Failure::new(FailureKind::Panic, message.unwrap_or_default()))
+        })
+    }
+
+    /// What the one server answers: `data` and the paths of errors. `None`: the document has no meaning.
+    pub fn right(&self, text: &str, variables: &Map<String, Value>) -> Option<Value> {
+        let document = Document::parse(text.to_owned(), "operation.graphql").ok()?;
+        let response =
+            monolith::answer(&self.graph, &self.data, &document, variables, self.root(&document)?);
+        Some(response.to_json())
+    }
+
+    fn root(&self, document: &Document) -> Option<TypeId> {
+        use apollo_compiler::ast::OperationType;
+        let operation = document.definitions.iter().find_map(|it| it.as_operation_definition());
+        match operation?.operation_type {
+            OperationType::Query => Some(self.graph.query),
+            OperationType::Mutation => self.graph.mutation,
+            OperationType::Subscription => self.graph.subscription,
+        }
+    }
+
+    fn ask_unguarded(
+        &self,
+        text: &str,
+        variables: &Map<String, Value>,
+    ) -> Result<Answered, Failure> {
+        let other = |message: String| Failure::new(FailureKind::Other, message);
+        let prepared = match self.preparer.prepare_now(text.as_bytes(), None) {
+            Ok(prepared) => prepared,
+            Err(PrepareError::Plan(plan::PlanError::TooComplex(message))) => {
+                return Err(other(message));
+            }
+            Err(PrepareError::Plan(error)) => return Ok(Answered::Refused(error.to_string())),
+            Err(PrepareError::Internal(message)) => {
+                return Err(Failure::new(FailureKind::Unsound, message));
+            }
+            Err(error) => return Ok(Answered::Invalid(error.to_string())),
+        };
+        self.checker
+            .check(&prepared.operation, &prepared.plan)
+            .map_err(|unsound| Failure::new(FailureKind::Unsound, unsound.to_string()))?;
+        let given = Value::Object(variables.clone()).to_string();
+        let coerced = match prepared.coerce(&Bytes::from(given)) {
+            Ok(coerced) => coerced,
+            Err(error) => return Ok(Answered::Invalid(error.to_string())),
+        };
+        if prepared.kind == OperationKind::Subscription {
+            return Ok(Answered::Invalid("subscriptions have no single answer".to_owned()));
+        }
+        let Some(right) = self.right(text, variables) else {
+            return Ok(Answered::Invalid("no operation".to_owned()));
+        };
+        self.take_log();
+        let context = RequestContext {
+            generation: Arc::clone(&self.generation),
+            headers: Arc::new(ForwardedHeaders::default()),
+            deadline: Instant::now() + DEADLINE,
+            sharing: None,
+            trace: None,
+        };
+        let payload = self.runtime.block_on(execute::execute(
+            &prepared.executable,
+            &coerced,
+            None,
+            Seed::Nothing,
+            &context,
+        ));
+        let log = self.take_log();
+        let response = String::from_utf8_lossy(&payload.bytes).into_owned();
+        let plan = || prepared.plan.to_text(&self.graph);
+        if let Some(violation) = log.violations.first() {
+            let message = format!("{violation}\n{}", plan());
+            return Err(Failure::new(FailureKind::Violation, message));
+        }
+        if !has_data(&response, &right["data"].to_string()) {
+            let message = format!("answered {response}\nbut right is {right}\n{}", plan());
+            return Err(Failure::new(FailureKind::Data, message));
+        }
+        if let Some(difference) = different_errors(&response, &right) {
+            let message =
+                format!("{difference}\nanswered {response}\nbut right is {right}\n{}", plan());
+            return Err(Failure::new(FailureKind::Errors, message));
+        }
+        let name = |id| self.graph.subgraph(id).name.to_string();
+        let requests = log.requests.into_iter().map(|(id, text)| (name(id), text)).collect();
+        Ok(Answered::Right { response, requests })
+    }
+
+    fn take_log(&self) -> Log {
+        self.log.lock().map(|mut log| std::mem::take(&mut *log)).unwrap_or_default()
+    }
+}
+
+/// Does the answer start with exactly that `data`?
+fn has_data(response: &str, data: &str) -> bool {
+    let rest = response.strip_prefix("{\"data\":").and_then(|rest| rest.strip_prefix(data));
+    rest.is_some_and(|rest| rest.starts_with([',', '}']))
+}
+
+/// Errors are for places that have errors, and there are some where there must be. Not each must be
+/// there: where a null takes an object away, what else is wrong in it may remain unknown (GraphQL
+/// specification, section 6.4.4).
+fn different_errors(response: &str, right: &Value) -> Option<String> {
+    let answered: Value = serde_json::from_str(response).ok()?;
+    let paths = |of: &Value| -> Vec<Value> {
+        let errors = of["errors"].as_array();
+        errors.into_iter().flatten().map(|error| error["path"].clone()).collect()
+    };
+    let (answered, right) = (paths(&answered), paths(right));
+    if answered.is_empty() != right.is_empty() {
+        return Some("errors without a reason, or none where there must be some".to_owned());
+    }
+    let stray = answered.iter().find(|path| !right.contains(path))?;
+    Some(format!("there is no error at {stray}"))
+}
+
+/// Is everything there that is mentioned? Composition would not make anything else.
+fn coherent(graph: &Supergraph) -> Result<(), String> {
+    for field in &graph.fields {
+        let at = format!("{}.{}", graph.ty(field.parent).name, field.name);
+        for subgraph in field.resolved_by.iter() {
+            let name = &graph.subgraph(subgraph).name;
+            if graph.type_in(field.parent, subgraph).is_none() {
+                return Err(format!("{at} is in {name}, its type is not"));
+            }
+            let there = graph.field_in(field_id(graph, field), subgraph);
+            let named = there.and_then(|there| there.ty.as_ref()).unwrap_or(&field.ty).named();
+            if !graph.ty(named).kind.is_composite() {
+                continue;
+            }
+            let target = graph.type_in(named, subgraph);
+            let Some(target) = target else {
+                return Err(format!("the type of {at} is not in {name}"));
+            };
+            if !target.interface_object && graph.possible_in(named, subgraph).is_empty() {
+                return Err(format!("{at} can be nothing in {name}"));
+            }
+        }
+    }
+    for ty in &graph.types {
+        for there in &ty.subgraphs {
+            for &member in &there.possible {
+                if graph.type_in(member, there.subgraph).is_none() {
+                    return Err(format!("a member of {} is not there", ty.name));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn field_id(graph: &Supergraph, field: &graph::Field) -> graph::FieldId {
+    let fields = graph.ty(field.parent).fields.iter().copied();
+    let mut same = fields.filter(|&id| graph.field(id).name == field.name);
+    same.next().unwrap_or(graph::FieldId(0))
+}

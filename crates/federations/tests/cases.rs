@@ -1,0 +1,44 @@
+//! Folders in `fixtures`: a supergraph, an operation, the data, and the response that is right. What the
+//! random trials find is written there, too. `UPDATE_EXPECT=1` rewrites `response.json` by what the one
+//! server answers; read the difference.
+
+use std::path::{Path, PathBuf};
+
+use federations::{Answered, Case};
+use serde_json::Value;
+
+fn check(folder: &Path) -> Result<(), String> {
+    let case = Case::read(folder)?;
+    let right = case.right()?;
+    let expected = folder.join("response.json");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&expected, format!("{right:#}\n")).map_err(|error| error.to_string())?;
+    }
+    let written = std::fs::read_to_string(&expected).map_err(|error| error.to_string())?;
+    let written: Value = serde_json::from_str(&written).map_err(|error| error.to_string())?;
+    // As text: the order of members counts.
+    if format!("{written}") != format!("{right}") {
+        return Err(format!("one server answers {right}, not {written}"));
+    }
+    match case.ask()? {
+        Ok(Answered::Right { .. }) => Ok(()),
+        Ok(other) => Err(format!("{other:?}")),
+        Err(failure) => Err(format!("{:?}: {}", failure.kind, failure.message)),
+    }
+}
+
+#[test]
+fn every_case_is_answered_as_one_server_would() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let mut folders: Vec<PathBuf> = std::fs::read_dir(fixtures)
+        .expect("the fixtures are there")
+        .map(|entry| entry.expect("the fixtures are there").path())
+        .collect();
+    folders.sort();
+    let wrong: Vec<String> = folders
+        .iter()
+        .filter_map(|folder| Some(format!("{}: {}", folder.display(), check(folder).err()?)))
+        .collect();
+    assert!(folders.len() > 2, "{} cases", folders.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}

@@ -1,0 +1,120 @@
+//! Progressive `@override(label:)`: a field moves from one subgraph to another for the requests whose
+//! labels are on. What a label means and who decides it is not known here.
+
+use crate::{FieldId, SubgraphId, SubgraphSet, Supergraph, TypeKind};
+
+/// How many different labels one supergraph may have: each is a bit in the key of a plan.
+pub const OVERRIDE_LABELS_MAX: usize = 64;
+
+/// A set of labels of one supergraph: bit n stands for entry n of [`Supergraph::override_labels`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct OverrideLabels(u64);
+
+impl OverrideLabels {
+    /// No label is on.
+    pub const NONE: Self = Self(0);
+
+    /// Turns on the label with that index, which is below [`OVERRIDE_LABELS_MAX`].
+    pub fn insert(&mut self, label: usize) {
+        self.0 |= 1 << (label % OVERRIDE_LABELS_MAX);
+    }
+
+    /// Is the label with that index on?
+    pub fn contains(self, label: usize) -> bool {
+        label < OVERRIDE_LABELS_MAX && self.0 & (1 << label) != 0
+    }
+
+    /// Those that are in both.
+    pub fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Those that are in either.
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Is no label on?
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// As bits.
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+/// A field that moves while a label is on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProgressiveOverride {
+    /// Index into [`Supergraph::override_labels`].
+    pub label: u8,
+    /// Who resolves it while the label is off.
+    pub from: SubgraphId,
+    /// Who resolves it while the label is on.
+    pub to: SubgraphId,
+}
+
+impl Supergraph {
+    /// The same supergraph as it is while just `labels` are on. Ids stay what they are. A supergraph
+    /// as read has no label on.
+    pub fn with_override_labels(&self, labels: OverrideLabels) -> Self {
+        let mut there = self.clone();
+        there.resolve(labels);
+        there
+    }
+
+    /// Works out who resolves which field, from who would by itself.
+    pub(crate) fn resolve(&mut self, labels: OverrideLabels) {
+        for field in &mut self.fields {
+            field.resolved_by = field.declared_by;
+            for moving in &field.progressive {
+                let is_on = labels.contains(usize::from(moving.label));
+                field.resolved_by.remove(if is_on { moving.from } else { moving.to });
+            }
+        }
+        self.resolve_by_interface_objects();
+        for index in 0..self.types.len() {
+            if self.types[index].kind != TypeKind::Interface {
+                continue;
+            }
+            for field in self.types[index].fields.clone() {
+                let resolved_by = self.sure_resolvers(field);
+                self.fields[field.0 as usize].resolved_by = resolved_by;
+            }
+        }
+    }
+
+    /// What an interface object resolves, it resolves of every implementation.
+    fn resolve_by_interface_objects(&mut self) {
+        for index in 0..self.types.len() {
+            for (subgraph, interface) in self.types[index].interface_objects.clone() {
+                for &own in &self.types[index].fields {
+                    let name = &self.fields[own.0 as usize].name;
+                    let general = self.field_named(interface, name);
+                    if general.is_some_and(|it| self.field(it).resolved_by.contains(subgraph)) {
+                        self.fields[own.0 as usize].resolved_by.insert(subgraph);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Who defines an interface field resolves it only if it does so for every object type it can
+    /// return, without more than a key.
+    fn sure_resolvers(&self, field: FieldId) -> SubgraphSet {
+        let definition = self.field(field);
+        let is_sure = |subgraph: &SubgraphId| {
+            self.is_interface_object(definition.parent, *subgraph)
+                || self.possible_in(definition.parent, *subgraph).iter().all(|&member| {
+                    self.field_named(member, &definition.name).is_some_and(|own| {
+                        let there = self.field_in(own, *subgraph);
+                        self.field(own).resolved_by.contains(*subgraph)
+                            && there.is_none_or(|there| there.requires.is_none())
+                    })
+                })
+        };
+        definition.resolved_by.iter().filter(is_sure).collect()
+    }
+}

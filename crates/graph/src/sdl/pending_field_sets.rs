@@ -1,0 +1,149 @@
+//! Field sets wait until all types are known; then they are read and put where they belong.
+
+use apollo_compiler::parser::SourceSpan;
+
+use super::{field_sets, reader::mention};
+use crate::{
+    FieldId, FieldInSubgraph, FieldSet, FieldSetItem, Key, SubgraphId, Supergraph, TypeId,
+    errors::Errors,
+};
+
+/// Where the parsed form of a field set belongs.
+pub(super) enum Slot {
+    Key { ty: TypeId, subgraph: SubgraphId, resolvable: bool },
+    Requires { field: FieldId, mention: usize },
+    Provides { field: FieldId, mention: usize },
+    Context { field: FieldId, mention: usize, argument: usize, context: Box<str> },
+}
+
+/// A field set that waits until all types are known.
+pub(super) struct PendingFieldSet {
+    pub(super) text: String,
+    pub(super) place: Option<SourceSpan>,
+    pub(super) slot: Slot,
+}
+
+/// Reads all that waited and puts it where it belongs.
+pub(super) fn fill(
+    supergraph: &mut Supergraph,
+    pending: Vec<PendingFieldSet>,
+    errors: &mut Errors<'_>,
+) {
+    for PendingFieldSet { text, place, slot } in pending {
+        if let Slot::Context { field, mention, argument, context } = slot {
+            let selections = context_selections(supergraph, &text, &context);
+            if selections.is_empty() {
+                let message =
+                    format!("no type sets the context `{context}` with `{}`", text.trim());
+                errors.push(place, message, None);
+            }
+            let there = &mut supergraph.fields[field.0 as usize].subgraphs[mention];
+            there.context[argument].selections = selections;
+            continue;
+        }
+        let (on, what) = match &slot {
+            Slot::Key { ty, .. } => (*ty, "key"),
+            Slot::Requires { field, .. } => (supergraph.field(*field).parent, "requires"),
+            Slot::Provides { field, .. } => (supergraph.field(*field).ty.named(), "provides"),
+            // Read above.
+            Slot::Context { .. } => continue,
+        };
+        let set = match field_sets::parse(&text, on, supergraph) {
+            Ok(set) => set,
+            Err(reason) => {
+                let message = format!("`{what}: \"{text}\"` cannot be read: {reason}");
+                errors.push(place, message, None);
+                continue;
+            }
+        };
+        match slot {
+            Slot::Key { ty, subgraph, resolvable } => {
+                let there = &mut supergraph.types[ty.0 as usize].subgraphs;
+                if let Some(there) = there.iter_mut().find(|there| there.subgraph == subgraph) {
+                    there.keys.push(Key { fields: set, resolvable });
+                }
+            }
+            Slot::Requires { field, mention } => {
+                supergraph.fields[field.0 as usize].subgraphs[mention].requires = Some(set);
+            }
+            Slot::Provides { field, mention } => {
+                supergraph.fields[field.0 as usize].subgraphs[mention].provides = Some(set);
+            }
+            Slot::Context { .. } => {}
+        }
+    }
+}
+
+/// What a context argument reads of each type that sets the context. The selection may have type
+/// conditions, of which those that fit a type count.
+fn context_selections(
+    supergraph: &Supergraph,
+    text: &str,
+    context: &str,
+) -> Vec<(TypeId, FieldSet)> {
+    let mut selections = Vec::new();
+    for (index, ty) in supergraph.types.iter().enumerate() {
+        let id = TypeId(index as u32);
+        if ty.contexts.iter().any(|known| **known == *context)
+            && let Ok(set) = field_sets::parse(text, id, supergraph)
+        {
+            selections.push((id, set));
+        }
+    }
+    selections
+}
+
+/// Whoever has a key can name its members, also where the schema calls them external, as extensions
+/// of Federation 1 do.
+pub(super) fn resolve_key_members(supergraph: &mut Supergraph, is_v0_1: bool) {
+    let mut members = Vec::new();
+    for ty in &supergraph.types {
+        for there in &ty.subgraphs {
+            for key in &there.keys {
+                collect_members(&key.fields, there.subgraph, &mut members);
+            }
+        }
+    }
+    for (field, subgraph) in members {
+        let field = &mut supergraph.fields[field.0 as usize];
+        let is_mentioned = field.subgraphs.iter().any(|there| there.subgraph == subgraph);
+        if is_mentioned || is_v0_1 {
+            field.declared_by.insert(subgraph);
+        }
+        if !is_mentioned && is_v0_1 {
+            field.subgraphs.push(mention(subgraph));
+        }
+    }
+}
+
+/// Join v0.1 does not say where fields are external. A subgraph that provides a field, or requires it,
+/// has it in its schema.
+pub(super) fn mention_external_fields(supergraph: &mut Supergraph) {
+    let mut members = Vec::new();
+    for field in &supergraph.fields {
+        for there in &field.subgraphs {
+            for set in there.provides.iter().chain(&there.requires) {
+                collect_members(set, there.subgraph, &mut members);
+            }
+        }
+    }
+    for (field, subgraph) in members {
+        let field = &mut supergraph.fields[field.0 as usize];
+        if !field.subgraphs.iter().any(|there| there.subgraph == subgraph) {
+            field.subgraphs.push(FieldInSubgraph { external: true, ..mention(subgraph) });
+        }
+    }
+}
+
+fn collect_members(set: &FieldSet, subgraph: SubgraphId, into: &mut Vec<(FieldId, SubgraphId)>) {
+    for item in &set.items {
+        let fields = match item {
+            FieldSetItem::Field { field, fields, .. } => {
+                into.push((*field, subgraph));
+                fields
+            }
+            FieldSetItem::Fragment { fields, .. } => fields,
+        };
+        collect_members(fields, subgraph, into);
+    }
+}

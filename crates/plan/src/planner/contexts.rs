@@ -1,0 +1,211 @@
+//! Arguments that are read from objects further up (`@fromContext`). Before anything is solved, what
+//! is read is added to the selections on the types that set the context; afterwards each such
+//! argument is told where in the data its value stands.
+
+use graph::{ContextArgument, FieldId, FieldSet, FieldSetItem, Supergraph, TypeId};
+
+use super::{
+    data_keys::{DataKeys, PathId},
+    tree::{Item, Set, Shared, Tree},
+};
+use crate::{ContextSource, FieldTarget, Path};
+
+/// What arguments at some place need of the objects above it.
+#[derive(Clone, Default)]
+struct Needs<'a> {
+    /// Of objects above this one.
+    of_parents: Vec<&'a ContextArgument>,
+    /// Of this object or those above it: needed somewhere below.
+    of_this: Vec<&'a ContextArgument>,
+}
+
+/// The selections with everything added that arguments read from further up.
+pub(super) fn with_context_fields(graph: &Supergraph, tree: &mut Tree, root: Shared) -> Shared {
+    let has_contexts = graph.types.iter().any(|ty| !ty.contexts.is_empty());
+    match has_contexts {
+        true => add(graph, tree, &root, &mut Needs::default()),
+        false => root,
+    }
+}
+
+fn add<'a>(graph: &'a Supergraph, tree: &mut Tree, set: &Set, needs: &mut Needs<'a>) -> Shared {
+    let mut of_this: Vec<&'a ContextArgument> = Vec::new();
+    let mut items = Vec::with_capacity(set.items.len());
+    for item in &set.items {
+        match item {
+            Item::Field(select) => {
+                let mut select = select.clone();
+                if let FieldTarget::Field(field) = select.target {
+                    for argument in arguments_of(graph, field) {
+                        push(&mut needs.of_parents, argument);
+                    }
+                }
+                if let Some(below) = &select.set {
+                    let mut inner = Needs::default();
+                    select.set = Some(add(graph, tree, below, &mut inner));
+                    inner.of_parents.into_iter().for_each(|it| push(&mut of_this, it));
+                    inner.of_this.into_iter().for_each(|it| push(&mut of_this, it));
+                }
+                items.push(Item::Field(select));
+            }
+            Item::Fragment { on, condition, set } => {
+                // The same object, as another type.
+                let mut inner = Needs::default();
+                let set = add(graph, tree, set, &mut inner);
+                inner.of_parents.into_iter().for_each(|it| push(&mut needs.of_parents, it));
+                inner.of_this.into_iter().for_each(|it| push(&mut of_this, it));
+                items.push(Item::Fragment { on: *on, condition: condition.clone(), set });
+            }
+        }
+    }
+    let mut added: Vec<Item> = Vec::new();
+    for argument in of_this {
+        let is_settled = read(graph, tree, argument, set.on, &mut added);
+        if !is_settled {
+            push(&mut needs.of_this, argument);
+        }
+    }
+    // First, so that everything below finds it picked already.
+    added.extend(items);
+    tree.share(Set { on: set.on, items: added })
+}
+
+fn push<'a>(needs: &mut Vec<&'a ContextArgument>, argument: &'a ContextArgument) {
+    if !needs.iter().any(|known| std::ptr::eq(*known, argument)) {
+        needs.push(argument);
+    }
+}
+
+/// The arguments that a field has on any of the object types it may be selected on.
+fn arguments_of(graph: &Supergraph, field: FieldId) -> impl Iterator<Item = &ContextArgument> {
+    let definition = graph.field(field);
+    let members = graph.ty(definition.parent).possible.iter();
+    let own = members.filter_map(move |&member| graph.field_named(member, &definition.name));
+    own.chain([field])
+        .flat_map(move |field| &graph.field(field).subgraphs)
+        .flat_map(|there| &there.context)
+}
+
+/// Selects what `argument` reads of an object of type `on`. Says whether every such object sets the
+/// context, so that no object further up is looked at.
+fn read(
+    graph: &Supergraph,
+    tree: &mut Tree,
+    argument: &ContextArgument,
+    on: TypeId,
+    into: &mut Vec<Item>,
+) -> bool {
+    let members = &graph.ty(on).possible;
+    let sets = |setter: TypeId, ty: TypeId| setter == ty || graph.ty(setter).possible.contains(&ty);
+    if let Some((setter, set)) = argument.selections.iter().find(|(setter, _)| sets(*setter, on)) {
+        let read = tree.of_field_set(set, *setter, graph);
+        into.extend(read.items.iter().cloned());
+        return true;
+    }
+    let mut is_settled = true;
+    for &member in members {
+        match argument.selections.iter().find(|(setter, _)| sets(*setter, member)) {
+            Some((_, set)) => into.push(Item::Fragment {
+                on: member,
+                condition: crate::Condition::default(),
+                set: tree.of_field_set(set, member, graph),
+            }),
+            None => is_settled = false,
+        }
+    }
+    is_settled
+}
+
+/// Where the value of `argument` stands for objects at `path`: nearest first.
+pub(super) fn sources(
+    graph: &Supergraph,
+    keys: &DataKeys<'_>,
+    argument: &ContextArgument,
+    path: &Path,
+) -> Vec<ContextSource> {
+    let mut places = vec![PathId::ROOT];
+    for step in &path.steps {
+        let here = places[places.len() - 1];
+        let Some(below) = keys.existing_child(here, &step.data_key) else { break };
+        places.push(below);
+    }
+    let mut found = Vec::new();
+    for steps in (0..path.steps.len().min(places.len())).rev() {
+        let place = places[steps];
+        // Data keys, and the types whose value is there.
+        type Found = (Vec<Box<str>>, Vec<Box<str>>);
+        let mut by_keys: Vec<Found> = Vec::new();
+        for (setter, set) in &argument.selections {
+            // Read on the interface, for all its objects at once?
+            let types = std::iter::once(setter).chain(&graph.ty(*setter).possible);
+            for &ty in types {
+                let mut data_keys = Vec::new();
+                if !leaf(graph, keys, place, set, ty, &mut data_keys) {
+                    continue;
+                }
+                let names = graph.ty(ty).possible.iter().map(|&it| graph.ty(it).name.clone());
+                match by_keys.iter_mut().find(|(known, _)| *known == data_keys) {
+                    Some((_, types)) => types.extend(names),
+                    None => by_keys.push((data_keys, names.collect())),
+                }
+            }
+        }
+        for (data_keys, mut types) in by_keys {
+            types.sort_unstable();
+            types.dedup();
+            // The way may lead through objects of some types only.
+            let through = steps.checked_sub(1).map_or(&[][..], |last| &path.steps[last].types);
+            if !through.is_empty() {
+                types.retain(|ty| through.contains(ty));
+                if types.is_empty() {
+                    continue;
+                }
+            }
+            // Objects of a single type do not say it, and those on the way need not say it again.
+            if !keys.is_abstract(place) || types.len() == through.len() {
+                types.clear();
+            }
+            found.push(ContextSource { steps: steps as u32, types, data_keys });
+        }
+    }
+    found
+}
+
+/// Follows a field set to its leaf. `false`: it was not read there.
+fn leaf(
+    graph: &Supergraph,
+    keys: &DataKeys<'_>,
+    place: PathId,
+    set: &FieldSet,
+    ty: TypeId,
+    data_keys: &mut Vec<Box<str>>,
+) -> bool {
+    for item in &set.items {
+        match item {
+            FieldSetItem::Fragment { on, fields } => {
+                let applies = *on == ty || graph.ty(*on).possible.contains(&ty);
+                if applies && leaf(graph, keys, place, fields, ty, data_keys) {
+                    return true;
+                }
+            }
+            FieldSetItem::Field { field, arguments, fields } => {
+                let own = graph.field_named(ty, &graph.field(*field).name);
+                let Some(key) = own.and_then(|own| keys.internal_key(place, own, arguments)) else {
+                    continue;
+                };
+                data_keys.push(key.as_ref().into());
+                if fields.items.is_empty() {
+                    return true;
+                }
+                let below = graph.field(*field).ty.named();
+                if let Some(place) = keys.existing_child(place, key)
+                    && leaf(graph, keys, place, fields, below, data_keys)
+                {
+                    return true;
+                }
+                data_keys.pop();
+            }
+        }
+    }
+    false
+}

@@ -1,0 +1,234 @@
+//! Which jumps may help at a position, and which of them to make: all combinations where they are few,
+//! greedily elsewhere.
+
+use std::rc::Rc;
+
+use graph::{FieldSet, SubgraphId, TypeId};
+
+use super::{
+    holders::{ByAddress, Holder, Resolves, resolves},
+    interfaces,
+    solution::ObjectSolution,
+    solve::Solver,
+    tree::{Collected, Wanted, WantedTarget},
+};
+
+/// How many subgraphs that might help are tried in all combinations at one position; beyond it the
+/// choice is greedy. 2^6 choices, each a pass over the fields, are still well under a millisecond.
+const EXACT_CHOICES_MAX: usize = 6;
+
+/// A jump that might be made: the subgraph, and what it needs beside a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Gate<'a> {
+    pub(super) subgraph: SubgraphId,
+    pub(super) requires: Option<ByAddress<'a>>,
+}
+
+impl<'a> Solver<'a> {
+    /// All jumps that may help, those that come to mind first in front.
+    pub(super) fn gates(&mut self, wanted: &Collected, holders: &[Holder<'a>]) -> Vec<Gate<'a>> {
+        let ty = wanted.on;
+        let mut gates: Vec<Gate<'a>> = Vec::new();
+        let mut needed: Vec<Rc<Wanted>> = wanted.fields.clone();
+        let mut next = 0;
+        while next < needed.len() {
+            self.steps += 1;
+            let wanted = needed[next].clone();
+            next += 1;
+            if wanted.target == WantedTarget::Typename {
+                for subgraph in interfaces::those_who_say_types(self.graph, ty) {
+                    let gate = Gate { subgraph, requires: None };
+                    self.add_gate(gate, ty, holders, &mut gates, &mut Vec::new());
+                }
+            }
+            let Some(field) = wanted.field() else { continue };
+            if self.is_free(&wanted, holders) {
+                continue;
+            }
+            for subgraph in self.graph.field(field).resolved_by.iter() {
+                let requires = match resolves(self.graph, field, subgraph) {
+                    Resolves::No => continue,
+                    Resolves::Yes => None,
+                    Resolves::With(requires) => Some(ByAddress(requires)),
+                };
+                self.add_gate(Gate { subgraph, requires }, ty, holders, &mut gates, &mut needed);
+            }
+        }
+        // Key members that no holder has may come from a third subgraph.
+        let mut next = 0;
+        while next < gates.len() {
+            let gate = gates[next];
+            next += 1;
+            let is_direct = self
+                .graph
+                .keys_into(ty, gate.subgraph)
+                .any(|key| self.free_set(&key.fields, ty, holders));
+            if is_direct {
+                continue;
+            }
+            let keys: Vec<&'a FieldSet> =
+                self.graph.keys_into(ty, gate.subgraph).map(|key| &key.fields).collect();
+            for key in keys {
+                for member in &self.field_set(key, ty).fields {
+                    let Some(field) = member.field() else { continue };
+                    for subgraph in self.graph.field(field).resolved_by.iter() {
+                        let helper = match resolves(self.graph, field, subgraph) {
+                            Resolves::No => continue,
+                            Resolves::Yes => Gate { subgraph, requires: None },
+                            Resolves::With(requires) => {
+                                Gate { subgraph, requires: Some(ByAddress(requires)) }
+                            }
+                        };
+                        self.add_gate(helper, ty, holders, &mut gates, &mut Vec::new());
+                    }
+                }
+            }
+        }
+        gates
+    }
+
+    fn add_gate(
+        &mut self,
+        gate: Gate<'a>,
+        ty: TypeId,
+        holders: &[Holder<'a>],
+        gates: &mut Vec<Gate<'a>>,
+        needed: &mut Vec<Rc<Wanted>>,
+    ) {
+        let is_held = gate.requires.is_none()
+            && holders.iter().any(|holder| holder.subgraph == gate.subgraph);
+        let is_known = gates.iter().any(|known| {
+            known.subgraph == gate.subgraph
+                && known.requires.map(|set| set.0) == gate.requires.map(|set| set.0)
+        });
+        if is_held || is_known || self.graph.keys_into(ty, gate.subgraph).next().is_none() {
+            return;
+        }
+        gates.push(gate);
+        if let Some(requires) = gate.requires {
+            needed.extend(self.field_set(requires.0, ty).fields.iter().cloned());
+        }
+    }
+
+    /// Is there a way through the holders alone? Jumping for what is below is then left to the
+    /// position below: requests of one level are batched over paths, so it costs the same there.
+    fn is_free(&mut self, wanted: &Wanted, holders: &[Holder<'a>]) -> bool {
+        let Some(field) = wanted.field() else { return true };
+        let graph = self.graph;
+        let mut carriers = holders.iter().filter(|holder| holder.carries_wanted(graph, wanted));
+        if wanted.parts.is_empty() {
+            return carriers.next().is_some();
+        }
+        let below = graph.field(field).ty.named();
+        carriers.any(|holder| {
+            let child = holder.child(graph, field);
+            child.is_payload(graph) || self.position(&wanted.parts, below, &mut [child]).is_some()
+        })
+    }
+
+    fn free_set(&mut self, set: &'a FieldSet, ty: TypeId, holders: &[Holder<'a>]) -> bool {
+        let wanted = self.field_set(set, ty);
+        wanted.fields.iter().all(|wanted| self.is_free(wanted, holders))
+    }
+
+    /// The best subset of `gates`.
+    pub(super) fn choose(
+        &mut self,
+        wanted: &Rc<Collected>,
+        holders: &[Holder<'a>],
+        gates: &[Gate<'a>],
+        is_root: bool,
+    ) -> Option<Rc<ObjectSolution>> {
+        if gates.is_empty() {
+            return self.evaluate(wanted, holders, &[], is_root).map(Rc::new);
+        }
+        let mandatory = self.mandatory(wanted, holders, gates);
+        let optional: Vec<usize> =
+            (0..gates.len()).filter(|index| !mandatory.contains(index)).collect();
+        let subset = |chosen: &[usize]| -> Vec<Gate<'a>> {
+            let mut all: Vec<usize> = mandatory.iter().chain(chosen).copied().collect();
+            all.sort_unstable();
+            all.into_iter().map(|index| gates[index]).collect()
+        };
+        let mut best: Option<ObjectSolution> = None;
+        if optional.len() <= EXACT_CHOICES_MAX && !self.is_greedy() {
+            let mut masks: Vec<u32> = (0..1_u32 << optional.len()).collect();
+            masks.sort_by_key(|mask| (mask.count_ones(), *mask));
+            for mask in masks {
+                if best.is_some() && self.is_greedy() {
+                    self.has_been_greedy = true;
+                    break;
+                }
+                let chosen: Vec<usize> = optional
+                    .iter()
+                    .enumerate()
+                    .filter(|(bit, _)| mask & (1 << bit) != 0)
+                    .map(|(_, &index)| index)
+                    .collect();
+                let found = self.evaluate(wanted, holders, &subset(&chosen), is_root);
+                if let Some(found) = found
+                    && best.as_ref().is_none_or(|best| found.cost < best.cost)
+                {
+                    best = Some(found);
+                }
+            }
+            return best.map(Rc::new);
+        }
+        // Greedy: take all, then leave out what makes nothing worse.
+        self.has_been_greedy |= self.is_greedy();
+        let mut chosen = optional;
+        let mut best = self.evaluate(wanted, holders, &subset(&chosen), is_root)?;
+        let mut index = chosen.len();
+        while index > 0 && !self.is_exhausted() {
+            index -= 1;
+            let removed = chosen.remove(index);
+            match self.evaluate(wanted, holders, &subset(&chosen), is_root) {
+                Some(found) if found.cost <= best.cost => best = found,
+                _ => chosen.insert(index, removed),
+            }
+        }
+        Some(Rc::new(best))
+    }
+
+    /// The gates without which some field cannot be had.
+    fn mandatory(
+        &mut self,
+        wanted: &Collected,
+        holders: &[Holder<'a>],
+        gates: &[Gate<'a>],
+    ) -> Vec<usize> {
+        let mut mandatory: Vec<usize> = Vec::new();
+        let mut needed: Vec<Rc<Wanted>> = wanted.fields.clone();
+        let mut next = 0;
+        while next < needed.len() {
+            let wanted = needed[next].clone();
+            next += 1;
+            let Some(field) = wanted.field() else { continue };
+            if holders.iter().any(|holder| holder.carries_wanted(self.graph, &wanted)) {
+                continue;
+            }
+            let ways: Vec<usize> = (0..gates.len())
+                .filter(|&index| match resolves(self.graph, field, gates[index].subgraph) {
+                    Resolves::No => false,
+                    Resolves::Yes => true,
+                    Resolves::With(requires) => {
+                        gates[index].requires.is_some_and(|set| set.0 == requires)
+                    }
+                })
+                .collect();
+            if let [only] = *ways
+                && !mandatory.contains(&only)
+            {
+                mandatory.push(only);
+                if let Some(requires) = gates[only].requires {
+                    needed.extend(self.field_set(requires.0, self.on(&wanted)).fields.clone());
+                }
+            }
+        }
+        mandatory
+    }
+
+    fn on(&self, wanted: &Wanted) -> TypeId {
+        wanted.field().map_or(TypeId(0), |field| self.graph.field(field).parent)
+    }
+}

@@ -1,0 +1,199 @@
+//! Positions where some holder has an interface object (`@interfaceObject`): it gives fields of the
+//! interface, but cannot say what the object is. Where that matters, somebody is asked who can.
+
+use std::rc::Rc;
+
+use graph::{SubgraphId, SubgraphSet, Supergraph, TypeId, TypeKind};
+
+use super::{
+    holders::Holder,
+    solution::{Pick, Solution, SolutionKind},
+    solve::Solver,
+    tree::{self, Arguments, Collected, Parts, Wanted, WantedTarget},
+};
+
+impl<'a> Solver<'a> {
+    /// As [`Solver::position`] for abstract types, where not every holder knows the type.
+    pub(super) fn untyped_position(
+        &mut self,
+        parts: &Parts,
+        ty: TypeId,
+        holders: &[Holder<'a>],
+    ) -> Option<Solution> {
+        let graph = self.graph();
+        let interface = holders.iter().find(|holder| holder.is_untyped(graph))?.ty;
+        // Holders that give it another type have other fields; one of them alone is tried as well.
+        if holders.iter().any(|holder| holder.ty != interface) {
+            return None;
+        }
+        let in_fragments = tree::keys_in_fragments(parts, interface);
+        let mut is_typed = tree::depends_on_type(parts, interface);
+        let mut wanted = self.wanted_alike(parts, interface, &in_fragments, holders);
+        for field in &self.collect(parts, interface).fields {
+            if field.field().is_none()
+                || field.key.as_deref().is_some_and(|key| in_fragments.contains(&key))
+            {
+                continue;
+            }
+            let alone = Collected::new(interface, vec![field.clone()]);
+            match self.object(&alone, holders) {
+                Some(_) => wanted.push(field.clone()),
+                // Perhaps it can be had once it is known what the object is.
+                None => is_typed = true,
+            }
+        }
+        if !is_typed {
+            let common = self.object(&Collected::new(interface, wanted), holders)?;
+            let cost = common.cost;
+            let kind = SolutionKind::Abstract {
+                common: Some(common),
+                members: Vec::new(),
+                untyped: Some(interface),
+            };
+            return Some(Solution { cost, kind });
+        }
+        wanted.push(Rc::new(Wanted {
+            key: None,
+            target: WantedTarget::Typename,
+            arguments: Rc::new(Arguments::default()),
+            any_of: Vec::new(),
+            occurrences: Vec::new(),
+            parts: Parts::default(),
+            freely: SubgraphSet::EMPTY,
+        }));
+        let Some(common) = self.object(&Collected::new(interface, wanted), holders) else {
+            self.note(|graph| cannot_say_type(graph, interface, holders));
+            return None;
+        };
+        let mut all = holders.to_vec();
+        all.extend(common.jumps.iter().map(|jump| Holder {
+            subgraph: jump.subgraph,
+            depth: jump.depth,
+            ty: interface,
+            provides: Vec::new(),
+            met: None,
+        }));
+        self.members(parts, ty, &all, Some(common))
+    }
+}
+
+impl<'a> Solver<'a> {
+    /// Fields in fragments that the holders resolve anyway, of the interface instead: had of every
+    /// object, read from those that the fragments are about. Only where no two fragments mean
+    /// different things by one key.
+    fn wanted_alike(
+        &mut self,
+        parts: &Parts,
+        interface: TypeId,
+        in_fragments: &[&str],
+        holders: &[Holder<'a>],
+    ) -> Vec<Rc<Wanted>> {
+        let graph = self.graph();
+        let mut found: Vec<(Rc<Wanted>, bool)> = Vec::new();
+        for &member in &graph.ty(interface).possible {
+            for wanted in &self.collect(parts, member).fields {
+                let is_inside =
+                    wanted.key.as_deref().is_some_and(|key| in_fragments.contains(&key));
+                if !is_inside {
+                    continue;
+                }
+                match found.iter_mut().find(|(known, _)| known.key == wanted.key) {
+                    Some((known, is_alike)) => *is_alike &= is_alike_in(graph, known, wanted),
+                    None => found.push((wanted.clone(), true)),
+                }
+            }
+        }
+        let mut alike = Vec::new();
+        for (wanted, is_alike) in found {
+            let name = wanted.field().map(|field| &graph.field(field).name);
+            let Some(own) = name.and_then(|name| graph.field_named(interface, name)) else {
+                continue;
+            };
+            if !is_alike || !holders.iter().any(|holder| holder.carries(graph, own)) {
+                continue;
+            }
+            let freely = tree::resolved_freely(graph, own);
+            let target = WantedTarget::Field(own);
+            let wanted = Rc::new(Wanted { target, freely, ..(*wanted).clone() });
+            let alone = Collected::new(interface, vec![wanted.clone()]);
+            if self.object(&alone, holders).is_some_and(|solution| solution.jumps.is_empty()) {
+                alike.push(wanted);
+            }
+        }
+        alike
+    }
+}
+
+fn is_alike_in(graph: &Supergraph, a: &Wanted, b: &Wanted) -> bool {
+    let name = |wanted: &Wanted| wanted.field().map(|field| &graph.field(field).name);
+    name(a) == name(b)
+        && a.arguments == b.arguments
+        && a.any_of == b.any_of
+        && a.parts.id() == b.parts.id()
+}
+
+/// The object types that an object of type `ty` can have, as far as its holders know.
+pub(super) fn possible_types(
+    graph: &Supergraph,
+    ty: TypeId,
+    holders: &[Holder<'_>],
+) -> Vec<TypeId> {
+    let typed = holders.iter().filter(|holder| !holder.is_untyped(graph));
+    let mut types: Vec<TypeId> = typed.flat_map(|holder| holder.possible(graph)).copied().collect();
+    types.sort_unstable();
+    types.dedup();
+    // What is no member of the supergraph's type never comes here.
+    types.retain(|member| graph.ty(ty).possible.contains(member));
+    types
+}
+
+/// The subgraphs that can say what an object of an interface is.
+pub(super) fn those_who_say_types(
+    graph: &Supergraph,
+    ty: TypeId,
+) -> impl Iterator<Item = SubgraphId> {
+    let there = &graph.ty(ty).subgraphs;
+    let is_interface = graph.ty(ty).kind == TypeKind::Interface;
+    there
+        .iter()
+        .filter(move |there| is_interface && !there.interface_object)
+        .map(|there| there.subgraph)
+}
+
+/// Who says what an object of an interface is. `None`: nobody; nothing to pick for objects of other types.
+pub(super) fn pick_type(
+    graph: &Supergraph,
+    wanted: &Rc<Wanted>,
+    ty: TypeId,
+    holders: &[Holder<'_>],
+) -> Option<Option<Pick>> {
+    if wanted.target != WantedTarget::Typename || !graph.ty(ty).kind.is_abstract() {
+        return Some(None);
+    }
+    let typed = (0..holders.len()).filter(|&index| !holders[index].is_untyped(graph));
+    let first = typed.min_by_key(|&index| holders[index].depth)?;
+    Some(Some(Pick { wanted: wanted.clone(), carriers: first.into(), child: None }))
+}
+
+fn cannot_say_type(graph: &Supergraph, interface: TypeId, holders: &[Holder<'_>]) -> String {
+    let name = &graph.ty(interface).name;
+    let here: Vec<&str> =
+        holders.iter().map(|holder| &*graph.subgraph(holder.subgraph).name).collect();
+    let reasons: Vec<String> = those_who_say_types(graph, interface)
+        .map(|subgraph| {
+            let who = &graph.subgraph(subgraph).name;
+            match graph.keys_into(interface, subgraph).next() {
+                None => format!("`{who}` has no resolvable @key on the interface"),
+                Some(_) => format!("no key of `{name}` for `{who}` can be had there"),
+            }
+        })
+        .collect();
+    let reasons = match reasons.is_empty() {
+        true => "no subgraph has it as an interface".to_owned(),
+        false => reasons.join("; "),
+    };
+    format!(
+        "the type of a `{name}` from {}, where it is an @interfaceObject, cannot be learned: {reasons}",
+        here.join(", ")
+    )
+}

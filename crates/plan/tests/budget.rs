@@ -1,0 +1,49 @@
+//! No operation within the default limits takes more steps than the budget allows, whatever comes of it.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use graph::Supergraph;
+use plan::PlanError;
+use prepare::{PrepareError, PrepareSettings, Preparer};
+
+mod adversaries;
+
+/// Greedy planning ends at four times the steps of [`plan::Limits`]; a step that has begun is finished, and
+/// may look at every selection of the largest operation.
+fn steps_max() -> u64 {
+    4 * plan::Limits::default().steps + prepare::Limits::default().selections as u64
+}
+
+/// How many of the adversaries, from the first one on, a debug build plans within seconds.
+const PLANNED_IN_TESTS: usize = 6;
+
+#[test]
+fn adversaries_stay_within_the_step_budget() {
+    // The larger ones take minutes in a debug build, where each plan is checked for soundness; the bench
+    // `worst_documents` plans them all.
+    for adversary in adversaries::all().into_iter().take(PLANNED_IN_TESTS) {
+        let graph = match Supergraph::from_sdl(&adversary.sdl, "supergraph.graphql") {
+            Ok(graph) => Arc::new(graph),
+            Err(errors) => panic!("{}: {errors}", adversary.name),
+        };
+        // Planning runs on threads of the blocking pool, whose stacks have 2 MiB.
+        let (result, steps) = std::thread::Builder::new()
+            .stack_size(2 << 20)
+            .spawn(move || {
+                let preparer = Preparer::new(graph, 1, PrepareSettings::default());
+                let result = preparer.prepare_now(adversary.operation.as_bytes(), None);
+                let steps = preparer.stats().planning_steps.load(Ordering::Relaxed);
+                (result.map(|prepared| prepared.plan.fetches.len()), steps)
+            })
+            .expect("a thread")
+            .join()
+            .expect("no overflow");
+        println!("{}: {steps} steps, {result:?}", adversary.name);
+        assert!(steps > 0, "{}: it was not planned: {result:?}", adversary.name);
+        assert!(steps <= steps_max(), "{}: {steps} steps", adversary.name);
+        match result {
+            Ok(_) | Err(PrepareError::Plan(PlanError::TooComplex(_))) => {}
+            Err(error) => panic!("{}: {error}", adversary.name),
+        }
+    }
+}

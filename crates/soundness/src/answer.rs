@@ -1,0 +1,198 @@
+//! Is the whole operation answered, and nothing else? Walks the client's selections, the plan's shape
+//! and the tree together.
+
+use graph::{FieldId, Supergraph, TypeId, TypeRef, TypeRefShape};
+use plan::{
+    Field, FieldTarget, ObjectShapeId, Operation, Plan, Selection, SelectionSet, ShapeField,
+    ValueKind, ValueShape, Variables,
+};
+
+use crate::{
+    Unsound, arguments,
+    places::{Known, Place, coordinate},
+    unsound,
+};
+
+/// Checks the answer to `operation` that is read from `root`.
+pub(crate) fn check(
+    graph: &Supergraph,
+    operation: &Operation,
+    plan: &Plan,
+    variables: &Variables,
+    mut root: Place,
+) -> Result<(), Unsound> {
+    let answer = Answer { graph, plan, variables };
+    answer.object(&[&operation.selection_set], plan.shape.root, &mut root)
+}
+
+struct Answer<'a> {
+    graph: &'a Supergraph,
+    plan: &'a Plan,
+    variables: &'a Variables,
+}
+
+/// One field of the answer: what the client wrote first, and all that it wants below.
+struct Wanted<'a> {
+    first: &'a Field,
+    below: Vec<&'a SelectionSet>,
+}
+
+impl Wanted<'_> {
+    fn is_type(&self) -> bool {
+        self.first.target == FieldTarget::Typename
+    }
+}
+
+impl<'a> Answer<'a> {
+    fn object(
+        &self,
+        sets: &[&'a SelectionSet],
+        id: ObjectShapeId,
+        place: &mut Place,
+    ) -> Result<(), Unsound> {
+        let Some(shape) = self.plan.shape.objects.get(id.0 as usize) else {
+            unsound!("the shape has no object {}", id.0)
+        };
+        for (&ty, known) in &mut place.types {
+            let definition = self.graph.ty(ty);
+            if definition.inaccessible {
+                continue;
+            }
+            let mut wanted = Vec::new();
+            sets.iter().for_each(|set| self.collect(set, ty, &mut wanted));
+            let variant = match shape.is_abstract {
+                false => shape.variants.first(),
+                true => {
+                    if known.typename.is_empty() {
+                        unsound!(
+                            "nobody says whether a {} is a {}",
+                            shape.type_name,
+                            definition.name
+                        );
+                    }
+                    shape.variants.iter().find(|variant| variant.type_name == definition.name)
+                }
+            };
+            let named = variant.and_then(|variant| self.graph.type_named(&variant.type_name));
+            let fits = |&named: &TypeId| {
+                // Where nobody can tell, nothing may depend on it.
+                let is_untyped = !shape.is_abstract && self.graph.ty(named).possible.contains(&ty);
+                named == ty || (is_untyped && !wanted.iter().any(Wanted::is_type))
+            };
+            let (Some(variant), Some(printed_as)) = (variant, named.filter(fits)) else {
+                unsound!("the shape of {} does not know {}", shape.type_name, definition.name)
+            };
+            let fields = variant.fields.iter();
+            let shown: Vec<&ShapeField> =
+                fields.filter(|field| field.is_shown(self.variables)).collect();
+            let keys = shown.iter().map(|field| &field.response_key);
+            if !keys.eq(wanted.iter().map(|wanted| &wanted.first.response_key)) {
+                let list = |keys: Vec<&str>| keys.join(" ");
+                unsound!(
+                    "the answer has {{{}}} of {} where {{{}}} is wanted",
+                    list(shown.iter().map(|field| &*field.response_key).collect()),
+                    definition.name,
+                    list(wanted.iter().map(|wanted| &*wanted.first.response_key).collect())
+                );
+            }
+            for (wanted, shown) in wanted.iter().zip(shown) {
+                self.field(wanted, shown, (ty, printed_as), known)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// CollectFields (GraphQL specification, section 6.3.2).
+    fn collect(&self, set: &'a SelectionSet, ty: TypeId, wanted: &mut Vec<Wanted<'a>>) {
+        for item in &set.items {
+            match item {
+                Selection::Field(field) => {
+                    if !field.condition.holds(self.variables) {
+                        continue;
+                    }
+                    let same = wanted
+                        .iter_mut()
+                        .find(|wanted| wanted.first.response_key == field.response_key);
+                    match same {
+                        Some(wanted) => wanted.below.extend(&field.selection_set),
+                        None => wanted.push(Wanted {
+                            first: field,
+                            below: field.selection_set.iter().collect(),
+                        }),
+                    }
+                }
+                Selection::Fragment(fragment) => {
+                    let applies =
+                        fragment.on == ty || self.graph.ty(fragment.on).possible.contains(&ty);
+                    if applies && fragment.condition.holds(self.variables) {
+                        self.collect(&fragment.selection_set, ty, wanted);
+                    }
+                }
+            }
+        }
+    }
+
+    fn field(
+        &self,
+        wanted: &Wanted<'a>,
+        shown: &ShapeField,
+        (ty, printed_as): (TypeId, TypeId),
+        known: &mut Known,
+    ) -> Result<(), Unsound> {
+        let graph = self.graph;
+        let type_name = &graph.ty(ty).name;
+        let field = match wanted.first.target {
+            FieldTarget::Typename if shown.value.kind == ValueKind::Typename => return Ok(()),
+            FieldTarget::Introspection if shown.value.kind == ValueKind::Verbatim => return Ok(()),
+            FieldTarget::Typename | FieldTarget::Introspection => {
+                unsound!("`{}` is read from subgraphs", wanted.first.response_key)
+            }
+            FieldTarget::Field(field) => field,
+        };
+        let name = &graph.field(field).name;
+        let Some(own) = graph.field_named(ty, name) else {
+            unsound!("`{type_name}` has no field `{name}`")
+        };
+        let Some(entry) = known.entry(graph, ty, &shown.data_key) else {
+            unsound!(
+                "nobody selects `{type_name}.{name}`, which should stand under `{}`",
+                shown.data_key
+            )
+        };
+        if entry.field != own || shown.field_name != *name {
+            unsound!("`{type_name}.{name}` is read from `{}`", coordinate(graph, entry.field));
+        }
+        let given = arguments::of_client(&wanted.first.arguments);
+        if entry.arguments.as_ref().is_some_and(|known| *known != given) {
+            unsound!("`{type_name}.{name}` is read with other arguments than the client's");
+        }
+        let printed = graph.field_named(printed_as, name).unwrap_or(own);
+        match self.of_type(own, &graph.field(printed).ty, &shown.value)? {
+            Some(below) => self.object(&wanted.below, below, &mut entry.below),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that a value's shape is that of its type, and yields the shape of its objects.
+    fn of_type(
+        &self,
+        field: FieldId,
+        ty: &TypeRef,
+        shape: &ValueShape,
+    ) -> Result<Option<ObjectShapeId>, Unsound> {
+        let is_composite = self.graph.ty(ty.named()).kind.is_composite();
+        if ty.nullable == shape.nullable {
+            match (&ty.shape, &shape.kind) {
+                (TypeRefShape::List(ty), ValueKind::List(shape)) => {
+                    return self.of_type(field, ty, shape);
+                }
+                (TypeRefShape::Named(_), ValueKind::Object(id)) if is_composite => {
+                    return Ok(Some(*id));
+                }
+                (TypeRefShape::Named(_), ValueKind::Leaf(_)) if !is_composite => return Ok(None),
+                _ => {}
+            }
+        }
+        unsound!("the shape of `{}` is not that of its type", coordinate(self.graph, field))
+    }
+}

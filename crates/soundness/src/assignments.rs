@@ -1,0 +1,73 @@
+//! The ways in which the conditions of an operation may hold.
+
+use std::collections::BTreeSet;
+
+use plan::{Condition, Operation, Plan, Selection, SelectionSet, VariableId, Variables};
+
+/// Up to so many variables all combinations are tried: sixteen executions.
+const EXHAUSTIVE_VARIABLES_MAX: usize = 4;
+
+/// Beyond that: all true, all false, and each of the first so many different from the rest.
+const SINGLE_VARIABLES_MAX: usize = 8;
+
+/// Values for the variables that conditions read.
+pub(crate) fn all(operation: &Operation, plan: &Plan) -> Vec<Variables> {
+    let mut read = BTreeSet::new();
+    conditions_of(&operation.selection_set, &mut read);
+    let shapes = plan.shape.objects.iter().flat_map(|object| &object.variants);
+    let shown = shapes
+        .flat_map(|variant| &variant.fields)
+        .flat_map(|field| field.any_of.iter().chain(&field.unless));
+    let sent = plan.fetches.iter().flat_map(|fetch| &fetch.any_of);
+    shown.chain(sent).for_each(|condition| note(condition, &mut read));
+    let read: Vec<VariableId> = read.into_iter().collect();
+    let mut chosen: Vec<BTreeSet<VariableId>> = Vec::new();
+    if read.len() <= EXHAUSTIVE_VARIABLES_MAX {
+        for bits in 0..1_usize << read.len() {
+            let is_true = |(at, id): (usize, &VariableId)| (bits >> at & 1 == 1).then_some(*id);
+            chosen.push(read.iter().enumerate().filter_map(is_true).collect());
+        }
+    } else {
+        let every: BTreeSet<VariableId> = read.iter().copied().collect();
+        for &id in read.iter().take(SINGLE_VARIABLES_MAX) {
+            chosen.push(BTreeSet::from([id]));
+            let mut others = every.clone();
+            others.remove(&id);
+            chosen.push(others);
+        }
+        chosen.push(every);
+        chosen.push(BTreeSet::new());
+    }
+    let count = operation.variables.len() as u16;
+    let values = |of: &BTreeSet<VariableId>| {
+        let value = |id| Some(if of.contains(&VariableId(id)) { "true" } else { "false" }.into());
+        Variables { values: (0..count).map(value).collect() }
+    };
+    chosen.iter().map(values).collect()
+}
+
+fn conditions_of(set: &SelectionSet, read: &mut BTreeSet<VariableId>) {
+    for item in &set.items {
+        match item {
+            Selection::Field(field) => {
+                note(&field.condition, read);
+                if let Some(below) = &field.selection_set {
+                    conditions_of(below, read);
+                }
+            }
+            Selection::Fragment(fragment) => {
+                note(&fragment.condition, read);
+                conditions_of(&fragment.selection_set, read);
+            }
+        }
+    }
+}
+
+fn note(condition: &Condition, read: &mut BTreeSet<VariableId>) {
+    read.extend(condition.all.iter().map(|(id, _)| *id));
+}
+
+/// Does any of them hold? None at all: always.
+pub(crate) fn any_holds(any_of: &[Condition], variables: &Variables) -> bool {
+    any_of.is_empty() || any_of.iter().any(|condition| condition.holds(variables))
+}

@@ -1,0 +1,171 @@
+//! What a subgraph is told about the objects that it is asked for.
+
+use std::collections::BTreeSet;
+
+use graph::{FieldId, FieldSet, FieldSetItem, Key, SubgraphId, Supergraph, TypeId};
+use plan::{EntityBatch, RepresentationField};
+
+use crate::{
+    Unsound, arguments,
+    places::{Known, Producer, coordinate},
+    unsound,
+};
+
+/// Checks the representation of an object of type `ty` of which `known` is known.
+pub(crate) fn check(
+    graph: &Supergraph,
+    subgraph: SubgraphId,
+    batch: &EntityBatch,
+    ty: TypeId,
+    known: &mut Known,
+    before: &BTreeSet<Producer>,
+) -> Result<(), Unsound> {
+    let asked = &graph.subgraph(subgraph).name;
+    let object = &graph.ty(ty).name;
+    let fields = &batch.representation.fields;
+    let named = match &batch.representation.typename {
+        Some(name) => graph.type_named(name),
+        None => Some(ty),
+    };
+    let is_named = named.is_some_and(|named| {
+        // Under the name of an interface: to an interface object, and to whoever tells what an object
+        // from an interface object really is.
+        let has_keys = graph.type_in(named, subgraph).is_some_and(|there| !there.keys.is_empty());
+        named == ty || (has_keys && graph.ty(named).possible.contains(&ty))
+    });
+    let Some(named) = named.filter(|_| is_named) else {
+        let name = batch.representation.typename.as_deref().unwrap_or_default();
+        unsound!("a `{object}` is presented to subgraph `{asked}` as `{name}`")
+    };
+    if batch.representation.typename.is_none()
+        && !known.typename.iter().any(|producer| before.contains(producer))
+    {
+        unsound!("nobody said before what type the objects sent to subgraph `{asked}` have");
+    }
+    produced(graph, fields, ty, known, before)
+        .map_err(|missing| Unsound::new(format!("for subgraph `{asked}`: {missing}")))?;
+    let keys = graph.type_in(named, subgraph).map_or(&[][..], |there| &there.keys);
+    let is_whole = |key: &Key| {
+        key.resolvable && has(graph, &key.fields, fields, ty, known, &mut Part::Key).is_ok()
+    };
+    if !keys.iter().any(is_whole) {
+        unsound!("no key of `{object}` in subgraph `{asked}` is whole in its representation");
+    }
+    Ok(())
+}
+
+/// Checks that the representations of `batch` hold what `own` requires in that subgraph.
+pub(crate) fn check_required(
+    graph: &Supergraph,
+    batch: &EntityBatch,
+    own: FieldId,
+    set: &FieldSet,
+    ty: TypeId,
+    known: &mut Known,
+) -> Result<(), Unsound> {
+    let fields = &batch.representation.fields;
+    has(graph, set, fields, ty, known, &mut Part::Required).map_err(|missing| {
+        Unsound::new(format!("`{}` requires more: {missing}", coordinate(graph, own)))
+    })
+}
+
+/// The field that a subgraph knows `own` as: its own, or that of an interface object.
+pub(crate) fn mention(
+    graph: &Supergraph,
+    ty: TypeId,
+    own: FieldId,
+    subgraph: SubgraphId,
+) -> FieldId {
+    if graph.field_in(own, subgraph).is_some() {
+        return own;
+    }
+    let name = &graph.field(own).name;
+    let of_object = graph.ty(ty).implements.iter().find_map(|&interface| {
+        let there = graph.type_in(interface, subgraph)?;
+        let field = graph.field_named(interface, name)?;
+        (there.interface_object && graph.field_in(field, subgraph).is_some()).then_some(field)
+    });
+    of_object.unwrap_or(own)
+}
+
+/// Every member was put there before, as what its name says.
+fn produced(
+    graph: &Supergraph,
+    fields: &[RepresentationField],
+    ty: TypeId,
+    known: &mut Known,
+    before: &BTreeSet<Producer>,
+) -> Result<(), Unsound> {
+    for field in fields {
+        if !field.types.is_empty() && !field.types.contains(&graph.ty(ty).name) {
+            continue;
+        }
+        let is_before = |producers: &[Producer]| producers.iter().any(|it| before.contains(it));
+        if &*field.name == "__typename" {
+            if !is_before(&known.typename) {
+                unsound!("nobody said before what type a `{}` has", graph.ty(ty).name);
+            }
+            continue;
+        }
+        let entry = known.entry(graph, ty, &field.data_key);
+        let Some(entry) = entry.filter(|entry| is_before(&entry.producers)) else {
+            unsound!("`{}.{}` was not fetched before", graph.ty(ty).name, field.data_key)
+        };
+        if graph.field(entry.field).name != field.name {
+            unsound!("`{}` is sent as `{}`", coordinate(graph, entry.field), field.name);
+        }
+        for (&member, below) in &mut entry.below.types {
+            produced(graph, &field.fields, member, below, before)?;
+        }
+    }
+    Ok(())
+}
+
+/// What a set of fields is for.
+enum Part {
+    /// Null members identify nothing.
+    Key,
+    Required,
+}
+
+/// Do the members of a representation hold all of `set`?
+fn has(
+    graph: &Supergraph,
+    set: &FieldSet,
+    fields: &[RepresentationField],
+    ty: TypeId,
+    known: &mut Known,
+    part: &mut Part,
+) -> Result<(), Unsound> {
+    for item in &set.items {
+        match item {
+            FieldSetItem::Fragment { on, fields: inner } => {
+                if *on == ty || graph.ty(*on).possible.contains(&ty) {
+                    has(graph, inner, fields, ty, known, part)?;
+                }
+            }
+            FieldSetItem::Field { field, arguments: given, fields: inner } => {
+                let name = &graph.field(*field).name;
+                let type_name = &graph.ty(ty).name;
+                let sent = fields.iter().find(|sent| {
+                    sent.name == *name && (sent.types.is_empty() || sent.types.contains(type_name))
+                });
+                let Some(sent) = sent else { unsound!("`{type_name}.{name}` is not sent") };
+                if matches!(part, Part::Key) && !sent.key {
+                    unsound!("`{type_name}.{name}` is sent although it may be null");
+                }
+                let Some(entry) = known.entry(graph, ty, &sent.data_key) else {
+                    unsound!("`{type_name}.{name}` is not there")
+                };
+                let wanted = arguments::of_field_set(given);
+                if entry.arguments.is_some() && entry.arguments != wanted {
+                    unsound!("`{type_name}.{name}` is sent with other arguments than `{given}`");
+                }
+                for (&member, below) in &mut entry.below.types {
+                    has(graph, inner, &sent.fields, member, below, part)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}

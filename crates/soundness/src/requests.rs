@@ -1,0 +1,98 @@
+//! The texts of a plan's subgraph operations: parsed, and valid for the schemas of their subgraphs.
+
+use apollo_compiler::Node;
+use apollo_compiler::ast::{Definition, Document, OperationDefinition, Selection};
+use graph::{SubgraphId, Supergraph};
+use plan::{EntityBatch, FetchKind, Operation, Plan, SubgraphOperation, SubscriptionRoot};
+
+use crate::{Unsound, subgraph_schema::Schemas, unsound};
+
+/// What is sent, parsed.
+pub(crate) struct Requests {
+    /// By fetch; `None` where nothing is sent to a server.
+    pub(crate) fetches: Vec<Option<Node<OperationDefinition>>>,
+    /// The subscription at a subgraph.
+    pub(crate) subscription: Option<Node<OperationDefinition>>,
+}
+
+/// Parses and validates all that `plan` sends.
+pub(crate) fn read(
+    graph: &Supergraph,
+    schemas: &Schemas,
+    operation: &Operation,
+    plan: &Plan,
+) -> Result<Requests, Unsound> {
+    let mut requests = Requests { fetches: Vec::new(), subscription: None };
+    let read = |subgraph, sent, batches| one(graph, schemas, operation, subgraph, sent, batches);
+    if let Some(SubscriptionRoot::Upstream { subgraph, operation }) = &plan.subscription {
+        requests.subscription = Some(read(*subgraph, operation, &[])?);
+    }
+    for fetch in &plan.fetches {
+        requests.fetches.push(match &fetch.kind {
+            FetchKind::Root(sent) => Some(read(fetch.subgraph, sent, &[])?),
+            FetchKind::Entities { operation: sent, batches } => {
+                Some(read(fetch.subgraph, sent, batches)?)
+            }
+            FetchKind::Publish(_) => None,
+        });
+    }
+    Ok(requests)
+}
+
+fn one(
+    graph: &Supergraph,
+    schemas: &Schemas,
+    operation: &Operation,
+    subgraph: SubgraphId,
+    sent: &SubgraphOperation,
+    batches: &[EntityBatch],
+) -> Result<Node<OperationDefinition>, Unsound> {
+    let text = &sent.text;
+    let document = match Document::parse(text.to_string(), "subgraph.graphql") {
+        Ok(document) => document,
+        Err(failed) => unsound!("a subgraph operation does not parse: {}\n{text}", failed.errors),
+    };
+    let [Definition::OperationDefinition(parsed)] = &*document.definitions else {
+        unsound!("a subgraph operation is not one operation: {text}")
+    };
+    if let Err(failed) = document.to_executable_validate(schemas.of(graph, subgraph)?) {
+        unsound!(
+            "an operation is not valid for subgraph `{}`: {}\n{text}",
+            graph.subgraph(subgraph).name,
+            failed.errors
+        );
+    }
+    if sent.name.as_deref() != parsed.name.as_ref().map(apollo_compiler::Name::as_str) {
+        unsound!("an operation is sent under another name than its own: {text}");
+    }
+    let declared = parsed.variables.iter().map(|variable| variable.name.as_str());
+    let own = batches.iter().map(|batch| &*batch.variable);
+    let context = batches.iter().flat_map(|batch| &batch.context).map(|it| &*it.variable);
+    let listed = own.chain(context).chain(sent.variables.iter().map(|(name, _)| &**name));
+    if !declared.eq(listed) {
+        unsound!("variables are declared otherwise than they are sent: {text}");
+    }
+    for (name, id) in &sent.variables {
+        let of_client = operation.variables.get(usize::from(id.0));
+        if of_client.is_none_or(|variable| variable.name != *name) {
+            unsound!("`${name}` is another variable than the client's: {text}");
+        }
+    }
+    if !batches.is_empty() {
+        let aliases: Vec<&str> = parsed.selection_set.iter().filter_map(entities_key).collect();
+        let wanted: Vec<&str> = batches.iter().map(|batch| &*batch.data_key).collect();
+        if aliases != wanted || aliases.len() != parsed.selection_set.len() {
+            unsound!("not one `_entities` for each batch: {text}");
+        }
+    }
+    Ok(parsed.clone())
+}
+
+fn entities_key(selection: &Selection) -> Option<&str> {
+    match selection {
+        Selection::Field(field) if field.name == "_entities" => {
+            Some(field.alias.as_ref().unwrap_or(&field.name).as_str())
+        }
+        _ => None,
+    }
+}

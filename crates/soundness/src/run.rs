@@ -1,0 +1,470 @@
+//! One symbolic execution: the fetches of a plan, in order, for fixed values of the conditions.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+
+use apollo_compiler::Node;
+use apollo_compiler::ast::{self, Directive, OperationDefinition, Selection};
+use graph::{FieldId, FieldSet, FieldSetItem, SubgraphId, Supergraph, TypeId};
+use plan::{
+    EntityBatch, EventField, FetchKind, Operation, OperationKind, PathStep, Plan, SubscriptionRoot,
+    Variables,
+};
+
+use crate::{
+    Unsound, arguments,
+    assignments::any_holds,
+    places::{Entry, Known, Place, Producer, SEED, coordinate},
+    representations,
+    requests::Requests,
+    unsound,
+};
+
+pub(crate) struct Run<'a> {
+    pub(crate) graph: &'a Supergraph,
+    operation: &'a Operation,
+    plan: &'a Plan,
+    requests: &'a Requests,
+    variables: &'a Variables,
+    root: Place,
+    /// How many values may still be put into the tree.
+    pub(crate) entries_left: Cell<usize>,
+}
+
+/// Who answers, and what holds where it does.
+#[derive(Clone)]
+struct Answering<'a> {
+    subgraph: SubgraphId,
+    producer: Producer,
+    /// What `@provides` adds here.
+    provides: Vec<&'a FieldSet>,
+    /// The object was asked for by this batch, so it may have brought what fields require.
+    batch: Option<&'a EntityBatch>,
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(
+        graph: &'a Supergraph,
+        operation: &'a Operation,
+        plan: &'a Plan,
+        requests: &'a Requests,
+        variables: &'a Variables,
+    ) -> Self {
+        let mut root = Place::default();
+        let known = Known { typename: vec![SEED], ..Known::default() };
+        root.types.insert(operation.selection_set.on, known);
+        Self { graph, operation, plan, requests, variables, root, entries_left: Cell::new(0) }
+    }
+
+    /// The tree after all fetches.
+    pub(crate) fn into_root(self) -> Place {
+        self.root
+    }
+
+    pub(crate) fn fetch_all(&mut self) -> Result<(), Unsound> {
+        match &self.plan.subscription {
+            Some(SubscriptionRoot::Event(event)) => self.put_payload(event, SEED),
+            Some(SubscriptionRoot::Upstream { subgraph, .. }) => {
+                if let Some(sent) = &self.requests.subscription {
+                    self.fetch_root(*subgraph, sent, SEED)?;
+                }
+            }
+            None => {}
+        }
+        let mut before: Vec<BTreeSet<Producer>> = Vec::new();
+        for (index, fetch) in self.plan.fetches.iter().enumerate() {
+            let mut all = BTreeSet::from([SEED]);
+            for id in &fetch.depends_on {
+                let Some(known) = before.get(id.0 as usize) else {
+                    unsound!("fetch {index} depends on {}, which is not before it", id.0)
+                };
+                all.extend(known);
+                all.insert(id.0);
+            }
+            self.check_order(index, &all, &before)?;
+            if any_holds(&fetch.any_of, self.variables) {
+                let producer = index as Producer;
+                match (&fetch.kind, &self.requests.fetches[index]) {
+                    (FetchKind::Root(_), Some(sent)) => {
+                        self.fetch_root(fetch.subgraph, sent, producer)?;
+                    }
+                    (FetchKind::Entities { batches, .. }, Some(sent)) => {
+                        for (batch, selection) in batches.iter().zip(&sent.selection_set) {
+                            self.fetch_entities(fetch.subgraph, batch, selection, producer, &all)?;
+                        }
+                    }
+                    (FetchKind::Publish(event), _) => self.put_payload(event, producer),
+                    (_, None) => {}
+                }
+            }
+            before.push(all);
+        }
+        Ok(())
+    }
+
+    /// Root fields of mutations run one after the other: what belongs to an earlier one is done before
+    /// a later one starts (GraphQL specification, section 6.2.2).
+    fn check_order(
+        &self,
+        index: usize,
+        all: &BTreeSet<Producer>,
+        before: &[BTreeSet<Producer>],
+    ) -> Result<(), Unsound> {
+        let is_root = !matches!(self.plan.fetches[index].kind, FetchKind::Entities { .. });
+        if self.plan.kind != OperationKind::Mutation || !is_root {
+            return Ok(());
+        }
+        match (0..before.len()).find(|&earlier| !all.contains(&(earlier as Producer))) {
+            Some(earlier) => unsound!("mutation {index} does not wait for fetch {earlier}"),
+            None => Ok(()),
+        }
+    }
+
+    fn put_payload(&mut self, event: &EventField, producer: Producer) {
+        let ty = self.graph.field_type_in(event.field, event.subgraph);
+        let entry = Entry {
+            field: event.field,
+            arguments: None,
+            producers: vec![producer],
+            below: Place::payload(self.graph, ty, event.subgraph),
+        };
+        for known in self.root.types.values_mut() {
+            known.fields.insert(event.data_key.clone(), entry.clone());
+        }
+    }
+
+    fn fetch_root(
+        &mut self,
+        subgraph: SubgraphId,
+        sent: &'a Node<OperationDefinition>,
+        producer: Producer,
+    ) -> Result<(), Unsound> {
+        let answering = Answering { subgraph, producer, provides: Vec::new(), batch: None };
+        let mut root = std::mem::take(&mut self.root);
+        for (&ty, known) in &mut root.types {
+            if self.plan.kind == OperationKind::Mutation {
+                self.check_called_once(known, &sent.selection_set)?;
+            }
+            self.select(ty, known, &sent.selection_set, &answering)?;
+        }
+        self.root = root;
+        Ok(())
+    }
+
+    fn check_called_once(&self, known: &Known, selections: &[Selection]) -> Result<(), Unsound> {
+        for selection in selections {
+            if let Selection::Field(field) = selection
+                && known.fields.contains_key(response_key(field))
+                && self.is_included(&field.directives)
+            {
+                unsound!("mutation field `{}` is called twice", response_key(field));
+            }
+        }
+        Ok(())
+    }
+
+    fn fetch_entities(
+        &mut self,
+        subgraph: SubgraphId,
+        batch: &'a EntityBatch,
+        selection: &'a Selection,
+        producer: Producer,
+        before: &BTreeSet<Producer>,
+    ) -> Result<(), Unsound> {
+        let Selection::Field(entities) = selection else { return Ok(()) };
+        // Others in the same request are wanted; this one asks for nothing, whatever it is sent.
+        if !self.asks(&entities.selection_set) {
+            return Ok(());
+        }
+        let answering = Answering { subgraph, producer, provides: Vec::new(), batch: Some(batch) };
+        let mut root = std::mem::take(&mut self.root);
+        for target in &batch.targets {
+            self.at(&mut root, &target.steps, &[], before, &mut |run, ty, known| {
+                representations::check(run.graph, subgraph, batch, ty, known, before)?;
+                run.select(ty, known, &entities.selection_set, &answering)
+            })?;
+        }
+        self.root = root;
+        Ok(())
+    }
+
+    /// Is any field selected, as the conditions are?
+    fn asks(&self, selections: &[Selection]) -> bool {
+        selections.iter().any(|selection| match selection {
+            Selection::Field(field) => self.is_included(&field.directives),
+            Selection::InlineFragment(fragment) => {
+                self.is_included(&fragment.directives) && self.asks(&fragment.selection_set)
+            }
+            Selection::FragmentSpread(_) => true,
+        })
+    }
+
+    /// Visits what stands at the end of a path.
+    fn at(
+        &self,
+        place: &mut Place,
+        steps: &[PathStep],
+        types: &[Box<str>],
+        before: &BTreeSet<Producer>,
+        visit: &mut impl FnMut(&Self, TypeId, &mut Known) -> Result<(), Unsound>,
+    ) -> Result<(), Unsound> {
+        for (&ty, known) in &mut place.types {
+            if !types.is_empty() {
+                if !known.typename.iter().any(|producer| before.contains(producer)) {
+                    unsound!("nobody said before whether an object is of {types:?}");
+                }
+                if !types.contains(&self.graph.ty(ty).name) {
+                    continue;
+                }
+            }
+            match steps {
+                [] => visit(self, ty, known)?,
+                [step, rest @ ..] => {
+                    let Some(entry) = known.entry(self.graph, ty, &step.data_key) else { continue };
+                    if entry.producers.iter().any(|producer| before.contains(producer)) {
+                        self.at(&mut entry.below, rest, &step.types, before, visit)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a subgraph says of an object of type `ty`.
+    fn select(
+        &self,
+        ty: TypeId,
+        known: &mut Known,
+        selections: &'a [Selection],
+        answering: &Answering<'a>,
+    ) -> Result<(), Unsound> {
+        for selection in selections {
+            match selection {
+                Selection::FragmentSpread(_) => {
+                    unsound!("a named fragment in a subgraph operation")
+                }
+                Selection::InlineFragment(fragment) => {
+                    if !self.is_included(&fragment.directives) {
+                        continue;
+                    }
+                    let applies = match &fragment.type_condition {
+                        None => true,
+                        Some(name) => match self.graph.type_named(name) {
+                            Some(on) => self.is_a(ty, on, answering.subgraph),
+                            None => unsound!("a fragment on `{name}`, which nobody knows"),
+                        },
+                    };
+                    if applies {
+                        self.select(ty, known, &fragment.selection_set, answering)?;
+                    }
+                }
+                Selection::Field(field) => {
+                    if self.is_included(&field.directives) {
+                        self.put(ty, known, field, answering)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn put(
+        &self,
+        ty: TypeId,
+        known: &mut Known,
+        selected: &'a ast::Field,
+        answering: &Answering<'a>,
+    ) -> Result<(), Unsound> {
+        let left = self.entries_left.get().checked_sub(1).ok_or_else(Unsound::gave_up)?;
+        self.entries_left.set(left);
+        let graph = self.graph;
+        let key = response_key(selected);
+        if selected.name == "__typename" {
+            if key != "__typename" {
+                unsound!("`__typename` stands under `{key}`");
+            }
+            if !self.is_masked(ty, answering.subgraph) {
+                known.typename.push(answering.producer);
+            }
+            return Ok(());
+        }
+        let type_name = &graph.ty(ty).name;
+        let Some(own) = graph.field_named(ty, &selected.name) else {
+            unsound!("`{type_name}` has no field `{}`", selected.name)
+        };
+        let provided = self.resolved(ty, own, known, answering)?;
+        let read = self.read_further_up(ty, own, selected, answering)?;
+        let given = selected.arguments.iter().filter(|it| !read.contains(&it.name.as_str()));
+        let given = arguments::of_text(given, self.operation);
+        let entry = known.fields.entry(key.into()).or_insert_with(|| Entry {
+            field: own,
+            arguments: Some(given.clone()),
+            producers: Vec::new(),
+            below: Place::default(),
+        });
+        if entry.field != own || entry.arguments.as_ref().is_some_and(|known| *known != given) {
+            unsound!(
+                "`{key}` of `{type_name}` is both `{}` and `{}{}`",
+                coordinate(graph, entry.field),
+                coordinate(graph, own),
+                if entry.field == own { " with other arguments" } else { "" }
+            );
+        }
+        if !entry.producers.contains(&answering.producer) {
+            entry.producers.push(answering.producer);
+        }
+        let below = graph.field(own).ty.named();
+        if !graph.ty(below).kind.is_composite() {
+            return Ok(());
+        }
+        let mut provides = provided;
+        let mention = self.mention(ty, own, answering.subgraph);
+        let there = graph.field_in(mention, answering.subgraph);
+        provides.extend(there.and_then(|there| there.provides.as_ref()));
+        let inner = Answering { provides, batch: None, ..*answering };
+        let static_type = graph.field_type_in(mention, answering.subgraph);
+        let is_object = graph
+            .type_in(static_type, answering.subgraph)
+            .is_some_and(|there| there.interface_object);
+        // Behind an interface object stands any of the objects that others know.
+        let possible = match is_object {
+            true => &graph.ty(static_type).possible[..],
+            false => graph.possible_in(static_type, answering.subgraph),
+        };
+        for &member in possible {
+            let known = entry.below.types.entry(member).or_default();
+            self.select(member, known, &selected.selection_set, &inner)?;
+        }
+        Ok(())
+    }
+
+    /// Can the subgraph resolve the field here? Yields what `@provides` says below it.
+    fn resolved(
+        &self,
+        ty: TypeId,
+        own: FieldId,
+        known: &mut Known,
+        answering: &Answering<'a>,
+    ) -> Result<Vec<&'a FieldSet>, Unsound> {
+        let graph = self.graph;
+        let mut provided = Vec::new();
+        for set in &answering.provides {
+            provided_in(graph, set, ty, &graph.field(own).name, &mut provided);
+        }
+        if !provided.is_empty() {
+            return Ok(provided);
+        }
+        let mention = self.mention(ty, own, answering.subgraph);
+        let subgraph = &graph.subgraph(answering.subgraph).name;
+        if !graph.field(mention).resolved_by.contains(answering.subgraph) {
+            unsound!("subgraph `{subgraph}` does not resolve `{}`", coordinate(graph, own));
+        }
+        let there = graph.field_in(mention, answering.subgraph);
+        if let Some(requires) = there.and_then(|there| there.requires.as_ref()) {
+            let Some(batch) = answering.batch else {
+                unsound!(
+                    "subgraph `{subgraph}` is asked for `{}` without what it requires",
+                    coordinate(graph, own)
+                )
+            };
+            representations::check_required(graph, batch, own, requires, ty, known)?;
+        }
+        Ok(provided)
+    }
+
+    /// The arguments that are read from objects further up (`@fromContext`). Each has a variable of the
+    /// batch, whose value stands somewhere above all objects of the batch.
+    fn read_further_up(
+        &self,
+        ty: TypeId,
+        own: FieldId,
+        selected: &'a ast::Field,
+        answering: &Answering<'a>,
+    ) -> Result<Vec<&'a str>, Unsound> {
+        let mention = self.mention(ty, own, answering.subgraph);
+        let there = self.graph.field_in(mention, answering.subgraph);
+        let mut read = Vec::new();
+        for wanted in there.into_iter().flat_map(|there| &there.context) {
+            let given = selected.arguments.iter().find(|it| *it.name.as_str() == *wanted.name);
+            let variable = given.and_then(|given| match &*given.value {
+                ast::Value::Variable(name) => Some((given, name)),
+                _ => None,
+            });
+            let known = answering.batch.into_iter().flat_map(|batch| &batch.context);
+            let Some((given, _)) = variable.filter(|(_, name)| {
+                let mut known = known.clone();
+                known.any(|it| *it.variable == ***name && !it.sources.is_empty())
+            }) else {
+                unsound!(
+                    "`{}` is asked for without its argument `{}`",
+                    coordinate(self.graph, own),
+                    wanted.name
+                )
+            };
+            read.push(given.name.as_str());
+        }
+        Ok(read)
+    }
+
+    /// The field that the subgraph knows `own` as: its own, or that of an interface object.
+    fn mention(&self, ty: TypeId, own: FieldId, subgraph: SubgraphId) -> FieldId {
+        representations::mention(self.graph, ty, own, subgraph)
+    }
+
+    /// Does the subgraph know objects of that type as an interface object only?
+    fn is_masked(&self, ty: TypeId, subgraph: SubgraphId) -> bool {
+        self.graph.type_in(ty, subgraph).is_none()
+    }
+
+    /// Does a fragment on `on` apply to objects of type `ty` in that subgraph?
+    fn is_a(&self, ty: TypeId, on: TypeId, subgraph: SubgraphId) -> bool {
+        let there = self.graph.type_in(on, subgraph);
+        let is_object = there.is_some_and(|there| there.interface_object);
+        on == ty
+            || self.graph.possible_in(on, subgraph).contains(&ty)
+            || (is_object && self.graph.ty(on).possible.contains(&ty))
+    }
+
+    fn is_included(&self, directives: &[Node<Directive>]) -> bool {
+        directives.iter().all(|directive| {
+            let wanted = directive.name == "include";
+            match directive.specified_argument_by_name("if").map(|value| &**value) {
+                Some(ast::Value::Boolean(value)) => *value == wanted,
+                Some(ast::Value::Variable(name)) => {
+                    let mut all = self.operation.variables.iter();
+                    let id = all.position(|variable| *variable.name == **name);
+                    let id = plan::VariableId(id.map_or(u16::MAX, |index| index as u16));
+                    self.variables.is_true(id) == wanted
+                }
+                _ => true,
+            }
+        })
+    }
+}
+
+fn response_key(field: &ast::Field) -> &str {
+    field.alias.as_ref().unwrap_or(&field.name).as_str()
+}
+
+/// What a set of `@provides` says below field `name` of an object of type `ty`.
+fn provided_in<'a>(
+    graph: &Supergraph,
+    set: &'a FieldSet,
+    ty: TypeId,
+    name: &str,
+    found: &mut Vec<&'a FieldSet>,
+) {
+    for item in &set.items {
+        match item {
+            FieldSetItem::Field { field, fields, .. } if *graph.field(*field).name == *name => {
+                found.push(fields);
+            }
+            FieldSetItem::Field { .. } => {}
+            FieldSetItem::Fragment { on, fields } => {
+                if *on == ty || graph.ty(*on).possible.contains(&ty) {
+                    provided_in(graph, fields, ty, name, found);
+                }
+            }
+        }
+    }
+}
