@@ -47,6 +47,7 @@ fn executable() -> Executable {
         kind: FetchKind::Root(operation("{reviews{id body product{__typename upc}}}")),
         depends_on: vec![],
         any_of: vec![],
+        representations_max: 1_000_000,
     };
     let entities = Fetch {
         subgraph: graph::SubgraphId(1),
@@ -56,6 +57,7 @@ fn executable() -> Executable {
         },
         depends_on: vec![FetchId(0)],
         any_of: vec![],
+        representations_max: 1_000_000,
     };
     Executable::new(Arc::new(Plan {
         kind: OperationKind::Query,

@@ -30,7 +30,8 @@ fn is_absent(value: &Value, variables: &Variables) -> bool {
 }
 
 // Recursion is bounded by the depth that the parser of operations allows.
-fn print_value(value: &Value, variables: &Variables, out: &mut Vec<u8>) {
+/// Prints a value of an operation as JSON text, with the variables put in. Enum values become strings.
+pub fn print_value(value: &Value, variables: &Variables, out: &mut Vec<u8>) {
     match value {
         Value::Null => out.extend_from_slice(b"null"),
         Value::Int(text) | Value::Float(text) => out.extend_from_slice(text.as_bytes()),

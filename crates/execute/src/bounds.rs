@@ -5,6 +5,10 @@
 /// each this is 5 MB of request bodies; real pages need hundreds.
 pub(crate) const REPRESENTATIONS_MAX: u32 = 100_000;
 
+/// Requests that one fetch may become because arguments read different values further up
+/// (`@fromContext`). Values are few (a currency, a locale); more than this is a mistake in a schema.
+pub(crate) const CONTEXTS_MAX: usize = 64;
+
 /// Objects that the target paths of one entity batch may lead to. Linked entities can make the
 /// tree much larger than what was received, so the walk needs a bound of its own.
 pub(crate) const TARGET_OBJECTS_MAX: usize = 1_000_000;
@@ -28,6 +32,17 @@ pub(crate) const ERROR_PLACE_VISITS_MAX: u32 = 200_000;
 /// Bytes of one printed answer: twice what one subgraph may send by default. Linked entities may
 /// be printed at many places; this ends it before memory does.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// Room made ahead for a payload, by the length of the last one of its operation. One huge answer must not make
+/// the small ones after it take as much.
+pub(crate) const PAYLOAD_ROOM_BYTES_MAX: usize = 256 * 1024;
+
+/// Known entities that one batch is compared with. Looking one up costs a fraction of asking for it, but only if
+/// it is wanted.
+pub(crate) const REMEMBERED_MAX: usize = 10_000;
+
+/// Entries of each working list that a thread keeps for its next requests: some MiB in all.
+pub(crate) const SCRATCH_ENTRIES_MAX: usize = 256 * 1024;
 
 /// Documents that a thread keeps for its next requests. More than this many operations are
 /// rarely in flight on one core.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use graph::{FieldId, SubgraphId, Supergraph};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use crate::GraphqlError;
+use crate::{Disclosure, GraphqlError, Sharing, Trace};
 
 /// A future that stays on its core: request state need not be `Send`.
 pub type LocalFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -26,6 +26,8 @@ pub struct Generation {
     pub subgraphs: Vec<Arc<dyn Subgraph>>,
     /// Publishes for the mutations of event subgraphs.
     pub publisher: Arc<dyn Publisher>,
+    /// What clients get to see of subgraphs beside the data.
+    pub disclosure: Disclosure,
 }
 
 impl Generation {
@@ -50,10 +52,14 @@ pub struct RequestContext {
     pub headers: Arc<ForwardedHeaders>,
     /// When everything must be done.
     pub deadline: Instant,
+    /// With whom it shares requests to subgraphs; `None`: with nobody.
+    pub sharing: Option<Arc<Sharing>>,
+    /// Who wants to know what is fetched.
+    pub trace: Option<Arc<Trace>>,
 }
 
 /// The headers that the configuration forwards, rendered once per request.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ForwardedHeaders {
     /// For every subgraph without rules of its own, sorted by name.
     pub all: Vec<(HeaderName, HeaderValue)>,
@@ -136,9 +142,19 @@ pub enum FetchError {
     /// Too many requests wait for a connection.
     #[error("too many requests are waiting for this subgraph")]
     Overloaded,
+    /// The circuit breaker is open: so many requests have failed that none is sent, for this long.
+    #[error("too many requests to it have failed; {}", in_a_moment(*.0))]
+    Unavailable(std::time::Duration),
     /// The subgraph has no server: an event subgraph, or no URL is known.
     #[error("this subgraph has no server")]
     NoServer,
+}
+
+fn in_a_moment(pause: std::time::Duration) -> String {
+    match pause.as_millis() {
+        0 => "it is being tried again".into(),
+        millis => format!("it will be tried again in {:.1}s", millis as f64 / 1000.0),
+    }
 }
 
 /// Publishes events for mutations of event subgraphs. Implemented where providers are known.

@@ -23,6 +23,8 @@ pub enum ErrorCode {
     NotSupported,
     /// A subgraph could not be reached, answered badly or too late.
     SubgraphRequestFailed,
+    /// A subgraph is not asked because most requests to it have failed.
+    SubgraphUnavailable,
     /// An error that a subgraph reported without a code of its own.
     DownstreamServiceError,
     /// A value does not fit the schema: null where none may be, a string for an `Int`.
@@ -47,7 +49,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code, for the generated table.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::BadRequest,
         Self::GraphqlParseFailed,
         Self::GraphqlValidationFailed,
@@ -57,6 +59,7 @@ impl ErrorCode {
         Self::PlanningFailed,
         Self::NotSupported,
         Self::SubgraphRequestFailed,
+        Self::SubgraphUnavailable,
         Self::DownstreamServiceError,
         Self::InvalidSubgraphValue,
         Self::Timeout,
@@ -81,6 +84,7 @@ impl ErrorCode {
             Self::PlanningFailed => "PLANNING_FAILED",
             Self::NotSupported => "NOT_SUPPORTED",
             Self::SubgraphRequestFailed => "SUBGRAPH_REQUEST_FAILED",
+            Self::SubgraphUnavailable => "SUBGRAPH_UNAVAILABLE",
             Self::DownstreamServiceError => "DOWNSTREAM_SERVICE_ERROR",
             Self::InvalidSubgraphValue => "INVALID_SUBGRAPH_VALUE",
             Self::Timeout => "TIMEOUT",

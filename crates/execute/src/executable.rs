@@ -2,6 +2,7 @@
 //! who waits for whom, what answers look like, which objects may share what a subgraph answered.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use astjson::Shape;
 use bytes::Bytes;
@@ -10,8 +11,13 @@ use plan::{
 };
 
 use crate::expected::{Cursor, Expected};
+use crate::memo::{self, Source};
 use crate::projection::Printing;
 use crate::root_keys::root_keys;
+use crate::target_tree::TargetTree;
+
+/// Room for the first payload of an operation.
+const PAYLOAD_BYTES_GUESS: usize = 1024;
 
 /// A plan made ready to be executed any number of times. Build it once per plan and keep it
 /// beside the plan; building costs a few microseconds per fetch.
@@ -20,6 +26,8 @@ pub struct Executable {
     plan: Arc<Plan>,
     pub(crate) fetches: Vec<CompiledFetch>,
     pub(crate) printing: Printing,
+    /// Length of the payload printed last: the room to make for the next one.
+    pub(crate) payload_bytes: AtomicUsize,
 }
 
 /// What is constant about one fetch. Same index as in [`Plan::fetches`].
@@ -48,12 +56,17 @@ pub(crate) struct CompiledBatch {
     pub(crate) targets: Vec<CompiledTarget>,
     /// Are there several groups among the targets?
     pub(crate) several_groups: bool,
+    /// May no two objects share values, because what stands below depends on what stands above
+    /// (`@fromContext`)?
+    pub(crate) one_each: bool,
     /// Where the objects of the batch keep their `__typename`.
     pub(crate) typename_slot: usize,
     /// As the fields of the representation.
     pub(crate) members: Vec<CompiledMember>,
     /// What one entity looks like.
     pub(crate) entity: Shape,
+    /// Where its entities may be known from.
+    pub(crate) sources: Vec<Source>,
 }
 
 /// What is constant about one member of a representation. Slots are hints: objects that came
@@ -100,11 +113,15 @@ impl Executable {
             })
             .collect();
         let shape = expected.shape();
+        let targets = TargetTree::new(&plan);
         let mut fetches: Vec<CompiledFetch> = plan
             .fetches
             .iter()
             .zip(answers)
-            .map(|(fetch, answer)| compile(&plan, fetch, &expected, &shape, answer))
+            .enumerate()
+            .map(|(number, (fetch, answer))| {
+                compile(&plan, number, fetch, &expected, &targets, &shape, answer)
+            })
             .collect();
         for (index, fetch) in plan.fetches.iter().enumerate() {
             let mut waits_for: Vec<usize> =
@@ -119,7 +136,7 @@ impl Executable {
             }
         }
         let printing = Printing::new(&plan.shape, &expected, shape);
-        Self { plan, fetches, printing }
+        Self { plan, fetches, printing, payload_bytes: AtomicUsize::new(PAYLOAD_BYTES_GUESS) }
     }
 
     /// The plan behind it.
@@ -130,8 +147,10 @@ impl Executable {
 
 fn compile(
     plan: &Plan,
+    number: usize,
     fetch: &Fetch,
     expected: &Expected,
+    all_targets: &TargetTree<'_>,
     shape: &Shape,
     answer: usize,
 ) -> CompiledFetch {
@@ -155,20 +174,22 @@ fn compile(
             compiled.batches = batches
                 .iter()
                 .map(|batch| {
-                    let groups = groups(plan, &batch.targets);
+                    let groups = all_targets.groups(&batch.targets);
                     let kind = expected.target(plan, batch);
                     let objects = expected.cursor(kind);
                     CompiledBatch {
                         typename_slot: objects.slot("__typename"),
                         members: members(objects, &batch.representation.fields),
+                        sources: memo::sources(plan, expected, all_targets, number, batch),
                         entity: shape.at(kind.unwrap_or(usize::MAX)),
                         several_groups: groups.iter().any(|&group| group != 0),
+                        one_each: batch.targets.iter().any(|path| is_read_through(plan, path)),
                         targets: batch
                             .targets
                             .iter()
                             .zip(groups)
                             .map(|(path, group)| CompiledTarget {
-                                shared_from: shared_from(plan, path),
+                                shared_from: all_targets.shared_from(path),
                                 slots: step_slots(plan, expected, path),
                                 group,
                             })
@@ -182,7 +203,7 @@ fn compile(
     compiled
 }
 
-fn step_slots(plan: &Plan, expected: &Expected, path: &Path) -> Vec<StepSlots> {
+pub(crate) fn step_slots(plan: &Plan, expected: &Expected, path: &Path) -> Vec<StepSlots> {
     let mut cursor = expected.cursor(Some(plan.shape.root.0 as usize));
     path.steps
         .iter()
@@ -194,7 +215,7 @@ fn step_slots(plan: &Plan, expected: &Expected, path: &Path) -> Vec<StepSlots> {
         .collect()
 }
 
-fn members(objects: Cursor<'_>, fields: &[RepresentationField]) -> Vec<CompiledMember> {
+pub(crate) fn members(objects: Cursor<'_>, fields: &[RepresentationField]) -> Vec<CompiledMember> {
     let member = |field: &RepresentationField| {
         let below = objects.below(&field.data_key);
         CompiledMember {
@@ -214,7 +235,8 @@ pub(crate) fn batches_of(kind: &FetchKind) -> &[EntityBatch] {
     }
 }
 
-fn head(operation: &SubgraphOperation) -> Vec<u8> {
+/// The request body up to and with the opening brace of `variables`.
+pub(crate) fn head(operation: &SubgraphOperation) -> Vec<u8> {
     let mut head = Vec::with_capacity(operation.text.len() + 64);
     head.extend_from_slice(b"{\"query\":");
     astjson::print_string(&operation.text, &mut head);
@@ -226,15 +248,6 @@ fn head(operation: &SubgraphOperation) -> Vec<u8> {
     head
 }
 
-/// All target paths of all entity batches, with the position of their batch.
-fn all_targets(plan: &Plan) -> impl Iterator<Item = ((usize, usize), &Path)> {
-    plan.fetches.iter().enumerate().flat_map(|(fetch, it)| {
-        batches_of(&it.kind).iter().enumerate().flat_map(move |(batch, it)| {
-            it.targets.iter().map(move |target| ((fetch, batch), target))
-        })
-    })
-}
-
 /// The steps that follow `path` in `longer`, if it leads through the same keys first.
 fn beyond<'a>(path: &Path, longer: &'a Path) -> Option<&'a [PathStep]> {
     let (first, rest) = longer.steps.split_at_checked(path.steps.len())?;
@@ -242,36 +255,12 @@ fn beyond<'a>(path: &Path, longer: &'a Path) -> Option<&'a [PathStep]> {
     (same && !rest.is_empty()).then_some(rest)
 }
 
-fn shared_from(plan: &Plan, path: &Path) -> usize {
-    all_targets(plan)
-        .filter(|(_, other)| beyond(other, path).is_some())
-        .map(|(_, other)| other.steps.len())
-        .min()
-        .unwrap_or(usize::MAX)
-}
-
-/// Gives targets below which exactly the same batches go on the same way a common number. Only
-/// those may share values: the same entity may be wanted at two places with different fields
-/// under one key (`{a: product {reviews {body}} b: product {reviews {body: title}}}`), and what is
-/// merged into a shared value is seen at both.
-fn groups(plan: &Plan, targets: &[Path]) -> Vec<u32> {
-    if targets.len() < 2 {
-        return vec![0; targets.len()];
-    }
-    let goes_on = |path: &Path| {
-        let mut below: Vec<_> = all_targets(plan)
-            .filter_map(|(batch, other)| {
-                let rest = beyond(path, other)?;
-                let last = path.steps.len().checked_sub(1)?;
-                Some((batch, &other.steps[last].types[..], rest))
-            })
-            .collect();
-        below.sort_unstable();
-        below
-    };
-    let below: Vec<_> = targets.iter().map(goes_on).collect();
-    below
-        .iter()
-        .map(|it| below.iter().position(|other| other == it).map_or(0, |first| first as u32))
-        .collect()
+/// Does anything below `path` read from an object at or above its end?
+fn is_read_through(plan: &Plan, path: &Path) -> bool {
+    let batches = plan.fetches.iter().flat_map(|fetch| batches_of(&fetch.kind));
+    batches.filter(|batch| !batch.context.is_empty()).any(|batch| {
+        let mut sources = batch.context.iter().flat_map(|variable| &variable.sources);
+        batch.targets.iter().any(|target| beyond(path, target).is_some())
+            && sources.any(|source| source.steps as usize <= path.steps.len())
+    })
 }

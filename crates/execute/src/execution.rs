@@ -3,28 +3,34 @@
 
 use std::collections::VecDeque;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use astjson::{Kind, NodeId};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use http::HeaderMap;
 use plan::{EventField, Fetch, SubscriptionRoot, Variables};
 
-use crate::bounds::{PAYLOAD_BYTES_MAX, REPRESENTATIONS_MAX};
+use crate::bounds::{PAYLOAD_BYTES_MAX, PAYLOAD_ROOM_BYTES_MAX, REPRESENTATIONS_MAX};
 use crate::document_pool::PooledDocument;
 use crate::error_list::ErrorList;
 use crate::executable::Executable;
 use crate::print::print_errors;
 use crate::projection::{self, Stop};
-use crate::representations::Collected;
 use crate::{
     ErrorCode, FetchError, GraphqlError, PathSegment, Payload, RequestContext, Seed,
-    SubgraphAnswer, SubgraphRequest, event,
+    SubgraphAnswer, event, sharing,
 };
 
 mod absorb;
+mod batching;
 mod failure;
+mod recall;
 mod request;
+
+use batching::Sent;
 
 /// Executes an operation: runs its fetches, merges what they answer, and prints the payload.
 ///
@@ -65,14 +71,18 @@ struct Execution<'a> {
     errors: ErrorList,
     states: Vec<State>,
     waits_for: Vec<u32>,
-    /// By fetch, while it is in flight: the objects of each batch.
-    collected: Vec<Vec<Collected>>,
+    /// Every request, in the order sent.
+    sent: Vec<Sent>,
+    /// By fetch: how many of its requests are not answered.
+    open: Vec<u32>,
     representations_left: u32,
+    /// By fetch and request of it: headers of the answer, where rules may want some of them.
+    answer_headers: Vec<((usize, usize), HeaderMap)>,
 }
 
-/// What a fetch in flight waits for.
+/// What a request in flight waits for.
 enum Call<'a> {
-    Subgraph { request: SubgraphRequest<'a> },
+    Subgraph { body: Bytes, is_mutation: bool },
     Publish { event: &'a EventField, arguments: Bytes },
 }
 
@@ -82,21 +92,22 @@ enum Outcome {
 }
 
 async fn call<'a>(
-    index: usize,
+    request: usize,
     fetch: &'a Fetch,
     call: Call<'a>,
     context: &'a RequestContext,
 ) -> (usize, Outcome) {
-    let generation = &*context.generation;
     let outcome = match call {
-        Call::Subgraph { request } => {
-            Outcome::Answer(generation.subgraph(fetch.subgraph).fetch(request).await)
+        Call::Subgraph { body, is_mutation } => {
+            Outcome::Answer(sharing::fetch(context, fetch.subgraph, body, is_mutation).await)
         }
-        Call::Publish { event, arguments } => Outcome::Published(
-            generation.publisher.publish(event.field, arguments, context.deadline).await,
-        ),
+        Call::Publish { event, arguments } => {
+            let _changes = sharing::changing(context);
+            let publisher = &context.generation.publisher;
+            Outcome::Published(publisher.publish(event.field, arguments, context.deadline).await)
+        }
     };
-    (index, outcome)
+    (request, outcome)
 }
 
 impl<'a> Execution<'a> {
@@ -117,8 +128,10 @@ impl<'a> Execution<'a> {
             errors: ErrorList::default(),
             states: vec![State::Waiting; count],
             waits_for: executable.fetches.iter().map(|fetch| fetch.dependencies).collect(),
-            collected: std::iter::repeat_with(Vec::new).take(count).collect(),
+            sent: Vec::with_capacity(count),
+            open: vec![0; count],
             representations_left: REPRESENTATIONS_MAX,
+            answer_headers: Vec::new(),
         }
     }
 
@@ -182,23 +195,35 @@ impl<'a> Execution<'a> {
         let mut ready: VecDeque<usize> =
             (0..self.waits_for.len()).filter(|&index| self.waits_for[index] == 0).collect();
         let mut in_flight = FuturesUnordered::new();
+        let mut calls = Vec::new();
         let mut deadline = pin!(tokio::time::sleep_until(context.deadline.into()));
         loop {
             while let Some(index) = ready.pop_front() {
                 let fetch = &plan.fetches[index];
-                if let Some(request) = self.start(index, fetch) {
-                    self.states[index] = State::InFlight;
-                    in_flight.push(call(index, fetch, request, context));
-                } else {
+                self.start(index, fetch, &mut calls);
+                if calls.is_empty() {
                     self.complete(index, &mut ready);
+                    continue;
                 }
+                self.states[index] = State::InFlight;
+                self.open[index] = calls.len() as u32;
+                in_flight
+                    .extend(calls.drain(..).map(|(request, it)| call(request, fetch, it, context)));
             }
             tokio::select! {
                 biased;
                 answered = in_flight.next() => {
-                    let Some((index, outcome)) = answered else { return };
-                    self.absorb(index, outcome);
-                    self.complete(index, &mut ready);
+                    let Some((request, outcome)) = answered else { return };
+                    self.absorb(request, outcome, &mut calls);
+                    let index = self.sent[request].fetch;
+                    self.open[index] = self.open[index] - 1 + calls.len() as u32;
+                    let fetch = &plan.fetches[index];
+                    in_flight.extend(
+                        calls.drain(..).map(|(request, it)| call(request, fetch, it, context)),
+                    );
+                    if self.open[index] == 0 {
+                        self.complete(index, &mut ready);
+                    }
                 }
                 () = &mut deadline => {
                     self.cut_off();
@@ -220,13 +245,29 @@ impl<'a> Execution<'a> {
         }
     }
 
+    /// What of the answers' headers reaches the client. In the order of the plan: which subgraph
+    /// answers first is chance.
+    fn disclosed_headers(&mut self) -> Option<Arc<HeaderMap>> {
+        let rules = self.context.generation.disclosure.headers.as_ref()?;
+        let mut collected = HeaderMap::new();
+        self.answer_headers.sort_by_key(|(place, _)| *place);
+        for ((index, _), headers) in self.answer_headers.drain(..) {
+            let subgraph = self.executable.plan().fetches[index].subgraph;
+            rules.collect(subgraph, &headers, &mut collected);
+        }
+        (!collected.is_empty()).then(|| Arc::new(collected))
+    }
+
     fn is_wanted(&self, fetch: &Fetch) -> bool {
         fetch.any_of.is_empty() || fetch.any_of.iter().any(|it| it.holds(self.variables))
     }
     /// Checks and prints what is in the tree.
     fn finish(mut self) -> Payload {
+        let headers = self.disclosed_headers();
         let plan = &**self.executable.plan();
-        let mut out = Vec::with_capacity(1024);
+        // Growing to a large payload step by step would copy it twice over.
+        let last = self.executable.payload_bytes.load(Ordering::Relaxed);
+        let mut out = Vec::with_capacity((last + last / 16).min(PAYLOAD_ROOM_BYTES_MAX));
         out.extend_from_slice(b"{\"data\":");
         let mark = out.len();
         self.errors.sort();
@@ -260,11 +301,13 @@ impl<'a> Execution<'a> {
         }
         let splice = out.len();
         out.push(b'}');
+        self.executable.payload_bytes.store(out.len(), Ordering::Relaxed);
         Payload {
             bytes: Bytes::from(out),
             splice,
             has_data: true,
             errors: u32::try_from(errors.len()).unwrap_or(u32::MAX),
+            headers,
         }
     }
 }

@@ -7,7 +7,7 @@
 //! that asked for them have the same slots.
 
 use astjson::{LinkedObject, Shape};
-use plan::{EntityBatch, Path, Plan, RepresentationField, ValueKind, ValueShape};
+use plan::{ContextSource, EntityBatch, Path, Plan, RepresentationField, ValueKind, ValueShape};
 
 use crate::executable::batches_of;
 
@@ -68,6 +68,9 @@ impl Expected {
                 expected.need(kind, &batch.representation.fields);
                 if batch.representation.typename.is_none() {
                     expected.add(kind, TYPENAME, Member::Whole);
+                }
+                for source in batch.context.iter().flat_map(|variable| &variable.sources) {
+                    expected.read(root, target, source);
                 }
                 match common {
                     None => common = Some(kind),
@@ -163,6 +166,23 @@ impl Expected {
             }
         }
         Some(kind)
+    }
+
+    /// Adds what is read from an object on the way of `target`.
+    fn read(&mut self, root: KindId, target: &Path, source: &ContextSource) {
+        let steps = target.steps.iter().take(source.steps as usize).cloned().collect();
+        let Some(mut kind) = self.walk(root, &Path { steps }) else { return };
+        if !source.types.is_empty() {
+            self.add(kind, TYPENAME, Member::Whole);
+        }
+        let Some((last, above)) = source.data_keys.split_last() else { return };
+        for data_key in above {
+            match self.below(kind, data_key) {
+                Some(below) => kind = below,
+                None => return,
+            }
+        }
+        self.add(kind, last, Member::Whole);
     }
 
     /// Adds what representations of an object are made of.

@@ -14,6 +14,9 @@ mod argument_text;
 mod bounds;
 mod client_path;
 mod context;
+#[allow(dead_code, reason = "called once requests are parted by context")]
+mod context_values;
+mod disclosure;
 mod document_pool;
 mod error;
 mod error_list;
@@ -21,21 +24,31 @@ mod event;
 mod executable;
 mod execution;
 mod expected;
+mod memo;
 mod payload;
 mod print;
 mod projection;
 mod representations;
 mod root_keys;
+mod selections;
+mod sharing;
+mod target_tree;
+mod tokens;
+mod trace;
 
+pub use argument_text::print_value;
 pub use context::{
     FetchError, ForwardedHeaders, Generation, LocalFuture, Publisher, RequestContext, Subgraph,
     SubgraphAnswer, SubgraphRequest,
 };
+pub use disclosure::{AnswerHeaders, Disclosure};
 pub use error::{ErrorCode, GraphqlError, Location, PathSegment};
 pub use executable::Executable;
 pub use execution::execute;
 pub use payload::{Missed, Payload};
 pub use print::{print_error, print_errors, request_error};
+pub use sharing::{Epoch, Sharing, SubgraphFlights};
+pub use trace::{FetchTrace, Trace};
 
 /// Where an execution starts from.
 #[derive(Clone, Debug, Default)]

@@ -1,6 +1,9 @@
 //! What execution hands out: the printed answer.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use http::HeaderMap;
 
 /// One printed answer: `{"data":…,"errors":…}`, `extensions` last if there are any. Cheap to clone;
 /// every subscriber of a group gets the same bytes.
@@ -16,6 +19,8 @@ pub struct Payload {
     pub has_data: bool,
     /// How many errors it carries.
     pub errors: u32,
+    /// Headers of subgraphs' answers that reach the client, where its transport has a place for them.
+    pub headers: Option<Arc<HeaderMap>>,
 }
 
 /// What a recipient did not get before a payload.
@@ -106,7 +111,13 @@ impl Payload {
             bytes.push(b',');
         }
         bytes.extend_from_slice(after);
-        Self { bytes: bytes.into(), splice, ..*self }
+        Self {
+            bytes: bytes.into(),
+            splice,
+            has_data: self.has_data,
+            errors: self.errors,
+            headers: self.headers.clone(),
+        }
     }
 }
 
@@ -115,7 +126,7 @@ mod tests {
     use super::*;
 
     fn payload(text: &'static str, splice: usize) -> Payload {
-        Payload { bytes: text.into(), splice, has_data: true, errors: 0 }
+        Payload { bytes: text.into(), splice, has_data: true, errors: 0, headers: None }
     }
 
     #[test]

@@ -4,20 +4,28 @@
 use bytes::Bytes;
 
 use crate::document_pool::PooledDocument;
-use crate::{GraphqlError, PathSegment, Payload};
+use crate::{ErrorCode, GraphqlError, PathSegment, Payload};
 
-/// The answer to a request that was not executed: errors and no `data` entry.
+/// The answer to a request that was not executed: errors and no `data` entry. A valid operation that
+/// cannot be planned has null `data`: the fault is the graph's, not the request's.
 pub fn request_error(errors: &[GraphqlError]) -> Payload {
     let mut out = Vec::with_capacity(64 + 160 * errors.len());
-    out.extend_from_slice(b"{\"errors\":");
+    let is_valid =
+        !errors.is_empty() && errors.iter().all(|it| it.code == ErrorCode::PlanningFailed);
+    if is_valid {
+        out.extend_from_slice(b"{\"data\":null,\"errors\":");
+    } else {
+        out.extend_from_slice(b"{\"errors\":");
+    }
     print_errors(errors, &mut out);
     let splice = out.len();
     out.push(b'}');
     Payload {
         bytes: Bytes::from(out),
         splice,
-        has_data: false,
+        has_data: is_valid,
         errors: u32::try_from(errors.len()).unwrap_or(u32::MAX),
+        headers: None,
     }
 }
 
@@ -96,5 +104,21 @@ fn print_extensions(error: &GraphqlError, out: &mut Vec<u8>) {
             document.print(value, out);
             separator = b",";
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_operation_that_cannot_be_planned_has_null_data() {
+        let start = |code| {
+            let payload = request_error(&[GraphqlError::new(code, "why")]);
+            let text = String::from_utf8_lossy(&payload.bytes).into_owned();
+            (payload.has_data, text.split(':').next().map(str::to_owned))
+        };
+        assert_eq!(start(ErrorCode::PlanningFailed), (true, Some("{\"data\"".into())));
+        assert_eq!(start(ErrorCode::NotSupported), (false, Some("{\"errors\"".into())));
     }
 }

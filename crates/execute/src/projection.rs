@@ -128,17 +128,15 @@ impl<'a> Projection<'a, '_> {
             return Err(self.mismatch(ErrorCode::InternalServerError, "the plan has no such shape"));
         };
         let slots = self.document.slots(node, &self.printing.expected, printed.number);
-        let (variant, printed) = self.variant(shape, printed, node)?;
         let explained = match explained {
             Explained::No if self.errors.explained_objects.contains(&node) => Explained::Yes,
             other => other,
         };
+        let (variant, printed) = self.variant(shape, printed, node, explained)?;
         self.out.push(b'{');
         let mut first = true;
         for (field, printed) in variant.fields.iter().zip(printed) {
-            if !field.any_of.is_empty()
-                && !field.any_of.iter().any(|condition| condition.holds(self.variables))
-            {
+            if !field.is_shown(self.variables) {
                 continue;
             }
             let skipped = usize::from(std::mem::take(&mut first));
@@ -168,6 +166,7 @@ impl<'a> Projection<'a, '_> {
         shape: &'a ObjectShape,
         printed: &'a PrintedObject,
         node: NodeId,
+        explained: Explained,
     ) -> Result<(&'a Variant, &'a [PrintedField]), Stop> {
         let mut variants = shape.variants.iter().zip(printed.variants.iter().map(|it| &it[..]));
         if !shape.is_abstract {
@@ -180,6 +179,10 @@ impl<'a> Projection<'a, '_> {
         let variant = name
             .and_then(|name| variants.find(|(it, _)| self.document.str_eq(name, &it.type_name)));
         variant.ok_or_else(|| {
+            // Whoever was asked what an interface object stands for has failed, and that is known.
+            if name.is_none() && explained == Explained::Yes {
+                return Stop::Null;
+            }
             let problem = match name.and_then(|name| self.document.as_str(name)) {
                 None => format!("an object of type {} came without __typename", shape.type_name),
                 Some(name) => format!("\"{name}\" is no object type of {}", shape.type_name),

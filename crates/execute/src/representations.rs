@@ -1,15 +1,18 @@
 //! Entity batches: the objects that a batch is about, and their representations, written straight
 //! into the request body and de-duplicated there.
 
+use std::cell::Cell;
 use std::collections::hash_map::Entry;
 use std::hash::BuildHasher;
+use std::ops::Range;
 
 use astjson::{Document, Kind, NodeId};
-use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use foldhash::{HashMap, HashSet};
 use plan::{EntityBatch, Path, Representation, RepresentationField};
 
-use crate::bounds::TARGET_OBJECTS_MAX;
+use crate::bounds::{REMEMBERED_MAX, SCRATCH_ENTRIES_MAX, TARGET_OBJECTS_MAX};
 use crate::executable::{CompiledBatch, CompiledMember, CompiledTarget};
+use crate::memo::{Source, SourceValue};
 
 /// The objects behind one batch of one request.
 #[derive(Debug, Default)]
@@ -18,6 +21,23 @@ pub(crate) struct Collected {
     pub(crate) objects: Vec<CollectedObject>,
     /// How many distinct representations were written.
     pub(crate) items: u32,
+    /// Objects whose entity the request knows from another place.
+    pub(crate) remembered: Vec<RememberedObject>,
+    /// Where their list stands in the request body, brackets included.
+    pub(crate) list: Range<usize>,
+}
+
+/// One object whose entity is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RememberedObject {
+    /// The object.
+    pub(crate) node: NodeId,
+    /// Where its values are.
+    pub(crate) known: NodeId,
+    /// Which of the batch's sources that is.
+    pub(crate) source: u32,
+    /// Which target path led to the object.
+    pub(crate) target: u32,
 }
 
 /// One object that was represented.
@@ -38,10 +58,13 @@ pub(crate) enum CollectError {
     Objects,
     /// See [`crate::bounds::REPRESENTATIONS_MAX`].
     Representations,
+    /// See [`crate::bounds::CONTEXTS_MAX`].
+    #[allow(dead_code, reason = "see `context_values`")]
+    Contexts,
 }
 
 /// Writes the JSON list of the batch's distinct representations to `out`. `representations_left`
-/// is what the operation may still send; it shrinks.
+/// is what the operation may still send; it shrinks. `only`: these objects, if not all.
 ///
 /// Hot path: each representation is written once, hashed, and truncated away again when the same
 /// bytes are in the list already.
@@ -50,33 +73,48 @@ pub(crate) fn write_representations(
     root: NodeId,
     batch: &EntityBatch,
     compiled: &CompiledBatch,
+    only: Option<&HashSet<NodeId>>,
     representations_left: &mut u32,
     out: &mut Vec<u8>,
 ) -> Result<Collected, CollectError> {
     let mut collected = Collected::default();
-    let mut known =
-        Known { by_hash: HashMap::new(), hasher: foldhash::fast::RandomState::default() };
-    let mut objects = Vec::new();
+    let Scratch { mut walk, mut known } = SCRATCH.take();
+    known.clear();
+    for (number, source) in compiled.sources.iter().enumerate() {
+        known.remember(document, root, source, number as u32, &mut walk);
+    }
+    let start = out.len();
     out.push(b'[');
     for (number, (path, target)) in batch.targets.iter().zip(&compiled.targets).enumerate() {
-        objects_at(document, root, path, target, &mut objects)?;
+        let objects = walk.objects_at(document, root, path, target)?;
         collected.objects.reserve(objects.len());
-        for &node in &objects {
+        for &node in objects {
+            if only.is_some_and(|only| !only.contains(&node)) {
+                continue;
+            }
             let mark = out.len();
             if collected.items > 0 {
                 out.push(b',');
             }
             let start = out.len();
-            if !write_representation(document, node, &batch.representation, compiled, out) {
+            let (slot, members) = (compiled.typename_slot, &compiled.members);
+            if !write_representation(document, node, &batch.representation, slot, members, out) {
                 out.truncate(mark);
                 continue;
             }
-            let item = match known.find_or_insert(out, start, collected.items) {
-                Some(item) => {
+            let item = match known.decide(out, start, collected.items) {
+                Decision::Remembered(place) => {
+                    out.truncate(mark);
+                    let (known, source) = known.places[place as usize];
+                    let target = number as u32;
+                    collected.remembered.push(RememberedObject { node, known, source, target });
+                    continue;
+                }
+                Decision::Duplicate(item) => {
                     out.truncate(mark);
                     item
                 }
-                None => {
+                Decision::New => {
                     let Some(left) = representations_left.checked_sub(1) else {
                         return Err(CollectError::Representations);
                     };
@@ -89,71 +127,223 @@ pub(crate) fn write_representations(
         }
     }
     out.push(b']');
+    collected.list = start..out.len();
+    let scratch = Scratch { walk, known };
+    if scratch.is_worth_keeping() {
+        SCRATCH.set(scratch);
+    }
     Ok(collected)
 }
 
-/// Where each distinct representation stands in the body.
+/// What collecting works with; kept from one time to the next, so that no memory is asked for.
+#[derive(Default)]
+struct Scratch {
+    walk: Walk,
+    known: Known,
+}
+
+thread_local! {
+    static SCRATCH: Cell<Scratch> = Cell::default();
+}
+
+impl Scratch {
+    /// One huge operation must not pin its memory.
+    fn is_worth_keeping(&self) -> bool {
+        self.known.by_hash.capacity() <= SCRATCH_ENTRIES_MAX
+            && self.known.remembered.capacity() <= SCRATCH_ENTRIES_MAX
+            && self.walk.found.capacity() <= SCRATCH_ENTRIES_MAX
+            && self.walk.next.capacity() <= SCRATCH_ENTRIES_MAX
+            && self.walk.met.capacity() <= SCRATCH_ENTRIES_MAX
+    }
+}
+
+/// The distinct representations of a batch: those in the body, and those of entities that the request knows.
+#[derive(Default)]
 struct Known {
     /// By hash; where two different texts have one hash, the next free number stands for it.
     by_hash: HashMap<u64, KnownText>,
     hasher: foldhash::fast::RandomState,
+    /// Representations of entities that are known, one behind the other.
+    remembered: Vec<u8>,
+    /// Where they are known: object, and number of the source.
+    places: Vec<(NodeId, u32)>,
 }
 
 struct KnownText {
     start: usize,
     len: usize,
-    item: u32,
+    item: Item,
+}
+
+/// Where an entity comes from.
+#[derive(Clone, Copy)]
+enum Item {
+    /// Asked for: the number of its representation in the body.
+    Asked(u32),
+    /// Known: index into [`Known::places`].
+    Remembered(u32),
+}
+
+/// What becomes of a representation that has just been written.
+enum Decision {
+    /// It is asked for.
+    New,
+    /// It is asked for already, as this item.
+    Duplicate(u32),
+    /// The request knows this entity from here.
+    Remembered(u32),
 }
 
 impl Known {
-    /// The item whose text equals what `out` holds from `start` on; otherwise remembers it as `item`.
-    fn find_or_insert(&mut self, out: &[u8], start: usize, item: u32) -> Option<u32> {
+    fn clear(&mut self) {
+        self.by_hash.clear();
+        self.remembered.clear();
+        self.places.clear();
+    }
+
+    /// The one decision about a representation: `out` holds it from `start` on. If it is new it will be `item`.
+    fn decide(&mut self, out: &[u8], start: usize, item: u32) -> Decision {
         let text = &out[start..];
         let mut hash = self.hasher.hash_one(text);
         loop {
             match self.by_hash.entry(hash) {
                 Entry::Vacant(free) => {
-                    free.insert(KnownText { start, len: text.len(), item });
-                    return None;
+                    free.insert(KnownText { start, len: text.len(), item: Item::Asked(item) });
+                    return Decision::New;
                 }
                 Entry::Occupied(taken) => {
                     let known = taken.get();
-                    if &out[known.start..known.start + known.len] == text {
-                        return Some(known.item);
+                    let range = known.start..known.start + known.len;
+                    match known.item {
+                        Item::Asked(item) if &out[range.clone()] == text => {
+                            return Decision::Duplicate(item);
+                        }
+                        Item::Remembered(place) if &self.remembered[range] == text => {
+                            return Decision::Remembered(place);
+                        }
+                        _ => hash = hash.wrapping_add(1),
                     }
-                    hash = hash.wrapping_add(1);
+                }
+            }
+        }
+    }
+
+    /// Looks up what the request knows about entities of a batch.
+    fn remember(
+        &mut self,
+        document: &Document,
+        root: NodeId,
+        source: &Source,
+        number: u32,
+        walk: &mut Walk,
+    ) {
+        // Too many objects: they are asked for, which ends with the error that says so.
+        let Ok(objects) = walk.objects_at(document, root, &source.path, &source.target) else {
+            return;
+        };
+        for &node in objects {
+            if self.places.len() >= REMEMBERED_MAX {
+                return;
+            }
+            if !source.values.iter().all(|value| value.of(document, node).is_some()) {
+                continue;
+            }
+            let start = self.remembered.len();
+            let (slot, members) = (source.typename_slot, &source.members);
+            let representation = &source.representation;
+            let out = &mut self.remembered;
+            if !write_representation(document, node, representation, slot, members, out) {
+                out.truncate(start);
+                continue;
+            }
+            let text = &self.remembered[start..];
+            let mut hash = self.hasher.hash_one(text);
+            let item = Item::Remembered(self.places.len() as u32);
+            loop {
+                match self.by_hash.entry(hash) {
+                    Entry::Vacant(free) => {
+                        free.insert(KnownText { start, len: text.len(), item });
+                        self.places.push((node, number));
+                        break;
+                    }
+                    Entry::Occupied(taken) => {
+                        let known = taken.get();
+                        if &self.remembered[known.start..known.start + known.len] == text {
+                            self.remembered.truncate(start);
+                            break;
+                        }
+                        hash = hash.wrapping_add(1);
+                    }
                 }
             }
         }
     }
 }
 
-/// Puts the objects that `path`, compiled as `target`, leads to into `found`, in the order of the
-/// tree. An object that stands at several places because answers were linked is taken once.
-pub(crate) fn objects_at(
-    document: &Document,
-    root: NodeId,
-    path: &Path,
-    target: &CompiledTarget,
-    found: &mut Vec<NodeId>,
-) -> Result<(), CollectError> {
-    found.clear();
-    found.push(root);
-    let mut next = Vec::new();
-    for (index, (step, slots)) in path.steps.iter().zip(&target.slots).enumerate() {
-        next.clear();
-        for &object in &*found {
-            if let Some(value) = document.get_near(object, &step.data_key, slots.member) {
-                flatten(document, value, &step.types, slots.typename, &mut next)?;
-            }
+impl SourceValue {
+    /// The text of the value, if it is a scalar and not null.
+    pub(crate) fn of<'d>(&self, document: &'d Document, object: NodeId) -> Option<&'d str> {
+        let value = document.get_near(object, &self.data_key, self.slot)?;
+        match document.kind_and_raw(value) {
+            (Kind::Null | Kind::Array | Kind::Object, _) => None,
+            (Kind::Bool | Kind::Number | Kind::String, raw) => Some(raw),
         }
-        if index >= target.shared_from && next.len() > 1 {
-            let mut seen = HashSet::with_capacity(next.len());
-            next.retain(|&node| seen.insert(node));
-        }
-        std::mem::swap(found, &mut next);
     }
-    Ok(())
+}
+
+/// Walks target paths. Reuse it: it keeps its memory.
+#[derive(Default)]
+pub(crate) struct Walk {
+    found: Vec<NodeId>,
+    next: Vec<NodeId>,
+    /// By node: the walk's step that met it last.
+    met: Vec<u32>,
+    step: u32,
+}
+
+impl Walk {
+    /// The objects that `path`, compiled as `target`, leads to, in the order of the tree. An object that stands
+    /// at several places because answers were linked is taken once.
+    pub(crate) fn objects_at(
+        &mut self,
+        document: &Document,
+        root: NodeId,
+        path: &Path,
+        target: &CompiledTarget,
+    ) -> Result<&[NodeId], CollectError> {
+        self.found.clear();
+        self.found.push(root);
+        for (index, (step, slots)) in path.steps.iter().zip(&target.slots).enumerate() {
+            self.next.clear();
+            for &object in &self.found {
+                if let Some(value) = document.get_near(object, &step.data_key, slots.member) {
+                    flatten(document, value, &step.types, slots.typename, &mut self.next)?;
+                }
+            }
+            if index >= target.shared_from && self.next.len() > 1 {
+                self.keep_first_of_each();
+            }
+            std::mem::swap(&mut self.found, &mut self.next);
+        }
+        Ok(&self.found)
+    }
+
+    fn keep_first_of_each(&mut self) {
+        self.step = self.step.wrapping_add(1);
+        if self.step == 0 {
+            // Once in four billion steps old marks could be taken for new ones.
+            self.met.clear();
+            self.step = 1;
+        }
+        let (met, step) = (&mut self.met, self.step);
+        self.next.retain(|node| {
+            let index = node.index();
+            if index >= met.len() {
+                met.resize(index + 1, 0);
+            }
+            std::mem::replace(&mut met[index], step) != step
+        });
+    }
 }
 
 // Recursion is bounded by how deep a parsed answer may nest.
@@ -189,7 +379,8 @@ fn write_representation(
     document: &Document,
     object: NodeId,
     representation: &Representation,
-    compiled: &CompiledBatch,
+    typename_slot: usize,
+    members: &[CompiledMember],
     out: &mut Vec<u8>,
 ) -> bool {
     out.extend_from_slice(b"{\"__typename\":");
@@ -200,15 +391,15 @@ fn write_representation(
             out.extend_from_slice(name.as_bytes());
             out.push(b'"');
         }
-        None => match document.get_near(object, "__typename", compiled.typename_slot) {
+        None => match document.get_near(object, "__typename", typename_slot) {
             Some(name) if document.kind(name) == Kind::String => {
                 out.extend_from_slice(document.raw(name).as_bytes());
             }
             _ => return false,
         },
     }
-    let fields = representation.fields.iter().zip(&compiled.members);
-    write_members(document, object, fields, compiled.typename_slot, b",", out) && {
+    let fields = representation.fields.iter().zip(members);
+    write_members(document, object, fields, typename_slot, b",", out) && {
         out.push(b'}');
         true
     }

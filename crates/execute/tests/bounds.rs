@@ -25,6 +25,7 @@ fn plan(shape: &str, batches: &[&str]) -> Arc<Executable> {
         kind: FetchKind::Root(operation("{p}")),
         depends_on: vec![],
         any_of: vec![],
+        representations_max: 1_000_000,
     }];
     for (index, batch) in batches.iter().enumerate() {
         fetches.push(Fetch {
@@ -35,6 +36,7 @@ fn plan(shape: &str, batches: &[&str]) -> Arc<Executable> {
             },
             depends_on: vec![FetchId(index as u32)],
             any_of: vec![],
+            representations_max: 1_000_000,
         });
     }
     let shape = notation::shape(shape);

@@ -5,7 +5,9 @@
 //! Lines that go in:
 //! - `shape …`: see `kit::notation`
 //! - `root SUBGRAPH [after 0,1] [if 0,!1] | TEXT`, `mutation …` likewise
-//! - `entities SUBGRAPH [after 0] [if …] | TEXT`, followed by `batch …` lines
+//! - `entities SUBGRAPH [after 0] [if …] [max 2] | TEXT`, followed by `batch …` lines; `max`: how many
+//!   representations go in one request
+//! - `alone TEXT`: the operation with the last batch only
 //! - `publish FIELD KEY | name=value, …`: values as JSON scalars, `$0` for variables, `E:NAME` for enums
 //! - `variable NAME VALUE`: declared for every fetch; `-` for no value
 //! - `answer SUBGRAPH ["PART OF THE BODY"] REACTION`: JSON, or `!refused`, `!never`, …
@@ -87,6 +89,11 @@ fn run(input: &str) -> String {
         {
             operation.variables.clone_from(&declared);
         }
+        if let FetchKind::Entities { batches, .. } = &mut fetch.kind {
+            for alone in batches.iter_mut().filter_map(|batch| batch.alone.as_mut()) {
+                alone.variables.clone_from(&declared);
+            }
+        }
     }
     let world = World::new(&case.names, case.rules);
     let plan = Plan {
@@ -138,6 +145,19 @@ impl Case {
                 };
                 batches.push(notation::batch(rest));
             }
+            "alone" => {
+                let Some(FetchKind::Entities { batches, .. }) =
+                    self.fetches.last_mut().map(|fetch| &mut fetch.kind)
+                else {
+                    panic!("alone without entities")
+                };
+                batches.last_mut().unwrap().alone = Some(SubgraphOperation {
+                    text: rest.into(),
+                    kind: OperationKind::Query,
+                    name: None,
+                    variables: vec![],
+                });
+            }
             "publish" => {
                 let (names, arguments) = rest.split_once(" | ").unwrap();
                 let (field, data_key) = names.split_once(' ').unwrap();
@@ -150,7 +170,13 @@ impl Case {
                 });
                 let subgraph = subgraph_id(&mut self.names, "events");
                 let depends_on = previous.into_iter().collect();
-                self.fetches.push(Fetch { subgraph, kind, depends_on, any_of: vec![] });
+                self.fetches.push(Fetch {
+                    subgraph,
+                    kind,
+                    depends_on,
+                    any_of: vec![],
+                    representations_max: 1000,
+                });
             }
             "variable" => {
                 let (name, value) = rest.split_once(' ').unwrap();
@@ -201,6 +227,7 @@ impl Case {
         let mut words = head.split(' ');
         let subgraph = subgraph_id(&mut self.names, words.next().unwrap());
         let (mut depends_on, mut any_of) = (vec![], vec![]);
+        let mut representations_max = 1000;
         while let Some(word) = words.next() {
             let value = words.next().unwrap();
             match word {
@@ -208,6 +235,7 @@ impl Case {
                     depends_on = value.split(',').map(|it| FetchId(it.parse().unwrap())).collect();
                 }
                 "if" => any_of = notation::conditions(value),
+                "max" => representations_max = value.parse().unwrap(),
                 _ => panic!("{word}"),
             }
         }
@@ -224,7 +252,7 @@ impl Case {
             "entities" => FetchKind::Entities { operation, batches: vec![] },
             _ => FetchKind::Root(operation),
         };
-        self.fetches.push(Fetch { subgraph, kind, depends_on, any_of });
+        self.fetches.push(Fetch { subgraph, kind, depends_on, any_of, representations_max });
     }
 }
 

@@ -57,6 +57,9 @@ impl Resolve for EventResolver {
                 generation: Arc::clone(&self.generation),
                 headers: Arc::clone(&self.headers),
                 deadline: Instant::now() + self.timeout,
+                // An event says that something has changed: a query that is older than it would not know.
+                sharing: None,
+                trace: None,
             };
             let seed = Seed::Event(event);
             execute::execute(&self.executable, &self.variables, None, seed, &context).await

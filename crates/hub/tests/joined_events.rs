@@ -94,6 +94,7 @@ impl Router {
             // The first stands for the event subgraph, which no fetch goes to.
             subgraphs: vec![subgraph(), subgraph()],
             publisher: Arc::new(EventPublisher::new(Arc::clone(&bindings), PATIENCE)),
+            disclosure: Default::default(),
         });
         let preparer = Preparer::new(graph, 1, PrepareSettings::default());
         Self { memory, bindings, generation, preparer, orders }
@@ -226,6 +227,8 @@ async fn a_mutation_publishes_its_arguments_to_its_topic() {
         generation: Arc::clone(&router.generation),
         headers: Arc::new(ForwardedHeaders::default()),
         deadline: Instant::now() + Duration::from_secs(10),
+        sharing: None,
+        trace: None,
     };
     let executable = Executable::new(Arc::clone(&mutation.plan));
     let variables = plan::Variables::default();

@@ -26,7 +26,8 @@ impl Resolve for Echo {
     fn resolve(self: Arc<Self>, event: Bytes) -> LocalFuture<'static, Payload> {
         let text = format!("{{\"data\":{}}}", String::from_utf8_lossy(&event));
         let splice = text.len() - 1;
-        let payload = Payload { bytes: text.into(), splice, has_data: true, errors: 0 };
+        let payload =
+            Payload { bytes: text.into(), splice, has_data: true, errors: 0, headers: None };
         Box::pin(std::future::ready(payload))
     }
 }

@@ -50,11 +50,14 @@ impl Benchmark {
             subgraphs: subgraphs.collect(),
             graph: Arc::clone(&graph),
             publisher: Arc::new(NoPublisher),
+            disclosure: Default::default(),
         };
         let context = RequestContext {
             generation: Arc::new(generation),
             headers: Arc::new(ForwardedHeaders::default()),
             deadline: Instant::now() + Duration::from_secs(3600),
+            sharing: None,
+            trace: None,
         };
         let variables = prepared.coerce(&Bytes::new()).unwrap();
         Self { prepared, variables, context }

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt, HashSet};
 use plan::{Fetch, FetchKind};
 
-use super::{Execution, Outcome};
+use super::batching::{is_about_the_request, is_overload};
+use super::{Call, Execution, Outcome};
 use crate::answer::{self, Answer};
 use crate::bounds::ERROR_PLACES_MAX;
 use crate::client_path::{self, Place, Position};
@@ -17,11 +18,24 @@ use crate::representations::Collected;
 use crate::{ErrorCode, FetchError, PathSegment};
 
 impl<'a> Execution<'a> {
-    /// Takes in what came of a fetch.
-    pub(super) fn absorb(&mut self, index: usize, outcome: Outcome) {
+    /// Takes in what came of a request. What must be asked again goes into `calls`.
+    pub(super) fn absorb(
+        &mut self,
+        request: usize,
+        outcome: Outcome,
+        calls: &mut Vec<(usize, Call<'a>)>,
+    ) {
+        let index = self.sent[request].fetch;
         let fetch = &self.executable.plan().fetches[index];
-        let collected = std::mem::take(&mut self.collected[index]);
-        match outcome {
+        self.sent[request].is_answered = true;
+        let answered = match outcome {
+            Outcome::Answer(Ok(answered)) => answered,
+            Outcome::Answer(Err(error)) => {
+                if !is_about_the_request(&error) || !self.ask_again_alone(request, calls) {
+                    self.not_answered(request, fetch, &error);
+                }
+                return;
+            }
             Outcome::Published(Ok(success)) => {
                 if let FetchKind::Publish(event) = &fetch.kind {
                     let result = self.document.new_object();
@@ -29,28 +43,42 @@ impl<'a> Execution<'a> {
                     self.document.set(result, "success", success);
                     self.document.set(self.root, &event.data_key, result);
                 }
+                return;
             }
-            Outcome::Published(Err(error)) => self.fail_with(index, fetch, &collected, error),
-            Outcome::Answer(Err(error)) => {
-                let (code, message) = if matches!(error, FetchError::Timeout(_))
-                    && Instant::now() >= self.context.deadline
-                {
-                    (ErrorCode::Timeout, self.timeout_message(fetch))
-                } else {
-                    let name = self.subgraph_name(fetch);
-                    let message = format!("Request to subgraph \"{name}\" failed: {error}.");
-                    (ErrorCode::SubgraphRequestFailed, message)
-                };
-                self.fail(index, fetch, &collected, code, message);
-            }
-            Outcome::Answer(Ok(answered)) => {
-                let shape = &self.executable.fetches[index].answer;
-                match answer::read(&mut self.document, answered.status, answered.body, shape) {
-                    Ok(answer) => self.take_answer(index, fetch, &collected, &answer),
-                    Err(problem) => self.bad_answer(index, fetch, &collected, &problem),
-                }
-            }
+            Outcome::Published(Err(error)) => return self.fail_with(index, fetch, &[], error),
+        };
+        let shape = &self.executable.fetches[index].answer;
+        let (status, headers) = (answered.status, answered.headers);
+        let answer = answer::read(&mut self.document, status, answered.body, shape);
+        let has_data = matches!(&answer, Ok(answer) if answer.data.is_some());
+        if !has_data && !is_overload(status) && self.ask_again_alone(request, calls) {
+            return;
         }
+        if self.context.generation.disclosure.headers.is_some() {
+            self.answer_headers.push(((index, request), headers));
+        }
+        let collected = std::mem::take(&mut self.sent[request].collected);
+        match answer {
+            Ok(answer) => self.take_answer(index, fetch, &collected, &answer),
+            Err(problem) => self.bad_answer(index, fetch, &collected, &problem),
+        }
+    }
+
+    fn not_answered(&mut self, request: usize, fetch: &'a Fetch, error: &FetchError) {
+        let collected = std::mem::take(&mut self.sent[request].collected);
+        let is_late = matches!(error, FetchError::Timeout(_));
+        let (code, message) = if is_late && Instant::now() >= self.context.deadline {
+            (ErrorCode::Timeout, self.timeout_message(fetch))
+        } else {
+            let name = self.subgraph_name(fetch);
+            let message = format!("Request to subgraph \"{name}\" failed: {error}.");
+            let code = match error {
+                FetchError::Unavailable(_) => ErrorCode::SubgraphUnavailable,
+                _ => ErrorCode::SubgraphRequestFailed,
+            };
+            (code, message)
+        };
+        self.fail(self.sent[request].fetch, fetch, &collected, code, message);
     }
 
     pub(super) fn take_answer(
@@ -116,8 +144,9 @@ impl<'a> Execution<'a> {
                 continue;
             }
             let items: Vec<NodeId> = self.document.elements(entities).collect();
-            let mut copies = compiled.several_groups.then(Copies::new);
-            for object in &collected.objects {
+            let has_copies = compiled.several_groups || compiled.one_each;
+            let mut copies = has_copies.then(Copies::new);
+            for (number, object) in collected.objects.iter().enumerate() {
                 let mut item = items[object.item as usize];
                 match self.document.kind(item) {
                     Kind::Object => {}
@@ -129,7 +158,10 @@ impl<'a> Execution<'a> {
                     }
                 }
                 if let Some(copies) = &mut copies {
-                    let group = compiled.targets[object.target as usize].group;
+                    let group = match compiled.one_each {
+                        true => number as u32,
+                        false => compiled.targets[object.target as usize].group,
+                    };
                     item = copies.of(&mut self.document, item, group, &compiled.entity);
                 }
                 if self.document.merge_filling(object.node, item).is_err() {
@@ -231,8 +263,8 @@ impl<'a> Execution<'a> {
             self.errors.count_left_out();
             return;
         }
-        let error = answer::error_of(&self.document, node, self.subgraph_name(fetch));
-        self.errors.push(index as u32, error.at(path));
+        let error = answer::error_of(&self.document, node, self.subgraph_name(fetch)).at(path);
+        self.errors.push(index as u32, self.disclosed(fetch, error));
     }
 }
 

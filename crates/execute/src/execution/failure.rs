@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use plan::{Fetch, FetchKind, OperationKind};
 
 use super::{Execution, State};
-use crate::bounds::{REPRESENTATIONS_MAX, TARGET_OBJECTS_MAX};
+use crate::bounds::{CONTEXTS_MAX, REPRESENTATIONS_MAX, TARGET_OBJECTS_MAX};
 use crate::client_path::{self, Position};
-use crate::representations::{CollectError, Collected, objects_at};
-use crate::{ErrorCode, GraphqlError, PathSegment};
+use crate::representations::{CollectError, Collected, Walk};
+use crate::{ErrorCode, GraphqlError, PathSegment, disclosure};
 
 impl<'a> Execution<'a> {
     pub(super) fn bad_answer(
@@ -26,6 +26,10 @@ impl<'a> Execution<'a> {
         let message = match error {
             CollectError::Objects => format!(
                 "The operation asks subgraph \"{}\" about more than {TARGET_OBJECTS_MAX} objects.",
+                self.subgraph_name(fetch)
+            ),
+            CollectError::Contexts => format!(
+                "Subgraph \"{}\" would be asked with more than {CONTEXTS_MAX} different values of context arguments.",
                 self.subgraph_name(fetch)
             ),
             CollectError::Representations => {
@@ -63,9 +67,25 @@ impl<'a> Execution<'a> {
         if error.path.is_empty() {
             error.path = self.first_place(index, fetch, collected);
         }
+        let error = self.disclosed(fetch, error);
         self.errors.push(index as u32, error);
         self.errors.explain_keys(&self.executable.fetches[index].root_keys);
         self.explain_objects(collected);
+    }
+
+    /// An error as the client may see it.
+    pub(super) fn disclosed(&self, fetch: &Fetch, error: GraphqlError) -> GraphqlError {
+        if !self.context.generation.disclosure.hides_errors(fetch.subgraph) {
+            return error;
+        }
+        tracing::debug!(
+            subgraph = self.subgraph_name(fetch),
+            code = error.code.as_str(),
+            message = &*error.message,
+            extensions = error.extensions.as_deref(),
+            "an error that clients are not told (include_subgraph_errors)"
+        );
+        disclosure::hidden(error)
     }
 
     pub(super) fn explain_objects(&mut self, collected: &[Collected]) {
@@ -95,11 +115,8 @@ impl<'a> Execution<'a> {
         let keys = &self.executable.fetches[index].root_keys;
         let Position::Object(root) = Position::root(shape) else { return Vec::new() };
         let mut fields = root.variants.iter().flat_map(|variant| &variant.fields);
-        let first = fields.find(|field| {
-            keys.contains(&field.data_key)
-                && (field.any_of.is_empty()
-                    || field.any_of.iter().any(|it| it.holds(self.variables)))
-        });
+        let first =
+            fields.find(|field| keys.contains(&field.data_key) && field.is_shown(self.variables));
         first.map(|field| vec![PathSegment::Key(field.response_key.clone())]).unwrap_or_default()
     }
 
@@ -110,21 +127,30 @@ impl<'a> Execution<'a> {
             match (self.states[index], &fetch.kind) {
                 (State::Done, _) => {}
                 (State::InFlight, _) => {
-                    let collected = std::mem::take(&mut self.collected[index]);
+                    let mut late = Vec::new();
+                    for sent in &mut self.sent {
+                        if sent.fetch == index && !sent.is_answered {
+                            late.push(std::mem::take(&mut sent.collected));
+                        }
+                    }
+                    // One error for all of its requests.
+                    for collected in late.iter().skip(1) {
+                        self.explain_objects(collected);
+                    }
                     let message = self.timeout_message(fetch);
-                    self.fail(index, fetch, &collected, ErrorCode::Timeout, message);
+                    let first = late.first().map_or(&[][..], Vec::as_slice);
+                    self.fail(index, fetch, first, ErrorCode::Timeout, message);
                 }
                 (State::Waiting, _) if !self.is_wanted(fetch) => {}
                 // What it waited for has its error; here only nulls need no more of them.
                 (State::Waiting, FetchKind::Entities { batches, .. }) => {
-                    let mut objects = Vec::new();
+                    let mut walk = Walk::default();
                     let compiled = &self.executable.fetches[index].batches;
                     for (batch, compiled) in batches.iter().zip(compiled) {
                         for (path, target) in batch.targets.iter().zip(&compiled.targets) {
-                            let walked =
-                                objects_at(&self.document, self.root, path, target, &mut objects);
-                            if walked.is_ok() {
-                                self.errors.explained_objects.extend(objects.iter().copied());
+                            let walked = walk.objects_at(&self.document, self.root, path, target);
+                            if let Ok(objects) = walked {
+                                self.errors.explained_objects.extend(objects);
                             }
                         }
                     }

@@ -3,33 +3,49 @@
 use bytes::Bytes;
 use plan::{Fetch, FetchKind, OperationKind, SubgraphOperation};
 
+use super::batching::{Sent, Start, cut};
 use super::{Call, Execution};
-use crate::SubgraphRequest;
 use crate::argument_text::print_arguments;
-use crate::representations::write_representations;
+use crate::context_values;
+use crate::executable::batches_of;
+use crate::representations::{Collected, write_representations};
 
 impl<'a> Execution<'a> {
-    /// Builds the request of a fetch. `None`: there is nothing to ask.
-    pub(super) fn start(&mut self, index: usize, fetch: &'a Fetch) -> Option<Call<'a>> {
+    /// Builds the requests of a fetch: mostly one, none if there is nothing to ask.
+    pub(super) fn start(
+        &mut self,
+        index: usize,
+        fetch: &'a Fetch,
+        calls: &mut Vec<(usize, Call<'a>)>,
+    ) {
         if !self.is_wanted(fetch) {
-            return None;
+            return;
         }
         let compiled = &self.executable.fetches[index];
         match &fetch.kind {
             FetchKind::Root(operation) if operation.variables.is_empty() => {
-                Some(self.subgraph_call(fetch, operation, compiled.constant_body.clone()))
+                let body = compiled.constant_body.clone();
+                let call = subgraph_call(operation, body);
+                self.send(Sent::whole(index), call, calls);
             }
             FetchKind::Root(operation) => {
                 let mut body = Vec::with_capacity(compiled.head.len() + 64);
                 body.extend_from_slice(&compiled.head);
                 self.write_variables(operation, &mut body);
                 body.extend_from_slice(b"}}");
-                Some(self.subgraph_call(fetch, operation, Bytes::from(body)))
+                let call = subgraph_call(operation, Bytes::from(body));
+                self.send(Sent::whole(index), call, calls);
+            }
+            FetchKind::Entities { operation, batches }
+                if batches.iter().any(|batch| !batch.context.is_empty()) =>
+            {
+                self.start_parts(index, fetch, operation, calls);
             }
             FetchKind::Entities { operation, batches } => {
                 let mut body = Vec::with_capacity(compiled.head.len() + 1024);
                 body.extend_from_slice(&compiled.head);
                 let mut separator = self.write_variables(operation, &mut body);
+                let start = Start { at: body.len(), separator };
                 let mut all = Vec::with_capacity(batches.len());
                 for (batch, compiled) in batches.iter().zip(&compiled.batches) {
                     body.extend_from_slice(separator);
@@ -42,6 +58,7 @@ impl<'a> Execution<'a> {
                         self.root,
                         batch,
                         compiled,
+                        None,
                         &mut self.representations_left,
                         &mut body,
                     );
@@ -49,22 +66,109 @@ impl<'a> Execution<'a> {
                         Ok(collected) => all.push(collected),
                         Err(error) => {
                             self.over_bound(index, fetch, error);
-                            return None;
+                            return;
                         }
                     }
                 }
-                if all.iter().all(|collected| collected.items == 0) {
-                    return None;
+                for (compiled, collected) in compiled.batches.iter().zip(&mut all) {
+                    self.recall(compiled, std::mem::take(&mut collected.remembered));
                 }
-                body.extend_from_slice(b"}}");
-                self.collected[index] = all;
-                Some(self.subgraph_call(fetch, operation, Bytes::from(body)))
+                // Never more than the bound on representations of an operation.
+                let items: u32 = all.iter().map(|collected| collected.items).sum();
+                if items == 0 {
+                    return;
+                }
+                if items <= fetch.representations_max {
+                    body.extend_from_slice(b"}}");
+                    self.send_entities(index, operation, all, body.into(), calls);
+                    return;
+                }
+                for (body, part) in cut(&body, start, batches, all, fetch.representations_max) {
+                    self.send_entities(index, operation, part, body, calls);
+                }
             }
             FetchKind::Publish(event) => {
                 let mut arguments = Vec::with_capacity(128);
                 print_arguments(&event.arguments, self.variables, &mut arguments);
-                Some(Call::Publish { event, arguments: Bytes::from(arguments) })
+                let call = Call::Publish { event, arguments: Bytes::from(arguments) };
+                self.send(Sent::whole(index), call, calls);
             }
+        }
+    }
+
+    fn send_entities(
+        &mut self,
+        index: usize,
+        operation: &SubgraphOperation,
+        collected: Vec<Collected>,
+        body: Bytes,
+        calls: &mut Vec<(usize, Call<'a>)>,
+    ) {
+        let kept = if collected.len() > 1 { body.clone() } else { Bytes::new() };
+        let call = subgraph_call(operation, body);
+        self.send(Sent::entities(index, collected, kept), call, calls);
+    }
+
+    /// Notes a request and hands it on.
+    pub(super) fn send(&mut self, sent: Sent, call: Call<'a>, calls: &mut Vec<(usize, Call<'a>)>) {
+        calls.push((self.sent.len(), call));
+        self.sent.push(sent);
+    }
+
+    /// One request for all objects that share the values which arguments read further up. Such a
+    /// fetch has a single batch.
+    fn start_parts(
+        &mut self,
+        index: usize,
+        fetch: &'a Fetch,
+        operation: &SubgraphOperation,
+        calls: &mut Vec<(usize, Call<'a>)>,
+    ) {
+        let compiled = &self.executable.fetches[index];
+        let batches = batches_of(&fetch.kind);
+        let (Some(batch), Some(compiled_batch)) = (batches.first(), compiled.batches.first())
+        else {
+            return;
+        };
+        let parts = match context_values::parts(&self.document, self.root, batch) {
+            Ok(parts) => parts,
+            Err(error) => return self.over_bound(index, fetch, error),
+        };
+        let mut requests = Vec::new();
+        for part in parts {
+            let mut body = Vec::with_capacity(compiled.head.len() + 1024);
+            body.extend_from_slice(&compiled.head);
+            let separator = self.write_variables(operation, &mut body);
+            body.extend_from_slice(separator);
+            body.extend_from_slice(&part.variables);
+            let start = Start { at: body.len(), separator: b"," };
+            body.extend_from_slice(b",\"");
+            body.extend_from_slice(batch.variable.as_bytes());
+            body.extend_from_slice(b"\":");
+            let written = write_representations(
+                &self.document,
+                self.root,
+                batch,
+                compiled_batch,
+                Some(&part.objects),
+                &mut self.representations_left,
+                &mut body,
+            );
+            match written {
+                Ok(collected) if collected.items == 0 => {}
+                Ok(collected) if collected.items > fetch.representations_max => {
+                    let all = vec![collected];
+                    requests.extend(cut(&body, start, batches, all, fetch.representations_max));
+                }
+                Ok(collected) => {
+                    body.extend_from_slice(b"}}");
+                    requests.push((Bytes::from(body), vec![collected]));
+                }
+                Err(error) => return self.over_bound(index, fetch, error),
+            }
+        }
+        for (body, collected) in requests {
+            self.send_entities(index, operation, collected, body, calls);
         }
     }
 
@@ -87,20 +191,8 @@ impl<'a> Execution<'a> {
         }
         separator
     }
+}
 
-    pub(super) fn subgraph_call(
-        &self,
-        fetch: &'a Fetch,
-        operation: &SubgraphOperation,
-        body: Bytes,
-    ) -> Call<'a> {
-        Call::Subgraph {
-            request: SubgraphRequest {
-                body,
-                is_mutation: operation.kind == OperationKind::Mutation,
-                headers: self.context.headers.of(fetch.subgraph),
-                deadline: self.context.deadline,
-            },
-        }
-    }
+pub(super) fn subgraph_call<'a>(operation: &SubgraphOperation, body: Bytes) -> Call<'a> {
+    Call::Subgraph { body, is_mutation: operation.kind == OperationKind::Mutation }
 }

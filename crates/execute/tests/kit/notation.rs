@@ -9,8 +9,9 @@
 //! org!{id!} name<data kind@Book`, with `*` for the object's own type.
 
 use plan::{
-    Condition, EntityBatch, Leaf, ObjectShape, ObjectShapeId, Path, PathStep, Representation,
-    RepresentationField, Shape, ShapeField, ValueKind, ValueShape, VariableId, Variant,
+    Condition, ContextSource, ContextVariable, EntityBatch, Leaf, ObjectShape, ObjectShapeId, Path,
+    PathStep, Representation, RepresentationField, Shape, ShapeField, ValueKind, ValueShape,
+    VariableId, Variant,
 };
 
 pub struct Reader<'a> {
@@ -101,6 +102,7 @@ fn fields(reader: &mut Reader<'_>, shape: &mut Shape) -> Vec<ShapeField> {
             data_key: data_key.into(),
             field_name: response_key.into(),
             any_of,
+            unless: vec![],
             value,
         });
     }
@@ -185,8 +187,12 @@ pub fn path(text: &str) -> Path {
     path
 }
 
-/// `_entities representations at a.b,c as Product upc!`
+/// `_entities representations at a.b,c as Product upc! with currency=1[User|Shop]:locale.currency`
 pub fn batch(text: &str) -> EntityBatch {
+    let (text, context) = match text.split_once(" with ") {
+        Some((text, context)) => (text, context.split(' ').map(context_variable).collect()),
+        None => (text, vec![]),
+    };
     let (names, rest) = text.split_once(" at ").unwrap();
     let (targets, representation) = rest.split_once(" as ").unwrap();
     let mut names = Reader::new(names);
@@ -198,7 +204,25 @@ pub fn batch(text: &str) -> EntityBatch {
         typename: (typename != "*").then(|| typename.into()),
         fields: representation_fields(&mut reader),
     };
-    EntityBatch { data_key, variable, targets, representation }
+    EntityBatch { data_key, variable, targets, representation, context, alone: None }
+}
+
+/// `currency=1[User]:locale.currency,0:currency`: variable, then sources: steps, types, keys.
+fn context_variable(text: &str) -> ContextVariable {
+    let (variable, sources) = text.split_once('=').unwrap();
+    let source = |text: &str| {
+        let (object, keys) = text.split_once(':').unwrap();
+        let (steps, types) = match object.split_once('[') {
+            Some((steps, types)) => (steps, types.trim_end_matches(']').split('|').collect()),
+            None => (object, vec![]),
+        };
+        ContextSource {
+            steps: steps.parse().unwrap(),
+            types: types.into_iter().map(Into::into).collect(),
+            data_keys: keys.split('.').map(Into::into).collect(),
+        }
+    };
+    ContextVariable { variable: variable.into(), sources: sources.split(',').map(source).collect() }
 }
 
 fn representation_fields(reader: &mut Reader<'_>) -> Vec<RepresentationField> {

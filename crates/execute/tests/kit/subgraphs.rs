@@ -51,6 +51,7 @@ impl World {
             graph: Arc::new(supergraph(names)),
             subgraphs,
             publisher,
+            disclosure: Default::default(),
         };
         Self { log, generation: Arc::new(generation) }
     }
@@ -60,6 +61,8 @@ impl World {
             generation: Arc::clone(&self.generation),
             headers: Arc::new(ForwardedHeaders::default()),
             deadline,
+            sharing: None,
+            trace: None,
         }
     }
 }
@@ -81,6 +84,7 @@ fn supergraph(names: &[String]) -> Supergraph {
         query: TypeId(0),
         mutation: None,
         subscription: None,
+        override_labels: Vec::new(),
         api: ApiSchema(Arc::new(schema.unwrap())),
     }
 }

@@ -99,7 +99,7 @@ impl Resolve for ByHand {
 /// `{"data":event}`
 pub(super) fn payload(event: &Bytes) -> Payload {
     let text = format!("{{\"data\":{}}}", String::from_utf8_lossy(event));
-    Payload { splice: text.len() - 1, bytes: text.into(), has_data: true, errors: 0 }
+    Payload { splice: text.len() - 1, bytes: text.into(), has_data: true, errors: 0, headers: None }
 }
 
 pub(super) struct Resolution {

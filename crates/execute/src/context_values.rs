@@ -1,0 +1,134 @@
+//! Values that arguments read from objects further up (`@fromContext`): the objects of a batch, parted
+//! by them. Objects for which they differ are asked for in requests of their own.
+
+use astjson::{Document, Kind, NodeId};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use plan::{ContextSource, EntityBatch, PathStep};
+
+use crate::bounds::{CONTEXTS_MAX, TARGET_OBJECTS_MAX};
+use crate::client_path::has_type;
+use crate::representations::CollectError;
+
+/// Objects that share all values.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    /// The variables as members of a JSON object, without braces.
+    pub(crate) variables: Vec<u8>,
+    pub(crate) objects: HashSet<NodeId>,
+}
+
+/// Parts the objects of a batch, in the order of the tree.
+pub(crate) fn parts(
+    document: &Document,
+    root: NodeId,
+    batch: &EntityBatch,
+) -> Result<Vec<Part>, CollectError> {
+    let mut walk = Walk {
+        document,
+        batch,
+        trail: vec![root],
+        parts: Vec::new(),
+        by_values: HashMap::new(),
+        seen: HashSet::new(),
+        visits: 0,
+    };
+    for target in &batch.targets {
+        walk.object(root, &target.steps)?;
+    }
+    Ok(walk.parts)
+}
+
+struct Walk<'a> {
+    document: &'a Document,
+    batch: &'a EntityBatch,
+    /// The objects from the root to here, one for each step.
+    trail: Vec<NodeId>,
+    parts: Vec<Part>,
+    by_values: HashMap<Vec<u8>, usize>,
+    seen: HashSet<NodeId>,
+    visits: usize,
+}
+
+impl Walk<'_> {
+    fn object(&mut self, object: NodeId, steps: &[PathStep]) -> Result<(), CollectError> {
+        let Some((step, rest)) = steps.split_first() else { return self.found(object) };
+        match self.document.get(object, &step.data_key) {
+            Some(value) => self.value(value, step, rest),
+            None => Ok(()),
+        }
+    }
+
+    // Recursion is bounded by the length of the path and by how deep a parsed answer may nest.
+    fn value(
+        &mut self,
+        value: NodeId,
+        step: &PathStep,
+        rest: &[PathStep],
+    ) -> Result<(), CollectError> {
+        match self.document.kind(value) {
+            Kind::Object if has_type(self.document, value, &step.types) => {
+                self.visits += 1;
+                if self.visits > TARGET_OBJECTS_MAX {
+                    return Err(CollectError::Objects);
+                }
+                self.trail.push(value);
+                let result = self.object(value, rest);
+                self.trail.pop();
+                result
+            }
+            Kind::Array => {
+                let document = self.document;
+                document.elements(value).try_for_each(|element| self.value(element, step, rest))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn found(&mut self, object: NodeId) -> Result<(), CollectError> {
+        // The plan sees to it that objects below different values are different objects.
+        if !self.seen.insert(object) {
+            return Ok(());
+        }
+        let mut variables = Vec::new();
+        for variable in &self.batch.context {
+            if !variables.is_empty() {
+                variables.push(b',');
+            }
+            variables.push(b'"');
+            variables.extend_from_slice(variable.variable.as_bytes());
+            variables.extend_from_slice(b"\":");
+            match variable.sources.iter().find_map(|source| self.value_of(source)) {
+                Some(value) => self.document.print(value, &mut variables),
+                None => variables.extend_from_slice(b"null"),
+            }
+        }
+        let part = match self.by_values.get(&variables) {
+            Some(&part) => part,
+            None if self.parts.len() == CONTEXTS_MAX => return Err(CollectError::Contexts),
+            None => {
+                self.by_values.insert(variables.clone(), self.parts.len());
+                self.parts.push(Part { variables, objects: HashSet::new() });
+                self.parts.len() - 1
+            }
+        };
+        self.parts[part].objects.insert(object);
+        Ok(())
+    }
+
+    /// `None`: the object above is none that the source is about.
+    fn value_of(&self, source: &ContextSource) -> Option<NodeId> {
+        let object = *self.trail.get(source.steps as usize)?;
+        if !has_type(self.document, object, &source.types) {
+            return None;
+        }
+        let mut value = object;
+        for data_key in &source.data_keys {
+            match self.document.kind(value) {
+                Kind::Object => value = self.document.get(value, data_key)?,
+                // A null on the way is the value.
+                _ => break,
+            }
+        }
+        Some(value)
+    }
+}

@@ -1,0 +1,229 @@
+//! Requests for entities that do not go out as one: a list that is too long for one request is cut,
+//! and what failed as a whole under several aliases is asked for once more, each alias alone.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use http::StatusCode;
+use plan::{EntityBatch, Fetch, FetchKind};
+
+use super::request::subgraph_call;
+use super::{Call, Execution};
+use crate::FetchError;
+use crate::executable::head;
+use crate::representations::{Collected, CollectedObject};
+
+/// A request that was sent.
+pub(super) struct Sent {
+    /// Whose.
+    pub(super) fetch: usize,
+    /// The objects of each batch; empty if the request is not for entities.
+    pub(super) collected: Vec<Collected>,
+    /// What was sent, for requests with several aliases that were not asked again yet.
+    body: Bytes,
+    /// Its answer is there.
+    pub(super) is_answered: bool,
+}
+
+impl Sent {
+    /// A request that is never sent in parts.
+    pub(super) fn whole(fetch: usize) -> Self {
+        Self { fetch, collected: Vec::new(), body: Bytes::new(), is_answered: false }
+    }
+
+    /// A request for entities. It can be asked again in parts if its `body` is kept.
+    pub(super) fn entities(fetch: usize, collected: Vec<Collected>, body: Bytes) -> Self {
+        Self { fetch, collected, body, is_answered: false }
+    }
+}
+
+/// The variables of a request body: where the lists of representations begin.
+#[derive(Clone, Copy)]
+pub(super) struct Start {
+    /// Bytes in front of the first list's name.
+    pub(super) at: usize,
+    /// What separates the first list from the variables before it.
+    pub(super) separator: &'static [u8],
+}
+
+/// Cuts a request body, written but for its end, into several of at most `max` representations. Each
+/// has all lists; those that have nothing in it are empty.
+pub(super) fn cut(
+    body: &[u8],
+    start: Start,
+    batches: &[EntityBatch],
+    collected: Vec<Collected>,
+    max: u32,
+) -> Vec<(Bytes, Vec<Collected>)> {
+    let max = max.max(1) as usize;
+    let items: Vec<Vec<Range<usize>>> =
+        collected.iter().map(|batch| items_of(body, batch.list.clone())).collect();
+    let total: usize = items.iter().map(Vec::len).sum();
+    let mut parts = Vec::with_capacity(total.div_ceil(max));
+    for part in 0..total.div_ceil(max) {
+        // Representations are counted through all batches: this part has these.
+        let (first, end) = (part * max, (part + 1) * max);
+        let mut text = body[..start.at].to_vec();
+        let mut separator = start.separator;
+        let mut before = 0;
+        let mut all = Vec::with_capacity(batches.len());
+        for (batch, items) in batches.iter().zip(&items) {
+            let own = first.clamp(before, before + items.len()) - before
+                ..end.clamp(before, before + items.len()) - before;
+            before += items.len();
+            text.extend_from_slice(separator);
+            separator = b",";
+            text.push(b'"');
+            text.extend_from_slice(batch.variable.as_bytes());
+            text.extend_from_slice(b"\":");
+            let list = text.len();
+            text.push(b'[');
+            if let (Some(first), Some(last)) = (items.get(own.start), items[own.clone()].last()) {
+                text.extend_from_slice(&body[first.start..last.end]);
+            }
+            text.push(b']');
+            all.push(Collected {
+                objects: Vec::new(),
+                items: own.len() as u32,
+                remembered: Vec::new(),
+                list: list..text.len(),
+            });
+        }
+        text.extend_from_slice(b"}}");
+        parts.push((Bytes::from(text), all));
+    }
+    let mut before = 0;
+    for (batch, collected) in collected.into_iter().enumerate() {
+        for object in collected.objects {
+            let number = before + object.item as usize;
+            let part = number / max;
+            let first = (part * max).max(before);
+            let item = (number - first) as u32;
+            parts[part].1[batch].objects.push(CollectedObject { item, ..object });
+        }
+        before += items[batch].len();
+    }
+    parts
+}
+
+/// The elements of the JSON list that stands at `list`, which we have written ourselves.
+fn items_of(body: &[u8], list: Range<usize>) -> Vec<Range<usize>> {
+    let mut items = Vec::new();
+    let (mut depth, mut in_string, mut is_escaped) = (0_u32, false, false);
+    let mut start = list.start + 1;
+    for at in list {
+        let byte = body[at];
+        if in_string {
+            match byte {
+                _ if is_escaped => is_escaped = false,
+                b'\\' => is_escaped = true,
+                b'"' => in_string = false,
+                _ => {}
+            }
+            continue;
+        }
+        match byte {
+            b'"' => in_string = true,
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => {
+                depth -= 1;
+                if depth == 0 && at > start {
+                    items.push(start..at);
+                }
+            }
+            b',' if depth == 1 => {
+                items.push(start..at);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    items
+}
+
+/// May a smaller request succeed where this failed? Not where nobody answered, or where the subgraph, or
+/// what stands in front of it, says that it has too much to do.
+pub(super) fn is_about_the_request(error: &FetchError) -> bool {
+    match error {
+        FetchError::TooLarge { .. } => true,
+        FetchError::Status { status, .. } => !is_overload(*status),
+        FetchError::Connect(_)
+        | FetchError::Closed(_)
+        | FetchError::Timeout(_)
+        | FetchError::Protocol(_)
+        | FetchError::Overloaded
+        | FetchError::Unavailable(_)
+        | FetchError::NoServer => false,
+    }
+}
+
+/// As [`is_about_the_request`], for an answer with this status.
+pub(super) fn is_overload(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
+    )
+}
+
+impl<'a> Execution<'a> {
+    /// Asks once more for what failed as a whole, each alias alone. `false`: there is nothing to take
+    /// apart, or it was taken apart already.
+    pub(super) fn ask_again_alone(
+        &mut self,
+        request: usize,
+        calls: &mut Vec<(usize, Call<'a>)>,
+    ) -> bool {
+        let executable = self.executable;
+        let index = self.sent[request].fetch;
+        let fetch: &'a Fetch = &executable.plan().fetches[index];
+        let FetchKind::Entities { batches, .. } = &fetch.kind else { return false };
+        let sent = &mut self.sent[request];
+        let body = std::mem::take(&mut sent.body);
+        let asked = sent.collected.iter().filter(|batch| batch.items > 0).count();
+        if body.is_empty() || asked < 2 || batches.iter().any(|batch| batch.alone.is_none()) {
+            return false;
+        }
+        let collected = std::mem::take(&mut sent.collected);
+        let count = collected.len();
+        for (number, batch) in collected.into_iter().enumerate() {
+            let Some(operation) = &batches[number].alone else { continue };
+            if batch.items == 0 {
+                continue;
+            }
+            let mut text = head(operation);
+            let separator = self.write_variables(operation, &mut text);
+            text.extend_from_slice(separator);
+            text.push(b'"');
+            text.extend_from_slice(batches[number].variable.as_bytes());
+            text.extend_from_slice(b"\":");
+            text.extend_from_slice(&body[batch.list.clone()]);
+            text.extend_from_slice(b"}}");
+            let call = subgraph_call(operation, Bytes::from(text));
+            let mut own: Vec<Collected> = Vec::with_capacity(count);
+            own.resize_with(count, Collected::default);
+            own[number] = batch;
+            self.send(Sent::entities(index, own, Bytes::new()), call, calls);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_taken_apart_at_its_own_commas_only() {
+        let body = br#"x[{"a":"],[","b":[1,2]},{"a":"\"},"},3]y"#;
+        let list = 1..body.len() - 1;
+        let items: Vec<&str> = items_of(body, list)
+            .into_iter()
+            .map(|item| std::str::from_utf8(&body[item]).unwrap_or_default())
+            .collect();
+        assert_eq!(items, [r#"{"a":"],[","b":[1,2]}"#, r#"{"a":"\"},"}"#, "3"]);
+        assert!(items_of(b"[]", 0..2).is_empty());
+    }
+}

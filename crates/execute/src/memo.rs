@@ -1,0 +1,271 @@
+//! Entities that a request knows already: what a subgraph has said about an entity at one place is not asked
+//! again at another.
+//!
+//! Worked out once per plan. A batch may take its entities from a place if an earlier fetch of the same subgraph
+//! selects there, on objects of the same type, the key members and every field of the batch under the same name
+//! with the same arguments. Only leaves are taken, and only texts are copied: values below would be merged into
+//! by later fetches, each place in its own way. Whether the values are really there shows at run time; what is
+//! missing or null is asked for as ever.
+//!
+//! Not for mutations: between two of them the same entity may change.
+
+use plan::{
+    EntityBatch, Fetch, FetchKind, ObjectShape, OperationKind, Path, PathStep, Plan,
+    Representation, RepresentationField, ValueKind, ValueShape,
+};
+
+use crate::executable::{CompiledMember, CompiledTarget, batches_of, members, step_slots};
+use crate::expected::Expected;
+use crate::selections::{Selections, selections};
+use crate::target_tree::TargetTree;
+
+/// Places looked at for one batch. More of them hold what the first ones hold already, as a rule.
+const SOURCES_MAX: usize = 4;
+
+/// A place where the entities of a batch may be known.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) path: Path,
+    pub(crate) target: CompiledTarget,
+    /// How an object of this place is represented to the batch's subgraph.
+    pub(crate) representation: Representation,
+    pub(crate) members: Vec<CompiledMember>,
+    pub(crate) typename_slot: usize,
+    /// What the batch asks for.
+    pub(crate) values: Vec<SourceValue>,
+}
+
+/// One value that a batch asks for, at a place where it is known.
+#[derive(Debug)]
+pub(crate) struct SourceValue {
+    /// Key in the data tree at the place.
+    pub(crate) data_key: Box<str>,
+    pub(crate) slot: usize,
+    /// Comma, key in the batch's answer, and colon.
+    pub(crate) printed_key: Box<[u8]>,
+}
+
+/// The places where the entities of a batch of fetch `number` may be known.
+pub(crate) fn sources(
+    plan: &Plan,
+    expected: &Expected,
+    targets: &TargetTree<'_>,
+    number: usize,
+    batch: &EntityBatch,
+) -> Vec<Source> {
+    let mut found = Vec::new();
+    // Arguments that objects further up decide may differ from place to place.
+    if plan.fetches.iter().any(changes_something) || !batch.context.is_empty() {
+        return found;
+    }
+    let FetchKind::Entities { operation, .. } = &plan.fetches[number].kind else { return found };
+    let Some(wanted) = selections(&operation.text) else { return found };
+    let Some(wanted) = wanted_of(&wanted, batch) else { return found };
+    for earlier in before(plan, number) {
+        let fetch = &plan.fetches[earlier];
+        if fetch.subgraph == plan.fetches[number].subgraph {
+            places(plan, fetch, &wanted, &mut |place| {
+                if found.len() < SOURCES_MAX {
+                    found.push(source(plan, expected, targets, place));
+                }
+            });
+        }
+    }
+    found
+}
+
+fn changes_something(fetch: &Fetch) -> bool {
+    match &fetch.kind {
+        FetchKind::Root(operation) => operation.kind == OperationKind::Mutation,
+        FetchKind::Entities { .. } => false,
+        FetchKind::Publish(_) => true,
+    }
+}
+
+/// What a batch asks for, if it can be taken from elsewhere.
+struct Wanted<'a> {
+    type_name: &'a str,
+    /// Name of each key member.
+    keys: Vec<&'a str>,
+    /// Key, name and arguments.
+    fields: Vec<(&'a str, &'a str, &'a str)>,
+}
+
+fn wanted_of<'a>(operation: &Selections<'a>, batch: &'a EntityBatch) -> Option<Wanted<'a>> {
+    let type_name = batch.representation.typename.as_deref()?;
+    // What is required decides the value too, and it may differ from place to place.
+    let plain = |it: &RepresentationField| it.key && it.fields.is_empty() && it.types.is_empty();
+    if !batch.representation.fields.iter().all(plain) {
+        return None;
+    }
+    let entities = operation.fields.iter().find(|field| *field.key == *batch.data_key)?;
+    let [fragment] = &entities.below.fragments[..] else { return None };
+    let is_plain = !entities.is_conditional && !fragment.is_conditional;
+    let leaves = &fragment.below;
+    if !is_plain
+        || fragment.on != type_name
+        || !entities.below.fields.is_empty()
+        || !leaves.fragments.is_empty()
+        || leaves.fields.is_empty()
+    {
+        return None;
+    }
+    let field = |field: &crate::selections::Field<'a>| {
+        // Variables are named for each operation anew.
+        let same_everywhere = !field.is_conditional && !field.arguments.contains('$');
+        let is_leaf = field.below.is_empty();
+        (same_everywhere && is_leaf).then_some((field.key, field.name, field.arguments))
+    };
+    let fields = leaves.fields.iter().map(field).collect::<Option<Vec<_>>>()?;
+    let keys = batch.representation.fields.iter().map(|field| &*field.name).collect();
+    Some(Wanted { type_name, keys, fields })
+}
+
+/// The fetches that are over when this one begins.
+fn before(plan: &Plan, number: usize) -> Vec<usize> {
+    let mut is_before = vec![false; number];
+    let mut pending = vec![number];
+    while let Some(fetch) = pending.pop() {
+        for id in &plan.fetches[fetch].depends_on {
+            let earlier = id.0 as usize;
+            if earlier < number && !std::mem::replace(&mut is_before[earlier], true) {
+                pending.push(earlier);
+            }
+        }
+    }
+    (0..number).filter(|&earlier| is_before[earlier]).collect()
+}
+
+/// A place as it was found: keys by the name of what is wanted.
+struct Place {
+    path: Path,
+    type_name: Box<str>,
+    /// Name and key of each key member.
+    keys: Vec<(Box<str>, Box<str>)>,
+    /// Key there and key wanted of each value.
+    values: Vec<(Box<str>, Box<str>)>,
+}
+
+/// Every place of `fetch` where all that is wanted is selected.
+fn places(plan: &Plan, fetch: &Fetch, wanted: &Wanted<'_>, found: &mut dyn FnMut(Place)) {
+    let operation = match &fetch.kind {
+        FetchKind::Root(operation) | FetchKind::Entities { operation, .. } => operation,
+        FetchKind::Publish(_) => return,
+    };
+    let Some(selected) = selections(&operation.text) else { return };
+    if let FetchKind::Root(_) = &fetch.kind {
+        let Some(root) = plan.shape.objects.get(plan.shape.root.0 as usize) else { return };
+        look(plan, root, &selected, &mut Path::default(), wanted, found);
+        return;
+    }
+    for batch in batches_of(&fetch.kind) {
+        let entities = selected.fields.iter().find(|field| *field.key == *batch.data_key);
+        let Some(entities) = entities.filter(|it| !it.is_conditional) else { continue };
+        for target in &batch.targets {
+            if let Some(object) = object_at(plan, target) {
+                look(plan, object, &entities.below, &mut target.clone(), wanted, found);
+            }
+        }
+    }
+}
+
+/// Looks for places from an object on, which is of one object type.
+fn look(
+    plan: &Plan,
+    object: &ObjectShape,
+    selected: &Selections<'_>,
+    path: &mut Path,
+    wanted: &Wanted<'_>,
+    found: &mut dyn FnMut(Place),
+) {
+    let own = selected.fragments.iter().filter(|it| *it.on == *object.type_name);
+    let sets = || {
+        std::iter::once(selected)
+            .chain(own.clone().filter(|it| !it.is_conditional).map(|it| &it.below))
+    };
+    let fields = || sets().flat_map(|set| &set.fields).filter(|field| !field.is_conditional);
+    if *object.type_name == *wanted.type_name && !path.steps.is_empty() {
+        let key = |name: &&str| {
+            let field = fields().find(|it| it.name == *name && it.arguments.is_empty())?;
+            Some(((*name).into(), field.key.into()))
+        };
+        let value = |&(key, name, arguments): &(&str, &str, &str)| {
+            let same = fields().find(|it| it.name == name && it.arguments == arguments)?;
+            Some((same.key.into(), key.into()))
+        };
+        let keys = wanted.keys.iter().map(key).collect::<Option<Vec<_>>>();
+        let values = wanted.fields.iter().map(value).collect::<Option<Vec<_>>>();
+        if let (Some(keys), Some(values)) = (keys, values) {
+            let type_name = wanted.type_name.into();
+            found(Place { path: path.clone(), type_name, keys, values });
+        }
+    }
+    for field in fields().filter(|field| !field.below.is_empty()) {
+        if let Some(below) = member_object(plan, object, field.key) {
+            path.steps.push(PathStep { data_key: field.key.into(), types: Vec::new() });
+            look(plan, below, &field.below, path, wanted, found);
+            path.steps.pop();
+        }
+    }
+}
+
+/// The objects at the end of a path, if all on the way are of one object type each.
+fn object_at<'a>(plan: &'a Plan, path: &Path) -> Option<&'a ObjectShape> {
+    let mut object = plan.shape.objects.get(plan.shape.root.0 as usize)?;
+    for step in &path.steps {
+        if !step.types.is_empty() {
+            return None;
+        }
+        object = member_object(plan, object, &step.data_key)?;
+    }
+    Some(object)
+}
+
+/// The objects that a member leads to, if they and those that have it are of one object type each.
+fn member_object<'a>(plan: &'a Plan, object: &ObjectShape, key: &str) -> Option<&'a ObjectShape> {
+    let [variant] = &object.variants[..] else { return None };
+    let field = variant.fields.iter().find(|field| *field.data_key == *key)?;
+    let mut value: &ValueShape = &field.value;
+    loop {
+        match &value.kind {
+            ValueKind::List(element) => value = element,
+            ValueKind::Object(id) => {
+                let below = plan.shape.objects.get(id.0 as usize)?;
+                return (!below.is_abstract && below.variants.len() == 1).then_some(below);
+            }
+            ValueKind::Leaf(_) | ValueKind::Typename | ValueKind::Verbatim => return None,
+        }
+    }
+}
+
+fn source(plan: &Plan, expected: &Expected, targets: &TargetTree<'_>, place: Place) -> Source {
+    let mut objects = expected.cursor(Some(plan.shape.root.0 as usize));
+    for step in &place.path.steps {
+        objects = objects.below(&step.data_key);
+    }
+    let key = |(name, data_key): (Box<str>, Box<str>)| RepresentationField {
+        name,
+        data_key,
+        key: true,
+        types: Vec::new(),
+        fields: Vec::new(),
+    };
+    let fields: Vec<RepresentationField> = place.keys.into_iter().map(key).collect();
+    let value = |(data_key, wanted): (Box<str>, Box<str>)| SourceValue {
+        slot: objects.slot(&data_key),
+        data_key,
+        printed_key: [b",\"", wanted.as_bytes(), b"\":"].concat().into(),
+    };
+    Source {
+        target: CompiledTarget {
+            shared_from: targets.shared_from(&place.path),
+            slots: step_slots(plan, expected, &place.path),
+            group: 0,
+        },
+        members: members(objects, &fields),
+        typename_slot: objects.slot("__typename"),
+        values: place.values.into_iter().map(value).collect(),
+        representation: Representation { typename: Some(place.type_name), fields },
+        path: place.path,
+    }
+}

@@ -1,0 +1,208 @@
+//! What a subgraph operation selects, read from its text: execution compares what two fetches of one plan ask
+//! the same subgraph about the same entity.
+
+use crate::tokens::{Token, Tokens};
+
+/// A selection set.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Selections<'a> {
+    pub(crate) fields: Vec<Field<'a>>,
+    pub(crate) fragments: Vec<Fragment<'a>>,
+}
+
+/// A field.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Field<'a> {
+    /// Its alias, or its name.
+    pub(crate) key: &'a str,
+    pub(crate) name: &'a str,
+    /// As written, with the parentheses; empty: none.
+    pub(crate) arguments: &'a str,
+    /// Does it have directives?
+    pub(crate) is_conditional: bool,
+    /// Empty: a leaf.
+    pub(crate) below: Selections<'a>,
+}
+
+/// An inline fragment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Fragment<'a> {
+    /// Its type; empty: none.
+    pub(crate) on: &'a str,
+    /// Does it have directives?
+    pub(crate) is_conditional: bool,
+    pub(crate) below: Selections<'a>,
+}
+
+impl Selections<'_> {
+    /// Does it select nothing?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fields.is_empty() && self.fragments.is_empty()
+    }
+}
+
+/// Selection sets nest no deeper than operations may, which preparing bounds; what is deeper is not looked at.
+const DEPTH_MAX: u32 = 600;
+
+/// The root selection set of `text`. None: it is not as the planner writes it.
+pub(crate) fn selections(text: &str) -> Option<Selections<'_>> {
+    let mut reader = Reader { text, tokens: Tokens::new(text), peeked: None };
+    // Up to the root selection set; variable definitions hold braces only inside parentheses.
+    loop {
+        match reader.next()? {
+            Token::Mark(b'(') => reader.skip_arguments(),
+            Token::Mark(b'{') => return reader.set(0),
+            _ => {}
+        }
+    }
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    tokens: Tokens<'a>,
+    /// The next token, and where it begins or what is ignored before it.
+    peeked: Option<(Token<'a>, usize)>,
+}
+
+impl<'a> Reader<'a> {
+    fn next(&mut self) -> Option<Token<'a>> {
+        match self.peeked.take() {
+            Some((token, _)) => Some(token),
+            None => self.tokens.next(),
+        }
+    }
+
+    fn peek(&mut self) -> Option<&Token<'a>> {
+        if self.peeked.is_none() {
+            let start = self.tokens.position();
+            self.peeked = Some((self.tokens.next()?, start));
+        }
+        self.peeked.as_ref().map(|(token, _)| token)
+    }
+
+    fn name(&mut self) -> Option<&'a str> {
+        match self.next()? {
+            Token::Name(name) => Some(name),
+            Token::Mark(_) => None,
+        }
+    }
+
+    fn eat(&mut self, mark: u8) -> bool {
+        let found = matches!(self.peek(), Some(Token::Mark(it)) if *it == mark);
+        if found {
+            self.peeked = None;
+        }
+        found
+    }
+
+    fn skip_arguments(&mut self) {
+        self.tokens.skip_to_close(b'(', b')');
+    }
+
+    /// After the opening brace.
+    fn set(&mut self, depth: u32) -> Option<Selections<'a>> {
+        if depth > DEPTH_MAX {
+            return None;
+        }
+        let mut set = Selections::default();
+        while !self.eat(b'}') {
+            if self.eat(b'.') {
+                set.fragments.push(self.fragment(depth)?);
+            } else {
+                set.fields.push(self.field(depth)?);
+            }
+        }
+        Some(set)
+    }
+
+    fn field(&mut self, depth: u32) -> Option<Field<'a>> {
+        let key = self.name()?;
+        let name = if self.eat(b':') { self.name()? } else { key };
+        self.peek()?;
+        let start = self.peeked.as_ref().map_or(0, |(_, start)| *start);
+        let mut arguments = "";
+        if self.eat(b'(') {
+            self.skip_arguments();
+            arguments = self.text.get(start..self.tokens.position())?.trim();
+        }
+        let is_conditional = self.directives()?;
+        let below = if self.eat(b'{') { self.set(depth + 1)? } else { Selections::default() };
+        Some(Field { key, name, arguments, is_conditional, below })
+    }
+
+    fn fragment(&mut self, depth: u32) -> Option<Fragment<'a>> {
+        let mut on = "";
+        if matches!(self.peek(), Some(Token::Name("on"))) {
+            self.next();
+            on = self.name()?;
+        }
+        let is_conditional = self.directives()?;
+        self.eat(b'{').then_some(())?;
+        Some(Fragment { on, is_conditional, below: self.set(depth + 1)? })
+    }
+
+    fn directives(&mut self) -> Option<bool> {
+        let mut any = false;
+        while self.eat(b'@') {
+            any = true;
+            self.name()?;
+            if self.eat(b'(') {
+                self.skip_arguments();
+            }
+        }
+        Some(any)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Written out again, with `@` where there are directives.
+    fn show(set: &Selections<'_>) -> String {
+        let mut out = String::from("{");
+        for field in &set.fields {
+            let mark = if field.is_conditional { "@" } else { "" };
+            out += &format!(" {}:{}{}{mark}", field.key, field.name, field.arguments);
+            if !field.below.is_empty() {
+                out += &show(&field.below);
+            }
+        }
+        for fragment in &set.fragments {
+            let mark = if fragment.is_conditional { "@" } else { "" };
+            out += &format!(" ...{}{mark}{}", fragment.on, show(&fragment.below));
+        }
+        out + "}"
+    }
+
+    #[test]
+    fn what_is_selected_is_read() {
+        for (text, expected) in [
+            ("{a b}", "{ a:a b:b}"),
+            (
+                "query Q($x:[Int!]={a:1}){k:a(x:$x y:\"}{)\"){b}c}",
+                "{ k:a(x:$x y:\"}{)\"){ b:b} c:c}",
+            ),
+            (
+                "{a@include(if:$x){b}...on T@skip(if:$y){c ...{d}}}",
+                "{ a:a@{ b:b} ...T@{ c:c ...{ d:d}}}",
+            ),
+            (
+                "query($r:[_Any!]!){_e0:_entities(representations:$r){...on P{n}}}",
+                "{ _e0:_entities(representations:$r){ ...P{ n:n}}}",
+            ),
+        ] {
+            assert_eq!(selections(text).map(|set| show(&set)).as_deref(), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn text_that_is_no_operation_is_none() {
+        for text in
+            ["", "{", "{a", "{a(", "{a{", "{...", "{a:", "{a@", "{...on", "{é}", "\"", "{{}}"]
+        {
+            assert_eq!(selections(text), None, "{text}");
+        }
+        assert_eq!(selections(&"{a".repeat(10_000)), None);
+    }
+}

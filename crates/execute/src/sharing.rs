@@ -1,0 +1,164 @@
+//! Identical queries to subgraphs in flight at the same time are sent once.
+//!
+//! Two are identical if they go to the same subgraph of the same generation with the same body and the same
+//! headers; users that a subgraph can tell apart never share. Mutations are never shared, and what begins after
+//! a mutation has ended is never given an answer from before: see [`Epoch`].
+//!
+//! Sharing whole operations stands above this crate; it uses the same [`Epoch`].
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use flights::{Broken, Flights, Role};
+use graph::SubgraphId;
+
+use crate::{
+    FetchError, FetchTrace, ForwardedHeaders, RequestContext, SubgraphAnswer, SubgraphRequest,
+};
+
+/// What all operations of a process share. Outlives generations.
+#[derive(Debug, Default)]
+pub struct Sharing {
+    /// Counts mutations.
+    pub epoch: Epoch,
+    /// Queries to subgraphs in flight; `None`: each operation sends its own.
+    pub subgraph_queries: Option<SubgraphFlights>,
+}
+
+/// Queries to subgraphs in flight.
+#[derive(Clone, Debug, Default)]
+pub struct SubgraphFlights(Arc<Flights<QueryKey, Result<SubgraphAnswer, FetchError>>>);
+
+impl SubgraphFlights {
+    /// Counters.
+    pub fn stats(&self) -> &flights::FlightStats {
+        self.0.stats()
+    }
+}
+
+/// How many mutations have ended. It is a part of every key, so that a client that mutates and then asks never
+/// gets the answer to a question that was asked before.
+#[derive(Debug, Default)]
+pub struct Epoch(AtomicU64);
+
+impl Epoch {
+    /// The epoch now.
+    pub fn now(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Something may have changed at a subgraph.
+    fn advance(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Advances the epoch when the change is over, also when nobody waits for its end: it may have happened.
+pub(crate) struct Changing<'a>(Option<&'a Epoch>);
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        if let Some(epoch) = self.0 {
+            epoch.advance();
+        }
+    }
+}
+
+/// To be held while a mutation or a publication is under way.
+pub(crate) fn changing(context: &RequestContext) -> Changing<'_> {
+    Changing(context.sharing.as_deref().map(|sharing| &sharing.epoch))
+}
+
+/// One request to a subgraph, shared if it may be, and traced for whoever wants to know.
+pub(crate) async fn fetch(
+    context: &RequestContext,
+    subgraph: SubgraphId,
+    body: Bytes,
+    is_mutation: bool,
+) -> Result<SubgraphAnswer, FetchError> {
+    let Some(trace) = &context.trace else {
+        return share(context, subgraph, body, is_mutation).await.0;
+    };
+    let (began, request_bytes) = (trace.now(), body.len());
+    let (answered, role) = share(context, subgraph, body, is_mutation).await;
+    let answer = answered.as_ref().ok().map(|it| (it.status.as_u16(), it.body.len()));
+    let took = trace.now().saturating_sub(began);
+    trace.record(FetchTrace { subgraph, began, took, request_bytes, answer, role });
+    answered
+}
+
+async fn share(
+    context: &RequestContext,
+    subgraph: SubgraphId,
+    body: Bytes,
+    is_mutation: bool,
+) -> (Result<SubgraphAnswer, FetchError>, Option<Role>) {
+    let (generation, deadline) = (&context.generation, context.deadline);
+    let sharing = context.sharing.as_deref();
+    if let Some(Sharing { epoch, subgraph_queries: Some(flights) }) = sharing
+        && !is_mutation
+        && generation.disclosure.may_share(subgraph)
+    {
+        let key = QueryKey {
+            epoch: epoch.now(),
+            generation: generation.number,
+            subgraph,
+            body: body.clone(),
+            headers: Arc::clone(&context.headers),
+        };
+        let answered = flights.0.join(key, deadline, || {
+            let server = Arc::clone(&generation.subgraphs[usize::from(subgraph.0)]);
+            let headers = Arc::clone(&context.headers);
+            async move {
+                let headers = headers.of(subgraph);
+                server.fetch(SubgraphRequest { body, is_mutation, headers, deadline }).await
+            }
+        });
+        return match answered.await {
+            Ok((answer, role)) => (answer, Some(role)),
+            Err(Broken) => {
+                let reason = "the request broke off inside the router";
+                (Err(FetchError::Closed(reason.into())), None)
+            }
+        };
+    }
+    let _changing = is_mutation.then(|| changing(context));
+    let headers = context.headers.of(subgraph);
+    let request = SubgraphRequest { body, is_mutation, headers, deadline };
+    (generation.subgraph(subgraph).fetch(request).await, None)
+}
+
+/// What makes two queries one.
+#[derive(Clone, Debug)]
+struct QueryKey {
+    epoch: u64,
+    generation: u64,
+    subgraph: SubgraphId,
+    body: Bytes,
+    /// Of all subgraphs; only what goes to this one counts.
+    headers: Arc<ForwardedHeaders>,
+}
+
+impl PartialEq for QueryKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.epoch == other.epoch
+            && self.generation == other.generation
+            && self.subgraph == other.subgraph
+            && self.body == other.body
+            && self.headers.of(self.subgraph) == other.headers.of(other.subgraph)
+    }
+}
+
+impl Eq for QueryKey {}
+
+impl Hash for QueryKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.epoch.hash(state);
+        self.generation.hash(state);
+        self.subgraph.hash(state);
+        self.body.hash(state);
+        self.headers.of(self.subgraph).hash(state);
+    }
+}

@@ -1,0 +1,107 @@
+//! The target paths of a plan's entity batches as one tree: which of them lead through which. Built
+//! once per plan, so that a plan with thousands of targets is compiled in linear time.
+
+use foldhash::{HashMap, HashMapExt};
+use plan::{Path, PathStep, Plan};
+
+use crate::executable::batches_of;
+
+/// A batch: the numbers of its fetch and of itself in there.
+type BatchId = (usize, usize);
+
+/// All target paths, by the keys they lead through.
+pub(crate) struct TargetTree<'a> {
+    /// The root is the first.
+    nodes: Vec<Node<'a>>,
+}
+
+#[derive(Default)]
+struct Node<'a> {
+    below: HashMap<&'a str, usize>,
+    /// The targets that end here.
+    ends: Vec<(BatchId, &'a Path)>,
+}
+
+/// A target beyond a path: its batch, the types it wants where the path ends, and how it goes on.
+type Beyond<'a> = (BatchId, &'a [Box<str>], &'a [PathStep]);
+
+impl<'a> TargetTree<'a> {
+    pub(crate) fn new(plan: &'a Plan) -> Self {
+        let mut tree = Self { nodes: vec![Node::default()] };
+        for (fetch, it) in plan.fetches.iter().enumerate() {
+            for (batch, it) in batches_of(&it.kind).iter().enumerate() {
+                for target in &it.targets {
+                    tree.add((fetch, batch), target);
+                }
+            }
+        }
+        tree
+    }
+
+    fn add(&mut self, batch: BatchId, path: &'a Path) {
+        let mut at = 0;
+        for step in &path.steps {
+            let next = self.nodes.len();
+            at = *self.nodes[at].below.entry(&step.data_key).or_insert(next);
+            if at == next {
+                self.nodes.push(Node::default());
+            }
+        }
+        self.nodes[at].ends.push((batch, path));
+    }
+
+    /// From this step of `path` on the same object may be met several times, because a target that
+    /// ends before links answers into the tree. `usize::MAX`: nowhere.
+    pub(crate) fn shared_from(&self, path: &Path) -> usize {
+        let mut at = 0;
+        for (length, step) in path.steps.iter().enumerate() {
+            if !self.nodes[at].ends.is_empty() {
+                return length;
+            }
+            match self.nodes[at].below.get(&*step.data_key) {
+                Some(&next) => at = next,
+                None => break,
+            }
+        }
+        usize::MAX
+    }
+
+    /// Gives targets below which exactly the same batches go on the same way a common number. Only
+    /// those may share values: the same entity may be wanted at two places with different fields
+    /// under one key (`{a: product {reviews {body}} b: product {reviews {body: title}}}`), and what is
+    /// merged into a shared value is seen at both.
+    pub(crate) fn groups(&self, targets: &[Path]) -> Vec<u32> {
+        if targets.len() < 2 {
+            return vec![0; targets.len()];
+        }
+        let mut first: HashMap<Vec<Beyond<'a>>, u32> = HashMap::new();
+        let numbers = targets
+            .iter()
+            .enumerate()
+            .map(|(index, path)| *first.entry(self.beyond(path)).or_insert(index as u32));
+        numbers.collect()
+    }
+
+    /// All targets that lead through `path`, in an order of their own.
+    fn beyond(&self, path: &Path) -> Vec<Beyond<'a>> {
+        let mut found = Vec::new();
+        let Some(last) = path.steps.len().checked_sub(1) else { return found };
+        let mut at = 0;
+        for step in &path.steps {
+            match self.nodes[at].below.get(&*step.data_key) {
+                Some(&next) => at = next,
+                None => return found,
+            }
+        }
+        let mut pending: Vec<usize> = self.nodes[at].below.values().copied().collect();
+        while let Some(at) = pending.pop() {
+            let node = &self.nodes[at];
+            pending.extend(node.below.values());
+            for &(batch, other) in &node.ends {
+                found.push((batch, &other.steps[last].types[..], &other.steps[last + 1..]));
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+}
