@@ -19,7 +19,8 @@ use tokio::task::JoinSet;
 
 use crate::http::answer::{self, Answer};
 use crate::http::body;
-use crate::http::patient::Patient;
+use crate::http::patient::{Patient, STALL_TIME_MAX};
+use crate::profiling;
 use crate::router::Router;
 use crate::scrape::Scrape;
 use crate::topology;
@@ -32,6 +33,9 @@ const EVENT_BYTES_MAX: usize = 1 << 20;
 
 /// How long to wait when `accept` fails, most likely for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long the body of a test event may take.
+const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// How long a head may take.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
@@ -69,7 +73,7 @@ pub(crate) async fn serve(router: Arc<Router>, listener: std::net::TcpListener) 
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIME_MAX)
-                .serve_connection(TokioIo::new(Patient::new(socket)), service);
+                .serve_connection(TokioIo::new(Patient::new(socket, STALL_TIME_MAX)), service);
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "an admin connection ended early");
             }
@@ -92,6 +96,7 @@ async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>
         "/health/live" | "/health/ready" | "/metrics" | "/admin/subscriptions" => {
             not_allowed("GET")
         }
+        path if path.starts_with(profiling::PREFIX) => profiling::handle(router, &request).await,
         _ => answer::text(
             StatusCode::NOT_FOUND,
             "This is the admin listener. It has:\n\
@@ -99,6 +104,7 @@ async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>
              GET  /health/ready        may it get traffic?\n\
              GET  /metrics             counters for Prometheus\n\
              GET  /admin/subscriptions live triggers, groups and their subscribers\n\
+             GET  /debug/pprof/        profiles, where the configuration allows them\n\
              POST /admin/publish?provider=memory/default&topic=T  publishes the body as an event\n",
         ),
     }
@@ -174,7 +180,8 @@ async fn publish(router: &Router, request: Request<Incoming>) -> Answer {
         Ok(provider) => Arc::clone(provider),
         Err(error) => return refuse(StatusCode::NOT_FOUND, error.to_string()),
     };
-    let payload: Bytes = match body::read(request.into_body(), EVENT_BYTES_MAX).await {
+    let payload: Bytes = match body::read(request.into_body(), EVENT_BYTES_MAX, BODY_TIME_MAX).await
+    {
         Ok(payload) => payload,
         Err(body::BodyError::TooLarge) => {
             let text = format!("a test event may have {EVENT_BYTES_MAX} bytes");

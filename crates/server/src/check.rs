@@ -7,6 +7,7 @@ use crate::config::{self, Overrides};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::loaded::{self, SupergraphSource};
 use crate::start;
+use crate::upstreams::SubgraphCertificates;
 
 /// Checks the configuration at `path` (none: flags and defaults only) and the supergraph that it names,
 /// its topics and providers included. Connects to nothing. Errors and warnings, in that order of finding;
@@ -29,7 +30,9 @@ pub fn check(path: Option<&Path>, overrides: &Overrides) -> Vec<Diagnostic> {
         Ok(graph) => {
             let names = graph.subgraphs.iter().map(|subgraph| &*subgraph.name);
             findings.extend(loaded.unknown_subgraphs(names));
-            findings.extend(loaded::upstreams(config, &graph, None).err().into_iter().flatten());
+            let upstreams =
+                loaded::upstreams(config, &graph, &SubgraphCertificates::default(), None);
+            findings.extend(upstreams.err().into_iter().flatten());
             match start::idle_providers(config) {
                 Ok(providers) => {
                     findings.extend(

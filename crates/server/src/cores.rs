@@ -42,7 +42,8 @@ pub(crate) struct CoreThreads {
     stop: watch::Sender<bool>,
 }
 
-/// How many CPUs this process may use, affinity and cgroup quota respected.
+/// How many CPUs this process may use, affinity and cgroup quota respected: on Linux the standard library looks at
+/// both (`sched_getaffinity`, `cpu.max` of every group above us), and rounds a part of a CPU down, but not to none.
 pub(crate) fn available() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
@@ -101,6 +102,11 @@ impl Cores {
             // Fails only while the process ends; nobody waits for the job then.
             let _ = core.jobs.send(job);
         }
+    }
+
+    /// What each has to do: connections and events.
+    pub(crate) fn loads(&self) -> Vec<usize> {
+        self.cores.iter().map(|core| core.load.load(Ordering::Relaxed)).collect()
     }
 
     /// How many there are.
@@ -171,6 +177,22 @@ mod tests {
         assert_ne!(first, second);
         release.send(true).expect("both jobs listen");
         threads.stop();
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_process_that_may_use_one_cpu_has_one_core() {
+        use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+        // Affinity belongs to a thread, and this one ends.
+        let pinned = std::thread::spawn(|| {
+            let allowed = sched_getaffinity(None).expect("a set of CPUs");
+            let one = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).expect("a CPU");
+            let mut only = CpuSet::new();
+            only.set(one);
+            sched_setaffinity(None, &only).expect("a part of what is allowed");
+            available()
+        });
+        assert_eq!(pinned.join().expect("no panic"), 1);
     }
 
     #[test]

@@ -88,7 +88,7 @@ fn explain(code: ErrorCode) -> (&'static str, &'static str) {
             "ask for less at once, or raise the limit that the message names",
         ),
         ErrorCode::PlanningFailed => (
-            "no plan answers the operation: the supergraph cannot reach a field",
+            "no plan answers the operation: the supergraph cannot reach a field; `data` is null",
             "check the composition of the supergraph",
         ),
         ErrorCode::NotSupported => {
@@ -97,6 +97,10 @@ fn explain(code: ErrorCode) -> (&'static str, &'static str) {
         ErrorCode::SubgraphRequestFailed => (
             "a subgraph could not be reached, or its answer is no GraphQL answer",
             "look at that subgraph; the log and metrics have the reason",
+        ),
+        ErrorCode::SubgraphUnavailable => (
+            "a subgraph is left alone for some seconds because most requests to it have failed",
+            "look at that subgraph; it is tried again by itself (`traffic.all.circuit_breaker`)",
         ),
         ErrorCode::DownstreamServiceError => {
             ("a subgraph reported this error without a code of its own", "look at that subgraph")

@@ -1,68 +1,52 @@
-//! The headers that go along to subgraphs: configured rules, compiled for one generation and applied
-//! once per request.
+//! The headers that go along to subgraphs, and those that come back from them: configured rules,
+//! compiled for one generation and applied once per request or answer.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use execute::ForwardedHeaders;
+use execute::{AnswerHeaders, ForwardedHeaders};
 use graph::{SubgraphId, Supergraph};
-use http::header::{
-    ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT,
-    HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{CONNECTION, DATE, SET_COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use upstream::belongs_to_connection;
 
-use crate::config::{HeaderRule, Headers};
+use crate::config::{HeaderRule, Headers, Merge, Propagation};
 
-/// Rules by subgraph.
+/// Rules for requests, by subgraph.
 #[derive(Debug)]
 pub(crate) struct Forwarding {
     all: Vec<HeaderRule>,
     by_subgraph: Vec<(SubgraphId, Vec<HeaderRule>)>,
 }
 
-/// Never copied from a client's request: they belong to one connection (RFC 9110, section 7.6.1) or
-/// describe a body that is not the one we send.
-static NEVER: [HeaderName; 14] = [
-    ACCEPT,
-    ACCEPT_ENCODING,
-    CONNECTION,
-    CONTENT_ENCODING,
-    CONTENT_LENGTH,
-    CONTENT_TYPE,
-    EXPECT,
-    HOST,
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-];
-
-/// Further ones that have no constant, by name.
-const NEVER_BY_NAME: [&str; 2] = ["keep-alive", "proxy-connection"];
-
 impl Forwarding {
     /// The rules of `headers` for the subgraphs of `graph`.
     pub(crate) fn new(headers: &Headers, graph: &Supergraph) -> Self {
-        let special = graph.subgraphs.iter().enumerate();
-        let special = special.filter(|(_, it)| headers.subgraphs.contains_key(&*it.name));
-        let by_subgraph = special.map(|(index, subgraph)| {
-            let rules = headers.request_rules(&subgraph.name).cloned().collect();
-            (SubgraphId(index as u16), rules)
+        let by_subgraph = special(headers, graph).map(|(id, name)| {
+            let rules = headers.request_rules(name).cloned().collect();
+            (id, rules)
         });
-        Self { all: headers.all.request.clone(), by_subgraph: by_subgraph.collect() }
+        Self { by_subgraph: by_subgraph.collect(), all: headers.all.request.clone() }
     }
 
     /// What of `client`, the headers of the client's request, goes where.
     pub(crate) fn apply(&self, client: &HeaderMap) -> Arc<ForwardedHeaders> {
         let by_subgraph = self.by_subgraph.iter();
         Arc::new(ForwardedHeaders {
-            all: apply(&self.all, client),
-            by_subgraph: by_subgraph.map(|(id, rules)| (*id, apply(rules, client))).collect(),
+            all: forwarded(&self.all, client),
+            by_subgraph: by_subgraph.map(|(id, rules)| (*id, forwarded(rules, client))).collect(),
         })
     }
+}
+
+/// Subgraphs of `graph` that have rules of their own.
+fn special<'a>(
+    headers: &'a Headers,
+    graph: &'a Supergraph,
+) -> impl Iterator<Item = (SubgraphId, &'a str)> {
+    let subgraphs = graph.subgraphs.iter().enumerate();
+    let special = subgraphs.filter(|(_, it)| headers.subgraphs.contains_key(&*it.name));
+    special.map(|(index, subgraph)| (SubgraphId(index as u16), &*subgraph.name))
 }
 
 /// The forwarded headers in one canonical string of bytes: equal for two requests if no subgraph can
@@ -85,41 +69,154 @@ pub(crate) fn partition(headers: &ForwardedHeaders) -> Bytes {
     out.into()
 }
 
-fn apply(rules: &[HeaderRule], client: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
-    let mut headers: Vec<(HeaderName, HeaderValue)> = Vec::new();
-    for rule in rules {
-        match rule {
-            HeaderRule::Propagate(selection) => {
-                for (name, value) in client {
-                    if selection.selects(name) && may_pass(name, client) {
-                        let known = headers.iter().any(|(n, v)| n == name && v == value);
-                        if !known {
-                            headers.push((name.clone(), value.clone()));
-                        }
-                    }
-                }
-            }
-            HeaderRule::Insert(insertion) => {
-                headers.retain(|(name, _)| *name != insertion.name);
-                headers.push((insertion.name.clone(), insertion.value.clone()));
-            }
-            HeaderRule::Remove(selection) => headers.retain(|(name, _)| !selection.selects(name)),
-        }
-    }
+fn forwarded(rules: &[HeaderRule], client: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
+    let taken = take(rules, client, belongs_to_connection);
+    let mut headers: Vec<_> = taken.into_iter().map(|it| (it.name, it.value)).collect();
     // Canonical order: equal sets are equal partitions. The sort is stable, so repeated headers keep
     // their order.
     headers.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
     headers
 }
 
-/// Also refuses what the client's own `connection` header names.
-fn may_pass(name: &HeaderName, client: &HeaderMap) -> bool {
-    !NEVER.contains(name)
-        && !NEVER_BY_NAME.contains(&name.as_str())
-        && !name.as_str().starts_with("sec-websocket-")
-        && !client.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok()).any(|value| {
-            value.split(',').any(|token| token.trim().eq_ignore_ascii_case(name.as_str()))
-        })
+/// Rules for answers, by subgraph.
+#[derive(Debug)]
+pub(crate) struct Returning {
+    all: Vec<HeaderRule>,
+    by_subgraph: Vec<(SubgraphId, Vec<HeaderRule>)>,
+}
+
+impl Returning {
+    /// The rules of `headers` for the subgraphs of `graph`; none if there are none.
+    pub(crate) fn new(headers: &Headers, graph: &Supergraph) -> Option<Self> {
+        let by_subgraph = special(headers, graph).map(|(id, name)| {
+            let rules = headers.response_rules(name).cloned().collect();
+            (id, rules)
+        });
+        let by_subgraph: Vec<(_, Vec<_>)> = by_subgraph.collect();
+        let all = headers.all.response.clone();
+        let is_empty = all.is_empty() && by_subgraph.iter().all(|(_, rules)| rules.is_empty());
+        (!is_empty).then_some(Self { all, by_subgraph })
+    }
+
+    fn of(&self, subgraph: SubgraphId) -> &[HeaderRule] {
+        let special = self.by_subgraph.iter().find(|(id, _)| *id == subgraph);
+        special.map_or(&self.all, |(_, rules)| rules)
+    }
+
+    /// May answers of `subgraph` bring a cookie? It would be meant for one client.
+    pub(crate) fn is_personal(&self, subgraph: SubgraphId) -> bool {
+        let mut answer = HeaderMap::new();
+        answer.insert(SET_COOKIE, HeaderValue::from_static("a=b"));
+        self.of(subgraph).iter().any(|rule| match rule {
+            HeaderRule::Propagate(it) => it.rename.as_ref() == Some(&SET_COOKIE),
+            _ => false,
+        }) || take(self.of(subgraph), &answer, is_the_routers)
+            .iter()
+            .any(|it| it.name == SET_COOKIE)
+    }
+}
+
+impl AnswerHeaders for Returning {
+    fn collect(&self, subgraph: SubgraphId, answer: &HeaderMap, collected: &mut HeaderMap) {
+        let taken = take(self.of(subgraph), answer, is_the_routers);
+        // What `taken` says of a name is one answer's: it counts as a whole against other answers.
+        let mut settled: Vec<&HeaderName> = Vec::new();
+        for it in &taken {
+            let is_first_here = !settled.contains(&&it.name);
+            let is_known = collected.contains_key(&it.name);
+            // Cookies are told apart by more than the name of their header (RFC 6265, section 3).
+            let merge = if it.name == SET_COOKIE { Merge::Append } else { it.merge };
+            match merge {
+                Merge::First if is_first_here && is_known => continue,
+                Merge::Last if is_first_here => {
+                    collected.insert(it.name.clone(), it.value.clone());
+                }
+                _ => {
+                    collected.append(it.name.clone(), it.value.clone());
+                }
+            }
+            if is_first_here {
+                settled.push(&it.name);
+            }
+        }
+    }
+}
+
+/// Headers of an answer that say something of the answer as a message, or of who may read it: the
+/// router writes its own.
+fn is_the_routers(name: &HeaderName) -> bool {
+    belongs_to_connection(name) || *name == DATE || name.as_str().starts_with("access-control-")
+}
+
+/// A header that rules have taken or set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Taken {
+    name: HeaderName,
+    value: HeaderValue,
+    merge: Merge,
+}
+
+/// Applies rules in order to the headers of one message; each rule has the say over what the ones
+/// before it left. Headers that `stays` names are never taken, nor are those that the message's own
+/// `connection` header names (RFC 9110, section 7.6.1).
+fn take(
+    rules: &[HeaderRule],
+    message: &HeaderMap,
+    stays: impl Fn(&HeaderName) -> bool,
+) -> Vec<Taken> {
+    let mut taken: Vec<Taken> = Vec::new();
+    let may_pass = |name: &HeaderName| !stays(name) && !is_named_by_connection(name, message);
+    for rule in rules {
+        match rule {
+            HeaderRule::Propagate(Propagation {
+                named: Some(named),
+                rename,
+                default,
+                merge,
+                ..
+            }) => {
+                let name = rename.as_ref().unwrap_or(named);
+                let mut values: Vec<_> = match may_pass(named) {
+                    true => message.get_all(named).iter().cloned().collect(),
+                    false => Vec::new(),
+                };
+                if values.is_empty() {
+                    values.extend(default.clone());
+                }
+                if !values.is_empty() && !stays(name) {
+                    replace(&mut taken, name, values, *merge);
+                }
+            }
+            HeaderRule::Propagate(Propagation { matching: Some(pattern), merge, .. }) => {
+                for name in message.keys() {
+                    if pattern.matches(name) && may_pass(name) {
+                        let values = message.get_all(name).iter().cloned().collect();
+                        replace(&mut taken, name, values, *merge);
+                    }
+                }
+            }
+            // The configuration has one of the two, always.
+            HeaderRule::Propagate(_) => {}
+            HeaderRule::Insert(insertion) => {
+                let value = vec![insertion.value.clone()];
+                replace(&mut taken, &insertion.name, value, Merge::Last);
+            }
+            HeaderRule::Remove(selection) => taken.retain(|it| !selection.selects(&it.name)),
+        }
+    }
+    taken
+}
+
+fn replace(taken: &mut Vec<Taken>, name: &HeaderName, values: Vec<HeaderValue>, merge: Merge) {
+    taken.retain(|it| it.name != name);
+    taken.extend(values.into_iter().map(|value| Taken { name: name.clone(), value, merge }));
+}
+
+fn is_named_by_connection(name: &HeaderName, message: &HeaderMap) -> bool {
+    let values = message.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    values
+        .flat_map(|value| value.split(','))
+        .any(|token| token.trim().eq_ignore_ascii_case(name.as_str()))
 }
 
 #[cfg(test)]
@@ -127,45 +224,193 @@ mod tests {
     use super::*;
     use crate::config::{HeaderInsertion, HeaderPattern, HeaderSelection};
 
+    fn name(text: &'static str) -> HeaderName {
+        HeaderName::from_static(text)
+    }
+
+    fn message(headers: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (header, value) in headers {
+            map.append(name(header), HeaderValue::from_static(value));
+        }
+        map
+    }
+
     fn client() -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in [
+        message(&[
             ("x-tenant", "a"),
             ("authorization", "Bearer 1"),
             ("x-hop", "1"),
             ("connection", "keep-alive, X-Hop"),
             ("host", "example"),
-        ] {
-            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
-        }
-        headers
+            ("te", "trailers"),
+            ("proxy-authorization", "Basic 1"),
+            ("sec-websocket-key", "1"),
+        ])
     }
 
-    fn names(rules: &[HeaderRule]) -> Vec<String> {
-        let headers = apply(rules, &client());
+    fn text(headers: &[(HeaderName, HeaderValue)]) -> Vec<String> {
         let text = headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap_or("?")));
         text.collect()
     }
 
+    fn sent(rules: &[HeaderRule]) -> Vec<String> {
+        text(&forwarded(rules, &client()))
+    }
+
+    fn matching(pattern: &str) -> Propagation {
+        let matching = Some(HeaderPattern::new(pattern).expect("a valid pattern"));
+        Propagation { matching, ..Propagation::default() }
+    }
+
+    fn named(header: &'static str) -> Propagation {
+        Propagation { named: Some(name(header)), ..Propagation::default() }
+    }
+
     fn everything() -> HeaderRule {
-        let pattern = HeaderPattern::new(".*").expect("a valid pattern");
-        HeaderRule::Propagate(HeaderSelection::Matching(pattern))
+        HeaderRule::Propagate(matching(".*"))
+    }
+
+    fn insert(header: &'static str, value: &'static str) -> HeaderRule {
+        let value = HeaderValue::from_static(value);
+        HeaderRule::Insert(HeaderInsertion { name: name(header), value })
+    }
+
+    fn remove(header: &'static str) -> HeaderRule {
+        HeaderRule::Remove(HeaderSelection::Named(name(header)))
     }
 
     #[test]
     fn hop_by_hop_headers_never_pass() {
-        assert_eq!(names(&[everything()]), ["authorization: Bearer 1", "x-tenant: a"]);
+        assert_eq!(sent(&[everything()]), ["authorization: Bearer 1", "x-tenant: a"]);
+        for header in ["host", "te", "x-hop", "connection", "proxy-authorization"] {
+            assert_eq!(sent(&[HeaderRule::Propagate(named(header))]), [""; 0], "{header}");
+            let renamed = Propagation { rename: Some(name("x-other")), ..named(header) };
+            assert_eq!(sent(&[HeaderRule::Propagate(renamed)]), [""; 0], "{header}");
+        }
     }
 
     #[test]
     fn rules_apply_in_order() {
-        let named = |name| HeaderSelection::Named(HeaderName::from_static(name));
-        let insert = HeaderRule::Insert(HeaderInsertion {
-            name: HeaderName::from_static("x-tenant"),
-            value: HeaderValue::from_static("fixed"),
-        });
-        let rules = [everything(), HeaderRule::Remove(named("authorization")), insert];
-        assert_eq!(names(&rules), ["x-tenant: fixed"]);
-        assert_eq!(names(&[]), [""; 0]);
+        let rules = [everything(), remove("authorization"), insert("x-tenant", "fixed")];
+        assert_eq!(sent(&rules), ["x-tenant: fixed"]);
+        let [everything, remove, insert] = rules;
+        assert_eq!(sent(&[insert, remove, everything]), ["authorization: Bearer 1", "x-tenant: a"]);
+        assert_eq!(sent(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn a_header_is_renamed_and_has_a_default_where_the_client_sends_none() {
+        let user = |default: Option<&'static str>| {
+            HeaderRule::Propagate(Propagation {
+                rename: Some(name("x-user")),
+                default: default.map(HeaderValue::from_static),
+                ..named("x-account")
+            })
+        };
+        assert_eq!(sent(&[user(Some("nobody"))]), ["x-user: nobody"]);
+        assert_eq!(sent(&[user(None)]), [""; 0]);
+        let client = message(&[("x-account", "1"), ("x-account", "2")]);
+        let sent = forwarded(&[user(Some("nobody"))], &client);
+        assert_eq!(text(&sent), ["x-user: 1", "x-user: 2"]);
+    }
+
+    #[test]
+    fn a_client_cannot_add_to_what_is_inserted() {
+        let rules = [HeaderRule::Propagate(named("x-tenant")), insert("x-tenant", "fixed")];
+        assert_eq!(sent(&rules), ["x-tenant: fixed"]);
+    }
+
+    #[test]
+    fn two_users_are_one_partition_only_if_everything_forwarded_is_equal() {
+        let partition_of = |headers: &[(&'static str, &'static str)]| {
+            let rules = [HeaderRule::Propagate(matching("^x-"))];
+            let all = forwarded(&rules, &message(headers));
+            partition(&ForwardedHeaders { all, by_subgraph: Vec::new() })
+        };
+        let one = partition_of(&[("x-a", "1"), ("x-b", "2")]);
+        assert_eq!(one, partition_of(&[("x-b", "2"), ("accept", "y"), ("x-a", "1")]));
+        for other in [
+            &[("x-a", "1"), ("x-b", "3")][..],
+            &[("x-a", "1")],
+            &[("x-a", "1"), ("x-a", "2")],
+            &[("x-a", "1x-b2")],
+            &[("x-a", "1"), ("x-b", "2"), ("x-b", "2")],
+            &[],
+        ] {
+            assert_ne!(one, partition_of(other), "{other:?}");
+        }
+        // Which subgraph gets what counts too.
+        let header = vec![(name("x-a"), HeaderValue::from_static("1"))];
+        let to = |all: &[_], special: &[_]| {
+            let by_subgraph = vec![(SubgraphId(0), special.to_vec())];
+            partition(&ForwardedHeaders { all: all.to_vec(), by_subgraph })
+        };
+        assert_ne!(to(&header, &[]), to(&[], &header));
+    }
+
+    fn returning(rules: Vec<HeaderRule>) -> Returning {
+        Returning { all: rules, by_subgraph: Vec::new() }
+    }
+
+    /// What the client gets of these answers, in this order.
+    fn returned(rules: Vec<HeaderRule>, answers: &[HeaderMap]) -> Vec<String> {
+        let returning = returning(rules);
+        let mut collected = HeaderMap::new();
+        for answer in answers {
+            returning.collect(SubgraphId(0), answer, &mut collected);
+        }
+        let mut lines: Vec<_> = collected
+            .iter()
+            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap_or("?")))
+            .collect();
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn several_answers_are_merged_as_the_rule_says_and_cookies_are_all_kept() {
+        let answers = [
+            message(&[("x-cost", "1"), ("x-cost", "2"), ("set-cookie", "a=1")]),
+            message(&[("x-other", "1")]),
+            message(&[("x-cost", "3"), ("set-cookie", "a=2")]),
+        ];
+        for (merge, expected) in [
+            (Merge::First, &["x-cost: 1", "x-cost: 2"][..]),
+            (Merge::Last, &["x-cost: 3"]),
+            (Merge::Append, &["x-cost: 1", "x-cost: 2", "x-cost: 3"]),
+        ] {
+            let rule = |header| HeaderRule::Propagate(Propagation { merge, ..named(header) });
+            assert_eq!(returned(vec![rule("x-cost")], &answers), expected, "{merge:?}");
+            let cookies = returned(vec![rule("set-cookie")], &answers);
+            assert_eq!(cookies, ["set-cookie: a=1", "set-cookie: a=2"], "{merge:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_router_says_itself_never_comes_from_a_subgraph() {
+        let answer = message(&[
+            ("connection", "x-hop"),
+            ("x-hop", "1"),
+            ("content-type", "text/html"),
+            ("content-encoding", "gzip"),
+            ("content-length", "7"),
+            ("transfer-encoding", "chunked"),
+            ("access-control-allow-origin", "*"),
+            ("date", "today"),
+            ("x-cost", "1"),
+        ]);
+        assert_eq!(returned(vec![everything()], &[answer]), ["x-cost: 1"]);
+    }
+
+    #[test]
+    fn answers_that_may_bring_cookies_are_personal() {
+        let is_personal = |rules| returning(rules).is_personal(SubgraphId(0));
+        let rename = Propagation { rename: Some(SET_COOKIE), ..named("x-cookie") };
+        assert!(is_personal(vec![everything()]));
+        assert!(is_personal(vec![HeaderRule::Propagate(named("set-cookie"))]));
+        assert!(is_personal(vec![HeaderRule::Propagate(rename)]));
+        assert!(!is_personal(vec![HeaderRule::Propagate(named("x-cost"))]));
+        assert!(!is_personal(vec![everything(), remove("set-cookie")]));
     }
 }

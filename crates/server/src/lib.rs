@@ -8,6 +8,7 @@ pub mod diagnostic;
 pub mod logging;
 
 mod admin;
+mod certificates;
 mod check;
 mod connections;
 mod cores;
@@ -18,13 +19,17 @@ mod live;
 mod loaded;
 mod metrics;
 mod operation;
+mod profiling;
 mod refusal;
 mod reload;
 mod router;
 mod scrape;
+mod sharing;
 mod signals;
 mod start;
 mod topology;
+mod trace;
+mod upstreams;
 
 pub use check::{check, has_errors};
 pub use error_reference::error_reference;

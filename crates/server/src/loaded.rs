@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use events::Providers;
-use execute::{Generation, Subgraph};
-use graph::{SchemaError, SchemaErrors, SubgraphKind, Supergraph};
+use execute::{AnswerHeaders, Disclosure, Generation, Subgraph};
+use graph::{SchemaError, SchemaErrors, SubgraphId, SubgraphKind, Supergraph};
 use hub::{Bindings, EventPublisher};
-use net::TlsClient;
-use prepare::{Limits, PrepareSettings, Preparer};
+use prepare::{LabelShares, Limits, PrepareSettings, Preparer};
 use sha2::{Digest, Sha256};
-use upstream::{Upstream, UpstreamSettings};
+use upstream::Upstream;
 
 use crate::config::Config;
 use crate::diagnostic::{Diagnostic, SourceText, Span};
-use crate::forwarding::Forwarding;
+use crate::forwarding::{Forwarding, Returning};
+use crate::upstreams::{SubgraphCertificates, settings_of};
 
 /// One generation, ready to serve.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub(crate) struct Loaded {
     pub(crate) forwarding: Forwarding,
     /// The subgraphs that have a server.
     pub(crate) upstreams: Vec<Arc<Upstream>>,
+    /// What their connections trust and show.
+    pub(crate) certificates: SubgraphCertificates,
 }
 
 /// Where a supergraph comes from.
@@ -123,7 +125,8 @@ pub(crate) fn load(
 ) -> Result<Loaded, Vec<Diagnostic>> {
     let graph = Arc::new(read_graph(config, source)?);
     let bindings = bind(&graph, source, providers)?;
-    let upstreams = upstreams(config, &graph, previous)?;
+    let certificates = SubgraphCertificates::continuing(previous.map(|it| &it.certificates));
+    let upstreams = upstreams(config, &graph, &certificates, previous)?;
     let mut subgraphs: Vec<Arc<dyn Subgraph>> = Vec::with_capacity(upstreams.len());
     for upstream in &upstreams {
         subgraphs.push(match upstream {
@@ -132,20 +135,36 @@ pub(crate) fn load(
         });
     }
     warn_of_unknown_subgraphs(config, &graph);
+    warn_of_unknown_labels(config, &graph);
     let publisher = EventPublisher::new(Arc::clone(&bindings), config.events.publish_timeout);
     let graph_id = identity(&source.text);
+    let defaults = PrepareSettings::default();
+    let batching = graph.subgraphs.iter();
+    let batching = batching.map(|it| config.traffic.of(&it.name).batch_limits()).collect();
     let settings = PrepareSettings {
         limits: Limits::from(&config.limits),
         introspection: config.introspection,
+        planning: plan::Limits {
+            batching: plan::Batching { subgraphs: batching },
+            ..defaults.planning
+        },
+        at_once: match config.limits.preparing {
+            0 => defaults.at_once,
+            preparing => preparing as usize,
+        },
+        waiting_max: config.limits.preparing_waiting as usize,
     };
     Ok(Loaded {
-        preparer: Preparer::new(Arc::clone(&graph), graph_id, settings),
+        preparer: Preparer::new(Arc::clone(&graph), graph_id, settings)
+            .with_override_labels(&label_shares(config)),
         forwarding: Forwarding::new(&config.headers, &graph),
         bindings,
         upstreams: upstreams.into_iter().flatten().collect(),
+        certificates,
         generation: Arc::new(Generation {
             number,
             graph_id,
+            disclosure: disclosure(config, &graph),
             graph,
             subgraphs,
             publisher: Arc::new(publisher),
@@ -153,44 +172,67 @@ pub(crate) fn load(
     })
 }
 
+fn label_shares(config: &Config) -> LabelShares {
+    let shares = config.override_labels.iter();
+    shares.map(|(label, setting)| (label.clone(), setting.share())).collect()
+}
+
 /// Clients of all subgraphs, in their order; none for event subgraphs. Nothing is connected yet.
 ///
 /// # Errors
-/// Every URL that cannot be used, and certificates of the system that cannot be read.
+/// Every URL that cannot be used, and certificates that cannot be read.
 pub(crate) fn upstreams(
     config: &Config,
     graph: &Supergraph,
+    certificates: &SubgraphCertificates,
     previous: Option<&Loaded>,
 ) -> Result<Vec<Option<Arc<Upstream>>>, Vec<Diagnostic>> {
     let (mut upstreams, mut problems) = (Vec::new(), Vec::new());
-    let mut roots = None;
     for subgraph in &graph.subgraphs {
         if subgraph.kind == SubgraphKind::Events {
             upstreams.push(None);
             continue;
         }
-        let traffic = config.traffic.of(&subgraph.name);
-        let settings = UpstreamSettings {
-            timeout: traffic.timeout,
-            max_response_size: traffic.max_response_size as u64,
-            max_connections: traffic.max_connections as usize,
-            ..UpstreamSettings::default()
+        let name = &*subgraph.name;
+        let traffic = config.traffic.of(name);
+        let tls = match certificates.client_of(config, name, &subgraph.url, traffic.protocol) {
+            Ok(tls) => tls,
+            Err(diagnostic) => {
+                problems.push(*diagnostic);
+                continue;
+            }
         };
-        let tls = tls_for(&subgraph.url, &mut roots)?;
         let known = previous.into_iter().flat_map(|it| &it.upstreams);
-        let known = known.into_iter().find(|it| *it.name() == *subgraph.name);
-        match Upstream::new(subgraph.name.clone(), &subgraph.url, settings, tls) {
+        let known = known.into_iter().find(|it| it.name() == name);
+        match Upstream::new(name, &subgraph.url, settings_of(&traffic), tls) {
             Ok(upstream) => upstreams.push(Some(Arc::new(match known {
-                Some(known) => upstream.with_stats(Arc::clone(known.stats())),
+                Some(known) => upstream.continuing(known),
                 None => upstream,
             }))),
             Err(error) => problems.push(
-                Diagnostic::error("subgraph-url", format!("subgraph `{}`: {error}", subgraph.name))
-                    .help(format!("set `subgraphs.{}.url` to an http or https URL", subgraph.name)),
+                Diagnostic::error("subgraph-url", format!("subgraph `{name}`: {error}")).help(
+                    format!(
+                        "set `subgraphs.{name}.url` to the URL of an http, https or unix server"
+                    ),
+                ),
             ),
         }
     }
     if problems.is_empty() { Ok(upstreams) } else { Err(problems) }
+}
+
+/// What clients get to see of the subgraphs beside the data.
+fn disclosure(config: &Config, graph: &Supergraph) -> Disclosure {
+    let subgraphs = graph.subgraphs.iter().enumerate();
+    let hidden = subgraphs.filter(|(_, it)| !config.include_subgraph_errors.of(&it.name));
+    let headers = Returning::new(&config.headers, graph);
+    let all = (0..graph.subgraphs.len()).map(|index| SubgraphId(index as u16));
+    let personal = all.filter(|&id| headers.as_ref().is_some_and(|it| it.is_personal(id)));
+    Disclosure {
+        hidden_errors: hidden.map(|(index, _)| SubgraphId(index as u16)).collect(),
+        personal: personal.collect(),
+        headers: headers.map(|it| Arc::new(it) as Arc<dyn AnswerHeaders>),
+    }
 }
 
 /// Settings that nobody obeys: a typing mistake, or a subgraph that the graph has no longer. `starling check`
@@ -200,6 +242,10 @@ fn warn_of_unknown_subgraphs(config: &Config, graph: &Supergraph) {
         ("subgraphs", config.subgraphs.keys().collect::<Vec<_>>()),
         ("headers.subgraphs", config.headers.subgraphs.keys().collect()),
         ("traffic.subgraphs", config.traffic.subgraphs.keys().collect()),
+        (
+            "include_subgraph_errors.subgraphs",
+            config.include_subgraph_errors.subgraphs.keys().collect(),
+        ),
     ];
     for (section, names) in sections {
         for name in names {
@@ -213,17 +259,16 @@ fn warn_of_unknown_subgraphs(config: &Config, graph: &Supergraph) {
     }
 }
 
-/// A TLS client for https URLs. The system's root certificates are read once, and only if needed.
-fn tls_for(url: &str, roots: &mut Option<TlsClient>) -> Result<Option<TlsClient>, Vec<Diagnostic>> {
-    if !url.starts_with("https:") {
-        return Ok(None);
+/// Labels that no override has: a typing mistake, or a migration that is over.
+fn warn_of_unknown_labels(config: &Config, graph: &Supergraph) {
+    for label in config.override_labels.keys() {
+        if !graph.override_labels.iter().any(|known| **known == **label) {
+            tracing::warn!(
+                setting = format!("override_labels.{label}"),
+                "a setting has no effect: no @override of the supergraph has this label"
+            );
+        }
     }
-    if roots.is_none() {
-        let client = TlsClient::with_native_roots(&[b"http/1.1"])
-            .map_err(|error| vec![Diagnostic::error("tls", error.to_string())])?;
-        *roots = Some(client);
-    }
-    Ok(roots.clone())
 }
 
 /// Binds the root fields of event subgraphs.

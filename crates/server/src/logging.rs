@@ -14,11 +14,13 @@ pub const FILTER_VARIABLE: &str = "STARLING_LOG";
 /// Starts logging to standard error. Once per process; a second call changes nothing.
 pub fn start(log: &Log) {
     let level = LevelFilter::from(log.level);
-    // Libraries below speak up only when something is wrong, and not even then where nobody wants to hear it.
+    // Libraries below speak up only when something is wrong, and not even then where nobody wants to hear it. To those
+    // that talk with clients a frame that is out of order is worth a warning; there a client could fill the log.
     let libraries = level.min(LevelFilter::WARN);
-    let default = ["hyper", "async_nats", "rustls", "h2"]
-        .iter()
-        .fold(level.to_string(), |filter, library| format!("{filter},{library}={libraries}"));
+    let transports = level.min(LevelFilter::ERROR);
+    let default = format!(
+        "{level},async_nats={libraries},hyper={transports},rustls={transports},h2={transports}"
+    );
     let filter =
         EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
     let terminal = std::io::stderr().is_terminal();

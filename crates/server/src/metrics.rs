@@ -28,6 +28,29 @@ pub(crate) struct Metrics {
     pub(crate) slow_subscribers: Family<PolicyLabel, Counter>,
     /// `accept` calls that failed, most likely for want of descriptors.
     pub(crate) accept_failures: AtomicU64,
+    /// Handshakes that came to nothing.
+    tls_failures: AtomicU64,
+    /// Batches, and operations in them.
+    batches: AtomicU64,
+    batched_operations: AtomicU64,
+    timeouts: Family<TimeoutLabel, Counter>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct TimeoutLabel {
+    phase: TimeoutPhase,
+}
+
+/// What a client was given up over.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "label values are lower case")]
+pub(crate) enum TimeoutPhase {
+    /// The TLS handshake.
+    handshake,
+    /// The body of a request.
+    body,
+    /// It took nothing of what was sent to it.
+    stall,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -162,7 +185,14 @@ impl Metrics {
             streams: Family::default(),
             slow_subscribers: Family::default(),
             accept_failures: AtomicU64::new(0),
+            tls_failures: AtomicU64::new(0),
+            batches: AtomicU64::new(0),
+            batched_operations: AtomicU64::new(0),
+            timeouts: Family::default(),
         };
+        for phase in [TimeoutPhase::handshake, TimeoutPhase::body, TimeoutPhase::stall] {
+            drop(metrics.timeouts.get_or_create(&TimeoutLabel { phase }));
+        }
         for kind in [Kind::query, Kind::mutation, Kind::subscription] {
             for outcome in [Outcome::ok, Outcome::errors] {
                 drop(metrics.operations.get_or_create(&OperationLabel { kind, outcome }));
@@ -185,6 +215,22 @@ impl Metrics {
     /// An HTTP answer was made.
     pub(crate) fn answer(&self, status: StatusCode) {
         self.answers.get_or_create(&StatusLabel { status: status.as_u16() }).inc();
+    }
+
+    /// A client took too long.
+    pub(crate) fn timeout(&self, phase: TimeoutPhase) {
+        self.timeouts.get_or_create(&TimeoutLabel { phase }).inc();
+    }
+
+    /// A TLS handshake failed.
+    pub(crate) fn tls_failed(&self) {
+        self.tls_failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A batch of so many operations came.
+    pub(crate) fn batch(&self, operations: usize) {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        self.batched_operations.fetch_add(operations as u64, Ordering::Relaxed);
     }
 
     /// A query or mutation ran to its end, or a subscription began.
@@ -227,6 +273,11 @@ impl Metrics {
             self.answers.clone(),
         );
         registry.register(
+            "starling_http_timeouts",
+            "Clients given up because they took too long, by what for",
+            self.timeouts.clone(),
+        );
+        registry.register(
             "starling_operations",
             "Operations run, by kind and by whether the answer had errors",
             self.operations.clone(),
@@ -262,6 +313,12 @@ impl Metrics {
             "Events dropped, or connections closed, because their client read too slowly, by policy",
             self.slow_subscribers.clone(),
         );
+    }
+
+    /// TLS handshakes that failed, batches, and operations in batches.
+    pub(crate) fn http_counters(&self) -> [u64; 3] {
+        [&self.tls_failures, &self.batches, &self.batched_operations]
+            .map(|it| it.load(Ordering::Relaxed))
     }
 
     /// `accept` calls that failed.

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use execute::{ErrorCode, ForwardedHeaders, GraphqlError, Payload, RequestContext, Seed};
+use flights::Broken;
 use plan::{OperationKind, Variables};
 use prepare::{OperationRequest, PrepareError, Prepared};
 
 use crate::loaded::Loaded;
 use crate::refusal;
 use crate::router::Router;
+use crate::sharing::OperationKey;
+use crate::trace::RequestTrace;
 
 /// An operation with everything it takes to run it.
 #[derive(Debug)]
@@ -48,12 +51,18 @@ pub(crate) async fn prepare(
     Ok(Ready { loaded, prepared, variables, headers })
 }
 
-/// Runs a query or mutation to its end.
+/// Runs a query or mutation to its end, or joins an equal query that is in flight. A traced one is told what it
+/// cost.
 ///
 /// # Errors
 /// A subscription: its answer is a stream, which `hub` makes.
-pub(crate) async fn run(router: &Router, ready: &Ready) -> Result<Payload, Vec<GraphqlError>> {
-    if ready.prepared.kind == OperationKind::Subscription {
+pub(crate) async fn run(
+    router: &Router,
+    ready: Ready,
+    trace: Option<RequestTrace>,
+) -> Result<Payload, Vec<GraphqlError>> {
+    let kind = ready.prepared.kind;
+    if kind == OperationKind::Subscription {
         return Err(vec![GraphqlError::new(
             ErrorCode::BadRequest,
             "a subscription is answered by a stream: ask with `Accept: text/event-stream`, or over a \
@@ -61,17 +70,62 @@ pub(crate) async fn run(router: &Router, ready: &Ready) -> Result<Payload, Vec<G
         )]);
     }
     let started = Instant::now();
+    let deadline = started + router.config.limits.time;
+    let subgraphs = Arc::clone(&router.sharing.subgraphs);
+    let generation = Arc::clone(&ready.loaded.generation);
+    let fetches = trace.as_ref().map(|trace| Arc::clone(&trace.fetches));
+    let (payload, role) = match &router.sharing.operations {
+        // An operation that asks no subgraph is over before anybody could join.
+        Some(flights)
+            if kind == OperationKind::Query
+                && !ready.prepared.plan.fetches.is_empty()
+                && may_share(&ready) =>
+        {
+            let ready = Arc::new(ready);
+            let key = OperationKey { epoch: subgraphs.epoch.now(), ready: Arc::clone(&ready) };
+            let start = || async move { execute_now(&ready, subgraphs, fetches, deadline).await };
+            match flights.join(key, deadline, start).await {
+                Ok((payload, role)) => (payload?, Some(role)),
+                Err(Broken) => return Err(vec![broken()]),
+            }
+        }
+        _ => (execute_now(&ready, subgraphs, fetches, deadline).await?, None),
+    };
+    router.metrics.operation(kind, payload.errors > 0, started.elapsed());
+    Ok(match trace {
+        None => payload,
+        Some(trace) => trace.put(&payload, role, &generation.graph),
+    })
+}
+
+/// May several clients get one answer? Not if it could bring a cookie along.
+fn may_share(ready: &Ready) -> bool {
+    let disclosure = &ready.loaded.generation.disclosure;
+    let fetches = &ready.prepared.plan.fetches;
+    disclosure.personal.is_empty() || fetches.iter().all(|it| disclosure.may_share(it.subgraph))
+}
+
+async fn execute_now(
+    ready: &Ready,
+    sharing: Arc<execute::Sharing>,
+    trace: Option<Arc<execute::Trace>>,
+    deadline: Instant,
+) -> Result<Payload, Vec<GraphqlError>> {
     let introspection = ready.prepared.introspect(&ready.variables);
     let introspection = introspection.map_err(|error| refusal::errors(&error))?;
     let context = RequestContext {
         generation: Arc::clone(&ready.loaded.generation),
         headers: Arc::clone(&ready.headers),
-        deadline: started + router.config.limits.time,
+        deadline,
+        sharing: Some(sharing),
+        trace,
     };
     let executable = &ready.prepared.executable;
-    let payload =
-        execute::execute(executable, &ready.variables, introspection, Seed::Nothing, &context)
-            .await;
-    router.metrics.operation(ready.prepared.kind, payload.errors > 0, started.elapsed());
-    Ok(payload)
+    let seed = Seed::Nothing;
+    Ok(execute::execute(executable, &ready.variables, introspection, seed, &context).await)
+}
+
+fn broken() -> GraphqlError {
+    let message = "the operation broke off by a defect of the router";
+    GraphqlError::new(ErrorCode::InternalServerError, message)
 }

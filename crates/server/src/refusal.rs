@@ -16,6 +16,9 @@ pub(crate) fn errors(error: &PrepareError) -> Vec<GraphqlError> {
         PrepareError::Limit { .. } => {
             vec![GraphqlError::new(ErrorCode::OperationLimitExceeded, error.to_string())]
         }
+        PrepareError::Overloaded => {
+            vec![GraphqlError::new(ErrorCode::Overloaded, error.to_string())]
+        }
         PrepareError::Plan(plan::PlanError::NotSupported(message)) => {
             vec![GraphqlError::new(ErrorCode::NotSupported, message.clone())]
         }
@@ -51,11 +54,14 @@ pub(crate) fn status(code: ErrorCode) -> StatusCode {
         ErrorCode::SubgraphRequestFailed
         | ErrorCode::DownstreamServiceError
         | ErrorCode::InvalidSubgraphValue => StatusCode::BAD_GATEWAY,
-        ErrorCode::ProviderUnavailable
+        ErrorCode::SubgraphUnavailable
+        | ErrorCode::ProviderUnavailable
         | ErrorCode::GraphReloaded
         | ErrorCode::ShuttingDown
         | ErrorCode::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
-        ErrorCode::PlanningFailed | ErrorCode::InternalServerError | ErrorCode::InvalidEvent => {
+        // The answer has a `data` entry.
+        ErrorCode::PlanningFailed => StatusCode::OK,
+        ErrorCode::InternalServerError | ErrorCode::InvalidEvent => {
             StatusCode::INTERNAL_SERVER_ERROR
         }
         ErrorCode::SlowSubscriber => StatusCode::TOO_MANY_REQUESTS,

@@ -12,8 +12,12 @@ use tokio::sync::watch;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::cores::Cores;
+use crate::http::compression::Compressor;
+#[cfg(target_os = "linux")]
+use crate::live::reactors::ReactorHandles;
 use crate::loaded::Loaded;
 use crate::metrics::Metrics;
+use crate::sharing::Sharing;
 
 /// One router.
 pub(crate) struct Router {
@@ -25,8 +29,13 @@ pub(crate) struct Router {
     pub(crate) loaded: ArcSwap<Loaded>,
     /// Brokers.
     pub(crate) providers: Arc<Providers>,
+    /// Work in flight that several requests wait for.
+    pub(crate) sharing: Sharing,
     /// Live subscriptions.
     pub(crate) hub: Hub,
+    /// Where WebSockets live.
+    #[cfg(target_os = "linux")]
+    pub(crate) reactors: ReactorHandles,
     /// How WebSocket connections behave.
     pub(crate) websocket: Arc<wire::websocket::Config>,
     /// How the GraphQL protocol on them behaves.
@@ -35,6 +44,8 @@ pub(crate) struct Router {
     pub(crate) page: Option<Page>,
     /// Open client connections.
     pub(crate) connections: Connections,
+    /// Compresses answers.
+    pub(crate) compressor: Compressor,
     /// Counters.
     pub(crate) metrics: Metrics,
     /// Becomes true once, when the router ends.

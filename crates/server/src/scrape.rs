@@ -5,8 +5,9 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use execute::SubgraphFlights;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -38,6 +39,7 @@ impl Writer<'_> {
         self.gauges("starling_build_info", "Which version this is; always 1", version)?;
         self.connections(router)?;
         self.preparing(router)?;
+        self.sharing(router)?;
         self.subgraphs(router)?;
         self.providers(router)?;
         self.hub(router)
@@ -59,7 +61,24 @@ impl Writer<'_> {
             "starling_http_accept_failures",
             "Connections that could not be accepted, most likely for want of descriptors",
             router.metrics.accept_failures(),
-        )
+        )?;
+        let [tls_failures, batches, batched_operations] = router.metrics.http_counters();
+        let [before, after, skipped] = router.compressor.counters();
+        for (name, help, value) in [
+            ("starling_http_tls_failures", "TLS handshakes that failed", tls_failures),
+            ("starling_http_batches", "Requests with several operations", batches),
+            ("starling_http_batched_operations", "Operations in batches", batched_operations),
+            ("starling_http_compression_in_bytes", "Answers before compression", before),
+            ("starling_http_compression_out_bytes", "Answers after compression", after),
+            (
+                "starling_http_compression_skipped",
+                "Answers not compressed because all CPUs did that already",
+                skipped,
+            ),
+        ] {
+            self.counter(name, help, value)?;
+        }
+        Ok(())
     }
 
     fn preparing(&mut self, router: &Router) -> Result<(), Error> {
@@ -90,6 +109,42 @@ impl Writer<'_> {
             "Operations refused by a limit, since the graph was loaded",
             read(&stats.limited),
         )?;
+        self.counter(
+            "starling_operations_plans_shared",
+            "Operations prepared without planning, because another text differs in literals or spelling only, \
+             since the graph was loaded",
+            read(&stats.plans_shared),
+        )?;
+        self.counter(
+            "starling_operations_evicted",
+            "Prepared operations let go to make room, since the graph was loaded",
+            read(&stats.evicted),
+        )?;
+        self.gauge(
+            "starling_operations_preparing_waiting",
+            "Operations that wait for their turn at being prepared (limits.preparing_waiting)",
+            read(&stats.waiting),
+        )?;
+        self.counter(
+            "starling_operations_preparing_overloaded",
+            "Operations refused because too many waited to be prepared, since the graph was loaded",
+            read(&stats.overloaded),
+        )?;
+        self.counter(
+            "starling_planning_greedy",
+            "Operations planned greedily because comparing all choices took too many steps, since the graph was loaded",
+            read(&stats.greedy),
+        )?;
+        self.counter(
+            "starling_planning_steps",
+            "Steps that planning took, since the graph was loaded; an operation may take four million",
+            read(&stats.planning_steps),
+        )?;
+        self.durations(
+            "starling_planning_duration_seconds",
+            "Time to plan an operation, since the graph was loaded",
+            &stats.planning,
+        )?;
         let seconds = Duration::from_micros(read(&stats.micros)).as_secs_f64();
         let metric = self.descriptor(
             "starling_operations_preparing_seconds",
@@ -97,6 +152,43 @@ impl Writer<'_> {
             MetricType::Counter,
         )?;
         ConstCounter::new(seconds).encode(metric)
+    }
+
+    fn sharing(&mut self, router: &Router) -> Result<(), Error> {
+        let (mut leaders, mut followers, mut alone, mut cancelled) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let sharing = &router.sharing;
+        let operations = sharing.operations.as_ref().map(|flights| flights.stats());
+        let subgraphs = sharing.subgraphs.subgraph_queries.as_ref().map(SubgraphFlights::stats);
+        for (level, stats) in [("operation", operations), ("subgraph", subgraphs)] {
+            // Nothing to tell of what is turned off.
+            let Some(stats) = stats else { continue };
+            let sample = |counter| ([("level", level.to_owned())], read(counter));
+            leaders.push(sample(&stats.leaders));
+            followers.push(sample(&stats.followers));
+            alone.push(sample(&stats.alone));
+            cancelled.push(sample(&stats.cancelled));
+        }
+        self.counters(
+            "starling_sharing_leaders",
+            "Queries that were begun and could be joined while in flight, by level",
+            leaders,
+        )?;
+        self.counters(
+            "starling_sharing_followers",
+            "Queries that joined an equal one in flight, by level",
+            followers,
+        )?;
+        self.counters(
+            "starling_sharing_alone",
+            "Queries that could not be joined because too many were in flight, by level",
+            alone,
+        )?;
+        self.counters(
+            "starling_sharing_cancelled",
+            "Queries ended early because everybody who waited had gone, by level",
+            cancelled,
+        )
     }
 
     fn subgraphs(&mut self, router: &Router) -> Result<(), Error> {
@@ -109,18 +201,38 @@ impl Writer<'_> {
         };
         self.counters(
             "starling_subgraph_requests",
-            "Requests to subgraphs",
+            "Requests to subgraphs, retries not counted",
             of(|it| &it.requests),
         )?;
         self.counters(
             "starling_subgraph_retries",
-            "Requests sent again because a reused connection had died",
+            "Requests sent again after a failure",
             of(|it| &it.retries),
+        )?;
+        self.counters(
+            "starling_subgraph_retries_refused",
+            "Retries left out because the budget was used up",
+            of(|it| &it.retries_refused),
+        )?;
+        self.counters(
+            "starling_subgraph_reconnects",
+            "Requests sent again at once because a reused connection had died",
+            of(|it| &it.reconnects),
         )?;
         self.counters(
             "starling_subgraph_connections_opened",
             "Connections opened to subgraphs",
             of(|it| &it.connections_opened),
+        )?;
+        self.gauges(
+            "starling_subgraph_connections",
+            "Connections to subgraphs that are open",
+            of(|it| &it.connections),
+        )?;
+        self.gauges(
+            "starling_subgraph_connections_idle",
+            "Connections over HTTP/1.1 that wait for a request",
+            of(|it| &it.connections_idle),
         )?;
         self.gauges(
             "starling_subgraph_requests_in_flight",
@@ -132,6 +244,59 @@ impl Writer<'_> {
             "Requests that wait for a connection",
             of(|it| &it.waiting),
         )?;
+        self.counters(
+            "starling_subgraph_requests_queued",
+            "Requests that had to wait for a connection",
+            of(|it| &it.queued),
+        )?;
+        self.counters(
+            "starling_subgraph_sent_bytes",
+            "Bytes of HTTP sent, before TLS",
+            of(|it| &it.bytes_sent),
+        )?;
+        self.counters(
+            "starling_subgraph_received_bytes",
+            "Bytes of HTTP received, before they are expanded",
+            of(|it| &it.bytes_received),
+        )?;
+        self.counters(
+            "starling_subgraph_breaker_opened",
+            "How often the circuit breaker has opened",
+            of(|it| &it.breaker_opened),
+        )?;
+        let breakers = loaded.upstreams.iter();
+        let breakers = breakers
+            .map(|it| ([("subgraph", it.name().to_owned())], it.breaker() as u64))
+            .collect();
+        self.gauges(
+            "starling_subgraph_breaker_state",
+            "Circuit breaker: 0 closed, 1 half-open, 2 open",
+            breakers,
+        )?;
+        let mut queued = self.descriptor(
+            "starling_subgraph_queue_seconds",
+            "Time that requests waited for a connection",
+            MetricType::Counter,
+        )?;
+        for upstream in &loaded.upstreams {
+            let seconds = Duration::from_micros(read(&upstream.stats().queued_micros));
+            let labels = [("subgraph", upstream.name())];
+            let metric = queued.encode_family(&labels)?;
+            ConstCounter::new(seconds.as_secs_f64()).encode(metric)?;
+        }
+        let mut durations = self.descriptor(
+            "starling_subgraph_request_duration_seconds",
+            "Time from the first attempt to the end of the answer or the failure",
+            MetricType::Histogram,
+        )?;
+        for upstream in &loaded.upstreams {
+            let (sum, buckets) = upstream.stats().seconds.read();
+            let count = buckets.iter().map(|it| it.1).sum();
+            let labels = [("subgraph", upstream.name())];
+            durations
+                .encode_family(&labels)?
+                .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+        }
         let mut failures: Vec<Sample<2>> = Vec::new();
         for upstream in &loaded.upstreams {
             for kind in FailureKind::ALL {
@@ -245,6 +410,22 @@ impl Writer<'_> {
     fn gauge(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
         let metric = self.descriptor(name, help, MetricType::Gauge)?;
         ConstGauge::new(value).encode(metric)
+    }
+
+    fn durations(
+        &mut self,
+        name: &str,
+        help: &str,
+        durations: &prepare::Durations,
+    ) -> Result<(), Error> {
+        let bounds = prepare::BUCKETS_MICROS.iter();
+        let bounds =
+            bounds.map(|&it| Duration::from_micros(it).as_secs_f64()).chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(durations.counts()).collect();
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        let sum = durations.sum().as_secs_f64();
+        let mut metric = self.descriptor(name, help, MetricType::Histogram)?;
+        metric.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
     }
 
     fn counters<const N: usize>(

@@ -1,6 +1,7 @@
 //! From a configuration to a running router, and back to nothing.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,15 +12,22 @@ use ide::{Page, PageConfig, Tab};
 use tokio::sync::watch;
 
 use crate::admin;
-use crate::config::{Config, NatsAuthentication, Workers};
+use crate::certificates::{self, Certificates};
+use crate::config::{Config, Listener, NatsAuthentication, Workers};
 use crate::connections::Connections;
 use crate::cores::{self, CoreThreads, Cores};
 use crate::diagnostic::{self, Diagnostic, Style};
-use crate::http::listener;
+use crate::http::compression::Compressor;
+use crate::http::listener::{self, Bound};
+use crate::http::unix;
+#[cfg(target_os = "linux")]
+use crate::live::reactors::Reactors;
 use crate::loaded::{self, SupergraphSource};
 use crate::metrics::{Metrics, ReloadResult};
 use crate::reload;
 use crate::router::Router;
+use crate::sharing::Sharing;
+use crate::upstreams;
 
 /// What to start.
 #[derive(Clone, Debug)]
@@ -52,6 +60,17 @@ pub enum StartError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// A socket cannot be listened on.
+    #[error("cannot listen on {} (`listen`): {source}{}", .path.display(), unix_hint(.source))]
+    ListenUnix {
+        /// Which.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A listener has no usable certificate.
+    #[error("TLS (`listen`): {0}")]
+    Tls(#[from] net::TlsServerError),
     /// No threads.
     #[error("cannot start the cores: {0}")]
     Cores(std::io::Error),
@@ -71,14 +90,25 @@ fn hint(error: &std::io::Error) -> &'static str {
     }
 }
 
+fn unix_hint(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => "; another process listens there",
+        std::io::ErrorKind::NotFound => "; its folder does not exist",
+        _ => "",
+    }
+}
+
 /// A router that serves. Dropping it cuts everything off; [`Running::stop`] lets it end.
 #[derive(Debug)]
 pub struct Running {
-    /// Where clients connect, as bound.
+    /// Where clients connect by TCP, as bound.
     pub addresses: Vec<SocketAddr>,
     /// Where operators connect, as bound.
     pub admin: SocketAddr,
     router: Arc<Router>,
+    /// They hold the router, so they go with this and not with the router.
+    #[cfg(target_os = "linux")]
+    reactors: Reactors,
     threads: CoreThreads,
     stop: watch::Sender<bool>,
     /// Goes on to the very end, to tell of it.
@@ -97,6 +127,10 @@ impl Drop for AbortOnDrop {
 
 /// How long providers get to connect before `events.require_all` gives up.
 const PROVIDERS_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A reactor thread keeps up with two cores that resolve events for it.
+#[cfg(target_os = "linux")]
+const CORES_PER_REACTOR: usize = 2;
 
 /// What says where clients connect.
 const LISTEN: &str = "`listen`, --listen";
@@ -124,8 +158,28 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         all_connected(&providers).await?;
     }
     let mut listeners = Vec::new();
+    let mut certificates = Vec::new();
     for listener in &config.listen {
-        listeners.push(bind(LISTEN, listener.address, next_free_port)?);
+        listeners.push(match listener {
+            Listener::Address { address, tls } => {
+                let tls = match tls {
+                    Some(files) => {
+                        let loaded = Certificates::load(files, &config.http)?;
+                        let server = Arc::clone(&loaded.server);
+                        certificates.push(loaded);
+                        Some(server)
+                    }
+                    None => None,
+                };
+                Bound::Tcp(bind(LISTEN, *address, next_free_port)?, tls)
+            }
+            Listener::Unix(socket) => {
+                Bound::Unix(unix::bind(socket).map_err(|source| StartError::ListenUnix {
+                    path: socket.path.clone(),
+                    source,
+                })?)
+            }
+        });
     }
     let admin_listener = bind(ADMIN_LISTEN, config.admin.listen, next_free_admin_port)?;
     let count = match config.workers {
@@ -133,6 +187,9 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         Workers::Count(count) => usize::from(count),
     };
     let (cores, threads) = Cores::start(count).map_err(StartError::Cores)?;
+    #[cfg(target_os = "linux")]
+    let (reactors, reactor_handles) =
+        Reactors::start(count / CORES_PER_REACTOR).map_err(StartError::Cores)?;
     let (stop, shutdown) = watch::channel(false);
     let hub = Hub::new(HubSettings::default(), Arc::clone(&cores) as Arc<dyn hub::Cores>);
     let page = config.ide.enabled.then(|| {
@@ -161,27 +218,37 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         cores,
         loaded: ArcSwap::from_pointee(loaded),
         providers,
+        sharing: Sharing::new(&config.sharing),
         hub,
+        #[cfg(target_os = "linux")]
+        reactors: reactor_handles,
         page,
         connections: Connections::new(config.subscriptions.max_connections as usize),
         metrics: Metrics::new(),
+        compressor: Compressor::new(config.http.compression.clone(), count),
         websocket: Arc::new(websocket),
         protocol: Arc::new(protocol),
         shutdown,
         config,
     });
+    #[cfg(target_os = "linux")]
+    reactors.begin(&router);
     router.metrics.reload(ReloadResult::loaded);
-    let addresses: Vec<SocketAddr> =
-        listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
+    let addresses: Vec<SocketAddr> = listeners.iter().filter_map(Bound::address).collect();
     let admin = admin_listener.local_addr().unwrap_or(router.config.admin.listen);
+    let places: Vec<String> = listeners.iter().map(ToString::to_string).collect();
     for listener in listeners {
         tokio::spawn(listener::accept(Arc::clone(&router), listener));
     }
     let admin_task = tokio::spawn(admin::serve(Arc::clone(&router), admin_listener));
     let admin_task = AbortOnDrop(admin_task.abort_handle());
     tokio::spawn(changes.follow(Arc::clone(&router)));
+    tokio::spawn(upstreams::follow(Arc::clone(&router)));
+    if !certificates.is_empty() {
+        tokio::spawn(certificates::follow(certificates, router.shutdown.clone()));
+    }
     let graph = router.current();
-    for address in &addresses {
+    for address in &places {
         tracing::info!(
             %address,
             path = router.config.path,
@@ -191,7 +258,16 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
             "serving"
         );
     }
-    Ok(Running { addresses, admin, router, threads, stop, admin_task })
+    Ok(Running {
+        addresses,
+        admin,
+        router,
+        #[cfg(target_os = "linux")]
+        reactors,
+        threads,
+        stop,
+        admin_task,
+    })
 }
 
 impl Running {
@@ -203,11 +279,13 @@ impl Running {
     /// Stops accepting, lets requests finish and tells subscribers. After `subscriptions.drain_period` whatever is
     /// left is cut off.
     pub async fn stop(self) {
-        let Self { router, threads, stop, admin_task, .. } = self;
+        let router = &self.router;
         let drain_period = router.config.subscriptions.drain_period;
         let open = router.connections.open();
         tracing::info!(open, ?drain_period, "shutting down; connections may finish");
-        let _ = stop.send(true);
+        let _ = self.stop.send(true);
+        #[cfg(target_os = "linux")]
+        self.reactors.shut_down();
         let drained = async {
             // Connections end on their own once told; there is no event for "the last one has gone".
             while router.connections.open() > 0 {
@@ -223,8 +301,16 @@ impl Running {
             tracing::warn!(left, "cutting off connections that did not end in time");
         }
         router.hub.shutdown().await;
-        let _ = tokio::task::spawn_blocking(move || threads.stop()).await;
-        drop(admin_task);
+        let threads = self.threads;
+        #[cfg(target_os = "linux")]
+        let reactors = self.reactors;
+        let ended = tokio::task::spawn_blocking(move || {
+            #[cfg(target_os = "linux")]
+            drop(reactors);
+            threads.stop();
+        });
+        let _ = ended.await;
+        drop(self.admin_task);
         tracing::info!("stopped");
     }
 }

@@ -1,4 +1,4 @@
-//! The command line of Starling: `demo serve plan check config-schema`. Each command lives in
+//! The command line of Starling: `demo serve plan check bench mock config-schema`. Each command lives in
 //! [`commands`]; what they do lives in the crates they call.
 
 mod commands;
@@ -6,6 +6,11 @@ mod commands;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+/// See benches/README.md for what it costs and saves against others.
+#[cfg(target_os = "linux")]
+#[global_allocator]
+static ALLOCATOR: profile::Allocator = profile::Allocator;
 
 /// The federated GraphQL router for live data: one graph over many services, with
 /// subscriptions driven by broker events.
@@ -26,6 +31,10 @@ enum Command {
     Plan(commands::plan::Arguments),
     /// Says what is wrong with a configuration or a supergraph, and exits 1 if something is.
     Check(commands::check::Arguments),
+    /// Measures a GraphQL server: load, latency, CPU and memory.
+    Bench(commands::bench::Arguments),
+    /// Serves made-up data for every subgraph of a supergraph.
+    Mock(commands::mock::Arguments),
     /// Prints the JSON Schema of the configuration file, for editors.
     ConfigSchema,
 }
@@ -36,6 +45,8 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => commands::serve::run(&arguments),
         Command::Plan(arguments) => commands::plan::run(&arguments),
         Command::Check(arguments) => commands::check::run(&arguments),
+        Command::Bench(arguments) => commands::bench::run(&arguments),
+        Command::Mock(arguments) => commands::mock::run(&arguments),
         Command::ConfigSchema => commands::config_schema(),
     }
 }

@@ -147,6 +147,9 @@ impl Checker<'_> {
             }
             return None;
         }
+        if !self.fit_each_other(&known, schema, properties, path, key) {
+            return None;
+        }
         let required = schema.get("required").and_then(Value::as_array);
         for name in required.into_iter().flatten().filter_map(Value::as_str) {
             if entries.iter().all(|entry| entry.key != name) {
@@ -161,6 +164,43 @@ impl Checker<'_> {
             }
         }
         Some(Value::Object(object))
+    }
+
+    /// Keys of which there is one (`x-one-of`), and keys that mean nothing without another
+    /// (`dependentRequired`).
+    fn fit_each_other(
+        &mut self,
+        known: &[&Entry],
+        schema: &Value,
+        properties: &Map<String, Value>,
+        path: &str,
+        key: &Range<usize>,
+    ) -> bool {
+        if let Some(names) = schema["x-one-of"].as_array() {
+            let is_choice = |name: &str| names.iter().any(|it| it == name);
+            let given: Vec<_> = known.iter().copied().filter(|it| is_choice(&it.key)).collect();
+            if given.len() != 1 {
+                let choices = properties.iter().filter(|(name, _)| is_choice(name));
+                let choices = choices.map(|(name, it)| (name.clone(), it.clone())).collect();
+                self.not_one(&given, &choices, path, key);
+                return false;
+            }
+        }
+        for (name, needed) in schema["dependentRequired"].as_object().into_iter().flatten() {
+            let Some(entry) = known.iter().find(|entry| entry.key == *name) else { continue };
+            for needed in needed.as_array().into_iter().flatten().filter_map(Value::as_str) {
+                if known.iter().any(|entry| entry.key == needed) {
+                    continue;
+                }
+                let name = join(path, name);
+                self.findings
+                    .error("conflict", format!("`{name}` has no meaning without `{needed}`"))
+                    .at(entry.key_range.clone(), format!("belongs to `{needed}`"))
+                    .help(format!("remove it, or write `{needed}` beside it"));
+                return false;
+            }
+        }
+        true
     }
 
     fn list(

@@ -4,10 +4,11 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use super::check::closest;
 use super::load::{Findings, Places};
-use super::{Config, Retry};
+use super::{Config, Listener, Retry};
 
 /// Checks a whole configuration, command line flags included.
 pub(super) fn check(config: &Config, places: &Places, findings: &mut Findings) {
@@ -15,6 +16,8 @@ pub(super) fn check(config: &Config, places: &Places, findings: &mut Findings) {
     page(config, places, findings);
     providers(config, places, findings);
     origins(config, places, findings);
+    subgraph_certificates(config, places, findings);
+    traffic_retries(config, places, findings);
 }
 
 /// Warns about settings for subgraphs that are not among `names`.
@@ -23,6 +26,10 @@ pub(super) fn subgraphs(config: &Config, names: &[&str], places: &Places, findin
         ("subgraphs", config.subgraphs.keys().collect::<Vec<_>>()),
         ("headers.subgraphs", config.headers.subgraphs.keys().collect()),
         ("traffic.subgraphs", config.traffic.subgraphs.keys().collect()),
+        (
+            "include_subgraph_errors.subgraphs",
+            config.include_subgraph_errors.subgraphs.keys().collect(),
+        ),
     ];
     for (section, configured) in sections {
         for name in configured.into_iter().filter(|name| !names.contains(&name.as_str())) {
@@ -44,6 +51,7 @@ pub(super) fn subgraphs(config: &Config, names: &[&str], places: &Places, findin
 
 fn listeners(config: &Config, places: &Places, findings: &mut Findings) {
     let mut known: Vec<(String, SocketAddr)> = Vec::new();
+    let mut sockets: Vec<(String, &Path)> = Vec::new();
     let single = config.listen.len() == 1;
     for (index, listener) in config.listen.iter().enumerate() {
         let element = format!("listen[{index}]");
@@ -52,7 +60,22 @@ fn listeners(config: &Config, places: &Places, findings: &mut Findings) {
         let candidates = [address, element, "listen".to_owned()];
         let mut candidates = candidates.into_iter().filter(|path| single || path != "listen");
         let path = candidates.find(|path| places.get(path).is_some());
-        known.push((path.unwrap_or_else(|| "listen".into()), listener.address));
+        match listener {
+            Listener::Address { address, .. } => {
+                known.push((path.unwrap_or_else(|| "listen".into()), *address));
+            }
+            Listener::Unix(socket) => {
+                let path = format!("listen[{index}].unix");
+                if let Some((other, _)) = sockets.iter().find(|(_, known)| *known == socket.path) {
+                    findings
+                        .error("conflict", format!("`{path}` and `{other}` are the same socket"))
+                        .at_place(places.get(&path), "only one listener can have it")
+                        .related_place(places.get(other), "taken here")
+                        .help("remove one of them");
+                }
+                sockets.push((path, &socket.path));
+            }
+        }
     }
     known.push(("admin.listen".into(), config.admin.listen));
     for (index, (path, address)) in known.iter().enumerate() {
@@ -144,5 +167,52 @@ fn origins(config: &Config, places: &Places, findings: &mut Findings) {
             .warning("no-effect", "`cors.origins` allows every origin; the others have no effect")
             .at_place(places.get(&format!("cors.origins[{index}]")), "stands for every origin")
             .help("remove `\"*\"` to allow only the others");
+    }
+}
+
+fn subgraph_certificates(config: &Config, places: &Places, findings: &mut Findings) {
+    for (name, subgraph) in &config.subgraphs {
+        let path = format!("subgraphs.{name}.tls");
+        let (has, lacks) = match (&subgraph.tls.certificate, &subgraph.tls.key) {
+            (Some(_), None) => ("certificate", "key"),
+            (None, Some(_)) => ("key", "certificate"),
+            _ => continue,
+        };
+        findings
+            .error("missing-key", format!("`{path}.{has}` needs `{path}.{lacks}` beside it"))
+            .at_place(places.get(&format!("{path}.{has}")), "alone it proves nothing")
+            .help(format!("add `{lacks}`, the path of a PEM file"));
+    }
+}
+
+fn traffic_retries(config: &Config, places: &Places, findings: &mut Findings) {
+    let sections = std::iter::once(("traffic.all".to_owned(), config.traffic.all.clone()));
+    let special = config.traffic.subgraphs.keys();
+    let special =
+        special.map(|name| (format!("traffic.subgraphs.{name}"), config.traffic.of(name)));
+    for (path, settings) in sections.chain(special) {
+        if settings.retry.initial <= settings.retry.max {
+            continue;
+        }
+        let [initial, max] =
+            ["initial", "max"].map(|key| places.get(&format!("{path}.retry.{key}")));
+        // What a subgraph only inherits has been said of all.
+        if path != "traffic.all" && initial.is_none() && max.is_none() {
+            continue;
+        }
+        findings
+            .error("conflict", format!("`{path}.retry.initial` is longer than `{path}.retry.max`"))
+            .at_place(
+                initial.or(max),
+                match initial {
+                    Some(_) => "the first waiting time is the shortest",
+                    None => "shorter than the first waiting time",
+                },
+            )
+            .related_place(initial.and(max), "the longest")
+            .help(format!(
+                "write an `initial` of at most `{}`, or a longer `max`",
+                super::duration::print(settings.retry.max)
+            ));
     }
 }

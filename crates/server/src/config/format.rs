@@ -8,28 +8,19 @@ use std::borrow::Cow;
 
 use http::{HeaderName, HeaderValue, Uri};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use upstream::belongs_to_connection;
 
 use super::address::{AddressError, parse_address};
 use super::headers::HeaderPattern;
-use super::listen::{WORKERS_MAX, Workers};
+use super::listen::{WORKERS_MAX, Workers, parse_mode};
+use super::override_labels::LabelSetting;
 use super::{duration, size};
 
 /// Ids, names and paths longer than this are mistakes.
 const TEXT_BYTES_MAX: usize = 4096;
 
-/// Headers that belong to one connection or are set by the client library of the router itself.
-/// A rule for them could only break requests (RFC 9110, section 7.6.1).
-const HEADERS_OF_CONNECTION: [&str; 9] = [
-    "connection",
-    "content-length",
-    "host",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
+/// The system allows 107 bytes on Linux, 103 elsewhere (`sun_path`), folder included.
+const SOCKET_PATH_BYTES_MAX: usize = 100;
 
 /// Declares the kinds and their marker types from one table.
 macro_rules! formats {
@@ -85,8 +76,9 @@ formats! {
          `[::1]:4000`";
     Workers, WorkersText, "workers", "a number of workers", "write `auto`, or a number from 1 to 1024";
     Path, PathText, "url-path", "the path of a URL", "write a path that begins with `/`: `/graphql`";
-    HttpUrl, HttpUrlText, "http-url", "a URL",
-        "write scheme, host and path: `http://reviews.internal:4001/graphql`";
+    SubgraphUrl, SubgraphUrlText, "subgraph-url", "a URL",
+        "write scheme, host and path: `http://reviews.internal:4001/graphql`; or a unix socket: \
+         `unix:///run/reviews.sock?path=/graphql`";
     NatsUrl, NatsUrlText, "nats-url", "the URL of a NATS server",
         "write `nats://HOST:PORT`, or `tls://HOST:PORT` for an encrypted connection";
     HeaderName, HeaderNameText, "header-name", "the name of a header",
@@ -95,12 +87,20 @@ formats! {
         "write a pattern for header names: `^x-tenant-`, `^(x-a|x-b)$`";
     HeaderValue, HeaderValueText, "header-value", "the value of a header",
         "write visible ASCII characters and spaces, in one line";
+    // Stands in for what clients send: no secret, other than a value that is inserted.
+    HeaderDefault, HeaderDefaultText, "header-default", "the value of a header",
+        "write visible ASCII characters and spaces, in one line";
     ProviderId, ProviderIdText, "provider-id", "the id of a provider",
         "write letters, digits, `-`, `_` and `.`: `default`, `orders-eu`";
     Origin, OriginText, "origin", "an origin",
         "write scheme and host as browsers send them, without a path: `https://app.example.com`; \
          or `\"*\"` for every origin";
+    LabelSetting, LabelSettingText, "label-setting", "`true`, `false` or a percentage",
+        "write `true` (on for everyone), `false` (for no one), or for how many requests: `5%`";
     File, FileText, "file-path", "the path of a file", "write a path: `supergraph.graphql`";
+    SocketPath, SocketPathText, "socket-path", "the path of a socket",
+        "write a path of at most 100 bytes: `/run/starling/graphql.sock`";
+    FileMode, FileModeText, "file-mode", "permissions of a file", "write them in octal: `0660`";
     UserName, UserNameText, "user-name", "a user name", "write the name as the server knows it";
     Secret, SecretText, "secret", "a secret",
         "write it as an environment variable, so that it does not stand in the file: `${NAME}`";
@@ -145,21 +145,28 @@ impl Format {
             },
             Self::Address => check_address(text),
             Self::Workers => Ok(Workers::parse(text).map(drop)?),
+            Self::LabelSetting => Ok(LabelSetting::parse(text).map(drop)?),
             Self::Path => check_path(text),
-            Self::HttpUrl => check_url(text, &["http", "https"]),
+            Self::SubgraphUrl if text.starts_with("unix:") => check_socket(text),
+            Self::SubgraphUrl => check_url(text, &["http", "https"]),
             Self::NatsUrl => check_url(text, &["nats", "tls"]),
             Self::HeaderName => check_header_name(text),
             Self::HeaderPattern if text.is_empty() => Err("it is empty".into()),
             Self::HeaderPattern => Ok(HeaderPattern::new(text).map(drop)?),
-            Self::HeaderValue => match HeaderValue::try_from(text) {
+            Self::HeaderValue | Self::HeaderDefault => match HeaderValue::try_from(text) {
                 Ok(value) if value.to_str().is_ok() => Ok(()),
                 _ => Err("it contains characters that a header cannot carry".into()),
             },
             Self::ProviderId => check_provider_id(text),
             Self::Origin => check_origin(text),
-            Self::File | Self::UserName | Self::Secret if text.is_empty() => {
+            Self::File | Self::SocketPath | Self::UserName | Self::Secret if text.is_empty() => {
                 Err("it is empty".into())
             }
+            Self::SocketPath if text.len() > SOCKET_PATH_BYTES_MAX => {
+                Err("the system allows about 100 bytes".into())
+            }
+            Self::SocketPath => Ok(()),
+            Self::FileMode => Ok(parse_mode(text).map(drop)?),
             Self::File | Self::UserName | Self::Secret => Ok(()),
         }
     }
@@ -264,6 +271,19 @@ fn check_url(text: &str, schemes: &[&str]) -> Result<(), Complaint> {
     Ok(())
 }
 
+fn check_socket(text: &str) -> Result<(), Complaint> {
+    let rest = text.strip_prefix("unix://").ok_or("it does not begin with `unix://`")?;
+    let (socket, query) = rest.split_once('?').unwrap_or((rest, "path=/"));
+    if !socket.starts_with('/') || socket.ends_with('/') {
+        return Err("the absolute path of the socket is missing after `unix://`".into());
+    }
+    let path = query.strip_prefix("path=").ok_or("what follows `?` is not `path=`")?;
+    if !path.starts_with('/') || path.parse::<Uri>().is_err() {
+        return Err("`path` is not the path of a URL".into());
+    }
+    Ok(())
+}
+
 fn check_header_name(text: &str) -> Result<(), Complaint> {
     if text.is_empty() {
         return Err("it is empty".into());
@@ -271,9 +291,10 @@ fn check_header_name(text: &str) -> Result<(), Complaint> {
     let Ok(name) = HeaderName::try_from(text) else {
         return Err("it contains characters that a header name cannot have".into());
     };
-    if HEADERS_OF_CONNECTION.contains(&name.as_str()) {
+    // A rule for them could only break messages.
+    if belongs_to_connection(&name) {
         return Err(Complaint {
-            reason: "this header belongs to a single connection".into(),
+            reason: "this header belongs to a single connection or body".into(),
             instead: Some("leave it out: the router sets it itself where it is due".into()),
         });
     }
@@ -375,8 +396,14 @@ mod tests {
             ("http://me:hunter2@host/", "it contains credentials, which would reach logs"),
             ("http://host/#part", "it contains a fragment (`#`)"),
             ("http://ho st/", "it is not a valid URL"),
+            ("unix:///run/reviews.sock?path=/graphql", "fine"),
+            ("unix:///run/reviews.sock", "fine"),
+            ("unix:/run/reviews.sock", "it does not begin with `unix://`"),
+            ("unix://reviews.sock", "the absolute path of the socket is missing after `unix://`"),
+            ("unix:///a.sock?x=1", "what follows `?` is not `path=`"),
+            ("unix:///a.sock?path=graphql", "`path` is not the path of a URL"),
         ] {
-            assert_eq!(reason(Format::HttpUrl, text), expected, "{text}");
+            assert_eq!(reason(Format::SubgraphUrl, text), expected, "{text}");
         }
     }
 
@@ -429,7 +456,7 @@ mod tests {
             ),
             (Format::HeaderName, "X-Api-Key", "fine"),
             (Format::HeaderName, "x api", "it contains characters that a header name cannot have"),
-            (Format::HeaderName, "Host", "this header belongs to a single connection"),
+            (Format::HeaderName, "Host", "this header belongs to a single connection or body"),
             (Format::HeaderValue, "a b", "fine"),
             (Format::HeaderValue, "a\nb", "it contains characters that a header cannot carry"),
             (Format::HeaderValue, "ä", "it contains characters that a header cannot carry"),

@@ -1,4 +1,4 @@
-//! Which headers reach the subgraphs.
+//! Which headers reach the subgraphs, and which of theirs reach clients.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use regex::{Regex, RegexBuilder};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-use super::format::{HeaderNameText, HeaderPatternText, HeaderValueText};
+use super::format::{HeaderDefaultText, HeaderNameText, HeaderPatternText, HeaderValueText};
 use super::secret::HIDDEN;
 
 /// A compiled pattern may take this much memory; far more than patterns for header names need.
@@ -35,29 +35,89 @@ impl Headers {
         let special = self.subgraphs.get(subgraph).map_or(&[][..], |rules| &rules.request);
         self.all.request.iter().chain(special)
     }
+
+    /// The rules for answers of one subgraph, in the order in which they apply.
+    pub fn response_rules<'a>(
+        &'a self,
+        subgraph: &str,
+    ) -> impl Iterator<Item = &'a HeaderRule> + use<'a> {
+        let special = self.subgraphs.get(subgraph).map_or(&[][..], |rules| &rules.response);
+        self.all.response.iter().chain(special)
+    }
 }
 
-/// Rules for the headers of requests.
+/// Rules for the headers of requests and answers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HeaderRules {
     /// Rules for the request that goes to the subgraph, applied in order, each to what the ones
     /// before it left.
-    #[schemars(with = "Vec<HeaderRuleKeys>")]
+    #[schemars(with = "Vec<RequestRuleKeys>")]
     #[schemars(example = [serde_json::json!({"propagate": {"named": "authorization"}})])]
     pub request: Vec<HeaderRule>,
+
+    /// Rules for what of the subgraph's answer reaches the client, applied in order to each answer.
+    /// They hold for answers to queries and mutations over HTTP; streams and WebSockets have no
+    /// headers left to send. A graph whose rules let cookies through shares no work between the
+    /// requests that may get them.
+    #[schemars(with = "Vec<ResponseRuleKeys>")]
+    #[schemars(example = [serde_json::json!({"propagate": {"named": "x-request-cost", "algorithm": "append"}})])]
+    pub response: Vec<HeaderRule>,
 }
 
 /// One rule: what happens to a header.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeaderRule {
-    /// Copies headers of the client's request.
-    Propagate(HeaderSelection),
+    /// Copies headers of the message.
+    Propagate(Propagation),
     /// Sets a header, whatever was there.
     Insert(HeaderInsertion),
     /// Removes headers that earlier rules added.
     Remove(HeaderSelection),
+}
+
+/// Which headers are copied, and what becomes of them. One of `named` and `matching` is there.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Propagation {
+    /// The one of this name.
+    #[serde(with = "optional_header_name", skip_serializing_if = "Option::is_none")]
+    pub named: Option<HeaderName>,
+    /// Those whose name the pattern finds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub matching: Option<HeaderPattern>,
+    /// What it is called from then on.
+    #[serde(with = "optional_header_name", skip_serializing_if = "Option::is_none")]
+    pub rename: Option<HeaderName>,
+    /// Its value where the message has none.
+    #[serde(with = "optional_header_value", skip_serializing_if = "Option::is_none")]
+    pub default: Option<HeaderValue>,
+    /// What becomes of it where several answers have it. Without meaning for requests.
+    #[serde(rename = "algorithm")]
+    pub merge: Merge,
+}
+
+impl Propagation {
+    /// Whether a header of this name is meant.
+    pub fn selects(&self, name: &HeaderName) -> bool {
+        self.named.as_ref() == Some(name)
+            || self.matching.as_ref().is_some_and(|it| it.matches(name))
+    }
+}
+
+/// What becomes of a header that several subgraphs answer with. The order is that of the plan, not
+/// that of the answers' arrival.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Merge {
+    /// The first one counts.
+    First,
+    /// The last one counts.
+    #[default]
+    Last,
+    /// All of them reach the client.
+    Append,
 }
 
 /// Which headers a rule means.
@@ -179,18 +239,118 @@ mod header_value {
     }
 }
 
-/// One rule: exactly one of these keys.
+mod optional_header_name {
+    use super::{Deserialize, Deserializer, Error, HeaderName, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        name: &Option<HeaderName>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        name.as_ref().map(HeaderName::as_str).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<HeaderName>, D::Error> {
+        let name = Option::<String>::deserialize(deserializer)?;
+        name.map(|name| name.parse().map_err(D::Error::custom)).transpose()
+    }
+}
+
+mod optional_header_value {
+    use super::{
+        Deserialize, Deserializer, HIDDEN, HeaderValue, Serialize, Serializer, header_value,
+    };
+
+    pub(super) fn serialize<S: Serializer>(
+        value: &Option<HeaderValue>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.as_ref().map(|_| HIDDEN).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<HeaderValue>, D::Error> {
+        #[derive(Deserialize)]
+        struct Value(#[serde(with = "header_value")] HeaderValue);
+        Ok(Option::<Value>::deserialize(deserializer)?.map(|it| it.0))
+    }
+}
+
+/// One rule for requests: exactly one of these keys.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields, extend("minProperties" = 1, "maxProperties" = 1))]
 #[expect(dead_code, reason = "describes the shape for the schema; never built")]
-pub(super) struct HeaderRuleKeys {
+pub(super) struct RequestRuleKeys {
     /// Copy headers of the client's request. Headers that belong to a single connection, such as
-    /// `connection` and `content-length`, are never copied.
-    propagate: Option<HeaderSelectionKeys>,
+    /// `connection` and `content-length`, are never copied. What an earlier rule said of the same
+    /// header counts no longer, where the client sends it.
+    propagate: Option<RequestPropagationKeys>,
     /// Set a header, whatever was there.
     insert: Option<HeaderInsertionKeys>,
     /// Remove headers that earlier rules added.
     remove: Option<HeaderSelectionKeys>,
+}
+
+/// Which headers are copied: `named` or `matching`.
+#[derive(Default, JsonSchema)]
+#[schemars(default, deny_unknown_fields, extend("x-one-of" = ["named", "matching"]))]
+#[schemars(extend("dependentRequired" = {"rename": ["named"], "default": ["named"]}))]
+struct RequestPropagationKeys {
+    /// The name of the header; letter case does not matter.
+    #[schemars(with = "Option<HeaderNameText>", example = &"authorization")]
+    named: Option<String>,
+    /// A regular expression for names; letter case does not matter. It may match anywhere in a
+    /// name: begin it with `^` and end it with `$` to match all of it.
+    #[schemars(with = "Option<HeaderPatternText>", example = &"^x-tenant-")]
+    matching: Option<String>,
+    /// The name under which the subgraph gets it. Only with `named`.
+    #[schemars(with = "Option<HeaderNameText>", example = &"x-user")]
+    rename: Option<String>,
+    /// The value that the subgraph gets where the client sends no such header. Only with `named`.
+    #[schemars(with = "Option<HeaderDefaultText>", example = &"anonymous")]
+    default: Option<String>,
+}
+
+/// One rule for answers: exactly one of these keys.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields, extend("minProperties" = 1, "maxProperties" = 1))]
+#[expect(dead_code, reason = "describes the shape for the schema; never built")]
+pub(super) struct ResponseRuleKeys {
+    /// Copy headers of the subgraph's answer. Headers that belong to a single connection, that
+    /// describe a body, or that the router writes itself (`access-control-*`, `date`) are never
+    /// copied.
+    propagate: Option<ResponsePropagationKeys>,
+    /// Set a header, whatever was there.
+    insert: Option<HeaderInsertionKeys>,
+    /// Remove headers that earlier rules took from this answer.
+    remove: Option<HeaderSelectionKeys>,
+}
+
+/// Which headers are copied: `named` or `matching`.
+#[derive(Default, JsonSchema)]
+#[schemars(default, deny_unknown_fields, extend("x-one-of" = ["named", "matching"]))]
+#[schemars(extend("dependentRequired" = {"rename": ["named"], "default": ["named"]}))]
+struct ResponsePropagationKeys {
+    /// The name of the header; letter case does not matter.
+    #[schemars(with = "Option<HeaderNameText>", example = &"x-request-cost")]
+    named: Option<String>,
+    /// A regular expression for names; letter case does not matter. It may match anywhere in a
+    /// name: begin it with `^` and end it with `$` to match all of it.
+    #[schemars(with = "Option<HeaderPatternText>", example = &"^x-debug-")]
+    matching: Option<String>,
+    /// The name under which the client gets it. Only with `named`.
+    #[schemars(with = "Option<HeaderNameText>", example = &"x-reviews-cost")]
+    rename: Option<String>,
+    /// The value that the client gets where the answer has no such header. Only with `named`.
+    #[schemars(with = "Option<HeaderDefaultText>", example = &"0")]
+    default: Option<String>,
+    /// What becomes of the header where several subgraphs answer with it, in the order of the plan:
+    /// the `first` or the `last` counts, or all (`append`). `set-cookie` is always
+    /// appended.
+    #[schemars(example = &"append")]
+    algorithm: Merge,
 }
 
 /// Which headers are meant: exactly one of these keys.
@@ -241,9 +401,10 @@ mod tests {
     #[test]
     fn rules_of_a_subgraph_come_after_those_of_all() {
         let propagate = |name: &'static str| {
-            HeaderRule::Propagate(HeaderSelection::Named(HeaderName::from_static(name)))
+            let named = Some(HeaderName::from_static(name));
+            HeaderRule::Propagate(Propagation { named, ..Propagation::default() })
         };
-        let rules = |rule| HeaderRules { request: vec![rule] };
+        let rules = |rule| HeaderRules { request: vec![rule], ..HeaderRules::default() };
         let headers = Headers {
             all: rules(propagate("a")),
             subgraphs: [("one".to_owned(), rules(propagate("b")))].into(),

@@ -39,6 +39,15 @@ pub struct Limits {
     #[schemars(range(min = 1, max = 10_000_000), example = 10_000)]
     pub selections: usize,
 
+    /// How many operations that were not seen before may be prepared at the same time: parsed, validated
+    /// and planned. `0`: two for each processor.
+    #[schemars(range(min = 0, max = 10_000), example = 4)]
+    pub preparing: u32,
+
+    /// How many operations may wait for being prepared; more are refused with the code `OVERLOADED`.
+    #[schemars(range(min = 1, max = 100_000), example = 100)]
+    pub preparing_waiting: u32,
+
     /// How long a query or mutation may take in all, every subgraph request included, and how long one
     /// event of a subscription. What is not there by then is null, with an error.
     #[serde(with = "duration::text")]
@@ -55,6 +64,8 @@ impl Default for Limits {
             root_fields: 100,
             tokens: 15_000,
             selections: 100_000,
+            preparing: 0,
+            preparing_waiting: 512,
             time: Duration::from_secs(60),
         }
     }

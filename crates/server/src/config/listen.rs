@@ -1,13 +1,13 @@
 //! Where the router listens, what it serves, and what browsers get.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use super::address::parse_address;
-use super::format::{AddressText, FileText, OriginText};
+use super::format::{AddressText, FileModeText, FileText, OriginText, SocketPathText};
 
 /// Loopback, so that a first try is not reachable by strangers.
 pub(super) const LISTEN_DEFAULT: SocketAddr =
@@ -21,9 +21,73 @@ pub(super) const WORKERS_MAX: u16 = 1024;
 
 /// One place where clients connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listener {
-    /// The address. Port 0 means a free one.
-    pub address: SocketAddr,
+pub enum Listener {
+    /// TCP.
+    Address {
+        /// The address. Port 0 means a free one.
+        address: SocketAddr,
+        /// With TLS, if it is given.
+        tls: Option<TlsFiles>,
+    },
+    /// A Unix domain socket.
+    Unix(UnixSocket),
+}
+
+impl Listener {
+    /// TCP without TLS.
+    pub fn plain(address: SocketAddr) -> Self {
+        Self::Address { address, tls: None }
+    }
+
+    /// The address, where it has one.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Address { address, .. } => Some(*address),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Counts relative paths from `folder`.
+    pub(super) fn resolve(&mut self, folder: &Path) {
+        match self {
+            Self::Address { tls: None, .. } => {}
+            Self::Address { tls: Some(tls), .. } => {
+                let authorities = tls.client_ca.as_mut();
+                for path in [&mut tls.cert, &mut tls.key].into_iter().chain(authorities) {
+                    *path = folder.join(&*path);
+                }
+            }
+            Self::Unix(socket) => socket.path = folder.join(&socket.path),
+        }
+    }
+}
+
+/// A Unix domain socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnixSocket {
+    /// Its file.
+    pub path: PathBuf,
+    /// Who may connect: permissions of the file.
+    pub mode: u32,
+}
+
+/// Files of a listener with TLS (PEM). They are watched: new ones are used for the connections that follow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TlsFiles {
+    /// The certificate, and behind it those that lead from it to an authority (PEM). A relative path
+    /// counts from the folder of the configuration file.
+    #[schemars(with = "FileText", example = &"tls/server.pem")]
+    pub cert: PathBuf,
+    /// The private key of the certificate (PEM).
+    #[schemars(with = "FileText", example = &"tls/server.key")]
+    pub key: PathBuf,
+    /// Authorities of clients (PEM). With it, only clients connect that have a certificate of one of
+    /// them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<FileText>", example = &"tls/clients.pem")]
+    #[schemars(extend("default" = null))]
+    pub client_ca: Option<PathBuf>,
 }
 
 /// The admin listener.
@@ -35,11 +99,15 @@ pub struct Admin {
     #[schemars(with = "AddressText", example = &"127.0.0.1:8088")]
     #[schemars(extend("x-override" = "--admin-listen"))]
     pub listen: SocketAddr,
+    /// Serves profiles of this process at `/debug/pprof/`: `profile` (CPU), `heap` and `tasks`. Off, because
+    /// a profile takes CPU time and tells much about the program.
+    #[schemars(example = &true)]
+    pub profiling: bool,
 }
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8088) }
+        Self { listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8088), profiling: false }
     }
 }
 
@@ -130,13 +198,102 @@ impl Workers {
 pub(super) struct ListenForms;
 
 /// One listener.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-#[expect(dead_code, reason = "describes the shape for the schema; never built")]
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("x-one-of" = ["address", "unix"]))]
+#[schemars(extend("dependentRequired" = {"tls": ["address"], "mode": ["unix"]}))]
 pub(super) struct ListenerKeys {
     /// The address to listen on.
-    #[schemars(with = "AddressText", example = &"0.0.0.0:4000")]
-    address: SocketAddr,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_address")]
+    #[schemars(with = "Option<AddressText>", example = &"0.0.0.0:4000")]
+    #[schemars(extend("default" = null))]
+    address: Option<SocketAddr>,
+
+    /// Speak TLS at this address. The files are watched: new ones are used for connections that
+    /// follow, and what cannot be used is refused and logged while the old ones go on serving.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tls: Option<TlsFiles>,
+
+    /// Instead of an address, the path of a Unix domain socket. A relative one counts from the
+    /// folder of the configuration file. A socket that a router left behind when it crashed is
+    /// replaced, anything else is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SocketPathText>", example = &"/run/starling/graphql.sock")]
+    #[schemars(extend("default" = null))]
+    unix: Option<PathBuf>,
+
+    /// Who may connect to the socket: the permissions of its file, in octal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<FileModeText>", example = &"0666")]
+    #[schemars(extend("default" = "0660"))]
+    mode: Option<String>,
+}
+
+impl From<&Listener> for ListenerKeys {
+    fn from(listener: &Listener) -> Self {
+        match listener {
+            Listener::Address { address, tls } => {
+                Self { address: Some(*address), tls: tls.clone(), unix: None, mode: None }
+            }
+            Listener::Unix(socket) => Self {
+                address: None,
+                tls: None,
+                unix: Some(socket.path.clone()),
+                mode: Some(format!("{:04o}", socket.mode)),
+            },
+        }
+    }
+}
+
+impl TryFrom<ListenerKeys> for Listener {
+    type Error = String;
+
+    /// What fails here, `check` has refused by the schema.
+    fn try_from(keys: ListenerKeys) -> Result<Self, String> {
+        match keys {
+            ListenerKeys { address: Some(address), tls, unix: None, mode: None } => {
+                Ok(Self::Address { address, tls })
+            }
+            ListenerKeys { address: None, tls: None, unix: Some(path), mode } => {
+                let mode = mode.map_or(Ok(UNIX_MODE_DEFAULT), |mode| parse_mode(&mode))?;
+                Ok(Self::Unix(UnixSocket { path, mode }))
+            }
+            _ => Err("a listener has an `address` or a `unix` socket".to_owned()),
+        }
+    }
+}
+
+/// The owner and the group: a proxy in front of the router shares a group with it.
+const UNIX_MODE_DEFAULT: u32 = 0o660;
+
+/// Reads permissions such as `0660`.
+pub(super) fn parse_mode(text: &str) -> Result<u32, String> {
+    let is_octal =
+        (3..=4).contains(&text.len()) && text.bytes().all(|it| matches!(it, b'0'..=b'7'));
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if is_octal && mode <= 0o777 => Ok(mode),
+        _ => Err("it is not three octal digits".to_owned()),
+    }
+}
+
+/// For `#[serde(with = …)]` on an address that may be left out.
+mod optional_address {
+    use super::{Deserialize, Deserializer, Error, Serializer, SocketAddr, parse_address};
+    use serde::Serialize;
+
+    pub(super) fn serialize<S: Serializer>(
+        address: &Option<SocketAddr>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        address.map(|it| it.to_string()).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<SocketAddr>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| parse_address(&text).map_err(D::Error::custom)).transpose()
+    }
 }
 
 impl JsonSchema for ListenForms {
@@ -181,7 +338,9 @@ pub(super) mod socket_address {
 
 /// For `#[serde(with = …)]` on the list of listeners.
 pub(super) mod listeners {
-    use super::{Deserialize, Deserializer, Error, Listener, Serializer, parse_address};
+    use super::{
+        Deserialize, Deserializer, Error, Listener, ListenerKeys, Serializer, parse_address,
+    };
     use serde::Serialize;
 
     #[derive(Deserialize)]
@@ -191,11 +350,33 @@ pub(super) mod listeners {
         Many(Vec<Element>),
     }
 
-    #[derive(Deserialize)]
+    #[derive(Serialize, Deserialize)]
     #[serde(untagged)]
     enum Element {
         Address(String),
-        Keys { address: String },
+        Keys(Box<ListenerKeys>),
+    }
+
+    impl From<&Listener> for Element {
+        fn from(listener: &Listener) -> Self {
+            match listener {
+                Listener::Address { address, tls: None } => Self::Address(address.to_string()),
+                other => Self::Keys(Box::new(other.into())),
+            }
+        }
+    }
+
+    impl TryFrom<Element> for Listener {
+        type Error = String;
+
+        fn try_from(element: Element) -> Result<Self, String> {
+            match element {
+                Element::Address(text) => {
+                    parse_address(&text).map(Self::plain).map_err(|error| error.to_string())
+                }
+                Element::Keys(keys) => (*keys).try_into(),
+            }
+        }
     }
 
     pub(in crate::config) fn serialize<S: Serializer>(
@@ -203,32 +384,18 @@ pub(super) mod listeners {
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         match listeners {
-            [one] => serializer.collect_str(&one.address),
-            many => {
-                let texts: Vec<_> =
-                    many.iter().map(|listener| listener.address.to_string()).collect();
-                texts.serialize(serializer)
-            }
+            [Listener::Address { address, tls: None }] => serializer.collect_str(address),
+            many => many.iter().map(Element::from).collect::<Vec<_>>().serialize(serializer),
         }
     }
 
     pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Vec<Listener>, D::Error> {
-        let texts = match Forms::deserialize(deserializer)? {
-            Forms::One(text) => vec![text],
-            Forms::Many(elements) => elements
-                .into_iter()
-                .map(|element| match element {
-                    Element::Address(text) | Element::Keys { address: text } => text,
-                })
-                .collect(),
+        let elements = match Forms::deserialize(deserializer)? {
+            Forms::One(text) => vec![Element::Address(text)],
+            Forms::Many(elements) => elements,
         };
-        texts
-            .iter()
-            .map(|text| {
-                parse_address(text).map(|address| Listener { address }).map_err(D::Error::custom)
-            })
-            .collect()
+        elements.into_iter().map(|it| Listener::try_from(it).map_err(D::Error::custom)).collect()
     }
 }

@@ -109,6 +109,10 @@ pub fn parse(
     };
     let config = config.map(|mut config| {
         config.supergraph.file = folder.join(&config.supergraph.file);
+        config.listen.iter_mut().for_each(|listener| listener.resolve(folder));
+        for subgraph in config.subgraphs.values_mut() {
+            subgraph.tls.resolve(folder);
+        }
         apply(overrides, &mut config, &mut places);
         consistency::check(&config, &places, &mut findings);
         for provider in &mut config.events.providers.nats {
@@ -130,7 +134,7 @@ pub fn parse(
 
 fn apply(overrides: &Overrides, config: &mut Config, places: &mut Places) {
     if let Some(address) = overrides.listen {
-        config.listen = vec![Listener { address }];
+        config.listen = vec![Listener::plain(address)];
         places.forget("listen");
     }
     if let Some(address) = overrides.admin_listen {

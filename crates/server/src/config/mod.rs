@@ -15,22 +15,27 @@
 mod address;
 mod check;
 mod consistency;
+mod disclosure;
 mod duration;
 mod environment;
 mod events;
 mod format;
 mod headers;
+mod http;
 mod limits;
 mod listen;
 mod live;
 mod load;
 mod logging;
+mod override_labels;
 mod reference;
 mod schema;
 mod secrecy;
 mod secret;
+mod sharing;
 mod size;
 mod subgraphs;
+mod trace;
 mod yaml;
 
 #[cfg(test)]
@@ -42,23 +47,32 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use address::{AddressError, parse_address};
+pub use disclosure::IncludeSubgraphErrors;
 pub use events::{
     Events, MemoryProvider, NatsAuthentication, NatsProvider, Providers, Retry, UserInfo,
 };
 pub use headers::{
-    HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules, HeaderSelection, Headers,
+    HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules, HeaderSelection, Headers, Merge,
+    Propagation,
 };
+pub use http::{Batching, Compression, Http, Http2};
 pub use limits::Limits;
-pub use listen::{Admin, Cors, Ide, Listener, Supergraph, Workers};
+pub use listen::{Admin, Cors, Ide, Listener, Supergraph, TlsFiles, UnixSocket, Workers};
 pub use live::{OverflowPolicy, Subscriptions, WebSocket};
 pub use load::{Loaded, Overrides, load, parse};
 pub use logging::{Log, LogFormat, LogLevel};
+pub use override_labels::LabelSetting;
 pub use reference::config_reference;
 pub use schema::config_schema;
 pub use secret::Secret;
-pub use subgraphs::{SubgraphSettings, Traffic, TrafficOverride, TrafficSettings};
+pub use sharing::Sharing;
+pub use subgraphs::{
+    CircuitBreaker, CircuitBreakerOverride, HttpProtocol, RetryOverride, RetryPolicy,
+    SubgraphSettings, SubgraphTls, Traffic, TrafficOverride, TrafficSettings,
+};
+pub use trace::Trace;
 
-use format::{PathText, WorkersText};
+use format::{LabelSettingText, PathText, WorkersText};
 
 /// Everything that can be configured.
 ///
@@ -68,10 +82,13 @@ use format::{PathText, WorkersText};
 #[serde(default, deny_unknown_fields)]
 #[schemars(title = "Starling configuration")]
 pub struct Config {
-    /// Where clients connect: one address, or a list of addresses.
+    /// Where clients connect: one address, or a list of addresses and sockets.
     ///
     /// An address is `IP:PORT`; `localhost` means `127.0.0.1`. `0.0.0.0` listens on all interfaces by
     /// IPv4, `[::]` by IPv6; list both for both. Port 0 takes a free port, which the log names.
+    ///
+    /// Every listener speaks HTTP/1.1 and HTTP/2. With `tls` the client chooses by ALPN, without it by
+    /// beginning with HTTP/2 (prior knowledge).
     #[serde(with = "listen::listeners")]
     #[schemars(with = "listen::ListenForms")]
     #[schemars(example = &"0.0.0.0:4000", example = ["127.0.0.1:4000", "[::1]:4000"])]
@@ -92,17 +109,48 @@ pub struct Config {
     /// Where the graph comes from.
     pub supergraph: Supergraph,
 
+    /// Which labels of progressive overrides (`@override(from:, label:)`) are on, by label. Labels that
+    /// are not listed here are off, but `percent(x)`, which says so itself.
+    ///
+    /// A percentage is drawn anew for every request. A subscription draws once, and alike for all who
+    /// subscribe to the same with the same variables.
+    #[schemars(with = "BTreeMap<String, LabelSettingText>")]
+    #[schemars(example = serde_json::json!({"new-reviews": "true", "new-stock": "5%"}))]
+    pub override_labels: BTreeMap<String, LabelSetting>,
+
     /// Settings of single subgraphs, by the name they have in the supergraph.
     pub subgraphs: BTreeMap<String, SubgraphSettings>,
 
-    /// Which headers of a client's request reach the subgraphs. By default none do.
+    /// Which headers of a client's request reach the subgraphs, and which of their answers' reach the
+    /// client. By default none do.
     pub headers: Headers,
+
+    /// Whether clients are told the errors that subgraphs report, and why requests to subgraphs failed.
+    ///
+    /// By default they are: errors such as `OUT_OF_STOCK` are a part of what a graph tells its clients.
+    /// Turn it off for subgraphs whose messages may tell too much, such as queries of a database. Clients
+    /// then learn that there is an error and where, with the code `DOWNSTREAM_SERVICE_ERROR` or a code of
+    /// the router's own, and without message, `extensions` or the name of the subgraph. The log has them
+    /// at the level `debug`.
+    pub include_subgraph_errors: IncludeSubgraphErrors,
 
     /// Timeouts and bounds of requests to subgraphs.
     pub traffic: Traffic,
 
+    /// Work that several requests ask for at the same time is done once.
+    ///
+    /// Two requests share only if everything is equal that a subgraph could see: the operation (or the part of
+    /// it that one subgraph answers), the variables, and every forwarded header. Mutations are never shared,
+    /// and a query that comes after a mutation never gets an answer that was begun before it. Nobody waits in
+    /// order to share. The metrics `starling_sharing_leaders_total` and `starling_sharing_followers_total` tell
+    /// how much is shared.
+    pub sharing: Sharing,
+
     /// What a client's operation may cost. Larger ones are refused before they are planned.
     pub limits: Limits,
+
+    /// How the public listeners speak HTTP: timeouts, compression, batches, HTTP/2.
+    pub http: Http,
 
     /// WebSocket connections of clients.
     pub websocket: WebSocket,
@@ -123,6 +171,12 @@ pub struct Config {
     /// Which web pages of other origins may use the endpoint (cross-origin resource sharing).
     pub cors: Cors,
 
+    /// What a request cost, told to the client that asks for it.
+    ///
+    /// `extensions.trace` of the answer has the time of each phase, each request to a subgraph with its sizes,
+    /// and what was shared with others.
+    pub trace: Trace,
+
     /// What is logged, and how.
     pub log: Log,
 }
@@ -130,21 +184,26 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            listen: vec![Listener { address: listen::LISTEN_DEFAULT }],
+            listen: vec![Listener::plain(listen::LISTEN_DEFAULT)],
             path: "/graphql".into(),
             admin: Admin::default(),
             workers: Workers::Auto,
             supergraph: Supergraph::default(),
+            override_labels: BTreeMap::new(),
             subgraphs: BTreeMap::new(),
             headers: Headers::default(),
+            include_subgraph_errors: IncludeSubgraphErrors::default(),
             traffic: Traffic::default(),
+            sharing: Sharing::default(),
             limits: Limits::default(),
+            http: Http::default(),
             websocket: WebSocket::default(),
             subscriptions: Subscriptions::default(),
             events: Events::default(),
             introspection: true,
             ide: Ide::default(),
             cors: Cors::default(),
+            trace: Trace::default(),
             log: Log::default(),
         }
     }

@@ -9,22 +9,27 @@ use super::format::Format;
 use super::schema::plain_schema;
 
 /// Top-level keys in the order of the page: from what everybody sets to what few do.
-const SECTIONS: [&str; 16] = [
+const SECTIONS: [&str; 21] = [
     "listen",
     "path",
     "supergraph",
     "subgraphs",
+    "override_labels",
     "headers",
+    "include_subgraph_errors",
     "traffic",
+    "sharing",
     "events",
     "subscriptions",
     "websocket",
     "limits",
+    "http",
     "introspection",
     "ide",
     "cors",
     "admin",
     "workers",
+    "trace",
     "log",
 ];
 

@@ -93,7 +93,7 @@ fn the_defaults_pass_their_own_checks() {
 #[test]
 fn the_example_of_the_configuration_page_loads() {
     let config = good(reference::EXAMPLE);
-    assert_eq!(config.listen[0].address.to_string(), "0.0.0.0:4000");
+    assert_eq!(config.listen, [Listener::plain("0.0.0.0:4000".parse().unwrap())]);
     assert_eq!(config.traffic.of("reviews").timeout, Duration::from_secs(2));
     assert_eq!(config.traffic.of("products").timeout, Duration::from_secs(10));
 }
@@ -102,11 +102,15 @@ fn the_example_of_the_configuration_page_loads() {
 fn every_key_can_be_set() {
     let config = good(
         r#"
-listen: [{address: "127.0.0.1:1"}, "[::1]:2"]
+listen:
+  - {address: "127.0.0.1:1", tls: {cert: c.pem, key: /k.pem, client_ca: a.pem}}
+  - "[::1]:2"
+  - {unix: starling.sock, mode: "0600"}
 path: /api
-admin: {listen: "127.0.0.1:3"}
+admin: {listen: "127.0.0.1:3", profiling: true}
 workers: 3
 supergraph: {file: /graphs/a.graphql}
+override_labels: {beta: true, gamma: 2.5%}
 subgraphs: {reviews: {url: "http://r/graphql"}}
 headers:
   all:
@@ -117,9 +121,18 @@ headers:
   subgraphs:
     reviews: {request: [{insert: {name: x-key, value: "${SECRET}"}}]}
 traffic:
-  all: {timeout: 5s, max_response_size: 1MiB, max_connections: 7}
-  subgraphs: {reviews: {timeout: 1s, max_response_size: 2MiB, max_connections: 8}}
-limits: {body: 1KiB, depth: 2, aliases: 3, root_fields: 4, tokens: 5, selections: 6}
+  all: {timeout: 5s, max_response_size: 1MiB, max_connections: 7, batching: false, max_aliases: 9, max_representations: 10}
+  subgraphs: {reviews: {timeout: 1s, max_response_size: 2MiB, max_connections: 8, batching: true, max_aliases: 11, max_representations: 12}}
+limits: {body: 1KiB, depth: 2, aliases: 3, root_fields: 4, tokens: 5, selections: 6, preparing: 7, preparing_waiting: 8}
+http:
+  header_timeout: 1s
+  body_timeout: 2s
+  stall_timeout: 3s
+  max_headers: 16
+  max_header_size: 8KiB
+  http2: {enabled: false, max_concurrent_streams: 5, ping_interval: 6s}
+  compression: {enabled: false, min_size: 7KiB}
+  batching: {enabled: true, max_operations: 8}
 websocket:
   {init_timeout: 1s, ping_interval: 2s, max_message_size: 3KiB, max_subscriptions_per_connection: 4}
 subscriptions:
@@ -172,7 +185,7 @@ fn variables_stand_for_any_kind_of_value() {
          introspection: ${INTROSPECTION:-false}\nlog: {level: \"${LEVEL:-warn}\"}\n\
          workers: ${WORKERS:-2}\n",
     );
-    assert_eq!(config.listen[0].address.port(), 4100);
+    assert_eq!(config.listen[0].address().map(|it| it.port()), Some(4100));
     assert_eq!(config.limits.depth, 7);
     assert!(!config.introspection);
     assert_eq!(config.log.level, LogLevel::Warn);
@@ -244,7 +257,8 @@ fn flags_win_over_the_file() {
     };
     let text = "listen: [\"127.0.0.1:10\", \"127.0.0.1:11\"]\nsupergraph: {file: there.graphql}\n";
     let config = parse_with(text, &overrides).unwrap().config;
-    let addresses: Vec<_> = config.listen.iter().map(|l| l.address.to_string()).collect();
+    let addresses: Vec<_> =
+        config.listen.iter().filter_map(Listener::address).map(|it| it.to_string()).collect();
     assert_eq!(addresses, ["127.0.0.1:9"]);
     assert_eq!(config.admin.listen.to_string(), "127.0.0.1:10");
     assert_eq!(config.supergraph.file, Path::new("here.graphql"));

@@ -57,7 +57,11 @@ pub(crate) type Answer = Response<AnswerBody>;
 
 /// A payload. A request error under `application/graphql-response+json` has a status of its own.
 pub(crate) fn payload(payload: Payload, media: AnswerType) -> Answer {
-    with_type(StatusCode::OK, media.content_type(), payload.bytes)
+    let mut answer = with_type(StatusCode::OK, media.content_type(), payload.bytes);
+    for (name, value) in payload.headers.iter().flat_map(|it| it.iter()) {
+        answer.headers_mut().append(name.clone(), value.clone());
+    }
+    answer
 }
 
 /// Request errors: nothing was executed. Clients of `application/json` get 200 unless the request was

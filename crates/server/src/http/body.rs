@@ -11,17 +11,14 @@ use http_body_util::BodyExt;
 pub(crate) enum BodyError {
     /// Over the limit; told from the header or met while reading.
     TooLarge,
-    /// The client took longer than [`BODY_TIME_MAX`].
+    /// The client took too long to send it.
     TooSlow,
     /// The connection broke or the framing is wrong.
     Broken(String),
 }
 
-/// How long a client may take to send a body. Two MiB in this time are 70 kB/s.
-pub(crate) const BODY_TIME_MAX: Duration = Duration::from_secs(30);
-
-/// Reads all of `body`, at most `limit` bytes.
-pub(crate) async fn read<B>(body: B, limit: usize) -> Result<Bytes, BodyError>
+/// Reads all of `body`, at most `limit` bytes, in at most `time`.
+pub(crate) async fn read<B>(body: B, limit: usize, time: Duration) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes>,
     B::Error: std::error::Error,
@@ -29,7 +26,7 @@ where
     if body.size_hint().lower() > limit as u64 {
         return Err(BodyError::TooLarge);
     }
-    let read = tokio::time::timeout(BODY_TIME_MAX, collect(body, limit)).await;
+    let read = tokio::time::timeout(time, collect(body, limit)).await;
     read.unwrap_or(Err(BodyError::TooSlow))
 }
 
@@ -76,17 +73,19 @@ mod tests {
     use super::*;
     use http_body_util::Full;
 
+    const TIME: Duration = Duration::from_secs(30);
+
     #[tokio::test]
     async fn a_body_over_the_limit_is_refused() {
         let body = || Full::new(Bytes::from_static(b"12345"));
-        assert!(matches!(read(body(), 4).await, Err(BodyError::TooLarge)));
-        assert_eq!(read(body(), 5).await.ok().as_deref(), Some(&b"12345"[..]));
+        assert!(matches!(read(body(), 4, TIME).await, Err(BodyError::TooLarge)));
+        assert_eq!(read(body(), 5, TIME).await.ok().as_deref(), Some(&b"12345"[..]));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_never_comes_times_out() {
         let (_held, pieces) = tokio::sync::mpsc::channel(1);
         let body = super::super::answer::AnswerBody::Stream(pieces);
-        assert!(matches!(read(body, 10).await, Err(BodyError::TooSlow)));
+        assert!(matches!(read(body, 10, TIME).await, Err(BodyError::TooSlow)));
     }
 }

@@ -1,5 +1,6 @@
-//! Accepting connections and serving HTTP/1.1 on them.
+//! Accepting connections, and placing each on a core. What is said on them is for [`super::serve`].
 
+use std::fmt;
 use std::io::Write as _;
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
@@ -7,25 +8,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use execute::{ErrorCode, GraphqlError};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use socket2::SockRef;
-use tokio::net::{TcpListener, TcpStream};
+use net::TlsServer;
+use tokio::net::{TcpListener, UnixListener};
 
 use super::media::AnswerType;
-use super::patient::{Patient, STALL_TIME_MAX};
-use super::pipeline;
+use super::serve::{self, Accepted};
+use super::unix::{BoundSocket, SocketFile};
 use crate::router::Router;
-
-/// How long a client may take to send a request's head; also how long an idle connection is kept.
-const HEAD_TIME_MAX: Duration = Duration::from_secs(75);
-
-/// A request's head may have this many headers.
-const HEADERS_MAX: usize = 128;
-
-/// A request's head, and each read of a body, may have this many bytes.
-const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// How long to wait when the process or system has no descriptor left: accepting at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -34,7 +23,16 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const ACCEPT_WARNINGS_APART: Duration = Duration::from_secs(10);
 
 /// How many connections may wait for being accepted; the system cuts it to `somaxconn`.
-const BACKLOG: u32 = 4_096;
+pub(super) const BACKLOG: u32 = 4_096;
+
+/// A place where clients connect, bound.
+#[derive(Debug)]
+pub(crate) enum Bound {
+    /// TCP, and the certificates if it speaks TLS.
+    Tcp(std::net::TcpListener, Option<Arc<TlsServer>>),
+    /// A Unix domain socket.
+    Unix(BoundSocket),
+}
 
 /// Binds `address`.
 ///
@@ -54,9 +52,64 @@ pub(crate) fn bind(address: SocketAddr) -> std::io::Result<std::net::TcpListener
     Ok(socket.into())
 }
 
+impl Bound {
+    /// The address, where it has one.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(listener, _) => listener.local_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+/// As the log names it.
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(listener, tls) => match listener.local_addr() {
+                Ok(address) if tls.is_some() => write!(f, "{address} (TLS)"),
+                Ok(address) => address.fmt(f),
+                Err(error) => write!(f, "an unknown address ({error})"),
+            },
+            Self::Unix(bound) => write!(f, "unix:{}", bound.file.path().display()),
+        }
+    }
+}
+
+/// A [`Bound`] that the runtime watches.
+enum Listener {
+    Tcp(TcpListener, Option<Arc<TlsServer>>),
+    Unix(UnixListener, #[expect(dead_code, reason = "removed when it is dropped")] SocketFile),
+}
+
+impl Listener {
+    fn new(bound: Bound) -> std::io::Result<Self> {
+        Ok(match bound {
+            Bound::Tcp(listener, tls) => Self::Tcp(TcpListener::from_std(listener)?, tls),
+            Bound::Unix(bound) => {
+                bound.listener.set_nonblocking(true)?;
+                Self::Unix(UnixListener::from_std(bound.listener)?, bound.file)
+            }
+        })
+    }
+
+    async fn accept(&self) -> std::io::Result<Accepted> {
+        match self {
+            Self::Tcp(listener, tls) => {
+                let (socket, _) = listener.accept().await?;
+                Ok(Accepted::Tcp(socket.into_std()?, tls.clone()))
+            }
+            Self::Unix(listener, _) => {
+                let (socket, _) = listener.accept().await?;
+                Ok(Accepted::Unix(socket.into_std()?))
+            }
+        }
+    }
+}
+
 /// Accepts until shutdown and places each connection on the least loaded core.
-pub(crate) async fn accept(router: Arc<Router>, listener: std::net::TcpListener) {
-    let listener = match TcpListener::from_std(listener) {
+pub(crate) async fn accept(router: Arc<Router>, bound: Bound) {
+    let listener = match Listener::new(bound) {
         Ok(listener) => listener,
         Err(error) => {
             tracing::error!(%error, "a listener could not be watched");
@@ -71,7 +124,7 @@ pub(crate) async fn accept(router: Arc<Router>, listener: std::net::TcpListener)
             _ = shutdown.wait_for(|stop| *stop) => return,
         };
         match accepted {
-            Ok((socket, _)) => place(&router, socket),
+            Ok(accepted) => place(&router, accepted),
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 router.metrics.accept_failures.fetch_add(1, Ordering::Relaxed);
@@ -91,30 +144,25 @@ fn is_of_one_connection(error: &std::io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-fn place(router: &Arc<Router>, socket: TcpStream) {
+fn place(router: &Arc<Router>, accepted: Accepted) {
     let Some(permit) = router.connections.enter() else {
-        turn_away(socket);
+        turn_away(accepted);
         return;
     };
-    let Ok(socket) = socket.into_std() else { return };
     let serving = Arc::clone(router);
     router.cores.run(Box::new(move || {
         Box::pin(async move {
             let _permit = permit;
-            if let Ok(socket) = TcpStream::from_std(socket) {
-                // Best effort: without these a connection is slower, or its loss is noticed later.
-                let _ = socket.set_nodelay(true);
-                let _ = SockRef::from(&socket).set_tcp_user_timeout(Some(STALL_TIME_MAX));
-                serve(serving, socket).await;
-            }
+            serve::serve(serving, accepted).await;
         })
     }));
 }
 
 /// For connections over `max_connections`: the one answer for whatever they would have asked.
 ///
-/// Written without waiting, for a client that does not take it must not cost more than one that was let in.
-fn turn_away(socket: TcpStream) {
+/// Written without waiting, for a client that does not take it must not cost more than one that was let in. For the
+/// same reason who would have to shake hands first (TLS) is not told.
+fn turn_away(accepted: Accepted) {
     let error = GraphqlError::new(
         ErrorCode::Overloaded,
         "the router has as many connections as it may have (`subscriptions.max_connections`); try \
@@ -129,39 +177,17 @@ fn turn_away(socket: TcpStream) {
     )
     .into_bytes();
     answer.extend_from_slice(&body);
-    if let Ok(mut socket) = socket.into_std() {
-        // The buffer of a fresh socket has room for it; if not, nobody is told.
-        let _ = socket.write_all(&answer);
-        let _ = socket.shutdown(Shutdown::Write);
-    }
-}
-
-async fn serve(router: Arc<Router>, socket: TcpStream) {
-    let mut shutdown = router.shutdown.clone();
-    let service = service_fn(|request| {
-        let router = Arc::clone(&router);
-        async move { Ok::<_, std::convert::Infallible>(pipeline::handle(&router, request).await) }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME_MAX)
-        .max_headers(HEADERS_MAX)
-        .max_buf_size(HEAD_BYTES_MAX)
-        // A client that closes its side has gone, and nobody wants its answer any more.
-        .half_close(false)
-        .serve_connection(TokioIo::new(Patient::new(socket)), service)
-        .with_upgrades();
-    let mut connection = std::pin::pin!(connection);
-    let result = tokio::select! {
-        result = connection.as_mut() => result,
-        _ = shutdown.wait_for(|stop| *stop) => {
-            // Ends when the request that runs has its answer.
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    // The buffer of a fresh socket has room for it; if not, nobody is told.
+    match accepted {
+        Accepted::Tcp(mut socket, None) => {
+            let _ = socket.write_all(&answer);
+            let _ = socket.shutdown(Shutdown::Write);
         }
-    };
-    if let Err(error) = result {
-        tracing::debug!(%error, "a connection ended early");
+        Accepted::Unix(mut socket) => {
+            let _ = socket.write_all(&answer);
+            let _ = socket.shutdown(Shutdown::Write);
+        }
+        Accepted::Tcp(_, Some(_)) => {}
     }
 }
 

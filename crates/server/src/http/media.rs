@@ -2,7 +2,7 @@
 //! (GraphQL over HTTP, sections 4 and 6.3; RFC 9110, section 12.5.1).
 
 use http::HeaderMap;
-use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_TYPE};
 
 /// How an answer is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,14 +93,6 @@ impl<'a> Range<'a> {
         }
         range
     }
-}
-
-/// Is the body as it is, and not compressed?
-pub(crate) fn is_plain_body(headers: &HeaderMap) -> bool {
-    headers
-        .get_all(CONTENT_ENCODING)
-        .iter()
-        .all(|it| it.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 /// Does the body claim to be JSON in UTF-8?

@@ -2,11 +2,20 @@
 //! top to bottom; the other modules are its steps.
 
 pub(crate) mod answer;
+mod authority;
+mod batch;
 pub(crate) mod body;
+pub(crate) mod compression;
 pub(crate) mod cors;
+mod framing;
+mod http2;
+pub(crate) mod known_bodies;
 pub(crate) mod listener;
 pub(crate) mod media;
 pub(crate) mod page;
 pub(crate) mod patient;
 pub(crate) mod pipeline;
 pub(crate) mod request;
+mod serve;
+pub(crate) mod stream;
+pub(crate) mod unix;

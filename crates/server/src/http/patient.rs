@@ -11,24 +11,26 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// How long a peer may take nothing at all while something waits for it. As long as two unanswered pings of a
-/// WebSocket: what sleeps longer reconnects anyway.
+/// How long a peer of the admin listener may take nothing at all while something waits for it.
 pub(crate) const STALL_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Patient<S> {
     socket: S,
+    /// How long a peer may take nothing at all while something waits for it.
+    stall_time_max: Duration,
     /// Runs while a write waits.
     patience: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S: AsyncWrite + Unpin> Patient<S> {
-    pub(crate) fn new(socket: S) -> Self {
-        Self { socket, patience: None }
+    pub(crate) fn new(socket: S, stall_time_max: Duration) -> Self {
+        Self { socket, stall_time_max, patience: None }
     }
 
     /// The socket, without patience.
+    #[cfg(target_os = "linux")]
     pub(crate) fn into_inner(self) -> S {
         self.socket
     }
@@ -43,7 +45,7 @@ impl<S: AsyncWrite + Unpin> Patient<S> {
             self.patience = None;
             return written;
         }
-        let sleep = || Box::pin(tokio::time::sleep(STALL_TIME_MAX));
+        let sleep = || Box::pin(tokio::time::sleep(self.stall_time_max));
         ready!(self.patience.get_or_insert_with(sleep).as_mut().poll(context));
         let reason = "the peer has stopped reading";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, reason)))
@@ -98,7 +100,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_never_reads_is_given_up() {
         let (ours, _theirs) = duplex(4);
-        let written = Patient::new(ours).write_all(b"more than fits").await;
+        let written = Patient::new(ours, STALL_TIME_MAX).write_all(b"more than fits").await;
         assert_eq!(written.map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
     }
 
@@ -113,7 +115,7 @@ mod tests {
             }
             read
         };
-        let mut patient = Patient::new(ours);
+        let mut patient = Patient::new(ours, STALL_TIME_MAX);
         let (written, read) = tokio::join!(patient.write_all(b"hello"), reading);
         assert_eq!((written.is_ok(), &read), (true, b"hello"));
     }

@@ -3,26 +3,44 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use coding::{Coding, ExpandError};
 use execute::{ErrorCode, GraphqlError};
-use http::header::{HeaderValue, ORIGIN, VARY, X_CONTENT_TYPE_OPTIONS};
-use http::{Method, Request, StatusCode};
+use http::header::{
+    ACCEPT_ENCODING, CONNECTION, HeaderValue, ORIGIN, VARY, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{Method, Request, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use plan::OperationKind;
-use prepare::OperationRequest;
 
 use super::answer::{self, Answer};
 use super::body::{self, BodyError};
 use super::media::{self, AnswerType};
-use super::{cors, page, request};
+use super::request::{self, Requested};
+use super::{authority, batch, compression, cors, framing, known_bodies, page};
 use crate::live::{sse, websocket};
+use crate::metrics::TimeoutPhase;
 use crate::operation;
 use crate::router::Router;
+use crate::trace::RequestTrace;
 
 /// Answers one request. Never fails: what goes wrong becomes an answer.
-pub(crate) async fn handle(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
+pub(crate) async fn handle(router: &Arc<Router>, mut request: Request<Incoming>) -> Answer {
     let origin = request.headers().get(ORIGIN).cloned();
-    let mut answer = route(router, request).await;
+    let coding = router.compressor.wanted(request.headers());
+    let (checked, version) = (framing::check(&request), request.version());
+    let mut answer = match checked.and_then(|()| authority::settle(&mut request)) {
+        Ok(()) => route(router, request).await,
+        Err(reason) => {
+            let error = GraphqlError::new(ErrorCode::BadRequest, reason);
+            let mut answer = answer::refused(StatusCode::BAD_REQUEST, &[error], AnswerType::Json);
+            if version < Version::HTTP_2 {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            answer
+        }
+    };
+    router.compressor.compress(coding, &mut answer).await;
     answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     cors::apply(&router.config.cors, origin.as_ref(), &mut answer);
     router.metrics.answer(answer.status());
@@ -74,9 +92,13 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
     let (head, body) = request.into_parts();
     let parsed = read(router, &head, body, media).await;
     let operation = match parsed {
-        Ok(operation) => operation,
+        Ok(Requested::One(operation)) => operation,
+        Ok(Requested::Batch(operations)) => {
+            return batch::answer(router, &operations, &head.headers, media).await;
+        }
         Err(answer) => return *answer,
     };
+    let mut trace = RequestTrace::wanted(&router.config, &head.headers);
     let ready = match operation::prepare(router, &operation, &head.headers).await {
         Ok(ready) => ready,
         Err(errors) if media == AnswerType::EventStream => return sse::failed(&errors),
@@ -99,7 +121,10 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
         let error = GraphqlError::new(ErrorCode::BadRequest, message);
         return answer::refused(StatusCode::NOT_ACCEPTABLE, &[error], media);
     }
-    match operation::run(router, &ready).await {
+    if let Some(trace) = &mut trace {
+        trace.prepared();
+    }
+    match operation::run(router, ready, trace).await {
         Ok(payload) => answer::payload(payload, media),
         Err(errors) => answer::request_errors(&errors, media, false),
     }
@@ -111,48 +136,69 @@ async fn read<B>(
     head: &http::request::Parts,
     body: B,
     media: AnswerType,
-) -> Result<OperationRequest, Box<Answer>>
+) -> Result<Requested, Box<Answer>>
 where
     B: Body<Data = Bytes>,
     B::Error: std::error::Error,
 {
     let malformed = |status, message: String| {
         let error = GraphqlError::new(ErrorCode::BadRequest, message);
-        Err(Box::new(answer::refused(status, &[error], media)))
+        Box::new(answer::refused(status, &[error], media))
     };
-    let parsed = if head.method == Method::GET {
-        request::from_query_string(head.uri.query().unwrap_or_default())
-    } else {
-        if !media::is_plain_body(&head.headers) {
-            let message =
-                "compressed request bodies are not supported: send none of `content-encoding`";
-            return malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, message.to_owned());
+    let bad = |message: String| malformed(StatusCode::BAD_REQUEST, message);
+    if head.method == Method::GET {
+        let request = request::from_query_string(head.uri.query().unwrap_or_default());
+        return request.map(Requested::One).map_err(|error| bad(error.0));
+    }
+    let unsupported = |message| malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
+    let Ok(coding) = compression::of_request(&head.headers) else {
+        let mut answer = unsupported(format!(
+            "the request body is compressed in a way that is not known here: send `content-encoding` with \
+             one of {}, or without any",
+            Coding::ACCEPT
+        ));
+        // RFC 9110, section 12.5.3: what could be sent instead.
+        answer.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static(Coding::ACCEPT));
+        return Err(answer);
+    };
+    if !media::is_json_body(&head.headers) {
+        let message =
+            "the request body must be JSON in UTF-8: send `content-type: application/json`";
+        return Err(unsupported(message.to_owned()));
+    }
+    let (limit, time) = (router.config.limits.body, router.config.http.body_timeout);
+    let mut body = match body::read(body, limit, time).await {
+        Ok(body) => body,
+        Err(BodyError::TooLarge) => {
+            let message = format!("the request body is larger than {limit} bytes (`limits.body`)");
+            return Err(malformed(StatusCode::PAYLOAD_TOO_LARGE, message));
         }
-        if !media::is_json_body(&head.headers) {
+        Err(BodyError::TooSlow) => {
+            router.metrics.timeout(TimeoutPhase::body);
             let message =
-                "the request body must be JSON in UTF-8: send `content-type: application/json`";
-            return malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, message.to_owned());
+                format!("the request body did not arrive within {time:?} (`http.body_timeout`)");
+            let mut answer = malformed(StatusCode::REQUEST_TIMEOUT, message);
+            if head.version < Version::HTTP_2 {
+                // RFC 9110, section 15.5.9: what still comes is no request.
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            return Err(answer);
         }
-        match body::read(body, router.config.limits.body).await {
-            Ok(body) => request::from_json(body),
-            Err(BodyError::TooLarge) => {
-                let limit = router.config.limits.body;
-                let message =
-                    format!("the request body is larger than {limit} bytes (`limits.body`)");
-                return malformed(StatusCode::PAYLOAD_TOO_LARGE, message);
-            }
-            Err(BodyError::TooSlow) => {
-                let seconds = body::BODY_TIME_MAX.as_secs();
-                let message = format!("the request body did not arrive within {seconds} seconds");
-                return malformed(StatusCode::REQUEST_TIMEOUT, message);
-            }
-            Err(BodyError::Broken(reason)) => {
-                return malformed(
-                    StatusCode::BAD_REQUEST,
-                    format!("the request body broke off: {reason}"),
-                );
-            }
+        Err(BodyError::Broken(reason)) => {
+            return Err(bad(format!("the request body broke off: {reason}")));
         }
     };
-    parsed.or_else(|error| malformed(StatusCode::BAD_REQUEST, error.0))
+    if let Some(coding) = coding {
+        body = compression::expand(coding, body, limit).await.map_err(|error| match error {
+            ExpandError::TooLarge(limit) => malformed(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("the request body expands to more than {limit} bytes (`limits.body`)"),
+            ),
+            error @ ExpandError::Broken { .. } => bad(format!("the request body: {error}")),
+        })?;
+    }
+    let batching = &router.config.http.batching;
+    let batch_max = if batching.enabled { usize::from(batching.max_operations) } else { 0 };
+    let read = |body| request::from_json(body, batch_max);
+    known_bodies::recall(body, read).map_err(|error| bad(error.0))
 }

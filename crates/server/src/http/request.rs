@@ -17,45 +17,82 @@ thread_local! {
     static DOCUMENT: RefCell<Document> = RefCell::new(Document::new());
 }
 
-/// Reads a JSON body: `{"query":…,"operationName":…,"variables":…,"extensions":…}`.
-pub(crate) fn from_json(body: Bytes) -> Result<OperationRequest, Malformed> {
+/// What a body asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Requested {
+    /// One operation.
+    One(OperationRequest),
+    /// Several, as an array.
+    Batch(Vec<OperationRequest>),
+}
+
+/// Reads a JSON body: `{"query":…,"operationName":…,"variables":…,"extensions":…}`, or an array of at most
+/// `batch_max` such objects. 0: no array.
+pub(crate) fn from_json(body: Bytes, batch_max: usize) -> Result<Requested, Malformed> {
     DOCUMENT.with_borrow_mut(|document| {
         document.reset();
         let root = document
             .parse(body)
             .map_err(|error| Malformed(format!("the request body is not valid JSON: {error}")))?;
-        match document.kind(root) {
-            Kind::Object => {}
-            Kind::Array => {
-                return Err(Malformed(
-                    "the request body is an array: batching of operations is not supported, send one \
-                     object with `query`"
-                        .to_owned(),
-                ));
-            }
-            _ => {
-                return Err(Malformed(
-                    "the request body must be a JSON object with the member `query`".to_owned(),
-                ));
-            }
-        }
-        let request = OperationRequest {
-            query: match text(document, root, "query")? {
-                Some(query) => query.into_string().into(),
-                None => {
-                    return Err(Malformed(
-                        "the request has no `query`: it must be a string with a GraphQL document"
-                            .to_owned(),
-                    ));
-                }
-            },
-            operation_name: text(document, root, "operationName")?,
-            variables: object(document, root, "variables")?,
-            extensions: object(document, root, "extensions")?,
+        let requested = match document.kind(root) {
+            Kind::Object => operation(document, root).map(Requested::One),
+            Kind::Array => batch(document, root, batch_max).map(Requested::Batch),
+            _ => Err(Malformed(
+                "the request body must be a JSON object with the member `query`".to_owned(),
+            )),
         };
         // The text of this request is not needed until the next one comes.
         document.reset();
-        Ok(request)
+        requested
+    })
+}
+
+fn batch(
+    document: &Document,
+    array: NodeId,
+    batch_max: usize,
+) -> Result<Vec<OperationRequest>, Malformed> {
+    let count = document.len(array);
+    let refuse = |reason: String| Err(Malformed(format!("the request body is an array: {reason}")));
+    if batch_max == 0 {
+        return refuse(
+            "batches of operations are turned off (`http.batching`), send one object with `query`"
+                .to_owned(),
+        );
+    }
+    if count == 0 {
+        return refuse("it has no operation in it".to_owned());
+    }
+    if count > batch_max {
+        return refuse(format!(
+            "it has {count} operations, and a batch may have {batch_max} \
+             (`http.batching.max_operations`)"
+        ));
+    }
+    let operations = document.elements(array).enumerate().map(|(index, element)| {
+        let read = match document.kind(element) {
+            Kind::Object => operation(document, element),
+            _ => Err(Malformed("it must be a JSON object with the member `query`".to_owned())),
+        };
+        read.map_err(|error| Malformed(format!("operation {index} of the batch: {error}")))
+    });
+    operations.collect()
+}
+
+fn operation(document: &Document, request: NodeId) -> Result<OperationRequest, Malformed> {
+    Ok(OperationRequest {
+        query: match text(document, request, "query")? {
+            Some(query) => query.into_string().into(),
+            None => {
+                return Err(Malformed(
+                    "the request has no `query`: it must be a string with a GraphQL document"
+                        .to_owned(),
+                ));
+            }
+        },
+        operation_name: text(document, request, "operationName")?,
+        variables: object(document, request, "variables")?,
+        extensions: object(document, request, "extensions")?,
     })
 }
 
@@ -142,17 +179,16 @@ mod tests {
 
     #[test]
     fn a_body_has_a_query_and_may_have_the_rest() {
-        let request = from_json(Bytes::from_static(
-            br#"{"query":"{ a }","operationName":null,"variables":{"x":[1.0]},"extensions":null}"#,
-        ));
+        let body =
+            br#"{"query":"{ a }","operationName":null,"variables":{"x":[1.0]},"extensions":null}"#;
         assert_eq!(
-            request,
-            Ok(OperationRequest {
+            from_json(Bytes::from_static(body), 0),
+            Ok(Requested::One(OperationRequest {
                 query: Bytes::from_static(b"{ a }"),
                 operation_name: None,
                 variables: Bytes::from_static(br#"{"x":[1.0]}"#),
                 extensions: Bytes::new(),
-            })
+            }))
         );
     }
 
@@ -161,16 +197,39 @@ mod tests {
         for (body, expected) in [
             ("{", "the request body is not valid JSON"),
             ("7", "the request body must be a JSON object"),
-            ("[]", "batching of operations is not supported"),
+            ("[]", "batches of operations are turned off"),
             ("{}", "the request has no `query`"),
             (r#"{"query":7}"#, "`query` must be a string"),
             (r#"{"query":"{a}","operationName":[]}"#, "`operationName` must be a string"),
             (r#"{"query":"{a}","variables":[]}"#, "`variables` must be a JSON object"),
             (r#"{"query":"{a}","extensions":"x"}"#, "`extensions` must be a JSON object"),
         ] {
-            let Err(Malformed(message)) = from_json(Bytes::from_static(body.as_bytes())) else {
+            let Err(Malformed(message)) = from_json(Bytes::from_static(body.as_bytes()), 0) else {
                 panic!("{body} was accepted");
             };
+            assert!(message.contains(expected), "{body}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_batch_is_an_array_of_some_operations_and_not_too_many() {
+        let batch = |body: &'static str| from_json(Bytes::from_static(body.as_bytes()), 2);
+        let query = |text: &'static str| OperationRequest {
+            query: Bytes::from_static(text.as_bytes()),
+            ..OperationRequest::default()
+        };
+        assert_eq!(
+            batch(r#"[{"query":"{ a }"},{"query":"{ b }"}]"#),
+            Ok(Requested::Batch(vec![query("{ a }"), query("{ b }")]))
+        );
+        for (body, expected) in [
+            ("[]", "it has no operation in it"),
+            (r#"[{},{},{}]"#, "it has 3 operations, and a batch may have 2"),
+            (r#"[{"query":"{ a }"},7]"#, "operation 1 of the batch: it must be a JSON object"),
+            (r#"[{}]"#, "operation 0 of the batch: the request has no `query`"),
+            (r#"[[{"query":"{ a }"}]]"#, "operation 0 of the batch: it must be a JSON object"),
+        ] {
+            let Err(Malformed(message)) = batch(body) else { panic!("{body} was accepted") };
             assert!(message.contains(expected), "{body}: {message}");
         }
     }

@@ -1,7 +1,10 @@
-//! Live transports: WebSocket connections and event streams, one task each. What is waiting for a
-//! slow socket is bounded in [`outlet`].
+//! Live transports: WebSocket connections on reactor threads, and one task each for those that speak TLS and for event
+//! streams. What is waiting for a slow socket is bounded in [`backlog`].
 
+mod backlog;
 pub(crate) mod outlet;
+#[cfg(target_os = "linux")]
+pub(crate) mod reactors;
 pub(crate) mod running;
 pub(crate) mod sse;
 pub(crate) mod websocket;
@@ -18,9 +21,8 @@ async fn sleep_until(instant: Option<tokio::time::Instant>) {
     }
 }
 
-/// Moves what an outlet dropped into the metrics.
-fn count_dropped(router: &Router, outlet: &outlet::ConnectionOutlet) {
-    let dropped = outlet.take_dropped();
+/// Counts what a policy dropped.
+fn count_dropped(router: &Router, dropped: u64) {
     if dropped > 0 {
         let policy = Policy::of(router.config.subscriptions.policy);
         router.metrics.slow_subscribers.get_or_create(&PolicyLabel { policy }).inc_by(dropped);

@@ -1,58 +1,16 @@
-//! The outlet of one connection: what the hub has for its subscriptions and the socket has not taken
-//! yet. Events are bounded in bytes for the connection and in number for each subscription; what happens at
-//! a bound is the configured policy.
-//!
-//! Answers of queries and ends of operations wait here too, and no policy touches them: a query without its
-//! answer is wrong. They are bounded by the operations that a connection may have at a time.
+//! The outlet of one connection that has a task of its own: what the hub has for its subscriptions, and how the task
+//! hears of it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use execute::{GraphqlError, Missed, Payload};
+use execute::Payload;
 use hub::{EndReason, GroupId, Member, Outlet, OutletCommand};
 use tokio::sync::Notify;
 
-use crate::config::{OverflowPolicy, Subscriptions};
-
-/// Room for so many deliveries stays with an empty queue, so that a steady trickle allocates nothing.
-const WAITING_KEPT: usize = 4;
-
-/// Something for one operation of the connection.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Delivery {
-    /// A result.
-    Next {
-        /// Operation of the connection.
-        operation: u32,
-        /// The result.
-        payload: Payload,
-        /// What the policy dropped before this one, announcements of the dropped ones included.
-        missed: Missed,
-    },
-    /// The last word: all results have been given.
-    Complete {
-        /// Operation of the connection.
-        operation: u32,
-    },
-    /// The last word: it could not run, or not go on.
-    Failed {
-        /// Operation of the connection.
-        operation: u32,
-        /// Why.
-        errors: Vec<GraphqlError>,
-    },
-}
-
-/// What a connection task takes out.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Taken {
-    /// The next delivery.
-    Delivery(Delivery),
-    /// Nothing waits.
-    Nothing,
-    /// The bound was reached and the policy is to disconnect.
-    Overflown,
-}
+use super::backlog::{Backlog, Bounds};
+pub(crate) use super::backlog::{Delivery, Taken};
+use crate::config::Subscriptions;
 
 /// See the module.
 #[derive(Debug)]
@@ -63,216 +21,50 @@ pub(crate) struct ConnectionOutlet {
     pub(crate) filled: Notify,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Bounds {
-    bytes: usize,
-    events: usize,
-    policy: OverflowPolicy,
-}
-
 #[derive(Debug, Default)]
 struct Queue {
     members: HashMap<GroupId, Vec<Member>>,
-    waiting: VecDeque<Waiting>,
-    /// Of all events that wait.
-    bytes: usize,
-    /// By operation; none without an entry of its own.
-    tallies: HashMap<u32, Tally>,
-    dropped: u64,
-    overflown: bool,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    delivery: Delivery,
-    /// The policy decides about events only.
-    is_event: bool,
-}
-
-/// The events of one operation.
-#[derive(Debug, Default, PartialEq)]
-struct Tally {
-    waiting: usize,
-    /// What was dropped and not announced yet.
-    missed: Missed,
+    backlog: Backlog,
 }
 
 impl ConnectionOutlet {
     /// An empty one.
     pub(crate) fn new(settings: &Subscriptions) -> Self {
-        Self {
-            bounds: Bounds {
-                bytes: settings.queue_bytes,
-                events: settings.queue_events as usize,
-                policy: settings.policy,
-            },
-            queue: Mutex::default(),
-            filled: Notify::new(),
-        }
+        Self { bounds: Bounds::new(settings), queue: Mutex::default(), filled: Notify::new() }
     }
 
     /// The answer of a query or mutation. An end follows.
     pub(crate) fn answer(&self, operation: u32, payload: Payload) {
-        let delivery = Delivery::Next { operation, payload, missed: Missed::default() };
-        self.lock().waiting.push_back(Waiting { delivery, is_event: false });
+        self.lock().backlog.answer(operation, payload);
         self.filled.notify_one();
     }
 
     /// The end of an operation.
     pub(crate) fn end(&self, end: Delivery) {
-        self.lock().end(end);
+        self.lock().backlog.end(end);
         self.filled.notify_one();
     }
 
     /// The oldest delivery.
     pub(crate) fn take(&self) -> Taken {
-        let mut queue = self.lock();
-        if queue.overflown {
-            return Taken::Overflown;
-        }
-        let Some(taken) = queue.waiting.pop_front() else { return Taken::Nothing };
-        queue.left(&taken);
-        Taken::Delivery(taken.delivery)
+        self.lock().backlog.take()
     }
 
     /// Has the bound been reached, and is the policy to disconnect? Known also while nothing can be taken,
     /// because the socket is full.
     pub(crate) fn is_overflown(&self) -> bool {
-        self.lock().overflown
+        self.lock().backlog.is_overflown()
     }
 
     /// How many results the policy has dropped since the last call; a connection that it gave up counts as one.
     pub(crate) fn take_dropped(&self) -> u64 {
-        std::mem::take(&mut self.lock().dropped)
+        self.lock().backlog.take_dropped()
     }
 
     /// Nothing runs user code under this lock, so a poisoned one holds a sound queue.
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-impl Queue {
-    fn event(&mut self, bounds: Bounds, operation: u32, payload: Payload) {
-        if self.overflown {
-            return;
-        }
-        let size = payload.bytes.len();
-        while let Some(bound) = self.bound_met(bounds, operation, size) {
-            let victim = match bounds.policy {
-                OverflowPolicy::Disconnect => return self.overflow(),
-                OverflowPolicy::DropOldest | OverflowPolicy::Latest => match bound {
-                    Bound::Events => self.oldest_event_of(operation),
-                    Bound::Bytes => self.waiting.iter().position(|it| it.is_event),
-                },
-            };
-            let Some(at) = victim else { break };
-            self.drop_at(at);
-        }
-        if bounds.policy == OverflowPolicy::Latest {
-            while let Some(at) = self.oldest_event_of(operation) {
-                self.drop_at(at);
-            }
-        }
-        self.bytes += size;
-        let tally = self.tallies.entry(operation).or_default();
-        tally.waiting += 1;
-        let missed = std::mem::take(&mut tally.missed);
-        let delivery = Delivery::Next { operation, payload, missed };
-        self.waiting.push_back(Waiting { delivery, is_event: true });
-    }
-
-    /// Which bound one more event of `size` bytes breaks. A single event that is over the bound alone waits
-    /// nevertheless, since a subscriber who cannot have it would never have anything.
-    fn bound_met(&self, bounds: Bounds, operation: u32, size: usize) -> Option<Bound> {
-        if self.tallies.get(&operation).is_some_and(|it| it.waiting >= bounds.events) {
-            return Some(Bound::Events);
-        }
-        (self.bytes > 0 && self.bytes + size > bounds.bytes).then_some(Bound::Bytes)
-    }
-
-    /// The connection is given up, and what waits with it.
-    fn overflow(&mut self) {
-        self.dropped += 1;
-        self.overflown = true;
-        self.waiting = VecDeque::new();
-        self.tallies = HashMap::new();
-        self.bytes = 0;
-    }
-
-    /// Nothing follows for the operation, so nothing is left that could announce what was dropped.
-    fn end(&mut self, end: Delivery) {
-        let (Delivery::Next { operation, .. }
-        | Delivery::Complete { operation }
-        | Delivery::Failed { operation, .. }) = &end;
-        self.forget_missed(*operation);
-        if !self.overflown {
-            self.waiting.push_back(Waiting { delivery: end, is_event: false });
-        }
-    }
-
-    fn forget_missed(&mut self, operation: u32) {
-        if let Some(tally) = self.tallies.get_mut(&operation) {
-            tally.missed = Missed::default();
-        }
-        self.tidy(operation);
-    }
-
-    /// Counts out what has been taken from the queue.
-    fn left(&mut self, gone: &Waiting) {
-        if let Waiting { delivery: Delivery::Next { operation, payload, .. }, is_event: true } =
-            gone
-        {
-            self.bytes -= payload.bytes.len();
-            if let Some(tally) = self.tallies.get_mut(operation) {
-                tally.waiting -= 1;
-            }
-            self.tidy(*operation);
-        }
-        if self.waiting.is_empty() && self.waiting.capacity() > WAITING_KEPT {
-            // An idle connection gives back what a burst needed.
-            self.waiting = VecDeque::new();
-        }
-    }
-
-    fn tidy(&mut self, operation: u32) {
-        if self.tallies.get(&operation) == Some(&Tally::default()) {
-            self.tallies.remove(&operation);
-        }
-    }
-
-    fn oldest_event_of(&self, wanted: u32) -> Option<usize> {
-        self.tallies.get(&wanted).filter(|tally| tally.waiting > 0)?;
-        self.waiting.iter().position(|it| match &it.delivery {
-            Delivery::Next { operation, .. } => it.is_event && *operation == wanted,
-            _ => false,
-        })
-    }
-
-    /// Drops one event; the next one of that operation tells.
-    fn drop_at(&mut self, at: usize) {
-        let Some(gone) = self.waiting.remove(at) else { return };
-        let Delivery::Next { operation, payload, missed } = &gone.delivery else { return };
-        self.dropped += 1;
-        // What the dropped event would have announced is owed as well.
-        let owed = missed.and(payload.missed()).and(Missed { lost: 1, gap: false });
-        let later = self.waiting.iter_mut().skip(at).find_map(|it| match &mut it.delivery {
-            Delivery::Next { operation: other, missed, .. } if other == operation => Some(missed),
-            _ => None,
-        });
-        let debt = later.unwrap_or_else(|| &mut self.tallies.entry(*operation).or_default().missed);
-        *debt = debt.and(owed);
-        self.left(&gone);
-    }
-}
-
-/// What is full.
-#[derive(Clone, Copy)]
-enum Bound {
-    /// `subscriptions.queue_events`, of one operation.
-    Events,
-    /// `subscriptions.queue_bytes`, of the connection.
-    Bytes,
 }
 
 impl Outlet for ConnectionOutlet {
@@ -286,7 +78,7 @@ impl Outlet for ConnectionOutlet {
             OutletCommand::Deliver { group, payload } => {
                 let members = queue.members.get(&group).cloned().unwrap_or_default();
                 for member in members {
-                    queue.event(self.bounds, member.operation, payload.clone());
+                    queue.backlog.event(self.bounds, member.operation, payload.clone());
                 }
             }
             OutletCommand::End { group, member, reason } => {
@@ -298,10 +90,10 @@ impl Outlet for ConnectionOutlet {
                 }
                 let operation = member.operation;
                 match reason {
-                    EndReason::Complete => queue.end(Delivery::Complete { operation }),
-                    EndReason::Unsubscribed => return queue.forget_missed(operation),
+                    EndReason::Complete => queue.backlog.end(Delivery::Complete { operation }),
+                    EndReason::Unsubscribed => return queue.backlog.forget_missed(operation),
                     EndReason::Error(error) => {
-                        queue.end(Delivery::Failed { operation, errors: vec![*error] });
+                        queue.backlog.end(Delivery::Failed { operation, errors: vec![*error] });
                     }
                 }
             }
@@ -313,10 +105,13 @@ impl Outlet for ConnectionOutlet {
 
 #[cfg(test)]
 mod tests {
+    use execute::Missed;
+
     use super::*;
+    use crate::config::OverflowPolicy;
 
     fn payload(text: &'static str) -> Payload {
-        Payload { bytes: text.into(), splice: 0, has_data: true, errors: 0 }
+        Payload { bytes: text.into(), splice: 0, has_data: true, errors: 0, headers: None }
     }
 
     fn outlet(policy: OverflowPolicy, bytes: usize, events: u32) -> ConnectionOutlet {
@@ -341,7 +136,7 @@ mod tests {
     }
 
     fn event(outlet: &ConnectionOutlet, operation: u32, payload: Payload) {
-        outlet.lock().event(outlet.bounds, operation, payload);
+        outlet.lock().backlog.event(outlet.bounds, operation, payload);
     }
 
     #[test]
@@ -383,7 +178,8 @@ mod tests {
     fn a_dropped_result_hands_on_what_it_announced() {
         let outlet = outlet(OverflowPolicy::DropOldest, 1000, 1);
         let announced = Missed { lost: 2, gap: true };
-        let first = Payload { bytes: "{}".into(), splice: 1, has_data: true, errors: 0 };
+        let first =
+            Payload { bytes: "{}".into(), splice: 1, has_data: true, errors: 0, headers: None };
         event(&outlet, 0, first.with_missed(announced));
         event(&outlet, 0, payload("2"));
         let Taken::Delivery(Delivery::Next { missed, .. }) = outlet.take() else {
@@ -461,6 +257,6 @@ mod tests {
         outlet.send(OutletCommand::End { group, member, reason: EndReason::Unsubscribed });
         assert_eq!(all(&outlet), [(3, "2", 1)]);
         let queue = outlet.lock();
-        assert!(queue.tallies.is_empty() && queue.members.is_empty() && queue.bytes == 0);
+        assert!(queue.backlog.is_idle() && queue.members.is_empty());
     }
 }

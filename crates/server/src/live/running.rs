@@ -89,7 +89,7 @@ impl Running {
         if ready.prepared.kind == OperationKind::Subscription {
             return self.subscribe(number, ready).await;
         }
-        match operation::run(&self.router, &ready).await {
+        match operation::run(&self.router, ready, None).await {
             Ok(payload) => {
                 self.forget(number);
                 self.outlet.answer(number, payload);
@@ -100,16 +100,11 @@ impl Running {
     }
 
     async fn subscribe(&self, number: u32, ready: Ready) {
-        let started = Instant::now();
-        let subscribed = match self.subscribe_request(number, ready) {
-            Ok(request) => self.router.hub.subscribe(request).await,
-            Err(error) => Err(error),
-        };
-        let metrics = &self.router.metrics;
-        metrics.operation(OperationKind::Subscription, subscribed.is_err(), started.elapsed());
-        match subscribed {
+        let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
+        let member = Member { connection: self.connection, operation: number };
+        match subscribe(&self.router, ready, outlet, member).await {
             Ok(subscription) => {
-                let open = metrics.subscription(self.transport);
+                let open = self.router.metrics.subscription(self.transport);
                 let mut operations = self.operations.borrow_mut();
                 // Without an entry the client has gone, or the end has come already: the subscription with it.
                 if let Some(entry) = operations.get_mut(&number) {
@@ -118,44 +113,6 @@ impl Running {
             }
             Err(error) => self.failed(number, vec![error]),
         }
-    }
-
-    fn subscribe_request(
-        &self,
-        number: u32,
-        ready: Ready,
-    ) -> Result<SubscribeRequest, GraphqlError> {
-        let Ready { loaded, prepared, variables, headers } = ready;
-        let field = match &prepared.plan.subscription {
-            Some(SubscriptionRoot::Event(field)) => field,
-            Some(SubscriptionRoot::Upstream { .. }) | None => {
-                return Err(GraphqlError::new(
-                    ErrorCode::NotSupported,
-                    "subscriptions of subgraphs that have a server are not supported yet; bind the field to \
-                     a topic in an event subgraph",
-                ));
-            }
-        };
-        let source = loaded.bindings.source(field, &variables)?;
-        let variables = Arc::new(variables);
-        Ok(SubscribeRequest {
-            source,
-            group: GroupKey {
-                generation: loaded.generation.number,
-                operation_id: prepared.operation_id,
-                variables: Arc::clone(&variables),
-                partition: forwarding::partition(&headers),
-            },
-            resolve: Arc::new(EventResolver {
-                executable: Arc::clone(&prepared.executable),
-                variables,
-                generation: Arc::clone(&loaded.generation),
-                headers,
-                timeout: self.router.config.limits.time,
-            }),
-            outlet: Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>,
-            member: Member { connection: self.connection, operation: number },
-        })
     }
 
     fn failed(&self, number: u32, errors: Vec<GraphqlError>) {
@@ -185,6 +142,64 @@ impl Running {
     }
 }
 
+/// Joins the group of a prepared subscription.
+///
+/// # Errors
+/// As [`hub::Hub::subscribe`], and where the operation's root field has no source here.
+pub(super) async fn subscribe(
+    router: &Router,
+    ready: Ready,
+    outlet: Arc<dyn hub::Outlet>,
+    member: Member,
+) -> Result<Subscription, GraphqlError> {
+    let started = Instant::now();
+    let subscribed = match subscribe_request(router, ready, outlet, member) {
+        Ok(request) => router.hub.subscribe(request).await,
+        Err(error) => Err(error),
+    };
+    router.metrics.operation(OperationKind::Subscription, subscribed.is_err(), started.elapsed());
+    subscribed
+}
+
+fn subscribe_request(
+    router: &Router,
+    ready: Ready,
+    outlet: Arc<dyn hub::Outlet>,
+    member: Member,
+) -> Result<SubscribeRequest, GraphqlError> {
+    let Ready { loaded, prepared, variables, headers } = ready;
+    let field = match &prepared.plan.subscription {
+        Some(SubscriptionRoot::Event(field)) => field,
+        Some(SubscriptionRoot::Upstream { .. }) | None => {
+            return Err(GraphqlError::new(
+                ErrorCode::NotSupported,
+                "subscriptions of subgraphs that have a server are not supported yet; bind the field to a \
+                 topic in an event subgraph",
+            ));
+        }
+    };
+    let source = loaded.bindings.source(field, &variables)?;
+    let variables = Arc::new(variables);
+    Ok(SubscribeRequest {
+        source,
+        group: GroupKey {
+            generation: loaded.generation.number,
+            operation_id: prepared.operation_id,
+            variables: Arc::clone(&variables),
+            partition: forwarding::partition(&headers),
+        },
+        resolve: Arc::new(EventResolver {
+            executable: Arc::clone(&prepared.executable),
+            variables,
+            generation: Arc::clone(&loaded.generation),
+            headers,
+            timeout: router.config.limits.time,
+        }),
+        outlet,
+        member,
+    })
+}
+
 /// Tells the client of an operation whose task broke off by a defect: it would wait for ever.
 struct Unfinished {
     running: Running,
@@ -194,15 +209,19 @@ struct Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let message = "the operation broke off by a defect of the router";
-            let error = GraphqlError::new(ErrorCode::InternalServerError, message);
             if let Ok(mut operations) = self.running.operations.try_borrow_mut() {
                 operations.remove(&self.number);
             }
-            let errors = vec![error];
+            let errors = vec![broken_off()];
             self.running.outlet.end(Delivery::Failed { operation: self.number, errors });
         }
     }
+}
+
+/// What a client is told whose operation broke off by a defect.
+pub(super) fn broken_off() -> GraphqlError {
+    let message = "the operation broke off by a defect of the router";
+    GraphqlError::new(ErrorCode::InternalServerError, message)
 }
 
 /// What a client is told that read too slowly.

@@ -81,7 +81,7 @@ async fn stream(
             running.stop_all();
             sse.next(execute::request_error(&[too_slow()]).bytes, None);
             sse.complete();
-            count_dropped(&router, &outlet);
+            count_dropped(&router, outlet.take_dropped());
             // Whether the client reads that or nothing any more: `http::patient` ends the wait.
             given_up = true;
             continue;
@@ -95,7 +95,7 @@ async fn stream(
                 continue;
             }
         }
-        count_dropped(&router, &outlet);
+        count_dropped(&router, outlet.take_dropped());
         // A heartbeat would only wait behind the piece.
         let heartbeat = if piece.is_some() { None } else { sse.poll_timeout() };
         tokio::select! {
@@ -116,7 +116,7 @@ async fn stream(
             }
         }
     }
-    count_dropped(&router, &outlet);
+    count_dropped(&router, outlet.take_dropped());
     running.stop_all();
 }
 

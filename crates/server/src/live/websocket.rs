@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::header::{HeaderName, HeaderValue, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
-use http::{HeaderMap, Request, StatusCode};
+use http::{HeaderMap, Request, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use prepare::OperationRequest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use wire::connection::Connection;
 use wire::graphql_transport_ws::{self as protocol, Event, GraphqlTransportWs};
 use wire::websocket::CloseCode;
@@ -26,7 +25,7 @@ use crate::connections::ConnectionPermit;
 use crate::cores::{self, Occupied};
 use crate::http::answer::{self, Answer};
 use crate::http::cors;
-use crate::http::patient::Patient;
+use crate::http::stream::ClientStream;
 use crate::metrics::Transport;
 use crate::router::Router;
 
@@ -59,6 +58,10 @@ pub(crate) fn is_wanted(headers: &HeaderMap) -> bool {
 
 /// Answers an upgrade request; on success the connection goes on in a task of its own.
 pub(crate) fn upgrade(router: &Arc<Router>, mut request: Request<Incoming>) -> Answer {
+    if request.version() == Version::HTTP_2 {
+        let text = "HTTP/2 is not spoken for WebSocket connections here: open them by HTTP/1.1\n";
+        return answer::text(StatusCode::BAD_REQUEST, text);
+    }
     if !cors::may_connect(&router.config.cors, request.headers()) {
         return answer::text(
             StatusCode::FORBIDDEN,
@@ -100,7 +103,7 @@ async fn hand_over(
     upgraded: OnUpgrade,
     subprotocol: Option<&'static str>,
     headers: HeaderMap,
-    _held: (ConnectionPermit, Occupied),
+    held: (ConnectionPermit, Occupied),
 ) {
     let upgraded = match upgraded.await {
         Ok(upgraded) => upgraded,
@@ -109,18 +112,27 @@ async fn hand_over(
             return;
         }
     };
-    let Ok(parts) = upgraded.downcast::<TokioIo<Patient<TcpStream>>>() else {
+    let Ok(parts) = upgraded.downcast::<TokioIo<ClientStream>>() else {
         tracing::error!("an upgraded connection is not what was accepted; please report this");
         return;
     };
-    let _open = router.metrics.stream(Transport::websocket);
     // What the client sent behind its request is there already.
-    run(&router, parts.io.into_inner().into_inner(), parts.read_buf, subprotocol, headers).await;
+    let (stream, early) = (parts.io.into_inner(), parts.read_buf);
+    #[cfg(target_os = "linux")]
+    let stream = match stream.into_socket() {
+        Ok(socket) => {
+            router.reactors.adopt(&router, socket, early, subprotocol, &headers, held.0);
+            return;
+        }
+        Err(stream) => *stream,
+    };
+    let _open = router.metrics.stream(Transport::websocket);
+    run(&router, stream, early, subprotocol, headers).await;
 }
 
 async fn run(
     router: &Arc<Router>,
-    mut socket: TcpStream,
+    socket: ClientStream,
     early: Bytes,
     subprotocol: Option<&'static str>,
     headers: HeaderMap,
@@ -135,7 +147,7 @@ async fn run(
     let mut shutting_down = false;
     let mut incoming = BytesMut::with_capacity(READ_BYTES);
     let mut outgoing = BytesMut::new();
-    let (mut reader, mut writer) = socket.split();
+    let (mut reader, mut writer) = tokio::io::split(socket);
     let mut reading = true;
     let mut wrote = false;
     let mut farewell_until = None;
@@ -269,7 +281,7 @@ fn fill(
             Taken::Delivery(delivery) => deliver(connection, running, delivery),
         }
     }
-    count_dropped(router, outlet);
+    count_dropped(router, outlet.take_dropped());
 }
 
 /// Close code of a connection whose queue ran over. 4000 to 4999 are ours (RFC 6455, section 7.4.2);

@@ -9,7 +9,9 @@ use crate::router::PATIENCE;
 pub(crate) struct Answer {
     pub(crate) status: u16,
     head: String,
+    /// As text; what is none is replaced.
     pub(crate) body: String,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Answer {
@@ -27,26 +29,30 @@ pub(crate) fn request(
     method: &str,
     target: &str,
     headers: &[(&str, &str)],
-    body: &str,
+    body: impl AsRef<[u8]>,
 ) -> Answer {
+    let body = body.as_ref();
     let mut socket = connect(address);
     let mut head =
         format!("{method} {target} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
-    head.push_str(&format!("content-length: {}\r\n\r\n{body}", body.len()));
-    socket.write_all(head.as_bytes()).unwrap();
+    head.push_str(&format!("content-length: {}\r\n\r\n", body.len()));
+    socket.write_all(&[head.as_bytes(), body].concat()).unwrap();
     answer(&mut socket)
 }
 
 /// Reads an answer that ends with the connection.
-pub(crate) fn answer(socket: &mut TcpStream) -> Answer {
-    let mut text = String::new();
-    socket.read_to_string(&mut text).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
+pub(crate) fn answer(socket: &mut impl Read) -> Answer {
+    let mut bytes = Vec::new();
+    socket.read_to_end(&mut bytes).unwrap();
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
+    let end = end.unwrap_or_else(|| panic!("no answer: {:?}", String::from_utf8_lossy(&bytes)));
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let bytes = bytes.split_off(end + 4);
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Answer { status, head: head.to_owned(), body: body.to_owned() }
+    Answer { status, head, body: String::from_utf8_lossy(&bytes).into_owned(), bytes }
 }
 
 pub(crate) fn connect(address: SocketAddr) -> TcpStream {

@@ -5,8 +5,11 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot get its answer has failed
 
+mod bodies;
 mod ending;
 mod http;
+mod http2;
+mod listeners;
 mod reloading;
 mod router;
 mod socket;

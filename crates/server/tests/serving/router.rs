@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use server::config::{Overrides, parse};
-use server::{Options, Running, SupergraphSource};
+use server::{Options, Running, StartError, SupergraphSource};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -41,11 +41,24 @@ impl Router {
 
     pub(crate) fn serving(supergraph: SupergraphSource, configuration: &str) -> Self {
         let any_port: SocketAddr = ([127, 0, 0, 1], 0).into();
-        let overrides = Overrides {
-            listen: Some(any_port),
-            admin_listen: Some(any_port),
-            ..Overrides::default()
-        };
+        let started = Self::try_start(supergraph, configuration, Some(any_port));
+        started.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// With listeners of its own in these lines.
+    pub(crate) fn listening(configuration: &str) -> Result<Self, StartError> {
+        let sdl = SUPERGRAPH.to_owned();
+        let supergraph = SupergraphSource::Text { name: "ticks.graphql".into(), sdl };
+        Self::try_start(supergraph, configuration, None)
+    }
+
+    fn try_start(
+        supergraph: SupergraphSource,
+        configuration: &str,
+        listen: Option<SocketAddr>,
+    ) -> Result<Self, StartError> {
+        let any_port: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let overrides = Overrides { listen, admin_listen: Some(any_port), ..Overrides::default() };
         let text = format!("workers: 1\nide: {{enabled: false}}\n{configuration}");
         let config = parse(&text, "starling.yaml", Path::new(""), &overrides, &|_| None)
             .unwrap_or_else(|errors| panic!("{errors:?}"))
@@ -62,9 +75,16 @@ impl Router {
             next_free_port: false,
             next_free_admin_port: false,
         };
-        let running = runtime.block_on(server::start(options)).unwrap();
-        let (address, admin) = (running.addresses[0], running.admin);
-        Self { address, admin, running: Some(running), runtime }
+        let running = runtime.block_on(server::start(options))?;
+        // Who listens on a socket only asks for no address.
+        let address = running.addresses.first().copied().unwrap_or(any_port);
+        let admin = running.admin;
+        Ok(Self { address, admin, running: Some(running), runtime })
+    }
+
+    /// Runs a client to its end, on the router's control runtime.
+    pub(crate) fn block_on<T>(&self, client: impl Future<Output = T>) -> T {
+        self.runtime.block_on(async { tokio::time::timeout(PATIENCE, client).await }).unwrap()
     }
 
     /// Publishes to `ticks`.
@@ -89,6 +109,13 @@ impl Router {
         }
     }
 
+    /// Stops it and waits until it has. For a router without clients, which would be gone before [`Router::stop`]
+    /// has seen that it heard.
+    pub(crate) fn end(mut self) {
+        let running = self.running.take().unwrap();
+        self.block_on(running.stop());
+    }
+
     /// Tells it to stop.
     pub(crate) fn stop(mut self) -> Stopping {
         let running = self.running.take().unwrap();
@@ -103,6 +130,11 @@ impl Router {
 }
 
 impl Stopping {
+    /// As [`Router::block_on`].
+    pub(crate) fn block_on<T>(&self, client: impl Future<Output = T>) -> T {
+        self.runtime.block_on(async { tokio::time::timeout(PATIENCE, client).await }).unwrap()
+    }
+
     /// Waits no longer, as the command line does after a second signal.
     pub(crate) fn give_up(&self) {
         self.stopped.abort();

@@ -36,12 +36,12 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         let mut config = Config { log, ..Config::default() };
         server::logging::start(&config.log);
         if let Some(address) = arguments.listen {
-            config.listen = vec![server::config::Listener { address }];
+            config.listen = vec![server::config::Listener::plain(address)];
         }
         if let Some(address) = arguments.admin_listen {
             config.admin.listen = address;
         }
-        let wanted = config.listen.first().map(|listener| listener.address);
+        let wanted = config.listen.first().and_then(server::config::Listener::address);
         let options = Options {
             config,
             supergraph: server::SupergraphSource::Text {

@@ -1,7 +1,9 @@
 //! One module for each command, and what they share: printing, and the runtime.
 
+pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod demo;
+pub(crate) mod mock;
 pub(crate) mod plan;
 pub(crate) mod serve;
 

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::ValueEnum;
+use graph::{OverrideLabels, Supergraph};
 use prepare::{PrepareError, PrepareSettings, Preparer, Problem};
 use server::SupergraphSource;
 use server::config::Config;
@@ -22,6 +23,9 @@ pub(crate) struct Arguments {
     /// Which operation of the file; needed where it has several.
     #[arg(long, value_name = "NAME")]
     operation_name: Option<String>,
+    /// A label of progressive overrides that is on; may be given several times. All others are off.
+    #[arg(long, value_name = "LABEL")]
+    override_label: Vec<String>,
     /// How to print it.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -57,14 +61,29 @@ fn print(arguments: &Arguments) -> Result<String, Vec<Diagnostic>> {
     let operation = read(&arguments.operation)?;
     let preparer = Preparer::new(Arc::clone(&graph), 0, PrepareSettings::default());
     let name = arguments.operation_name.as_deref();
+    let labels = labels(&graph, &arguments.override_label)?;
     let prepared = preparer
-        .prepare_now(operation.text.as_bytes(), name)
+        .prepare_now_with(operation.text.as_bytes(), name, labels)
         .map_err(|error| diagnostics(&error, &operation))?;
     Ok(match arguments.format {
         Format::Text => prepared.plan.to_text(&graph),
         Format::Json => prepared.plan.to_json(&graph),
         Format::Mermaid => prepared.plan.to_mermaid(&graph),
     })
+}
+
+fn labels(graph: &Supergraph, names: &[String]) -> Result<OverrideLabels, Vec<Diagnostic>> {
+    let mut labels = OverrideLabels::NONE;
+    for name in names {
+        match graph.override_labels.iter().position(|known| **known == **name) {
+            Some(label) => labels.insert(label),
+            None => {
+                let message = format!("no @override of the supergraph has the label `{name}`");
+                return Err(vec![Diagnostic::error("override-label", message)]);
+            }
+        }
+    }
+    Ok(labels)
 }
 
 fn read(path: &Path) -> Result<Arc<SourceText>, Vec<Diagnostic>> {

@@ -1,0 +1,14 @@
+//! Telling clients what their request cost.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// `extensions.trace` in answers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Trace {
+    /// Answer requests that have the header `starling-trace: 1` with what they cost. It names subgraphs, so keep it
+    /// from clients that you do not trust.
+    #[schemars(example = true)]
+    pub enabled: bool,
+}

@@ -1,0 +1,76 @@
+//! Several operations in one request: a JSON array of requests, answered by a JSON array of answers in the same
+//! order. Not part of any specification; clients such as Apollo's `BatchHttpLink` send it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use execute::{ErrorCode, GraphqlError};
+use futures_util::future::join_all;
+use http::{HeaderMap, StatusCode};
+use plan::OperationKind;
+use prepare::OperationRequest;
+
+use super::answer::{self, Answer};
+use super::media::AnswerType;
+use crate::operation::{self, Ready};
+use crate::router::Router;
+
+/// Runs a batch. The answer is always 200: what is wrong with one operation stands in its place, and the others run.
+pub(crate) async fn answer(
+    router: &Arc<Router>,
+    requests: &[OperationRequest],
+    headers: &HeaderMap,
+    media: AnswerType,
+) -> Answer {
+    if media == AnswerType::EventStream {
+        let message = "a batch is answered by JSON: ask with `Accept: application/json`";
+        let error = GraphqlError::new(ErrorCode::BadRequest, message);
+        return answer::refused(StatusCode::NOT_ACCEPTABLE, &[error], media);
+    }
+    router.metrics.batch(requests.len());
+    let prepare = |request| operation::prepare(router, request, headers);
+    let ready = join_all(requests.iter().map(prepare)).await;
+    let changes = |ready: &Ready| ready.prepared.kind == OperationKind::Mutation;
+    // Who writes a mutation and a query behind it means the query to see what the mutation did.
+    let answers = if ready.iter().flatten().any(changes) {
+        let mut answers = Vec::with_capacity(ready.len());
+        for ready in ready {
+            answers.push(run(router, ready).await);
+        }
+        answers
+    } else {
+        join_all(ready.into_iter().map(|ready| run(router, ready))).await
+    };
+    // Under `application/graphql-response+json` the body is one answer, and this is several.
+    answer::with_type(StatusCode::OK, AnswerType::Json.content_type(), array(&answers))
+}
+
+async fn run(router: &Arc<Router>, ready: Result<Ready, Vec<GraphqlError>>) -> Bytes {
+    let outcome = match ready {
+        Ok(ready) => operation::run(router, ready, None).await.map(|payload| payload.bytes),
+        Err(errors) => Err(errors),
+    };
+    outcome.unwrap_or_else(|errors| execute::request_error(&errors).bytes)
+}
+
+fn array(answers: &[Bytes]) -> Bytes {
+    let mut text = Vec::with_capacity(answers.iter().map(|it| it.len() + 1).sum::<usize>() + 1);
+    for (index, answer) in answers.iter().enumerate() {
+        text.push(if index == 0 { b'[' } else { b',' });
+        text.extend_from_slice(answer);
+    }
+    text.push(b']');
+    text.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_stand_in_an_array_in_their_order() {
+        let answers = [Bytes::from_static(b"{\"data\":1}"), Bytes::from_static(b"{\"data\":2}")];
+        assert_eq!(array(&answers), "[{\"data\":1},{\"data\":2}]");
+        assert_eq!(array(&answers[..1]), "[{\"data\":1}]");
+    }
+}

@@ -1,0 +1,239 @@
+//! Compressed bodies, both ways: answers for clients that take them, requests that come so.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use coding::{Coding, ExpandError, Preference};
+use http::HeaderMap;
+use http::header::{
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue, VARY,
+};
+use tokio::sync::Semaphore;
+
+use super::answer::{Answer, AnswerBody};
+use crate::config::Compression;
+
+/// Bodies from here on are compressed on the blocking pool: at some 100 MB/s this much is 160 µs, in which a core
+/// answers nobody else. Handing it over and back costs some 20.
+const BLOCKING_BYTES_MIN: usize = 16 << 10;
+
+/// Compressed requests from here on are expanded there. Smaller ones hardly become large: a thousandfold at most.
+const BLOCKING_EXPAND_BYTES_MIN: usize = 8 << 10;
+
+/// Compresses answers, as far as there are CPUs for it.
+#[derive(Debug)]
+pub(crate) struct Compressor {
+    settings: Compression,
+    /// Large bodies at once. More would only take CPUs from the cores and threads from the system.
+    room: Semaphore,
+    before: AtomicU64,
+    after: AtomicU64,
+    skipped: AtomicU64,
+}
+
+impl Compressor {
+    /// For so many cores.
+    pub(crate) fn new(settings: Compression, cores: usize) -> Self {
+        Self {
+            settings,
+            room: Semaphore::new(cores),
+            before: AtomicU64::new(0),
+            after: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+        }
+    }
+
+    /// What the client of a request with these headers takes.
+    pub(crate) fn wanted(&self, headers: &HeaderMap) -> Preference {
+        if !self.settings.enabled || !headers.contains_key(ACCEPT_ENCODING) {
+            return Preference { coding: None, identity: true };
+        }
+        let values = headers.get_all(ACCEPT_ENCODING).iter();
+        coding::negotiate(values.filter_map(|value| value.to_str().ok()))
+    }
+
+    /// Compresses `answer` if its client wants that and it is worth it.
+    pub(crate) async fn compress(&self, wanted: Preference, answer: &mut Answer) {
+        let AnswerBody::Whole(body) = answer.body() else { return };
+        if !self.settings.enabled
+            || body.len() < self.settings.min_size
+            || !is_fit(answer.headers())
+        {
+            return;
+        }
+        let body = body.clone();
+        answer.headers_mut().append(VARY, HeaderValue::from_static("accept-encoding"));
+        let Some(coding) = wanted.coding else { return };
+        let length = body.len();
+        let compressed = if length < BLOCKING_BYTES_MIN {
+            coding::compress(coding, &body)
+        } else {
+            let room = match wanted.identity {
+                // When all CPUs compress already, the answer is there sooner as it is.
+                true => self.room.try_acquire().ok(),
+                false => self.room.acquire().await.ok(),
+            };
+            let Some(_room) = room else {
+                self.skipped.fetch_add(1, Ordering::Relaxed);
+                return;
+            };
+            let work = tokio::task::spawn_blocking(move || coding::compress(coding, &body));
+            // A panic there has been reported by its own hook; the client gets the body as it is.
+            work.await.ok().flatten()
+        };
+        let Some(compressed) = compressed else { return };
+        self.before.fetch_add(length as u64, Ordering::Relaxed);
+        self.after.fetch_add(compressed.len() as u64, Ordering::Relaxed);
+        *answer.body_mut() = AnswerBody::Whole(compressed.into());
+        answer.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+    }
+
+    /// Bytes of answers before they were compressed, bytes after, and answers left as they were for want of a CPU.
+    pub(crate) fn counters(&self) -> [u64; 3] {
+        [&self.before, &self.after, &self.skipped].map(|it| it.load(Ordering::Relaxed))
+    }
+}
+
+/// Text that nobody has compressed yet, and that may be changed on its way (RFC 9110, section 7.7). Files of the page
+/// (they have a tag) see to themselves.
+fn is_fit(headers: &HeaderMap) -> bool {
+    let is_text = headers.get(CONTENT_TYPE).is_some_and(|value| {
+        [&b"application/json"[..], b"application/graphql-response+json", b"text/"]
+            .iter()
+            .any(|prefix| value.as_bytes().starts_with(prefix))
+    });
+    let is_fixed = headers.get(CACHE_CONTROL).is_some_and(|value| {
+        value.to_str().is_ok_and(|it| it.split(',').any(|it| it.trim() == "no-transform"))
+    });
+    is_text && !is_fixed && !headers.contains_key(CONTENT_ENCODING) && !headers.contains_key(ETAG)
+}
+
+/// How the body of a request comes.
+///
+/// # Errors
+/// In a way that we do not know, or in several on top of each other.
+pub(crate) fn of_request(headers: &HeaderMap) -> Result<Option<Coding>, ()> {
+    let mut coding = None;
+    for value in headers.get_all(CONTENT_ENCODING) {
+        let value = value.to_str().map_err(|_| ())?;
+        for name in value.split(',').map(str::trim) {
+            if name.is_empty() || name.eq_ignore_ascii_case("identity") {
+                continue;
+            }
+            // Each one more would multiply what a few bytes can cost.
+            if coding.is_some() {
+                return Err(());
+            }
+            coding = Some(Coding::from_name(name).ok_or(())?);
+        }
+    }
+    Ok(coding)
+}
+
+/// Expands the body of a request to at most `limit` bytes.
+///
+/// # Errors
+/// See [`ExpandError`].
+pub(crate) async fn expand(
+    coding: Coding,
+    body: Bytes,
+    limit: usize,
+) -> Result<Bytes, ExpandError> {
+    if body.len() < BLOCKING_EXPAND_BYTES_MIN {
+        return coding::expand(coding, &body, limit).map(Bytes::from);
+    }
+    let work = tokio::task::spawn_blocking(move || coding::expand(coding, &body, limit));
+    let failed = |_| ExpandError::Broken { coding, reason: "expanding it failed".to_owned() };
+    work.await.map_err(failed).flatten().map(Bytes::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::answer;
+    use http::StatusCode;
+
+    const JSON: &str = "application/json; charset=utf-8";
+
+    fn compressor(min_size: usize) -> Compressor {
+        Compressor::new(Compression { enabled: true, min_size }, 1)
+    }
+
+    /// The coding of the answer, its length and `vary`.
+    async fn compressed(
+        compressor: &Compressor,
+        accepted: &'static str,
+        mut answer: Answer,
+    ) -> (Option<HeaderValue>, usize, Option<HeaderValue>) {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accepted));
+        compressor.compress(compressor.wanted(&headers), &mut answer).await;
+        let AnswerBody::Whole(body) = answer.body() else { panic!("a stream") };
+        let header = |name| answer.headers().get(name).cloned();
+        (header(CONTENT_ENCODING), body.len(), header(VARY))
+    }
+
+    fn body(length: usize) -> Answer {
+        answer::with_type(StatusCode::OK, JSON, vec![b'a'; length].into())
+    }
+
+    #[tokio::test]
+    async fn large_text_is_compressed_for_who_takes_it() {
+        let compressor = compressor(1000);
+        let vary = Some(HeaderValue::from_static("accept-encoding"));
+        for length in [1000, 100_000] {
+            let (coding, after, varies) = compressed(&compressor, "gzip", body(length)).await;
+            assert_eq!((coding, varies), (Some(HeaderValue::from_static("gzip")), vary.clone()));
+            assert!(after < 500, "{after}");
+        }
+        assert_eq!(compressed(&compressor, "identity", body(1000)).await, (None, 1000, vary));
+        assert_eq!(compressed(&compressor, "gzip", body(999)).await, (None, 999, None));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_text_or_must_not_be_changed_goes_as_it_is() {
+        let compressor = compressor(10);
+        let mut fixed = body(100);
+        fixed
+            .headers_mut()
+            .insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+        let mut done = body(100);
+        done.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("br"));
+        let image = answer::with_type(StatusCode::OK, "image/png", vec![b'a'; 100].into());
+        for answer in [fixed, image] {
+            assert_eq!(compressed(&compressor, "gzip", answer).await, (None, 100, None));
+        }
+        let br = Some(HeaderValue::from_static("br"));
+        assert_eq!(compressed(&compressor, "gzip", done).await, (br, 100, None));
+    }
+
+    #[tokio::test]
+    async fn where_all_cpus_compress_already_an_answer_goes_as_it_is() {
+        let compressor = compressor(1000);
+        let _taken = compressor.room.try_acquire().expect("one");
+        let (coding, length, _) = compressed(&compressor, "gzip", body(100_000)).await;
+        assert_eq!((coding, length, compressor.counters()), (None, 100_000, [0, 0, 1]));
+        let (coding, ..) = compressed(&compressor, "gzip", body(1000)).await;
+        assert!(coding.is_some(), "small ones need no room");
+    }
+
+    #[test]
+    fn a_request_comes_in_one_coding_at_most() {
+        for (values, expected) in [
+            (&[][..], Ok(None)),
+            (&["identity"], Ok(None)),
+            (&["gzip"], Ok(Some(Coding::Gzip))),
+            (&["BR"], Ok(Some(Coding::Brotli))),
+            (&["identity, zstd"], Ok(Some(Coding::Zstd))),
+            (&["gzip, gzip"], Err(())),
+            (&["gzip", "br"], Err(())),
+            (&["compress"], Err(())),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(CONTENT_ENCODING, HeaderValue::from_static(value));
+            }
+            assert_eq!(of_request(&headers), expected, "{values:?}");
+        }
+    }
+}

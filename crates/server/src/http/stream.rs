@@ -1,0 +1,247 @@
+//! An accepted connection, whatever carries it, and what its client begins to say on it.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use net::TlsServerStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::patient::Patient;
+
+/// A connection of a client.
+#[derive(Debug)]
+pub(crate) struct ClientStream {
+    carrier: Carrier,
+    early: Early,
+}
+
+/// What carries a connection.
+#[derive(Debug)]
+pub(crate) enum Carrier {
+    /// TCP as it is.
+    Tcp(Patient<TcpStream>),
+    /// TLS over TCP. Boxed: its state is some hundred times larger than a socket.
+    Tls(Box<TlsServerStream<Patient<TcpStream>>>),
+    /// A Unix domain socket.
+    Unix(Patient<UnixStream>),
+}
+
+/// What a client speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// ALPN's name of HTTP/2 over TLS (RFC 9113, section 3.2).
+pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
+
+/// ALPN's name of HTTP/1.1 (RFC 7301, section 6).
+pub(crate) const ALPN_HTTP1: &[u8] = b"http/1.1";
+
+/// What every client of HTTP/2 sends first (RFC 9113, section 3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Bytes that were read to see which protocol it is, and that the protocol has yet to read.
+#[derive(Debug, Default)]
+struct Early {
+    bytes: [u8; PREFACE.len()],
+    from: u8,
+    to: u8,
+}
+
+impl ClientStream {
+    pub(crate) fn new(carrier: Carrier) -> Self {
+        Self { carrier, early: Early::default() }
+    }
+
+    /// The socket itself, for those who read and write it without a runtime. An error gives the stream back: the
+    /// bytes on a socket under TLS mean nothing without it.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn into_socket(self) -> Result<std::os::fd::OwnedFd, Box<Self>> {
+        if self.early.from < self.early.to {
+            return Err(Box::new(self));
+        }
+        // Fails only for a descriptor that is none.
+        let socket = match self.carrier {
+            Carrier::Tcp(socket) => socket.into_inner().into_std().map(Into::into),
+            Carrier::Unix(socket) => socket.into_inner().into_std().map(Into::into),
+            carrier @ Carrier::Tls(_) => return Err(Box::new(Self { carrier, ..self })),
+        };
+        socket.map_err(|_| unreachable!("a runtime gives back the descriptor that it was given"))
+    }
+
+    /// What the client speaks: settled by ALPN, or told from its first bytes (RFC 9113, section 3.3). `None` if
+    /// it has left without a word. Takes as long as the client does.
+    ///
+    /// # Errors
+    /// If the connection breaks.
+    pub(crate) async fn protocol(&mut self) -> io::Result<Option<Protocol>> {
+        if let Carrier::Tls(stream) = &self.carrier {
+            match net::negotiated_protocol(stream) {
+                Some(ALPN_HTTP2) => return Ok(Some(Protocol::Http2)),
+                Some(_) => return Ok(Some(Protocol::Http1)),
+                // A client without ALPN; what it speaks is told the same way as without TLS.
+                None => {}
+            }
+        }
+        loop {
+            let known = usize::from(self.early.to);
+            if self.early.bytes[..known] != PREFACE[..known] {
+                return Ok(Some(Protocol::Http1));
+            }
+            if known == PREFACE.len() {
+                return Ok(Some(Protocol::Http2));
+            }
+            let count = self.carrier.read(&mut self.early.bytes[known..]).await?;
+            if count == 0 {
+                return Ok((known > 0).then_some(Protocol::Http1));
+            }
+            self.early.to += count as u8;
+        }
+    }
+}
+
+impl AsyncRead for ClientStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let early = &mut this.early;
+        if early.from < early.to {
+            let waiting = &early.bytes[usize::from(early.from)..usize::from(early.to)];
+            let count = waiting.len().min(buffer.remaining());
+            buffer.put_slice(&waiting[..count]);
+            early.from += count as u8;
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut this.carrier).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for ClientStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().carrier).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().carrier).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.carrier.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().carrier).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().carrier).poll_shutdown(context)
+    }
+}
+
+/// The same call on whatever carries the connection.
+macro_rules! each {
+    ($carrier:expr, $stream:ident => $call:expr) => {
+        match $carrier {
+            Carrier::Tcp($stream) => $call,
+            Carrier::Tls($stream) => $call,
+            Carrier::Unix($stream) => $call,
+        }
+    };
+}
+
+impl AsyncRead for Carrier {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        each!(self.get_mut(), stream => Pin::new(stream).poll_read(context, buffer))
+    }
+}
+
+impl AsyncWrite for Carrier {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        each!(self.get_mut(), stream => Pin::new(stream).poll_write(context, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        each!(self.get_mut(), stream => Pin::new(stream).poll_write_vectored(context, parts))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        each!(self, stream => stream.is_write_vectored())
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self.get_mut(), stream => Pin::new(stream).poll_flush(context))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self.get_mut(), stream => Pin::new(stream).poll_shutdown(context))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::io::AsyncWriteExt;
+
+    async fn told(parts: &[&[u8]]) -> (Option<Protocol>, Vec<u8>) {
+        let (ours, mut theirs) = UnixStream::pair().expect("two sockets");
+        let patience = Duration::from_secs(60);
+        let mut stream = ClientStream::new(Carrier::Unix(Patient::new(ours, patience)));
+        let talking = async {
+            for part in parts {
+                theirs.write_all(part).await.expect("room");
+                tokio::task::yield_now().await;
+            }
+            drop(theirs);
+        };
+        let listening = async {
+            let protocol = stream.protocol().await.expect("no error");
+            let mut rest = Vec::new();
+            stream.read_to_end(&mut rest).await.expect("no error");
+            (protocol, rest)
+        };
+        tokio::join!(talking, listening).1
+    }
+
+    #[tokio::test]
+    async fn the_protocol_is_told_from_the_first_bytes_and_none_of_them_is_lost() {
+        for (parts, protocol) in [
+            (&[&PREFACE[..], b"rest"][..], Some(Protocol::Http2)),
+            (&[&PREFACE[..1], &PREFACE[1..20], &PREFACE[20..]], Some(Protocol::Http2)),
+            (&[b"POST /graphql HTTP/1.1\r\n\r\n"], Some(Protocol::Http1)),
+            (&[b"P", b"OST /graphql HTTP/1.1\r\n\r\n"], Some(Protocol::Http1)),
+            (&[b"PRI * HTTP/1.1\r\n\r\n"], Some(Protocol::Http1)),
+            (&[b"PRI"], Some(Protocol::Http1)),
+            (&[], None),
+        ] {
+            assert_eq!(told(parts).await, (protocol, parts.concat()));
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! What waits for one connection whose socket has not taken it yet. Events are bounded in bytes for the connection
+//! and in number for each subscription; what happens at a bound is the configured policy.
+//!
+//! Answers of queries and ends of operations wait here too, and no policy touches them: a query without its
+//! answer is wrong. They are bounded by the operations that a connection may have at a time.
+
+use std::collections::{HashMap, VecDeque};
+
+use execute::{GraphqlError, Missed, Payload};
+
+use crate::config::{OverflowPolicy, Subscriptions};
+
+/// Room for so many deliveries stays with an empty queue, so that a steady trickle allocates nothing.
+const WAITING_KEPT: usize = 4;
+
+/// Something for one operation of the connection.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Delivery {
+    /// A result.
+    Next {
+        /// Operation of the connection.
+        operation: u32,
+        /// The result.
+        payload: Payload,
+        /// What the policy dropped before this one, announcements of the dropped ones included.
+        missed: Missed,
+    },
+    /// The last word: all results have been given.
+    Complete {
+        /// Operation of the connection.
+        operation: u32,
+    },
+    /// The last word: it could not run, or not go on.
+    Failed {
+        /// Operation of the connection.
+        operation: u32,
+        /// Why.
+        errors: Vec<GraphqlError>,
+    },
+}
+
+/// What a connection takes out.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Taken {
+    /// The next delivery.
+    Delivery(Delivery),
+    /// Nothing waits.
+    Nothing,
+    /// The bound was reached and the policy is to disconnect.
+    Overflown,
+}
+
+/// The configured bounds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    bytes: usize,
+    events: usize,
+    policy: OverflowPolicy,
+}
+
+impl Bounds {
+    pub(super) fn new(settings: &Subscriptions) -> Self {
+        Self {
+            bytes: settings.queue_bytes,
+            events: settings.queue_events as usize,
+            policy: settings.policy,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    waiting: VecDeque<Waiting>,
+    /// Of all events that wait.
+    bytes: usize,
+    /// By operation; none without an entry of its own.
+    tallies: HashMap<u32, Tally>,
+    dropped: u64,
+    overflown: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    delivery: Delivery,
+    /// The policy decides about events only.
+    is_event: bool,
+}
+
+/// The events of one operation.
+#[derive(Debug, Default, PartialEq)]
+struct Tally {
+    waiting: usize,
+    /// What was dropped and not announced yet.
+    missed: Missed,
+}
+
+impl Backlog {
+    /// The answer of a query or mutation. An end follows.
+    pub(super) fn answer(&mut self, operation: u32, payload: Payload) {
+        let delivery = Delivery::Next { operation, payload, missed: Missed::default() };
+        self.waiting.push_back(Waiting { delivery, is_event: false });
+    }
+
+    /// The oldest delivery.
+    pub(super) fn take(&mut self) -> Taken {
+        if self.overflown {
+            return Taken::Overflown;
+        }
+        let Some(taken) = self.waiting.pop_front() else { return Taken::Nothing };
+        self.left(&taken);
+        Taken::Delivery(taken.delivery)
+    }
+
+    /// Has the bound been reached, and is the policy to disconnect? Known also while nothing can be taken,
+    /// because the socket is full.
+    pub(super) fn is_overflown(&self) -> bool {
+        self.overflown
+    }
+
+    /// Does nothing wait, and is nothing owed to anyone?
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.tallies.is_empty() && !self.overflown
+    }
+
+    /// How many results the policy has dropped since the last call; a connection that it gave up counts as one.
+    pub(super) fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// A result of a subscription.
+    pub(super) fn event(&mut self, bounds: Bounds, operation: u32, payload: Payload) {
+        if self.overflown {
+            return;
+        }
+        let size = payload.bytes.len();
+        while let Some(bound) = self.bound_met(bounds, operation, size) {
+            let victim = match bounds.policy {
+                OverflowPolicy::Disconnect => return self.overflow(),
+                OverflowPolicy::DropOldest | OverflowPolicy::Latest => match bound {
+                    Bound::Events => self.oldest_event_of(operation),
+                    Bound::Bytes => self.waiting.iter().position(|it| it.is_event),
+                },
+            };
+            let Some(at) = victim else { break };
+            self.drop_at(at);
+        }
+        if bounds.policy == OverflowPolicy::Latest {
+            while let Some(at) = self.oldest_event_of(operation) {
+                self.drop_at(at);
+            }
+        }
+        self.bytes += size;
+        let tally = self.tallies.entry(operation).or_default();
+        tally.waiting += 1;
+        let missed = std::mem::take(&mut tally.missed);
+        let delivery = Delivery::Next { operation, payload, missed };
+        self.waiting.push_back(Waiting { delivery, is_event: true });
+    }
+
+    /// Which bound one more event of `size` bytes breaks. A single event that is over the bound alone waits
+    /// nevertheless, since a subscriber who cannot have it would never have anything.
+    fn bound_met(&self, bounds: Bounds, operation: u32, size: usize) -> Option<Bound> {
+        if self.tallies.get(&operation).is_some_and(|it| it.waiting >= bounds.events) {
+            return Some(Bound::Events);
+        }
+        (self.bytes > 0 && self.bytes + size > bounds.bytes).then_some(Bound::Bytes)
+    }
+
+    /// The connection is given up, and what waits with it.
+    fn overflow(&mut self) {
+        self.dropped += 1;
+        self.overflown = true;
+        self.waiting = VecDeque::new();
+        self.tallies = HashMap::new();
+        self.bytes = 0;
+    }
+
+    /// The end of an operation. Nothing follows for it, so nothing is left that could announce what was dropped.
+    pub(super) fn end(&mut self, end: Delivery) {
+        let (Delivery::Next { operation, .. }
+        | Delivery::Complete { operation }
+        | Delivery::Failed { operation, .. }) = &end;
+        self.forget_missed(*operation);
+        if !self.overflown {
+            self.waiting.push_back(Waiting { delivery: end, is_event: false });
+        }
+    }
+
+    /// Nobody has to be told any more what the operation missed.
+    pub(super) fn forget_missed(&mut self, operation: u32) {
+        if let Some(tally) = self.tallies.get_mut(&operation) {
+            tally.missed = Missed::default();
+        }
+        self.tidy(operation);
+    }
+
+    /// Counts out what has been taken from the queue.
+    fn left(&mut self, gone: &Waiting) {
+        if let Waiting { delivery: Delivery::Next { operation, payload, .. }, is_event: true } =
+            gone
+        {
+            self.bytes -= payload.bytes.len();
+            if let Some(tally) = self.tallies.get_mut(operation) {
+                tally.waiting -= 1;
+            }
+            self.tidy(*operation);
+        }
+        if self.waiting.is_empty() && self.waiting.capacity() > WAITING_KEPT {
+            // An idle connection gives back what a burst needed.
+            self.waiting = VecDeque::new();
+        }
+    }
+
+    fn tidy(&mut self, operation: u32) {
+        if self.tallies.get(&operation) == Some(&Tally::default()) {
+            self.tallies.remove(&operation);
+        }
+    }
+
+    fn oldest_event_of(&self, wanted: u32) -> Option<usize> {
+        self.tallies.get(&wanted).filter(|tally| tally.waiting > 0)?;
+        self.waiting.iter().position(|it| match &it.delivery {
+            Delivery::Next { operation, .. } => it.is_event && *operation == wanted,
+            _ => false,
+        })
+    }
+
+    /// Drops one event; the next one of that operation tells.
+    fn drop_at(&mut self, at: usize) {
+        let Some(gone) = self.waiting.remove(at) else { return };
+        let Delivery::Next { operation, payload, missed } = &gone.delivery else { return };
+        self.dropped += 1;
+        // What the dropped event would have announced is owed as well.
+        let owed = missed.and(payload.missed()).and(Missed { lost: 1, gap: false });
+        let later = self.waiting.iter_mut().skip(at).find_map(|it| match &mut it.delivery {
+            Delivery::Next { operation: other, missed, .. } if other == operation => Some(missed),
+            _ => None,
+        });
+        let debt = later.unwrap_or_else(|| &mut self.tallies.entry(*operation).or_default().missed);
+        *debt = debt.and(owed);
+        self.left(&gone);
+    }
+}
+
+/// What is full.
+#[derive(Clone, Copy)]
+enum Bound {
+    /// `subscriptions.queue_events`, of one operation.
+    Events,
+    /// `subscriptions.queue_bytes`, of the connection.
+    Bytes,
+}

@@ -1,0 +1,177 @@
+//! What is kept for each connection beside its socket and machine: as little as its next operation needs.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use futures_util::future::AbortHandle;
+use http::HeaderMap;
+use hub::Subscription;
+
+use super::super::backlog::Backlog;
+use crate::config::{HeaderRule, HeaderRules, Headers};
+use crate::connections::ConnectionPermit;
+use crate::metrics::Open;
+
+/// One connection.
+pub(crate) struct Client {
+    /// Of its handshake, those that rules of the configuration read; shared by all clients with equal ones.
+    pub(super) headers: Arc<HeaderMap>,
+    /// Operations in progress. A vector and not a map: one is the rule, and it must be small.
+    pub(super) operations: Vec<(u32, Operation)>,
+    /// Only a client whose socket is full has one.
+    pub(super) backlog: Option<Box<Backlog>>,
+    #[expect(dead_code, reason = "held for its drop")]
+    pub(super) permit: ConnectionPermit,
+    #[expect(dead_code, reason = "held for its drop")]
+    pub(super) open: Open,
+}
+
+// Part of the 512 bytes that an idle connection may cost; see `wire::graphql_transport_ws`.
+const _: () = assert!(size_of::<Client>() <= 64);
+
+/// An operation in progress.
+pub(super) enum Operation {
+    /// Being prepared, joined to its group, or (queries) executed.
+    Task(AbortHandle),
+    /// Dropping it unsubscribes.
+    #[expect(dead_code, reason = "held for its drop")]
+    Subscription(Subscription, Open),
+}
+
+impl Client {
+    /// The operation is over; nothing is stopped that has ended by itself.
+    pub(super) fn forget(&mut self, number: u32) {
+        self.operations.retain(|(other, _)| *other != number);
+        if self.operations.is_empty() {
+            self.operations = Vec::new();
+        }
+    }
+
+    /// The client wants no more of it.
+    pub(super) fn stop(&mut self, number: u32) {
+        for (_, operation) in self.operations.iter().filter(|(other, _)| *other == number) {
+            operation.abort();
+        }
+        self.forget(number);
+    }
+
+    /// The connection is over.
+    pub(super) fn stop_all(&mut self) {
+        for (_, operation) in std::mem::take(&mut self.operations) {
+            operation.abort();
+        }
+    }
+}
+
+impl Operation {
+    fn abort(&self) {
+        if let Self::Task(task) = self {
+            task.abort();
+        }
+    }
+}
+
+/// Those of `headers` that a rule may copy. The others are not worth the memory: a browser sends a kilobyte of them.
+pub(super) fn needed_headers(rules: &Headers, headers: &HeaderMap) -> HeaderMap {
+    let all = std::iter::once(&rules.all).chain(rules.subgraphs.values());
+    let all: Vec<&HeaderRule> = all.flat_map(|HeaderRules { request, .. }| request).collect();
+    let mut needed = HeaderMap::new();
+    for (name, value) in headers {
+        let is_read =
+            |rule: &&HeaderRule| matches!(rule, HeaderRule::Propagate(it) if it.selects(name));
+        // What `connection` names never passes, so it decides about others.
+        if all.iter().any(is_read) || name == http::header::CONNECTION {
+            needed.append(name, value.clone());
+        }
+    }
+    if needed.keys().all(|name| name == http::header::CONNECTION) {
+        HeaderMap::new()
+    } else {
+        needed
+    }
+}
+
+/// Equal header maps, once. Those that nobody uses any more are forgotten now and then.
+#[derive(Default)]
+pub(super) struct SharedHeaders {
+    known: HashMap<Box<[u8]>, Weak<HeaderMap>>,
+    /// How many were in use when the list was last tidied.
+    used: usize,
+}
+
+impl SharedHeaders {
+    /// The shared one that equals `headers`.
+    pub(super) fn share(&mut self, headers: HeaderMap) -> Arc<HeaderMap> {
+        let mut key = Vec::new();
+        for (name, value) in &headers {
+            for text in [name.as_str().as_bytes(), value.as_bytes()] {
+                key.extend_from_slice(&(text.len() as u32).to_be_bytes());
+                key.extend_from_slice(text);
+            }
+        }
+        if let Some(known) = self.known.get(&*key).and_then(Weak::upgrade) {
+            return known;
+        }
+        if self.known.len() >= 2 * self.used + TIDIED_FROM {
+            self.known.retain(|_, headers| headers.strong_count() > 0);
+            self.known.shrink_to_fit();
+            self.used = self.known.len();
+        }
+        let shared = Arc::new(headers);
+        self.known.insert(key.into(), Arc::downgrade(&shared));
+        shared
+    }
+}
+
+/// A shorter list of headers is not worth tidying.
+const TIDIED_FROM: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+    use crate::config::Propagation;
+
+    fn headers(list: &[(&'static str, &'static str)]) -> HeaderMap {
+        let list = list.iter();
+        list.map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect()
+    }
+
+    #[test]
+    fn only_what_a_rule_reads_is_kept() {
+        let propagate = |name| {
+            let named = Some(HeaderName::from_static(name));
+            HeaderRule::Propagate(Propagation { named, ..Propagation::default() })
+        };
+        let mut rules = Headers::default();
+        let all = headers(&[
+            ("authorization", "1"),
+            ("user-agent", "long"),
+            ("x-b", "2"),
+            ("connection", "upgrade, x-b"),
+        ]);
+        assert_eq!(needed_headers(&rules, &all), headers(&[]));
+        rules.all.request.push(propagate("authorization"));
+        let special = rules.subgraphs.entry("b".to_owned()).or_default();
+        special.request.push(propagate("x-b"));
+        let expected =
+            headers(&[("authorization", "1"), ("x-b", "2"), ("connection", "upgrade, x-b")]);
+        assert_eq!(needed_headers(&rules, &all), expected);
+    }
+
+    #[test]
+    fn equal_headers_are_shared_and_unused_ones_forgotten() {
+        let mut shared = SharedHeaders::default();
+        let first = shared.share(headers(&[("a", "1")]));
+        assert!(Arc::ptr_eq(&first, &shared.share(headers(&[("a", "1")]))));
+        assert!(!Arc::ptr_eq(&first, &shared.share(headers(&[("a", "2")]))));
+        for _ in 0..10 * TIDIED_FROM {
+            let name = HeaderValue::from_str(&format!("{}", shared.known.len())).expect("a number");
+            shared.share(HeaderMap::from_iter([(http::header::ACCEPT, name)]));
+        }
+        assert!(shared.known.len() <= TIDIED_FROM + 2, "{}", shared.known.len());
+        assert!(Arc::ptr_eq(&first, &shared.share(headers(&[("a", "1")]))));
+    }
+}

@@ -1,0 +1,149 @@
+//! `/debug/pprof/…` of the admin listener: what the process does with its CPU and memory. Off by default, because a
+//! profile costs time and tells much.
+//!
+//! The profiles themselves are the crate `profile`'s; here are their bounds and their HTTP.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_DISPOSITION;
+use http::{HeaderValue, Method, Request, StatusCode};
+
+use crate::http::answer::{self, Answer};
+use crate::router::Router;
+
+/// What all its paths begin with.
+pub(crate) const PREFIX: &str = "/debug/pprof/";
+
+/// A CPU profile takes this long if nobody says otherwise, as pprof's other servers do.
+const SECONDS_DEFAULT: u64 = 30;
+
+/// A CPU profile takes at most this long; one is taken at a time.
+const SECONDS_MAX: u64 = 300;
+
+const HELP: &str = "There are:\n\
+     GET  /debug/pprof/profile?seconds=30  where CPU time goes (pprof)\n\
+     GET  /debug/pprof/heap                who holds memory (pprof); needs _RJEM_MALLOC_CONF=prof:true at start\n\
+     GET  /debug/pprof/tasks               threads by name, and what each core has to do\n";
+
+/// Answers a request below [`PREFIX`].
+pub(crate) async fn handle<B>(router: &Router, request: &Request<B>) -> Answer {
+    if !router.config.admin.profiling {
+        return answer::text(
+            StatusCode::NOT_FOUND,
+            "profiling is off; `admin: {profiling: true}` in the configuration allows it\n",
+        );
+    }
+    if request.method() != Method::GET {
+        return answer::text(StatusCode::METHOD_NOT_ALLOWED, "only GET is allowed here\n");
+    }
+    match request.uri().path().strip_prefix(PREFIX) {
+        Some("tasks") => answer::text(StatusCode::OK, tasks(router)),
+        Some("heap") => take("heap", heap).await,
+        Some("profile") => match seconds(request.uri().query()) {
+            Some(seconds) => take("profile", move || cpu(Duration::from_secs(seconds))).await,
+            None => answer::text(
+                StatusCode::BAD_REQUEST,
+                format!("`seconds` is a whole number from 1 to {SECONDS_MAX}\n"),
+            ),
+        },
+        _ => answer::text(StatusCode::NOT_FOUND, HELP),
+    }
+}
+
+/// How long a CPU profile is to take; nothing where that makes no sense.
+fn seconds(query: Option<&str>) -> Option<u64> {
+    let pairs = query.unwrap_or_default().split('&');
+    let given = pairs.filter_map(|pair| pair.strip_prefix("seconds=")).next_back();
+    let seconds = given.map_or(Some(SECONDS_DEFAULT), |text| text.parse().ok())?;
+    (1..=SECONDS_MAX).contains(&seconds).then_some(seconds)
+}
+
+/// Takes a profile on a thread of its own: the control runtime has other things to do.
+async fn take(
+    name: &'static str,
+    profile: impl FnOnce() -> Result<Vec<u8>, (StatusCode, String)> + Send + 'static,
+) -> Answer {
+    let refusal = match tokio::task::spawn_blocking(profile).await {
+        Ok(Ok(bytes)) => {
+            let bytes = Bytes::from(bytes);
+            let mut answer = answer::with_type(StatusCode::OK, "application/octet-stream", bytes);
+            let file = format!("attachment; filename=\"starling-{name}.pb\"");
+            if let Ok(value) = HeaderValue::from_str(&file) {
+                answer.headers_mut().insert(CONTENT_DISPOSITION, value);
+            }
+            return answer;
+        }
+        Ok(Err(refusal)) => refusal,
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the profile could not be taken".to_owned()),
+    };
+    answer::text(refusal.0, format!("{}\n", refusal.1))
+}
+
+#[cfg(target_os = "linux")]
+fn cpu(duration: Duration) -> Result<Vec<u8>, (StatusCode, String)> {
+    profile::cpu(|| std::thread::sleep(duration)).map_err(refused)
+}
+
+#[cfg(target_os = "linux")]
+fn heap() -> Result<Vec<u8>, (StatusCode, String)> {
+    profile::heap().map_err(refused)
+}
+
+#[cfg(target_os = "linux")]
+fn refused(error: profile::ProfileError) -> (StatusCode, String) {
+    let status = match error {
+        profile::ProfileError::Busy => StatusCode::CONFLICT,
+        profile::ProfileError::HeapProfilerOff => StatusCode::NOT_FOUND,
+        profile::ProfileError::System(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    (status, error.to_string())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn cpu(_: Duration) -> Result<Vec<u8>, (StatusCode, String)> {
+    Err((StatusCode::NOT_IMPLEMENTED, "profiles are taken on Linux only".to_owned()))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn heap() -> Result<Vec<u8>, (StatusCode, String)> {
+    cpu(Duration::ZERO)
+}
+
+/// What each core has to do, and the threads with the CPU time that they have used.
+fn tasks(router: &Router) -> String {
+    let mut text = String::new();
+    for (core, load) in router.cores.loads().into_iter().enumerate() {
+        let _ = writeln!(text, "core-{core}: {load} connections and events");
+    }
+    let control = tokio::runtime::Handle::current().metrics();
+    let _ = writeln!(text, "control: {} tasks", control.num_alive_tasks());
+    let _ = writeln!(text, "\n{:>8}  {:15}  state  CPU s", "thread", "name");
+    for thread in profile::threads() {
+        let profile::Thread { id, name, state, cpu_seconds } = thread;
+        let _ = writeln!(text, "{id:>8}  {name:15}  {state:5}  {cpu_seconds:.2}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_length_of_a_profile_is_bounded() {
+        for (query, expected) in [
+            (None, Some(30)),
+            (Some(""), Some(30)),
+            (Some("seconds=5"), Some(5)),
+            (Some("a=1&seconds=300"), Some(300)),
+            (Some("seconds=0"), None),
+            (Some("seconds=301"), None),
+            (Some("seconds=-1"), None),
+            (Some("seconds=x"), None),
+        ] {
+            assert_eq!(seconds(query), expected, "{query:?}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! `extensions.trace`: what a request cost, for a client that asks for it by the header `starling-trace: 1`
+//! where the configuration allows it.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use execute::Payload;
+use flights::Role;
+use graph::Supergraph;
+use http::{HeaderMap, HeaderName};
+
+use crate::config::Config;
+
+/// The header that asks.
+const HEADER: HeaderName = HeaderName::from_static("starling-trace");
+
+/// What is measured of one request.
+#[derive(Debug)]
+pub(crate) struct RequestTrace {
+    started: Instant,
+    prepared: Duration,
+    /// Of the execution, if this request leads one.
+    pub(crate) fetches: Arc<execute::Trace>,
+}
+
+impl RequestTrace {
+    /// For a request whose client asks for it and may.
+    pub(crate) fn wanted(config: &Config, headers: &HeaderMap) -> Option<Self> {
+        if !config.trace.enabled || headers.get(HEADER).is_none_or(|it| it != "1") {
+            return None;
+        }
+        let fetches = Arc::new(execute::Trace::new());
+        Some(Self { started: Instant::now(), prepared: Duration::ZERO, fetches })
+    }
+
+    /// The operation is prepared, the execution begins.
+    pub(crate) fn prepared(&mut self) {
+        self.prepared = self.started.elapsed();
+        self.fetches = Arc::new(execute::Trace::new());
+    }
+
+    /// `payload` with the trace in its extensions. `role`: how the operation was shared.
+    pub(crate) fn put(&self, payload: &Payload, role: Option<Role>, graph: &Supergraph) -> Payload {
+        let execute = self.started.elapsed().saturating_sub(self.prepared);
+        let mut text = format!(
+            "{{\"unit\":\"microseconds\",\"prepare\":{},\"execute\":{},\"bytes\":{},\"sharing\":{},\"fetches\":[",
+            self.prepared.as_micros(),
+            execute.as_micros(),
+            payload.bytes.len(),
+            role_text(role),
+        );
+        for (index, fetch) in self.fetches.fetches().iter().enumerate() {
+            if index > 0 {
+                text.push(',');
+            }
+            let mut name = Vec::new();
+            astjson::print_string(&graph.subgraph(fetch.subgraph).name, &mut name);
+            let (status, bytes) = match fetch.answer {
+                Some((status, bytes)) => (status.to_string(), bytes.to_string()),
+                None => ("null".to_owned(), "null".to_owned()),
+            };
+            // Writing to a string does not fail.
+            let _ = write!(
+                text,
+                "{{\"subgraph\":{},\"began\":{},\"took\":{},\"requestBytes\":{},\"status\":{status},\
+                 \"answerBytes\":{bytes},\"sharing\":{}}}",
+                String::from_utf8_lossy(&name),
+                fetch.began.as_micros(),
+                fetch.took.as_micros(),
+                fetch.request_bytes,
+                role_text(fetch.role),
+            );
+        }
+        text.push_str("]}");
+        payload.with_extension("trace", &text)
+    }
+}
+
+fn role_text(role: Option<Role>) -> &'static str {
+    match role {
+        Some(Role::Leader) => "\"leader\"",
+        Some(Role::Follower) => "\"follower\"",
+        Some(Role::Alone) => "\"alone\"",
+        None => "null",
+    }
+}

@@ -1,0 +1,337 @@
+//! From the configuration to clients of subgraphs: their settings, and what their connections trust and
+//! show.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use net::{Identity, Roots, TlsClient, TlsError};
+use tokio::time::MissedTickBehavior;
+use upstream::{BreakerSettings, Protocol, RetrySettings, UpstreamSettings};
+
+use crate::config::{Config, HttpProtocol, SubgraphTls, TrafficSettings};
+use crate::diagnostic::Diagnostic;
+use crate::router::Router;
+
+/// A file of certificates may be this large. The system's own bundle has some 250 KB.
+const PEM_BYTES_MAX: u64 = 4 << 20;
+
+/// How often files of certificates are looked at. A new one is used after two looks.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What the client of a subgraph obeys.
+pub(crate) fn settings_of(traffic: &TrafficSettings) -> UpstreamSettings {
+    let breaker = &traffic.circuit_breaker;
+    UpstreamSettings {
+        timeout: traffic.timeout,
+        connect_timeout: traffic.connect_timeout,
+        idle_timeout: traffic.idle_timeout,
+        max_response_size: traffic.max_response_size as u64,
+        max_connections: traffic.max_connections as usize,
+        max_waiting: traffic.max_waiting as usize,
+        protocol: match traffic.protocol {
+            HttpProtocol::Auto => Protocol::Auto,
+            HttpProtocol::Http1 => Protocol::Http1,
+            HttpProtocol::Http2 => Protocol::Http2,
+        },
+        compression: traffic.compression,
+        retry: RetrySettings {
+            retries: traffic.retry.retries,
+            initial: traffic.retry.initial,
+            max: traffic.retry.max,
+            budget_percent: traffic.retry.budget_percent,
+        },
+        breaker: breaker.enabled.then_some(BreakerSettings {
+            failure_percent: breaker.failure_percent,
+            min_requests: breaker.min_requests,
+            open_for: breaker.open_for,
+        }),
+    }
+}
+
+/// The TLS clients of one generation. The next one goes on with those whose files have not changed:
+/// their connections stay.
+#[derive(Debug, Default)]
+pub(crate) struct SubgraphCertificates {
+    entries: Mutex<Vec<Entry>>,
+    /// Of the generation before. What is not asked for again goes with it.
+    previous: Vec<Entry>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    files: SubgraphTls,
+    /// What was in them when the client was made.
+    material: Material,
+    client: TlsClient,
+    /// What was in them at the last look.
+    seen: Material,
+}
+
+/// All that makes two TLS clients different.
+#[derive(Clone, PartialEq, Eq)]
+struct Material {
+    ca: Option<Vec<u8>>,
+    identity: Option<(Vec<u8>, Vec<u8>)>,
+    protocol: HttpProtocol,
+}
+
+impl std::fmt::Debug for Material {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // It holds a private key.
+        out.debug_struct("Material").field("protocol", &self.protocol).finish_non_exhaustive()
+    }
+}
+
+impl SubgraphCertificates {
+    /// With the clients that `previous` has, for those that still need them.
+    pub(crate) fn continuing(previous: Option<&Self>) -> Self {
+        let previous = previous.map(|it| it.lock().clone()).unwrap_or_default();
+        Self { entries: Mutex::default(), previous }
+    }
+
+    /// The TLS client of a subgraph; none for URLs without TLS.
+    ///
+    /// # Errors
+    /// Files that cannot be read, or do not hold what they should.
+    pub(crate) fn client_of(
+        &self,
+        config: &Config,
+        subgraph: &str,
+        url: &str,
+        protocol: HttpProtocol,
+    ) -> Result<Option<TlsClient>, Box<Diagnostic>> {
+        let configured = config.subgraphs.get(subgraph).map(|it| &it.tls);
+        if !url.starts_with("https:") {
+            if configured.is_some_and(|it| *it != SubgraphTls::default()) {
+                tracing::warn!(
+                    setting = format!("subgraphs.{subgraph}.tls"),
+                    "a setting has no effect: the subgraph's URL is not https"
+                );
+            }
+            return Ok(None);
+        }
+        let files = configured.cloned().unwrap_or_default();
+        let material =
+            Material::read(&files, protocol).map_err(|problem| Box::new(problem.of(subgraph)))?;
+        let mut entries = self.lock();
+        let is_same = |it: &&Entry| it.files == files && it.material == material;
+        if let Some(known) = entries.iter().find(is_same) {
+            return Ok(Some(known.client.clone()));
+        }
+        if let Some(known) = self.previous.iter().find(is_same) {
+            entries.push(known.clone());
+            return Ok(Some(known.client.clone()));
+        }
+        let client = material.client().map_err(|error| {
+            let message = format!("subgraph `{subgraph}`: {error}");
+            Box::new(Diagnostic::error("tls", message).help(format!(
+                "check the files that `subgraphs.{subgraph}.tls` names; without `ca` the system's \
+                 certificates are needed"
+            )))
+        })?;
+        let seen = material.clone();
+        entries.push(Entry { files, material, client: client.clone(), seen });
+        Ok(Some(client))
+    }
+
+    /// Reads the files again; connections that are opened from now on use what has changed. Blocks.
+    fn look(&self) {
+        for entry in &mut *self.lock() {
+            if entry.files != SubgraphTls::default() {
+                entry.look();
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    fn look(&mut self) {
+        // Unreadable for a moment while it is replaced: the old one goes on.
+        let Ok(now) = Material::read(&self.files, self.material.protocol) else { return };
+        let has_settled = now == self.seen;
+        let is_new = self.seen != self.material;
+        if !has_settled {
+            // Certificate and key are written one after the other; in between they do not fit.
+            self.seen = now;
+        } else if is_new {
+            self.material = now;
+            match self.material.client() {
+                Ok(client) => {
+                    self.client.replace(&client);
+                    tracing::info!(files = ?self.files, "new certificates are used for subgraphs");
+                }
+                Err(error) => {
+                    tracing::error!(
+                        files = ?self.files,
+                        %error,
+                        "new certificates for subgraphs cannot be used; the old ones go on"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Follows the files of certificates, until shutdown.
+pub(crate) async fn follow(router: Arc<Router>) {
+    let mut shutdown = router.shutdown.clone();
+    let mut looks = tokio::time::interval(LOOK_INTERVAL);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = looks.tick() => {}
+            _ = shutdown.wait_for(|stop| *stop) => return,
+        }
+        let loaded = router.current();
+        // A panic in there has been reported; the next look is another try.
+        let _ = tokio::task::spawn_blocking(move || loaded.certificates.look()).await;
+    }
+}
+
+impl Material {
+    fn read(files: &SubgraphTls, protocol: HttpProtocol) -> Result<Self, Unreadable> {
+        let file = |path: &Option<PathBuf>| path.as_deref().map(read_pem).transpose();
+        let identity = file(&files.certificate)?.zip(file(&files.key)?);
+        Ok(Self { ca: file(&files.ca)?, identity, protocol })
+    }
+
+    fn client(&self) -> Result<TlsClient, TlsError> {
+        let roots = self.ca.as_deref().map_or(Roots::Native, Roots::Pem);
+        let identity = self.identity.as_ref();
+        let identity = identity.map(|(certificates, key)| Identity { certificates, key });
+        let protocols: &[&[u8]] = match self.protocol {
+            HttpProtocol::Auto => &[b"h2", b"http/1.1"],
+            HttpProtocol::Http1 => &[b"http/1.1"],
+            HttpProtocol::Http2 => &[b"h2"],
+        };
+        TlsClient::new(roots, identity, protocols)
+    }
+}
+
+struct Unreadable {
+    path: String,
+    reason: String,
+}
+
+impl Unreadable {
+    fn of(self, subgraph: &str) -> Diagnostic {
+        let Self { path, reason } = self;
+        Diagnostic::error("tls", format!("subgraph `{subgraph}`: cannot read {path}: {reason}"))
+            .help(format!("check the paths in `subgraphs.{subgraph}.tls`"))
+    }
+}
+
+fn read_pem(path: &Path) -> Result<Vec<u8>, Unreadable> {
+    use std::io::Read;
+    let unreadable = |reason: String| Unreadable { path: path.display().to_string(), reason };
+    let file = std::fs::File::open(path).map_err(|error| unreadable(error.to_string()))?;
+    let mut bytes = Vec::new();
+    file.take(PEM_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| unreadable(error.to_string()))?;
+    if bytes.len() as u64 > PEM_BYTES_MAX {
+        return Err(unreadable("it is larger than 4 MiB".into()));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::SubgraphSettings;
+
+    const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../net/tests/certificates");
+
+    fn config(tls: SubgraphTls) -> Config {
+        let mut config = Config::default();
+        config.subgraphs.insert("a".into(), SubgraphSettings { tls, ..Default::default() });
+        config
+    }
+
+    fn check(certificates: &SubgraphCertificates, tls: SubgraphTls) -> Result<TlsClient, String> {
+        let url = "https://localhost/";
+        let client = certificates.client_of(&config(tls), "a", url, HttpProtocol::Auto);
+        client.map(|it| it.unwrap()).map_err(|it| it.message)
+    }
+
+    fn pem(name: &str) -> Option<PathBuf> {
+        Some(Path::new(FOLDER).join(name))
+    }
+
+    #[test]
+    fn the_same_files_are_the_same_client_over_reloads() {
+        let trusting = SubgraphTls { ca: pem("ca.pem"), ..Default::default() };
+        let showing = SubgraphTls {
+            certificate: pem("client.pem"),
+            key: pem("client.key"),
+            ..trusting.clone()
+        };
+        let first = SubgraphCertificates::default();
+        let (one, two) = (check(&first, trusting.clone()), check(&first, showing));
+        assert_ne!(one, two);
+        let second = SubgraphCertificates::continuing(Some(&first));
+        assert_eq!(check(&second, trusting), one);
+    }
+
+    #[test]
+    fn files_that_change_are_used_when_they_have_settled_and_fit() {
+        let folder = tempfile::tempdir().unwrap();
+        let copy = |from: &str, to: &str| {
+            std::fs::copy(Path::new(FOLDER).join(from), folder.path().join(to)).unwrap();
+        };
+        let file = |name: &str| Some(folder.path().join(name));
+        copy("ca.pem", "ca.pem");
+        copy("client.pem", "router.pem");
+        copy("client.key", "router.key");
+        let tls = SubgraphTls {
+            ca: file("ca.pem"),
+            certificate: file("router.pem"),
+            key: file("router.key"),
+        };
+        let certificates = SubgraphCertificates::default();
+        let client = check(&certificates, tls.clone()).unwrap();
+        let uses = |name: &str| {
+            let entries = certificates.lock();
+            let used = entries[0].material.identity.as_ref().unwrap().0.clone();
+            used == std::fs::read(Path::new(FOLDER).join(name)).unwrap()
+        };
+        copy("localhost.pem", "router.pem");
+        certificates.look();
+        assert!(uses("client.pem"), "it may not be complete yet");
+        copy("localhost.key", "router.key");
+        certificates.look();
+        certificates.look();
+        assert!(uses("localhost.pem"));
+        // The clients that have been handed out are the same, and so is the next generation's.
+        let next = SubgraphCertificates::continuing(Some(&certificates));
+        assert_eq!(check(&next, tls).unwrap(), client);
+    }
+
+    #[test]
+    fn files_that_cannot_be_used_are_named() {
+        let certificates = SubgraphCertificates::default();
+        let missing = SubgraphTls { ca: pem("none.pem"), ..Default::default() };
+        let message = check(&certificates, missing).unwrap_err();
+        assert!(message.contains("none.pem: No such file"), "{message}");
+        let foreign = SubgraphTls {
+            ca: pem("ca.pem"),
+            certificate: pem("client.pem"),
+            key: pem("localhost.key"),
+        };
+        let message = check(&certificates, foreign).unwrap_err();
+        assert!(
+            message.starts_with("subgraph `a`: the client certificate cannot be used"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn the_defaults_of_the_configuration_are_those_of_the_client() {
+        assert_eq!(settings_of(&TrafficSettings::default()), UpstreamSettings::default());
+    }
+}

@@ -1,0 +1,185 @@
+//! Bodies: compressed ones both ways, several operations in one, and those that take too long.
+
+use std::io::{Read, Write};
+
+use coding::{Coding, compress, expand};
+use expect_test::expect;
+
+use crate::http::{Answer, connect, request, stream};
+use crate::router::Router;
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+fn post(router: &Router, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> Answer {
+    request(router.address, "POST", "/graphql", &[&[JSON], headers].concat(), body)
+}
+
+/// A query whose answer is large, without any subgraph.
+const LARGE: &str =
+    r#"{"query":"{ __schema { types { name kind description fields { name } } } }"}"#;
+
+#[test]
+fn a_large_answer_is_compressed_the_way_its_client_likes_best() {
+    let router = Router::start("");
+    let plain = post(&router, &[], LARGE);
+    assert_eq!((plain.status, &*plain.header("content-encoding")), (200, ""));
+    assert_eq!(plain.header("vary"), "accept, accept-encoding");
+    for coding in Coding::ALL {
+        let answer = post(&router, &[("accept-encoding", coding.name())], LARGE);
+        assert_eq!(answer.header("content-encoding"), coding.name());
+        assert_eq!(answer.header("content-length"), answer.bytes.len().to_string());
+        assert_eq!(answer.header("content-type"), plain.header("content-type"));
+        assert!(answer.bytes.len() * 2 < plain.bytes.len());
+        let expanded = expand(coding, &answer.bytes, plain.bytes.len());
+        assert_eq!(expanded.as_ref(), Ok(&plain.bytes), "{coding:?}");
+    }
+    let answer = post(&router, &[("accept-encoding", "gzip;q=0.5, br;q=0.9, x")], LARGE);
+    assert_eq!(answer.header("content-encoding"), "br");
+}
+
+#[test]
+fn small_answers_and_event_streams_go_as_they_are() {
+    let router = Router::start("");
+    let headers = [("accept-encoding", "gzip, zstd, br")];
+    let answer = post(&router, &headers, r#"{"query":"{ __typename }"}"#);
+    assert_eq!(answer.body, r#"{"data":{"__typename":"Query"}}"#);
+    assert_eq!(answer.header("content-encoding"), "");
+    let streamed = [headers[0], ("accept", "text/event-stream")];
+    let answer = post(&router, &streamed, LARGE);
+    assert!(answer.body.contains("event: next"), "{}", answer.body);
+    assert_eq!(answer.header("content-encoding"), "");
+}
+
+#[test]
+fn compression_can_be_turned_off() {
+    let router = Router::start("http: {compression: {enabled: false}}");
+    let answer = post(&router, &[("accept-encoding", "gzip")], LARGE);
+    assert_eq!((&*answer.header("content-encoding"), &*answer.header("vary")), ("", "accept"));
+}
+
+#[test]
+fn a_compressed_request_is_understood() {
+    let router = Router::start("");
+    let body =
+        format!(r#"{{"query":"{{ __typename }}","extensions":{{"x":"{}"}}}}"#, "y".repeat(500));
+    for coding in Coding::ALL {
+        let compressed = compress(coding, body.as_bytes()).unwrap();
+        let answer = post(&router, &[("content-encoding", coding.name())], compressed);
+        assert_eq!((answer.status, &*answer.body), (200, r#"{"data":{"__typename":"Query"}}"#));
+    }
+}
+
+#[test]
+fn a_compressed_request_that_is_a_bomb_or_broken_or_unknown_is_refused() {
+    let router = Router::start("limits: {body: 64KiB}");
+    let bomb = compress(Coding::Zstd, &vec![b' '; 1 << 20]).unwrap();
+    let body = r#"{"query":"{ __typename }"}"#;
+    let gzip = compress(Coding::Gzip, body.repeat(9).as_bytes()).unwrap();
+    let mut outcomes = String::new();
+    for (encoding, body) in [
+        ("zstd", &bomb[..]),
+        ("gzip", body.as_bytes()),
+        ("gzip", &gzip[..gzip.len() - 1]),
+        ("compress", body.as_bytes()),
+        ("gzip, gzip", body.as_bytes()),
+    ] {
+        let answer = post(&router, &[("content-encoding", encoding)], body);
+        let accepted = answer.header("accept-encoding");
+        outcomes += &format!("{encoding}: {} [{accepted}]\n{}\n", answer.status, answer.body);
+    }
+    expect![[r#"
+        zstd: 413 []
+        {"errors":[{"message":"the request body expands to more than 65536 bytes (`limits.body`)","extensions":{"code":"BAD_REQUEST"}}]}
+        gzip: 400 []
+        {"errors":[{"message":"the request body: it is not valid gzip: invalid gzip header","extensions":{"code":"BAD_REQUEST"}}]}
+        gzip: 400 []
+        {"errors":[{"message":"the request body: it is not valid gzip: unexpected end of file","extensions":{"code":"BAD_REQUEST"}}]}
+        compress: 415 [zstd, br, gzip, deflate]
+        {"errors":[{"message":"the request body is compressed in a way that is not known here: send `content-encoding` with one of zstd, br, gzip, deflate, or without any","extensions":{"code":"BAD_REQUEST"}}]}
+        gzip, gzip: 415 [zstd, br, gzip, deflate]
+        {"errors":[{"message":"the request body is compressed in a way that is not known here: send `content-encoding` with one of zstd, br, gzip, deflate, or without any","extensions":{"code":"BAD_REQUEST"}}]}
+    "#]].assert_eq(&outcomes);
+}
+
+#[test]
+fn a_batch_is_answered_in_its_order_and_a_bad_operation_costs_only_itself() {
+    let router = Router::start("http: {batching: {enabled: true, max_operations: 3}}");
+    let batch = r#"[
+        {"query":"query A { a: __typename }"},
+        {"query":"{ nothing }"},
+        {"query":"subscription { tick { id } }"}
+    ]"#;
+    let answer = post(&router, &[("accept", "application/graphql-response+json")], batch);
+    expect![[r#"
+        200 application/json; charset=utf-8
+        [{"data":{"a":"Query"}},{"errors":[{"message":"type `Query` does not have a field `nothing`","locations":[{"line":1,"column":3}],"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}}]},{"errors":[{"message":"a subscription is answered by a stream: ask with `Accept: text/event-stream`, or over a WebSocket with the subprotocol graphql-transport-ws","extensions":{"code":"BAD_REQUEST"}}]}]
+    "#]].assert_eq(&format!(
+        "{} {}\n{}\n",
+        answer.status,
+        answer.header("content-type"),
+        answer.body
+    ));
+    router.wait_for("starling_http_batches_total", 1);
+    router.wait_for("starling_http_batched_operations_total", 3);
+}
+
+#[test]
+fn a_batch_that_is_too_large_or_not_wanted_is_refused_as_a_whole() {
+    let router = Router::start("http: {batching: {enabled: true, max_operations: 3}}");
+    let one = r#"{"query":"{ __typename }"}"#;
+    let mut outcomes = String::new();
+    for (name, accept, body) in [
+        ("too many", "application/json", format!("[{one},{one},{one},{one}]")),
+        ("none", "application/json", "[]".to_owned()),
+        ("no object", "application/json", format!("[{one},7]")),
+        ("for a stream", "text/event-stream", format!("[{one}]")),
+    ] {
+        let answer = post(&router, &[("accept", accept)], body);
+        outcomes += &format!("{name}: {}\n{}\n", answer.status, answer.body);
+    }
+    expect![[r#"
+        too many: 400
+        {"errors":[{"message":"the request body is an array: it has 4 operations, and a batch may have 3 (`http.batching.max_operations`)","extensions":{"code":"BAD_REQUEST"}}]}
+        none: 400
+        {"errors":[{"message":"the request body is an array: it has no operation in it","extensions":{"code":"BAD_REQUEST"}}]}
+        no object: 400
+        {"errors":[{"message":"operation 1 of the batch: it must be a JSON object with the member `query`","extensions":{"code":"BAD_REQUEST"}}]}
+        for a stream: 406
+        {"errors":[{"message":"a batch is answered by JSON: ask with `Accept: application/json`","extensions":{"code":"BAD_REQUEST"}}]}
+    "#]].assert_eq(&outcomes);
+}
+
+#[test]
+fn a_body_that_does_not_come_in_time_is_answered_by_408() {
+    let router = Router::start("http: {body_timeout: 100ms}");
+    let mut socket = connect(router.address);
+    let head = "POST /graphql HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+                content-length: 26\r\n\r\n{";
+    socket.write_all(head.as_bytes()).unwrap();
+    let answer = crate::http::answer(&mut socket);
+    expect![[r#"
+        408
+        {"errors":[{"message":"the request body did not arrive within 100ms (`http.body_timeout`)","extensions":{"code":"BAD_REQUEST"}}]}
+    "#]].assert_eq(&format!("{}\n{}\n", answer.status, answer.body));
+    assert_eq!(answer.header("connection"), "close");
+    router.wait_for(r#"starling_http_timeouts_total{phase="body"}"#, 1);
+}
+
+#[test]
+fn a_head_that_does_not_come_in_time_ends_its_connection_and_nobody_elses() {
+    let router = Router::start("http: {header_timeout: 1s}");
+    let mut sockets = Vec::new();
+    for begun in ["", "P", "PRI * HTT", "POST /graphql HTTP/1.1\r\nhost: "] {
+        let mut socket = connect(router.address);
+        socket.write_all(begun.as_bytes()).unwrap();
+        sockets.push(socket);
+    }
+    // What lives longer than a head may take is not a head.
+    let _stream = stream(router.address, "subscription { tick { id } }");
+    for mut socket in sockets {
+        let mut rest = Vec::new();
+        socket.read_to_end(&mut rest).unwrap();
+        assert_eq!(String::from_utf8_lossy(&rest), "");
+    }
+    router.wait_for("starling_http_connections", 1);
+}

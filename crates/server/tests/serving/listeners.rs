@@ -1,0 +1,230 @@
+//! Places to listen on: with TLS, and Unix domain sockets.
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use net::{ConnectError, Stream, TlsClient};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::http::answer;
+use crate::http2::Client;
+use crate::router::{PATIENCE, Router};
+
+const AUTHORITY: &[u8] = include_bytes!("../../../net/tests/certificates/ca.pem");
+const AUTHORITY_2: &[u8] = include_bytes!("../../../net/tests/certificates/ca2.pem");
+
+fn certificates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../net/tests/certificates")
+}
+
+/// Lines that let a router listen with the certificate and key at these paths.
+fn tls(cert: &Path, key: &Path, more: &str) -> String {
+    let (cert, key) = (cert.display(), key.display());
+    format!("listen: [{{address: '127.0.0.1:0', tls: {{cert: {cert}, key: {key}{more}}}}}]")
+}
+
+fn start_with_tls() -> Router {
+    let folder = certificates();
+    let lines = tls(&folder.join("localhost.pem"), &folder.join("localhost.key"), "");
+    Router::listening(&lines).unwrap()
+}
+
+async fn open(
+    router: &Router,
+    authority: &[u8],
+    protocols: &[&[u8]],
+) -> Result<Stream, ConnectError> {
+    let client = TlsClient::with_roots(authority, protocols).unwrap();
+    net::connect("localhost", router.address.port(), Some(&client), PATIENCE).await
+}
+
+const QUERY: &str = "GET /graphql?query=%7B__typename%7D HTTP/1.1\r\nhost: localhost\r\n";
+
+const ANSWER: &str = r#"{"data":{"__typename":"Query"}}"#;
+
+/// One query on a connection that stays open.
+async fn ask(stream: &mut Stream) -> String {
+    stream.write_all(format!("{QUERY}\r\n").as_bytes()).await.unwrap();
+    stream.flush().await.unwrap();
+    let mut text = String::new();
+    while !text.ends_with('}') {
+        let mut buffer = [0; 1024];
+        let length = stream.read(&mut buffer).await.unwrap();
+        assert_ne!(length, 0, "{text}");
+        text.push_str(std::str::from_utf8(&buffer[..length]).unwrap());
+    }
+    text.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+#[test]
+fn a_client_of_tls_chooses_its_http_by_alpn() {
+    let router = start_with_tls();
+    router.block_on(async {
+        for protocols in [&[][..], &[&b"http/1.1"[..]]] {
+            let mut stream = open(&router, AUTHORITY, protocols).await.unwrap();
+            assert_eq!(ask(&mut stream).await, ANSWER);
+        }
+        let stream = open(&router, AUTHORITY, &[b"h2", b"http/1.1"]).await.unwrap();
+        let mut client = Client::new(stream).await;
+        assert_eq!(client.get("/graphql?query=%7B__typename%7D", &[]).await.text().await, ANSWER);
+    });
+}
+
+#[test]
+fn websockets_and_event_streams_go_over_tls() {
+    let router = start_with_tls();
+    router.block_on(async {
+        let mut socket = open(&router, AUTHORITY, &[b"http/1.1"]).await.unwrap();
+        let upgrade = "GET /graphql HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\n\
+                       upgrade: websocket\r\nsec-websocket-version: 13\r\n\
+                       sec-websocket-key: bm90IHZlcnkgcmFuZG9tLg==\r\n\
+                       sec-websocket-protocol: graphql-transport-ws\r\n\r\n";
+        socket.write_all(upgrade.as_bytes()).await.unwrap();
+        // A frame with a mask that changes nothing.
+        let init = br#"{"type":"connection_init"}"#;
+        socket
+            .write_all(&[&[0x81, 0x80 | init.len() as u8, 0, 0, 0, 0], &init[..]].concat())
+            .await
+            .unwrap();
+        socket.flush().await.unwrap();
+        hear(&mut socket, r#"{"type":"connection_ack"}"#).await;
+
+        let mut stream = open(&router, AUTHORITY, &[b"http/1.1"]).await.unwrap();
+        let subscribe = "GET /graphql?query=subscription%7Btick%7Bid%7D%7D HTTP/1.1\r\n\
+                         host: localhost\r\naccept: text/event-stream\r\n\r\n";
+        stream.write_all(subscribe.as_bytes()).await.unwrap();
+        stream.flush().await.unwrap();
+        hear(&mut stream, ":\n\n").await;
+        let (admin, event) = (router.admin, r#"{"__typename":"Tick","id":"1"}"#);
+        let publish = move || {
+            let target = "/admin/publish?topic=ticks";
+            crate::http::request(admin, "POST", target, &[], event).status
+        };
+        assert_eq!(tokio::task::spawn_blocking(publish).await.unwrap(), 200);
+        hear(&mut stream, r#"data: {"data":{"tick":{"id":"1"}}}"#).await;
+    });
+}
+
+/// Reads until this has come.
+async fn hear(stream: &mut Stream, expected: &str) {
+    let mut text = String::new();
+    while !text.contains(expected) {
+        let mut buffer = [0; 1024];
+        let length = stream.read(&mut buffer).await.unwrap();
+        assert_ne!(length, 0, "{text}");
+        text.push_str(&String::from_utf8_lossy(&buffer[..length]));
+    }
+}
+
+#[test]
+fn a_new_certificate_is_used_for_new_connections_and_the_old_ones_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cert, key) = (folder.path().join("server.pem"), folder.path().join("server.key"));
+    let put = |name: &str| {
+        std::fs::copy(certificates().join(format!("{name}.pem")), &cert).unwrap();
+        std::fs::copy(certificates().join(format!("{name}.key")), &key).unwrap();
+    };
+    put("localhost");
+    let router = Router::listening(&tls(&cert, &key, "")).unwrap();
+    let mut old = router.block_on(open(&router, AUTHORITY, &[])).unwrap();
+    assert_eq!(router.block_on(ask(&mut old)), ANSWER);
+    assert!(router.block_on(open(&router, AUTHORITY_2, &[])).is_err());
+    put("localhost2");
+    let deadline = Instant::now() + PATIENCE;
+    let mut new = loop {
+        match router.block_on(open(&router, AUTHORITY_2, &[])) {
+            Ok(stream) => break stream,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+    };
+    assert_eq!(router.block_on(ask(&mut new)), ANSWER);
+    assert_eq!(router.block_on(ask(&mut old)), ANSWER);
+    assert!(router.block_on(open(&router, AUTHORITY, &[])).is_err());
+}
+
+#[test]
+fn clients_without_a_certificate_stay_outside_where_one_is_wanted() {
+    let folder = certificates();
+    let authorities = format!(", client_ca: {}", folder.join("client-ca.pem").display());
+    let lines = tls(&folder.join("localhost.pem"), &folder.join("localhost.key"), &authorities);
+    let router = Router::listening(&lines).unwrap();
+    router.block_on(async {
+        // In TLS 1.3 a client learns what its server thinks of it when it reads.
+        if let Ok(mut stream) = open(&router, AUTHORITY, &[]).await {
+            let _ = stream.write_all(format!("{QUERY}\r\n").as_bytes()).await;
+            let error = stream.read_to_end(&mut Vec::new()).await.unwrap_err();
+            assert!(error.to_string().contains("CertificateRequired"), "{error}");
+        }
+    });
+    router.wait_for("starling_http_tls_failures_total", 1);
+}
+
+#[test]
+fn a_client_that_speaks_no_tls_costs_nobody_else() {
+    let router = start_with_tls();
+    let mut socket = crate::http::connect(router.address);
+    socket.write_all(format!("{QUERY}\r\n").as_bytes()).unwrap();
+    router.wait_for("starling_http_tls_failures_total", 1);
+    let mut stream = router.block_on(open(&router, AUTHORITY, &[])).unwrap();
+    assert_eq!(router.block_on(ask(&mut stream)), ANSWER);
+}
+
+#[test]
+fn files_that_are_no_certificate_are_named_at_the_start() {
+    let folder = certificates();
+    let refused = |cert: &str, key: &str| {
+        let lines = tls(&folder.join(cert), &folder.join(key), "");
+        let error = Router::listening(&lines).err().unwrap().to_string();
+        error.replace(&*folder.to_string_lossy(), "FOLDER")
+    };
+    assert_eq!(
+        refused("missing.pem", "localhost.key"),
+        "TLS (`listen`): cannot read FOLDER/missing.pem: No such file or directory (os error 2)"
+    );
+    assert_eq!(
+        refused("localhost.key", "localhost.key"),
+        "TLS (`listen`): FOLDER/localhost.key: there is no certificate in it"
+    );
+    assert_eq!(
+        refused("localhost.pem", "localhost.pem"),
+        "TLS (`listen`): FOLDER/localhost.pem: there is no private key in it"
+    );
+    assert_eq!(
+        refused("localhost.pem", "localhost2.key"),
+        "TLS (`listen`): FOLDER/localhost.pem: the private key in FOLDER/localhost2.key belongs to \
+         another certificate"
+    );
+}
+
+#[test]
+fn a_unix_socket_serves_with_its_permissions_and_goes_with_the_router() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("graphql.sock");
+    let router = Router::listening(&format!("listen: [{{unix: {}}}]", path.display())).unwrap();
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o660);
+    let mut socket = UnixStream::connect(&path).unwrap();
+    socket.write_all(format!("{QUERY}connection: close\r\n\r\n").as_bytes()).unwrap();
+    let answer = answer(&mut socket);
+    assert_eq!((answer.status, &*answer.body), (200, ANSWER));
+    router.end();
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_unix_socket_that_another_router_serves_is_not_taken_from_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("graphql.sock");
+    let lines = format!("listen: [{{unix: {}}}]", path.display());
+    let _first = Router::listening(&lines).unwrap();
+    let error = Router::listening(&lines).err().unwrap().to_string();
+    let expected = format!(
+        "cannot listen on {} (`listen`): address in use; another process listens there",
+        path.display()
+    );
+    assert_eq!(error, expected);
+    assert!(UnixStream::connect(&path).is_ok());
+}
