@@ -3,23 +3,49 @@
 /// How long a soak or one fuzz target runs if nobody says otherwise.
 const SECONDS_DEFAULT: u32 = 60;
 
+/// How long the soak of queries runs: memory is to be flat after the first minute, for a while.
+const SOAK_QUERIES_SECONDS_DEFAULT: u32 = 600;
+
 pub(crate) const HELP: &str = "\
 Usage: cargo xtask COMMAND
 
   test [--filter NAME]            every test: cargo's, then the end-to-end suites in JavaScript.
                                   With a filter: those whose name contains NAME; none is a failure
-  soak NAME [--seconds N]         one long run (default 60 s)
+  bench NAME [--seconds N] [--pairs N] [--filter NAME] [--router NAME]
+                                  measures a release build: router, rate or sizes
+  soak NAME [--seconds N]         one long run: live (default 60 s) or queries (default 600 s)
   fuzz [TARGET] [--seconds N]     one fuzz target or all (default 60 s each)
+  sanitize                        the tests of crates with `unsafe` under Miri and AddressSanitizer
   docs [--write]                  checks the pages that are generated from code, or writes them
+  h2spec                          HTTP/2 by the book: 145 cases against the router
   licences                        checks the licences of all dependencies against deny.toml";
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Help,
-    Test { filter: Option<String> },
-    Soak { name: String, seconds: u32 },
-    Fuzz { target: Option<String>, seconds: u32 },
-    Docs { write: bool },
+    Test {
+        filter: Option<String>,
+    },
+    Bench {
+        name: String,
+        seconds: Option<u32>,
+        pairs: Option<u32>,
+        filter: Option<String>,
+        router: Option<String>,
+    },
+    Soak {
+        name: String,
+        seconds: u32,
+    },
+    Fuzz {
+        target: Option<String>,
+        seconds: u32,
+    },
+    Sanitize,
+    Docs {
+        write: bool,
+    },
+    H2spec,
     Licences,
 }
 
@@ -27,6 +53,8 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
     let mut words = Vec::new();
     let mut filter = None;
     let mut seconds = None;
+    let mut pairs = None;
+    let mut router = None;
     let mut write = false;
     let mut arguments = arguments.peekable();
     while let Some(argument) = arguments.next() {
@@ -55,6 +83,15 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
                     "--seconds is `{text}`; write a whole number of seconds, at least 1"
                 ))?);
             }
+            "--pairs" => {
+                let text = value("--pairs")?;
+                let number = text.parse::<u32>().ok().filter(|number| *number > 0);
+                pairs = Some(
+                    number
+                        .ok_or(format!("--pairs is `{text}`; write a whole number, at least 1"))?,
+                );
+            }
+            "--router" => router = Some(value("--router")?),
             "--write" => write = true,
             other if other.starts_with('-') => return Err(format!("unknown option `{other}`")),
             _ => words.push(flag),
@@ -68,16 +105,30 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
         return Err(format!("`{extra}` is one argument too many"));
     }
     let misplaced = |flag: &str| Err(format!("{flag} does not belong to `{name}`"));
-    if filter.is_some() && name != "test" {
+    if filter.is_some() && name != "test" && name != "bench" {
         return misplaced("--filter");
     }
-    if seconds.is_some() && name != "soak" && name != "fuzz" {
+    if seconds.is_some() && name != "soak" && name != "fuzz" && name != "bench" {
         return misplaced("--seconds");
+    }
+    if pairs.is_some() && name != "bench" {
+        return misplaced("--pairs");
+    }
+    if router.is_some() && name != "bench" {
+        return misplaced("--router");
     }
     if write && name != "docs" {
         return misplaced("--write");
     }
-    let seconds = seconds.unwrap_or(SECONDS_DEFAULT);
+    if name == "bench" {
+        let name = operand.ok_or("bench needs a name: router, rate or sizes")?;
+        return Ok(Command::Bench { name, seconds, pairs, filter, router });
+    }
+    let default = match operand.as_deref() {
+        Some("queries") if name == "soak" => SOAK_QUERIES_SECONDS_DEFAULT,
+        _ => SECONDS_DEFAULT,
+    };
+    let seconds = seconds.unwrap_or(default);
     match (name.as_str(), operand) {
         ("help", None) => Ok(Command::Help),
         ("test", None) => Ok(Command::Test { filter }),
@@ -85,7 +136,9 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
         ("soak", Some(name)) => Ok(Command::Soak { name, seconds }),
         ("soak", None) => Err("soak needs the name of a run".to_owned()),
         ("fuzz", target) => Ok(Command::Fuzz { target, seconds }),
+        ("sanitize", None) => Ok(Command::Sanitize),
         ("docs", None) => Ok(Command::Docs { write }),
+        ("h2spec", None) => Ok(Command::H2spec),
         ("licences", None) => Ok(Command::Licences),
         (_, Some(word)) => Err(format!("`{word}` is one argument too many")),
         (other, None) => Err(format!("unknown command `{other}`")),
@@ -109,10 +162,23 @@ mod tests {
             ("test --filter ping", Command::Test { filter: Some("ping".to_owned()) }),
             ("test --filter=a=b", Command::Test { filter: Some("a=b".to_owned()) }),
             ("soak live", Command::Soak { name: "live".to_owned(), seconds: 60 }),
+            ("soak queries", Command::Soak { name: "queries".to_owned(), seconds: 600 }),
             ("soak --seconds 5 live", Command::Soak { name: "live".to_owned(), seconds: 5 }),
+            (
+                "bench router --pairs 3 --seconds=2 --filter share --router other",
+                Command::Bench {
+                    name: "router".to_owned(),
+                    seconds: Some(2),
+                    pairs: Some(3),
+                    filter: Some("share".to_owned()),
+                    router: Some("other".to_owned()),
+                },
+            ),
             ("fuzz", Command::Fuzz { target: None, seconds: 60 }),
             ("fuzz sse --seconds=9", Command::Fuzz { target: Some("sse".to_owned()), seconds: 9 }),
             ("docs --write", Command::Docs { write: true }),
+            ("h2spec", Command::H2spec),
+            ("sanitize", Command::Sanitize),
             ("licences", Command::Licences),
         ] {
             assert_eq!(parsed(line), Ok(expected), "{line}");
@@ -127,6 +193,8 @@ mod tests {
             ("test --filter", "--filter needs a value"),
             ("test --filter=", "--filter is empty; leave it out to run every test"),
             ("test --seconds 3", "--seconds does not belong to `test`"),
+            ("bench", "bench needs a name: router, rate or sizes"),
+            ("test --pairs 3", "--pairs does not belong to `test`"),
             ("soak", "soak needs the name of a run"),
             ("soak a b", "`b` is one argument too many"),
             ("fuzz --seconds 0", "--seconds is `0`; write a whole number of seconds, at least 1"),

@@ -3,6 +3,9 @@
 //!
 //! Seeds that are worth keeping stand in `fuzz/corpus/TARGET/`. What a run adds goes to the target
 //! folder and survives there; an input that breaks something goes to `fuzz/artifacts/TARGET/`.
+//!
+//! One target needs no coverage: `federations` tries random federations, seed after seed, and writes
+//! the first that is answered wrongly to `crates/federations/fixtures/`.
 
 use crate::{Failure, process};
 use std::path::{Path, PathBuf};
@@ -21,8 +24,25 @@ const INPUT_SECONDS_MAX: u32 = 10;
 /// Memory that a target may use. Machines are bounded, so they come nowhere near.
 const MEMORY_MB_MAX: u32 = 2048;
 
+/// The target that makes up its own input.
+const FEDERATIONS: &str = "federations";
+
 /// Runs `target`, or each target in turn, for `seconds` each.
 pub(crate) fn run(root: &Path, target: Option<&str>, seconds: u32) -> Result<(), Failure> {
+    match target {
+        Some(FEDERATIONS) => federations(root, seconds),
+        Some(target) => coverage(root, Some(target), seconds),
+        None => federations(root, seconds).and(coverage(root, None, seconds)),
+    }
+}
+
+fn federations(root: &Path, seconds: u32) -> Result<(), Failure> {
+    let mut run = process::cargo();
+    run.current_dir(root).args(["run", "--release", "--package", FEDERATIONS, "--"]);
+    process::run(run.args(["--seconds", &seconds.to_string()]))
+}
+
+fn coverage(root: &Path, target: Option<&str>, seconds: u32) -> Result<(), Failure> {
     let package = root.join("fuzz");
     let manifest = package.join("Cargo.toml");
     if !manifest.is_file() {
@@ -33,13 +53,13 @@ pub(crate) fn run(root: &Path, target: Option<&str>, seconds: u32) -> Result<(),
         known.iter().filter(|name| target.is_none_or(|wanted| wanted == *name)).collect();
     if chosen.is_empty() {
         return Err(format!(
-            "no fuzz target is called `{}`; there are: {}",
+            "no fuzz target is called `{}`; there are: {FEDERATIONS}, {}",
             target.unwrap_or_default(),
             known.join(", ")
         ));
     }
 
-    let triple = host_triple()?;
+    let triple = process::host_triple()?;
     let build_folder = target_folder.join("fuzz-build");
     // With --target the flags reach the targets only, and not build scripts and macros.
     let mut build = process::cargo();
@@ -104,13 +124,4 @@ fn targets(manifest: &Path) -> Result<(Vec<String>, PathBuf), Failure> {
     let folder =
         metadata["target_directory"].as_str().ok_or("cargo metadata has no target folder")?;
     Ok((names, PathBuf::from(folder)))
-}
-
-fn host_triple() -> Result<String, Failure> {
-    let version = process::read(Command::new("rustc").arg("-vV"))?;
-    version
-        .lines()
-        .find_map(|line| line.strip_prefix("host: "))
-        .map(str::to_owned)
-        .ok_or_else(|| "`rustc -vV` names no host".to_owned())
 }

@@ -5,11 +5,14 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks by printing")]
 
 mod arguments;
+mod bench;
 mod docs;
 mod fuzz;
+mod h2spec;
 mod licences;
 mod process;
 mod programs;
+mod sanitize;
 mod soak;
 mod test;
 
@@ -35,9 +38,14 @@ fn main() -> ExitCode {
             Ok(())
         }
         Command::Test { filter } => test::run(&root, filter.as_deref()),
+        Command::Bench { name, seconds, pairs, filter, router } => {
+            bench::run(&root, &name, seconds, pairs, filter.as_deref(), router)
+        }
         Command::Soak { name, seconds } => soak::run(&root, &name, seconds),
         Command::Fuzz { target, seconds } => fuzz::run(&root, target.as_deref(), seconds),
+        Command::Sanitize => sanitize::run(&root),
         Command::Docs { write } => docs::run(&root, write),
+        Command::H2spec => h2spec::run(&root),
         Command::Licences => licences::run(&root),
     };
     match outcome {

@@ -65,6 +65,16 @@ pub(crate) fn read(command: &mut Command) -> Result<String, Failure> {
     Ok(text)
 }
 
+/// The target that this machine is.
+pub(crate) fn host_triple() -> Result<String, Failure> {
+    let version = read(Command::new("rustc").arg("-vV"))?;
+    version
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .map(str::to_owned)
+        .ok_or_else(|| "`rustc -vV` names no host".to_owned())
+}
+
 fn announce(command: &Command) {
     println!("$ {}", line(command));
 }

@@ -165,8 +165,8 @@ fn arguments_are_coerced_and_have_defaults() {
         json!({"f": {"text": "t", "nested": {"text": "u", "limit": 3.0}, "sizes": "LARGE"}, "limit": 7}),
         &json!({"data": {
             "a": r#"{"size":"SMALL"}"#,
-            "b": r#"{"input":{"limit":7,"text":"x"},"size":"SMALL"}"#,
-            "c": r#"{"any":{"deep":[1,{"x":7}]},"input":{"limit":5,"nested":{"limit":3,"text":"u"},"sizes":["LARGE"],"text":"t"},"size":"SMALL"}"#,
+            "b": r#"{"input":{"text":"x","limit":7},"size":"SMALL"}"#,
+            "c": r#"{"input":{"text":"t","limit":5,"nested":{"text":"u","limit":3},"sizes":["LARGE"]},"size":"SMALL","any":{"deep":[1,{"x":7}]}}"#,
         }})
         .to_string(),
     );
@@ -186,7 +186,7 @@ fn an_error_names_its_path_and_nulls_the_field() {
     check(
         "{ users { name oops: failing } }",
         json!({}),
-        r#"{"data":{"users":[{"name":"Ada","oops":null},{"name":"Bob","oops":null}]},"errors":[{"extensions":{"code":"NO_LUCK"},"message":"no luck for \"Ada\"","path":["users",0,"oops"]},{"extensions":{"code":"NO_LUCK"},"message":"no luck for \"Bob\"","path":["users",1,"oops"]}]}"#,
+        r#"{"data":{"users":[{"name":"Ada","oops":null},{"name":"Bob","oops":null}]},"errors":[{"message":"no luck for \"Ada\"","path":["users",0,"oops"],"extensions":{"code":"NO_LUCK"}},{"message":"no luck for \"Bob\"","path":["users",1,"oops"],"extensions":{"code":"NO_LUCK"}}]}"#,
     );
 }
 

@@ -160,7 +160,7 @@ async fn every_fault_is_met_and_ends_when_it_is_cleared() {
             Fault::GraphqlError { message: "no".to_owned(), code: Some("NO".to_owned()) },
             200,
             "application/json",
-            r#"{"data":null,"errors":[{"extensions":{"code":"NO"},"message":"no"}]}"#,
+            r#"{"data":null,"errors":[{"message":"no","extensions":{"code":"NO"}}]}"#,
         ),
     ] {
         controls.set_fault(fault.clone());

@@ -10,9 +10,11 @@ use serde_json::{Map, Value, json};
 
 use super::FieldError;
 use super::input::Argument;
+use super::invention::{Identity, Inventor, Made, MadeKind, Wishes};
 use super::model::{FieldIndex, FieldModel, Model, Shape, TypeId};
 use super::operation::{Field, FieldKind, Operation, SelectionSet};
 use super::store::{Record, Resolvers, Slot, Store, concrete_type, only_key_members, print_leaf};
+use crate::random::mix;
 
 /// Errors of one answer; more say nothing new.
 const ERRORS_MAX: usize = 1000;
@@ -58,7 +60,7 @@ impl Call<'_> {
             Found::Slot(Slot::Text { start, end }) => Cow::Owned(
                 serde_json::from_slice(self.store.text(*start, *end)).unwrap_or_default(),
             ),
-            Found::Slot(_) => Cow::Owned(Value::Null),
+            Found::Slot(_) | Found::Invented(_) => Cow::Owned(Value::Null),
         }
     }
 }
@@ -71,15 +73,20 @@ pub(super) struct FieldFault {
     pub(super) message: Option<String>,
 }
 
+/// What a subgraph itself knows of an object: its record, and who it is where the rest is made up.
+#[derive(Clone, Copy, Default)]
+struct Base<'a> {
+    record: Option<&'a Record>,
+    identity: Option<Identity>,
+}
+
 /// Where the fields of an object come from.
 #[derive(Clone, Copy)]
 enum Source<'a> {
-    /// A root type without record.
-    Nothing,
-    Record(&'a Record),
-    /// An object that came at run time, over the record with the same key.
+    Known(Base<'a>),
+    /// An object that came at run time, over what is known of the one with the same key.
     Json {
-        base: Option<&'a Record>,
+        base: Base<'a>,
         members: &'a Map<String, Value>,
         origin: Origin,
     },
@@ -97,24 +104,46 @@ enum Origin {
 enum Found<'a> {
     Slot(&'a Slot),
     Json(&'a Value),
+    Invented(Identity),
+}
+
+impl<'a> Base<'a> {
+    fn is_nothing(self) -> bool {
+        self.record.is_none() && self.identity.is_none()
+    }
+
+    fn get(self, index: FieldIndex) -> Found<'a> {
+        let slot = self.record.map_or(&Slot::Absent, |record| &record.slots[usize::from(index)]);
+        match (slot, self.identity) {
+            (Slot::Absent, Some(identity)) => Found::Invented(identity),
+            (slot, _) => Found::Slot(slot),
+        }
+    }
 }
 
 impl<'a> Source<'a> {
     fn get(self, index: FieldIndex, field: &FieldModel) -> Found<'a> {
-        let slot = |record: &'a Record| Found::Slot(&record.slots[usize::from(index)]);
         match self {
-            Self::Nothing => Found::Slot(&Slot::Absent),
-            Self::Record(record) => slot(record),
+            Self::Known(base) => base.get(index),
             Self::Json { base, members, origin } => {
                 let counts = origin == Origin::Resolver || field.from_representation;
-                match (members.get(&*field.name).filter(|_| counts), base) {
-                    (Some(value), _) => Found::Json(value),
-                    (None, Some(record)) => slot(record),
-                    (None, None) => Found::Slot(&Slot::Absent),
+                match members.get(&*field.name).filter(|_| counts) {
+                    Some(value) => Found::Json(value),
+                    None => base.get(index),
                 }
             }
         }
     }
+}
+
+/// A field being made up.
+#[derive(Clone, Copy)]
+struct Invented<'a> {
+    inventor: &'a Inventor,
+    /// The object that has the field.
+    identity: Identity,
+    made: &'a Made,
+    wishes: &'a Wishes,
 }
 
 /// A value was null where none may be: the parent has to become null.
@@ -130,6 +159,7 @@ pub(super) struct Execution<'a> {
     model: &'a Model,
     store: &'a Store,
     resolvers: &'a Resolvers,
+    inventor: Option<&'a Inventor>,
     operation: &'a Operation,
     variables: &'a [Option<Value>],
     fault: Option<&'a FieldFault>,
@@ -146,6 +176,7 @@ impl<'a> Execution<'a> {
         model: &'a Model,
         store: &'a Store,
         resolvers: &'a Resolvers,
+        inventor: Option<&'a Inventor>,
         operation: &'a Operation,
         variables: &'a [Option<Value>],
         fault: Option<&'a FieldFault>,
@@ -155,6 +186,7 @@ impl<'a> Execution<'a> {
             model,
             store,
             resolvers,
+            inventor,
             operation,
             variables,
             fault,
@@ -171,7 +203,11 @@ impl<'a> Execution<'a> {
         let operation = self.operation;
         self.buffer.extend_from_slice(b"{\"data\":");
         let start = self.buffer.len();
-        let source = self.store.root(operation.root).map_or(Source::Nothing, Source::Record);
+        let base = Base {
+            record: self.store.root(operation.root),
+            identity: self.inventor.map(|inventor| inventor.root(operation.root)),
+        };
+        let source = Source::Known(base);
         if self.fields(&operation.fields, operation.root, source).is_err() {
             if self.exhausted {
                 return Err(format!(
@@ -278,6 +314,9 @@ impl<'a> Execution<'a> {
                     None => match source.get(index, model) {
                         Found::Slot(slot) => self.complete_slot(slot, shape, selection),
                         Found::Json(value) => self.complete_json(value, model, shape, selection),
+                        Found::Invented(identity) => {
+                            self.invent(identity, type_id, index, shape, arguments, selection)
+                        }
                     },
                 }
             }
@@ -335,7 +374,11 @@ impl<'a> Execution<'a> {
             }
             (Slot::Record(id), Some(set)) => {
                 let record = self.store.record(*id);
-                self.object(set, record.type_id, Source::Record(record))
+                self.object(
+                    set,
+                    record.type_id,
+                    Source::Known(Base { record: Some(record), identity: None }),
+                )
             }
             (Slot::List(items), _) => {
                 // Linking made a list only where the shape has one.
@@ -387,8 +430,8 @@ impl<'a> Execution<'a> {
         members: &Map<String, Value>,
         shape: &Shape,
     ) -> Result<(), Nulled> {
-        let base = self.store.find(self.model, type_id, members).map(|id| self.store.record(id));
-        if base.is_none()
+        let base = self.base(type_id, members);
+        if base.is_nothing()
             && self.store.has_records(type_id)
             && only_key_members(self.model, type_id, members)
         {
@@ -475,11 +518,96 @@ impl<'a> Execution<'a> {
             let message = format!("a representation of `{}` has no complete key", object.name);
             return Err(self.fail(&message.into()));
         }
-        let base = self.store.find(self.model, type_id, members).map(|id| self.store.record(id));
-        if base.is_none() && self.store.has_records(type_id) {
+        let base = self.base(type_id, members);
+        if base.is_nothing() && self.store.has_records(type_id) {
             return self.null(shape);
         }
         self.object(set, type_id, Source::Json { base, members, origin: Origin::Representation })
+    }
+
+    /// What is known of the object with this key.
+    fn base(&self, type_id: TypeId, members: &Map<String, Value>) -> Base<'a> {
+        let store: &'a Store = self.store;
+        let record = store.find(self.model, type_id, members).map(|id| store.record(id));
+        let known = record.is_some() || !store.has_records(type_id);
+        let inventor = self.inventor.filter(|_| known);
+        let identity = inventor.map(|inventor| inventor.by_key(self.model, type_id, members));
+        Base { record, identity }
+    }
+
+    /// Makes a field up.
+    fn invent(
+        &mut self,
+        identity: Identity,
+        type_id: TypeId,
+        index: FieldIndex,
+        shape: &Shape,
+        arguments: &[Argument],
+        selection: Option<&'a SelectionSet>,
+    ) -> Result<(), Nulled> {
+        // Objects are made up only where there is an inventor.
+        let Some(inventor) = self.inventor else { return self.null(shape) };
+        let made = inventor.field(type_id, index);
+        let mut wishes = Wishes::default();
+        if !arguments.is_empty() {
+            let mut resolved = Map::new();
+            for argument in arguments {
+                argument.resolve(self.variables, &mut resolved);
+            }
+            wishes = Wishes::read(self.model, made, resolved);
+        }
+        let seed = Inventor::seed(identity, made, &wishes);
+        self.invented(
+            &Invented { inventor, identity, made, wishes: &wishes },
+            shape,
+            seed,
+            0,
+            selection,
+        )
+    }
+
+    fn invented(
+        &mut self,
+        what: &Invented<'_>,
+        shape: &Shape,
+        seed: u64,
+        place: u64,
+        selection: Option<&'a SelectionSet>,
+    ) -> Result<(), Nulled> {
+        let Invented { inventor, identity, made, wishes } = *what;
+        if !shape.non_null && inventor.is_null(made, seed) {
+            self.buffer.extend_from_slice(b"null");
+            return Ok(());
+        }
+        if let Some(item_shape) = &shape.item {
+            let (length, offset) = inventor.list(seed, wishes);
+            let length = wishes.key_count().unwrap_or(length);
+            let places: Vec<u64> = (offset..offset.saturating_add(length)).collect();
+            return self.list(&places, item_shape, |this, place| {
+                this.invented(what, item_shape, mix(seed, *place), *place, selection)
+            });
+        }
+        match (&made.kind, selection) {
+            (MadeKind::Leaf(leaf), _) => {
+                leaf.write(identity, seed, &mut self.buffer);
+                Ok(())
+            }
+            (MadeKind::Object(types), Some(set)) if !types.is_empty() => {
+                let chosen = types[(mix(seed, 3) % types.len() as u64) as usize];
+                match wishes.key(place) {
+                    Some(members) => self.resolved(set, chosen, &members, shape),
+                    None => {
+                        let identity = inventor.object(self.model, made, chosen, seed, place);
+                        self.object(
+                            set,
+                            chosen,
+                            Source::Known(Base { record: None, identity: Some(identity) }),
+                        )
+                    }
+                }
+            }
+            (MadeKind::Object(_), _) => self.null(shape),
+        }
     }
 
     fn null(&mut self, shape: &Shape) -> Result<(), Nulled> {

@@ -34,6 +34,8 @@ pub enum Fault {
     TruncatedJson,
     /// An HTTP answer that announces its length and ends in the middle.
     CutOff,
+    /// The right answer, with these headers beside its own: names and values.
+    Headers(Vec<(&'static str, &'static str)>),
     /// The right answer, after this time.
     Slow(Duration),
     /// No answer before this fault is replaced or cleared; then what holds by then. For tests that need to know that a

@@ -9,6 +9,8 @@
 //! - `operation`: an operation text turned into numbers, once per text.
 //! - `input`: variables and arguments.
 //! - `execution`: numbers plus records to bytes.
+//! - `invention`: data that is made up where there are no records.
+//! - `weather`: how fast and how reliably it answers.
 //! - `fault`: what a test can make go wrong, and what it can see.
 //! - `server`: sockets.
 //!
@@ -19,10 +21,12 @@
 mod execution;
 mod fault;
 mod input;
+mod invention;
 mod model;
 mod operation;
 mod server;
 mod store;
+mod weather;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -33,9 +37,12 @@ use serde_json::{Map, Value};
 
 pub use execution::Call;
 pub use fault::{Controls, Fault, RecordedRequest};
+pub use invention::Invention;
 pub use server::{Server, ServerBuilder};
+pub use weather::Latency;
 
 use execution::{Execution, FieldFault};
+use invention::Inventor;
 use model::Model;
 use operation::Document;
 use store::{EntityResolver, FieldResolver, Resolvers, Store};
@@ -96,6 +103,7 @@ struct Inner {
     model: Model,
     store: Store,
     resolvers: Resolvers,
+    inventor: Option<Inventor>,
     documents: Cache<Box<str>, Arc<Document>>,
 }
 
@@ -105,6 +113,7 @@ pub struct SubgraphBuilder {
     records: Vec<(String, Value)>,
     fields: Vec<(String, String, FieldResolver)>,
     entities: Vec<(String, EntityResolver)>,
+    invention: Option<Invention>,
 }
 
 impl Subgraph {
@@ -116,6 +125,7 @@ impl Subgraph {
             records: Vec::new(),
             fields: Vec::new(),
             entities: Vec::new(),
+            invention: None,
         }
     }
 
@@ -146,9 +156,9 @@ impl Subgraph {
             &operation.variables,
             request.variables.unwrap_or_default(),
         )?;
-        let (model, store, resolvers) =
-            (&self.inner.model, &self.inner.store, &self.inner.resolvers);
-        Execution::new(model, store, resolvers, operation, &variables, fault).run()
+        let Inner { model, store, resolvers, inventor, .. } = &*self.inner;
+        let inventor = inventor.as_ref();
+        Execution::new(model, store, resolvers, inventor, operation, &variables, fault).run()
     }
 
     /// The compiled form of an operation text: from the cache after its first sight.
@@ -216,6 +226,14 @@ impl SubgraphBuilder {
         self
     }
 
+    /// Makes up whatever records and resolvers do not say: the same data for the same settings, and for an entity the
+    /// same in every subgraph. Types with records have no other entities than those.
+    #[must_use]
+    pub fn invent(mut self, invention: Invention) -> Self {
+        self.invention = Some(invention);
+        self
+    }
+
     /// Checks schema and data against each other and links the records.
     ///
     /// # Errors
@@ -224,8 +242,9 @@ impl SubgraphBuilder {
         let mut model = Model::read(&self.sdl)?;
         let resolvers = Resolvers::attach(&mut model, self.fields, self.entities)?;
         let store = Store::link(&model, self.records)?;
+        let inventor = self.invention.map(|invention| Inventor::new(&model, invention));
         let documents = Cache::new(DOCUMENTS_MAX);
-        Ok(Subgraph { inner: Arc::new(Inner { model, store, resolvers, documents }) })
+        Ok(Subgraph { inner: Arc::new(Inner { model, store, resolvers, inventor, documents }) })
     }
 }
 

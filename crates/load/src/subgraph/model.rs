@@ -244,6 +244,20 @@ impl KeyFields {
         }
     }
 
+    /// The names of its top level.
+    pub(super) fn members(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(member, _)| &**member)
+    }
+
+    /// The first leaf of the key in an object that has all of it.
+    pub(super) fn first_leaf<'a>(&self, object: &'a Map<String, Value>) -> Option<&'a Value> {
+        let (name, children) = self.0.first()?;
+        match object.get(&**name)? {
+            Value::Object(nested) if !children.0.is_empty() => children.first_leaf(nested),
+            leaf => Some(leaf),
+        }
+    }
+
     pub(super) fn has_member(&self, name: &str) -> bool {
         self.0.iter().any(|(member, _)| **member == *name)
     }

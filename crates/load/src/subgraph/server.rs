@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -23,6 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::fault::{Controls, Fault};
+use super::weather::{Latency, Weather};
 use super::{Answer, Subgraph, errors_only};
 
 /// Largest request body: entity batches of a hundred thousand representations fit.
@@ -41,7 +42,7 @@ const GRAPHQL_RESPONSE: &str = "application/graphql-response+json";
 /// Collects what a [`Server`] serves.
 pub struct ServerBuilder {
     listen: SocketAddr,
-    delay: Duration,
+    weather: Weather,
     recording: bool,
     subgraphs: Vec<(String, Subgraph)>,
 }
@@ -55,7 +56,7 @@ pub struct Server {
 
 struct Shared {
     endpoints: Vec<Endpoint>,
-    delay: Duration,
+    weather: Weather,
     connections: AtomicU64,
 }
 
@@ -77,7 +78,28 @@ impl ServerBuilder {
     /// Delays every answer by this much, as a subgraph with work to do would. Zero by default.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
-        self.delay = delay;
+        self.weather.latency = Latency::Fixed(delay);
+        self
+    }
+
+    /// Delays each answer by another time of this distribution, drawn by the seed.
+    #[must_use]
+    pub fn latency(mut self, latency: Latency) -> Self {
+        self.weather.latency = latency;
+        self
+    }
+
+    /// Fails this share of the requests: with status 500, with a GraphQL error or by closing the connection.
+    #[must_use]
+    pub fn errors(mut self, share: f64) -> Self {
+        self.weather.errors = share;
+        self
+    }
+
+    /// Decides which requests fail and how long each answer takes.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.weather.seed = seed;
         self
     }
 
@@ -112,7 +134,7 @@ impl ServerBuilder {
             })
             .collect();
         let shared =
-            Arc::new(Shared { endpoints, delay: self.delay, connections: AtomicU64::new(0) });
+            Arc::new(Shared { endpoints, weather: self.weather, connections: AtomicU64::new(0) });
         let task = tokio::spawn(accept(listener, Arc::clone(&shared)));
         Ok(Server { address, shared, task })
     }
@@ -123,7 +145,7 @@ impl Server {
     pub fn builder() -> ServerBuilder {
         ServerBuilder {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            delay: Duration::ZERO,
+            weather: Weather::default(),
             recording: false,
             subgraphs: Vec::new(),
         }
@@ -234,9 +256,10 @@ async fn respond(
         Err(_) => return Err(Closed),
     };
     endpoint.controls.note(&head.headers, &body);
-    let fault = endpoint.controls.meet().await;
-    if !shared.delay.is_zero() {
-        tokio::time::sleep(shared.delay).await;
+    let (delay, failure) = shared.weather.next();
+    let fault = endpoint.controls.meet().await.or(failure);
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
     }
     let content_type = negotiated(&head.headers);
     match fault {
@@ -274,6 +297,15 @@ async fn faulty(
         Fault::CutOff => {
             let answer = subgraph.answer(body).body;
             return Ok(response(StatusCode::OK, content_type, AnswerBody::half_of(answer.into())));
+        }
+        Fault::Headers(headers) => {
+            let mut answer = answered(content_type, subgraph.answer(body));
+            for (name, value) in headers {
+                let (name, value) =
+                    (HeaderName::from_static(name), HeaderValue::from_static(value));
+                answer.headers_mut().append(name, value);
+            }
+            return Ok(answer);
         }
         Fault::Slow(time) => {
             tokio::time::sleep(time).await;

@@ -1,0 +1,337 @@
+//! Reads HTTP/1.1 answers as bytes arrive, without keeping them (RFC 9112, sections 4, 6 and 7).
+
+/// A head longer than this is refused; servers send some hundred bytes.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// Fields of one head.
+const FIELDS_MAX: usize = 100;
+
+/// A line that says how long a chunk is, its extensions included; also a line of a trailer.
+const LINE_BYTES_MAX: usize = 4096;
+
+/// What is known once an answer is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Completed {
+    pub(super) status: u16,
+    /// The connection can carry another request.
+    pub(super) keep_alive: bool,
+    /// The body has a content coding, so it is not JSON as it stands.
+    pub(super) encoded: bool,
+}
+
+/// The answer cannot be understood; the connection is of no use any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Malformed(pub(super) &'static str);
+
+/// One answer after the other on one connection.
+#[derive(Debug)]
+pub(super) struct ResponseReader {
+    state: State,
+    /// The part of a head or line that has arrived, where it did not arrive in one piece.
+    partial: Vec<u8>,
+    answer: Completed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Head,
+    /// Bytes of the body that are still to come.
+    Body(u64),
+    ChunkSize,
+    Chunk(u64),
+    /// The line end after a chunk.
+    ChunkEnd,
+    Trailer,
+    /// Until the connection is closed.
+    Rest,
+}
+
+/// How the body of an answer ends.
+enum Framing {
+    Length(u64),
+    Chunked,
+    Close,
+}
+
+const NOTHING: Completed = Completed { status: 0, keep_alive: true, encoded: false };
+
+impl Default for ResponseReader {
+    fn default() -> Self {
+        Self { state: State::Head, partial: Vec::new(), answer: NOTHING }
+    }
+}
+
+impl ResponseReader {
+    /// Whether nothing of an answer has arrived.
+    #[cfg(test)]
+    fn is_idle(&self) -> bool {
+        self.state == State::Head && self.partial.is_empty()
+    }
+
+    /// Takes bytes off the front of `input` and hands the body's to `body`. Ends with the answer, where it is complete,
+    /// or with an empty input.
+    // hot path: a head in one piece is parsed where it lies; the body is handed on as it is.
+    pub(super) fn read(
+        &mut self,
+        input: &mut &[u8],
+        mut body: impl FnMut(&[u8]),
+    ) -> Result<Option<Completed>, Malformed> {
+        while !input.is_empty() {
+            match self.state {
+                State::Head => {
+                    let Some(framing) = self.head(input)? else { continue };
+                    self.state = match framing {
+                        Framing::Length(0) => return Ok(Some(self.complete())),
+                        Framing::Length(length) => State::Body(length),
+                        Framing::Chunked => State::ChunkSize,
+                        Framing::Close => State::Rest,
+                    };
+                }
+                State::Body(left) => {
+                    let taken = take(input, left);
+                    body(taken);
+                    let left = left - taken.len() as u64;
+                    if left == 0 {
+                        return Ok(Some(self.complete()));
+                    }
+                    self.state = State::Body(left);
+                }
+                State::Rest => body(std::mem::take(input)),
+                State::ChunkSize => {
+                    let Some(size) = self.line(input, chunk_size)? else { continue };
+                    self.state = match size? {
+                        0 => State::Trailer,
+                        size => State::Chunk(size),
+                    };
+                }
+                State::Chunk(left) => {
+                    let taken = take(input, left);
+                    body(taken);
+                    let left = left - taken.len() as u64;
+                    self.state = if left == 0 { State::ChunkEnd } else { State::Chunk(left) };
+                }
+                State::ChunkEnd => {
+                    let Some(empty) = self.line(input, <[u8]>::is_empty)? else { continue };
+                    if !empty {
+                        return Err(Malformed("a chunk is longer than it says"));
+                    }
+                    self.state = State::ChunkSize;
+                }
+                State::Trailer => {
+                    let Some(last) = self.line(input, <[u8]>::is_empty)? else { continue };
+                    if last {
+                        return Ok(Some(self.complete()));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The connection was closed by the other side: whether that completes an answer.
+    pub(super) fn closed(&mut self) -> Option<Completed> {
+        (self.state == State::Rest).then(|| self.complete())
+    }
+
+    fn complete(&mut self) -> Completed {
+        self.state = State::Head;
+        std::mem::replace(&mut self.answer, NOTHING)
+    }
+
+    /// Reads a head, or as much of one as there is.
+    fn head(&mut self, input: &mut &[u8]) -> Result<Option<Framing>, Malformed> {
+        if self.partial.is_empty() {
+            let Some((length, status, framing)) = parse_head(input, &mut self.answer)? else {
+                if input.len() > HEAD_BYTES_MAX {
+                    return Err(Malformed("the head is too long"));
+                }
+                self.partial.extend_from_slice(std::mem::take(input));
+                return Ok(None);
+            };
+            *input = &input[length..];
+            return Ok((status >= 200).then_some(framing));
+        }
+        let before = self.partial.len();
+        let room = (HEAD_BYTES_MAX + 1).saturating_sub(before).min(input.len());
+        self.partial.extend_from_slice(&input[..room]);
+        match parse_head(&self.partial, &mut self.answer)? {
+            Some((length, status, framing)) => {
+                // What was kept before did not complete the head, so its end is in the new bytes.
+                *input = &input[length - before..];
+                self.partial.clear();
+                Ok((status >= 200).then_some(framing))
+            }
+            None if self.partial.len() > HEAD_BYTES_MAX => Err(Malformed("the head is too long")),
+            None => {
+                *input = &[];
+                Ok(None)
+            }
+        }
+    }
+
+    /// Reads a line without its end.
+    fn line<T>(
+        &mut self,
+        input: &mut &[u8],
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>, Malformed> {
+        let end = memchr::memchr(b'\n', input);
+        let taken = &input[..end.map_or(input.len(), |end| end + 1)];
+        *input = &input[taken.len()..];
+        if self.partial.len() + taken.len() > LINE_BYTES_MAX {
+            return Err(Malformed("a line of the body's framing is too long"));
+        }
+        if end.is_some() && self.partial.is_empty() {
+            return Ok(Some(read(taken.trim_ascii_end())));
+        }
+        self.partial.extend_from_slice(taken);
+        if end.is_none() {
+            return Ok(None);
+        }
+        let result = read(self.partial.trim_ascii_end());
+        self.partial.clear();
+        Ok(Some(result))
+    }
+}
+
+fn take<'a>(input: &mut &'a [u8], most: u64) -> &'a [u8] {
+    let length = usize::try_from(most).unwrap_or(usize::MAX).min(input.len());
+    let (taken, rest) = input.split_at(length);
+    *input = rest;
+    taken
+}
+
+fn chunk_size(line: &[u8]) -> Result<u64, Malformed> {
+    let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    let text = std::str::from_utf8(digits).unwrap_or_default();
+    // Sixteen digits fill a u64; a sign, which Rust would accept, is none of them.
+    if text.is_empty() || text.len() > 16 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(Malformed("a chunk does not say its size"));
+    }
+    u64::from_str_radix(text, 16).map_err(|_| Malformed("a chunk does not say its size"))
+}
+
+fn parse_head(
+    bytes: &[u8],
+    answer: &mut Completed,
+) -> Result<Option<(usize, u16, Framing)>, Malformed> {
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let mut response = httparse::Response::new(&mut fields);
+    let length = match response.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(_) => return Err(Malformed("the answer is not HTTP/1.1")),
+    };
+    let status = response.code.unwrap_or(0);
+    let (mut close, mut keep) = (false, false);
+    let (mut content_length, mut chunked, mut encoded) = (None, false, false);
+    for field in response.headers.iter() {
+        let name = field.name;
+        if name.eq_ignore_ascii_case("content-length") {
+            let text = std::str::from_utf8(field.value).unwrap_or_default().trim();
+            let number =
+                text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>());
+            match number {
+                Some(Ok(number)) if content_length.is_none_or(|other| other == number) => {
+                    content_length = Some(number);
+                }
+                _ => return Err(Malformed("the content-length is not a number")),
+            }
+        } else if name.eq_ignore_ascii_case("transfer-encoding") {
+            chunked = field.value.to_ascii_lowercase().trim_ascii().ends_with(b"chunked");
+        } else if name.eq_ignore_ascii_case("connection") {
+            let value = field.value.to_ascii_lowercase();
+            let mut options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+            close |= options.clone().any(|option| option == b"close");
+            keep |= options.any(|option| option == b"keep-alive");
+        } else if name.eq_ignore_ascii_case("content-encoding") {
+            encoded |= !field.value.eq_ignore_ascii_case(b"identity");
+        }
+    }
+    let framing = match (status, chunked, content_length) {
+        (204 | 304, ..) => Framing::Length(0),
+        (_, true, _) => Framing::Chunked,
+        (_, false, Some(length)) => Framing::Length(length),
+        (_, false, None) => Framing::Close,
+    };
+    let http_1_0 = response.version == Some(0);
+    let keep_alive = !close && (!http_1_0 || keep) && !matches!(framing, Framing::Close);
+    *answer = Completed { status, keep_alive, encoded };
+    Ok(Some((length, status, framing)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads `text` in pieces of `size` bytes; the answers and their bodies, or why not.
+    fn read(text: &str, size: usize) -> Result<Vec<(u16, bool, String)>, Malformed> {
+        let mut reader = ResponseReader::default();
+        let mut answers = Vec::new();
+        let mut body = Vec::new();
+        for piece in text.as_bytes().chunks(size) {
+            let mut piece = piece;
+            while !piece.is_empty() {
+                let done = reader.read(&mut piece, |bytes| body.extend_from_slice(bytes))?;
+                if let Some(done) = done {
+                    let text = String::from_utf8(std::mem::take(&mut body)).unwrap();
+                    answers.push((done.status, done.keep_alive, text));
+                }
+            }
+        }
+        if let Some(done) = reader.closed() {
+            answers.push((done.status, done.keep_alive, String::from_utf8(body).unwrap()));
+        } else if !reader.is_idle() {
+            return Err(Malformed("cut off"));
+        }
+        Ok(answers)
+    }
+
+    #[test]
+    fn answers_are_the_same_however_they_arrive() {
+        for (text, expected) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", vec![(200, true, "hi")]),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\naHTTP/1.1 500 x\r\ncontent-length: 0\r\n\r\n",
+                vec![(200, true, "a"), (500, true, "")],
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\nt: v\r\n\r\n",
+                vec![(200, true, "abc0123456789")],
+            ),
+            (
+                "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 1\r\nconnection: close\r\n\r\na",
+                vec![(200, false, "a")],
+            ),
+            ("HTTP/1.1 204 No Content\r\n\r\n", vec![(204, true, "")]),
+            ("HTTP/1.0 200 OK\r\n\r\nuntil the end", vec![(200, false, "until the end")]),
+        ] {
+            for size in [1, 2, 3, 7, text.len()] {
+                let expected: Vec<_> = expected
+                    .iter()
+                    .map(|(status, keep_alive, body)| (*status, *keep_alive, (*body).to_owned()))
+                    .collect();
+                assert_eq!(read(text, size), Ok(expected), "{text:?} by {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_an_answer_is_refused() {
+        let long = format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(HEAD_BYTES_MAX));
+        for text in [
+            "HTP/1.1 200 OK\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n+1\r\na\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nab",
+            long.as_str(),
+        ] {
+            // A head is parsed anew with each piece of it, so a long one does not come byte by byte here.
+            for size in [text.len().div_ceil(50), text.len()] {
+                assert!(read(text, size).is_err(), "{text:.60} by {size}");
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Runs as one HTML page that needs nothing else: its style and its plots are in it, and no script.
+
+use std::fmt::Write as _;
+
+use super::plot::{Axes, COLOURS, Line, escape, svg};
+use super::{Interval, Run, table};
+
+/// Colours that differ also for most people who see fewer of them (Okabe and Ito), on light and on dark ground.
+const PALETTE: [&str; COLOURS] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8f7700", "#56b4e9", "#666699", "#e69f00"];
+
+const STYLE: &str = "\
+:root{color-scheme:light dark;--line:#8884;--muted:#8889}\
+body{font:15px/1.5 system-ui,sans-serif;max-width:1360px;margin:2rem auto;padding:0 1rem}\
+h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:2rem}\
+table{border-collapse:collapse;font-variant-numeric:tabular-nums}\
+th,td{padding:.2rem .8rem;border-bottom:1px solid var(--line);text-align:right}\
+th:first-child{text-align:left;font-weight:normal}\
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,560px),1fr));gap:1rem}\
+figure{margin:0}figcaption{font-weight:600}\
+svg{width:100%;height:auto}svg text{font-size:11px;fill:currentColor;opacity:.75}\
+.grid{stroke:var(--line)}polyline{fill:none;stroke-width:1.8}.dashed{stroke-dasharray:5 4}\
+.key{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin-right:.4em}\
+li{overflow-wrap:anywhere}";
+
+/// Shares of all answers that the latency plot names.
+const SHARES: [(f64, &str); 6] = [
+    (0.0, "0"),
+    (0.5, "50 %"),
+    (0.9, "90 %"),
+    (0.99, "99 %"),
+    (0.999, "99.9 %"),
+    (0.9999, "99.99 %"),
+];
+
+/// What a line shows of an interval.
+type Value = fn(&Interval) -> Option<f64>;
+
+/// The page.
+pub fn html(title: &str, runs: &[Run]) -> String {
+    let mut out = format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>{}</title><style>{STYLE}",
+        escape(title)
+    );
+    for (index, colour) in PALETTE.iter().enumerate() {
+        let _ = write!(out, ".c{index}{{stroke:{colour}}}.key.c{index}{{background:{colour}}}");
+    }
+    let _ = write!(out, "</style></head><body><h1>{}</h1>", escape(title));
+    out.push_str("<table><thead><tr><th></th>");
+    for (index, run) in runs.iter().enumerate() {
+        let colour = index % COLOURS;
+        let _ = write!(out, "<th><span class=\"key c{colour}\"></span>{}</th>", escape(&run.name));
+    }
+    out.push_str("</tr></thead><tbody>");
+    for (label, cells) in table::rows(runs) {
+        let _ = write!(out, "<tr><th>{}</th>", escape(label.trim_start()));
+        for cell in cells {
+            let _ = write!(out, "<td>{}</td>", escape(cell.as_deref().unwrap_or("–")));
+        }
+        out.push_str("</tr>");
+    }
+    out.push_str("</tbody></table>");
+    let remarks: Vec<String> = runs
+        .iter()
+        .flat_map(|run| {
+            table::remarks(run).into_iter().map(move |remark| format!("{}: {remark}", run.name))
+        })
+        .collect();
+    if !remarks.is_empty() {
+        out.push_str("<ul>");
+        for remark in remarks {
+            let _ = write!(out, "<li>{}</li>", escape(&remark));
+        }
+        out.push_str("</ul>");
+    }
+    out.push_str("<h2>Plots</h2><div class=\"plots\">");
+    plots(runs, &mut out);
+    out.push_str("</div></body></html>\n");
+    out
+}
+
+fn plots(runs: &[Run], out: &mut String) {
+    let percentiles: Vec<Line> = runs
+        .iter()
+        .enumerate()
+        .map(|(colour, run)| Line {
+            name: run.name.clone(),
+            colour,
+            dashed: false,
+            points: run
+                .histogram
+                .cumulative()
+                .into_iter()
+                .filter(|(share, _)| *share <= SHARES[SHARES.len() - 1].0)
+                .map(|(share, upper)| (tail(share), upper / 1e3))
+                .collect(),
+        })
+        .collect();
+    let ticks: Vec<(f64, &str)> =
+        SHARES.iter().map(|(share, name)| (tail(*share), *name)).collect();
+    out.push_str(&svg(
+        &Axes {
+            title: "Latency by share of answers",
+            x: "share of answers",
+            y: "ms",
+            x_ticks: &ticks,
+            y_logarithmic: true,
+        },
+        &percentiles,
+    ));
+    let over_time = |title: &str, y: &str, values: &[(bool, Value)]| {
+        let mut lines = Vec::new();
+        for (colour, run) in runs.iter().enumerate() {
+            for (dashed, value) in values {
+                let at = |i: &Interval| value(i).map(|value| (i.at_seconds, value));
+                let points = run.intervals.iter().filter_map(at).collect();
+                lines.push(Line { name: run.name.clone(), colour, dashed: *dashed, points });
+            }
+        }
+        svg(&Axes { title, x: "seconds", y, x_ticks: &[], y_logarithmic: false }, &lines)
+    };
+    out.push_str(&over_time(
+        "Latency over time: p50, and p99 dashed",
+        "ms",
+        &[(false, |i| Some(i.p50_us / 1e3)), (true, |i| Some(i.p99_us / 1e3))],
+    ));
+    out.push_str(&over_time(
+        "Right answers a second",
+        "1/s",
+        &[(false, |i| Some(i.answers_per_second))],
+    ));
+    if runs.iter().any(|run| run.failed > 0) {
+        out.push_str(&over_time(
+            "Failures a second",
+            "1/s",
+            &[(false, |i| Some(i.failures_per_second))],
+        ));
+    }
+    out.push_str(&over_time("Server: cores in use", "cores", &[(false, |i| i.server_cores)]));
+    out.push_str(&over_time(
+        "Server: resident memory",
+        "MiB",
+        &[(false, |i| i.server_resident_mib)],
+    ));
+}
+
+/// Where a share stands on an axis that gives every further nine the same room.
+fn tail(share: f64) -> f64 {
+    -(1.0 - share).log10()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::histogram::Histogram;
+
+    #[test]
+    fn a_page_needs_nothing_else_and_shows_names_as_text() {
+        let mut histogram = Histogram::default();
+        (1..1000).for_each(|value| histogram.record(value * 10_000));
+        let run = Run {
+            name: "<script>alert(1)</script>".to_owned(),
+            histogram: histogram.buckets(),
+            failed: 1,
+            example: Some("status 500: <b>".to_owned()),
+            intervals: vec![Interval {
+                at_seconds: 1.0,
+                answers_per_second: 10.0,
+                failures_per_second: 1.0,
+                p50_us: 1.0,
+                p99_us: 2.0,
+                max_us: 3.0,
+                server_cores: Some(0.5),
+                server_resident_mib: Some(10.0),
+            }],
+            ..Run::default()
+        };
+        let page = html("A & B", &[run.clone(), Run { name: "other".to_owned(), ..run }]);
+        assert!(!page.contains("<script") && !page.contains("http") && !page.contains("src="));
+        assert!(page.contains("<title>A &amp; B</title>"));
+        assert_eq!(page.matches("<figure>").count(), 6);
+        assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+    }
+}

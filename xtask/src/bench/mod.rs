@@ -1,0 +1,116 @@
+//! Measures the router against the floor, on this machine: `cargo xtask bench NAME`.
+//!
+//! The router has a core of its own; subgraphs, mocks and the load generator share another one. Everything that is
+//! compared runs in turn within one run, and a figure is the median of several such pairs, with the smallest and the
+//! largest beside it. Reports go to `bench/` in the target folder.
+//!
+//! - `bench router`: what an answer costs above the floor, alone and under load that can and cannot be shared.
+//! - `bench rate`: latency at 70 % of the most it can do.
+//! - `bench sizes`: cost and memory by the size of the answer.
+
+mod machine;
+mod rate;
+mod router;
+mod sizes;
+mod statistics;
+
+use crate::{Failure, process};
+use std::path::{Path, PathBuf};
+
+/// What a measurement needs to know.
+pub(crate) struct Bench {
+    root: PathBuf,
+    /// The release build of the router.
+    starling: PathBuf,
+    /// The release build of the benchmark's subgraphs.
+    subgraphs: PathBuf,
+    /// Where reports go.
+    reports: PathBuf,
+    /// Measured seconds of one run.
+    seconds: u32,
+    pairs: u32,
+    /// The folder in `benches/routers` of what is measured.
+    router: String,
+}
+
+/// What to run, by its name on the command line.
+const NAMES: [&str; 3] = ["router", "rate", "sizes"];
+
+/// Measured seconds of one run, if nobody says otherwise.
+const SECONDS_DEFAULT: u32 = 4;
+
+/// How often floor and router are measured in turn, if nobody says otherwise. An odd number has a middle.
+const PAIRS_DEFAULT: u32 = 5;
+
+/// Names a router to measure instead of building one, with the benchmark's subgraphs beside it: an older one, say.
+const BINARY_VARIABLE: &str = "STARLING_BIN";
+
+/// Builds what is needed and measures.
+pub(crate) fn run(
+    root: &Path,
+    name: &str,
+    seconds: Option<u32>,
+    pairs: Option<u32>,
+    filter: Option<&str>,
+    router: Option<String>,
+) -> Result<(), Failure> {
+    if !NAMES.contains(&name) {
+        return Err(format!("no bench is called `{name}`; there are: {}", NAMES.join(", ")));
+    }
+    machine::has_two_cores()?;
+    let [starling, subgraphs] = match std::env::var_os(BINARY_VARIABLE) {
+        Some(path) => [PathBuf::from(&path), PathBuf::from(path).with_file_name("bench-subgraphs")],
+        None => build(root, ["starling", "bench-subgraphs"])?,
+    };
+    let release = starling.parent().unwrap_or(Path::new("."));
+    let reports = release.parent().unwrap_or(release).join("bench");
+    std::fs::create_dir_all(&reports).map_err(|error| format!("{}: {error}", reports.display()))?;
+    let bench = Bench {
+        root: root.to_owned(),
+        starling,
+        subgraphs,
+        reports,
+        seconds: seconds.unwrap_or(SECONDS_DEFAULT),
+        pairs: pairs.unwrap_or(PAIRS_DEFAULT),
+        router: router.unwrap_or_else(|| "starling".to_owned()),
+    };
+    match name {
+        "router" => router::run(&bench, filter),
+        "rate" => rate::run(&bench),
+        _ => sizes::run(&bench),
+    }
+}
+
+/// The release builds of these packages' programs. One command for all, so that the features of dependencies agree and
+/// nothing is built twice.
+fn build<const N: usize>(root: &Path, packages: [&str; N]) -> Result<[PathBuf; N], Failure> {
+    let mut cargo = process::cargo();
+    cargo.current_dir(root).args([
+        "build",
+        "--release",
+        "--message-format=json-render-diagnostics",
+    ]);
+    for package in packages {
+        cargo.args(["--package", package]);
+    }
+    println!("building the release");
+    let text = process::read(&mut cargo)?;
+    let messages: Vec<serde_json::Value> =
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let mut programs = packages.map(|_| PathBuf::new());
+    for (package, program) in packages.iter().zip(&mut programs) {
+        let built = messages.iter().filter(|message| message["target"]["name"] == *package);
+        *program = built
+            .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
+            .next_back()
+            .ok_or_else(|| format!("cargo built no program `{package}`"))?;
+    }
+    Ok(programs)
+}
+
+impl Bench {
+    /// A file of the repository.
+    fn file(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+}

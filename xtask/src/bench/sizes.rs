@@ -1,0 +1,51 @@
+//! `cargo xtask bench sizes`: what an answer costs by its size, and the memory it takes.
+
+use super::Bench;
+use super::machine::{LoadRun, write};
+use crate::Failure;
+use serde_json::json;
+
+/// Items of an answer; each has some 200 bytes in it, half of them from a second subgraph by its key.
+const ITEMS: [u32; 8] = [5, 40, 160, 640, 2_500, 10_000, 20_000, 40_000];
+
+/// Measures one connection at each size, each with a router of its own.
+pub(super) fn run(bench: &Bench) -> Result<(), Failure> {
+    let folder = bench.file("benches/items");
+    let (supergraph, operation) =
+        (folder.join("supergraph.graphql"), folder.join("operation.graphql"));
+    let variables = bench.reports.join("variables.json");
+    let mock = bench.start_mock(&supergraph)?;
+    let mut runs = Vec::new();
+    println!(
+        "\n| answer | CPU per answer | per kB | p50 | memory before | most memory |\n|---|---|---|---|---|---|"
+    );
+    for items in ITEMS {
+        let router =
+            bench.start_router(&supergraph, &["items", "prices"], mock.address, &operation)?;
+        let (before, _) = router.resident_mib();
+        write(&variables, &json!({ "first": items }).to_string())?;
+        let run = bench.load(
+            &router,
+            &LoadRun {
+                name: &format!("{items} items"),
+                operation: &operation,
+                connections: 1,
+                extra: vec!["--variables".to_owned(), variables.display().to_string()],
+            },
+        )?;
+        if run["failed"] != 0 {
+            return Err(format!("{items} items: {}", run["example"]));
+        }
+        let number = |value: &serde_json::Value| value.as_f64().unwrap_or(0.0);
+        let kilobytes = number(&run["answer_bytes"]) / 1e3;
+        let cpu = number(&run["server"]["cpu_us_per_request"]);
+        println!(
+            "| {kilobytes:.1} kB | {cpu:.0} µs | {:.2} µs | {:.2} ms | {before:.1} MiB | {:.1} MiB |",
+            cpu / kilobytes,
+            number(&run["latency"]["p50_us"]) / 1e3,
+            router.resident_mib().1,
+        );
+        runs.push(run);
+    }
+    bench.report("sizes", &runs)
+}
