@@ -145,6 +145,31 @@ pub fn run(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> (Option<i32>, 
     (code, out, err)
 }
 
+/// Another long-running command of the router's program (`mock`, say); killed when dropped.
+pub struct Program {
+    running: Running,
+}
+
+impl Program {
+    /// Starts the program with these words; it is ready once it has said `ready`.
+    ///
+    /// # Panics
+    /// If it does not get ready, with what it said.
+    pub fn start(words: impl IntoIterator<Item = impl AsRef<OsStr>>, ready: &str) -> Self {
+        let mut running = Running::start(Command::new(binary()).args(words));
+        eventually("the program to be ready or to end", || {
+            (running.said().contains(ready) || running.has_ended()).then_some(())
+        });
+        assert!(!running.has_ended(), "the program ended:\n{}", running.said());
+        Self { running }
+    }
+
+    /// What it has printed to standard output so far.
+    pub fn said_out(&self) -> String {
+        self.running.said_apart().0
+    }
+}
+
 /// The router's program: `STARLING_BIN`, or the one in the target folder of this test.
 fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("STARLING_BIN") {

@@ -88,7 +88,7 @@ fn a_configuration_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
         1 | limits: {deepth: 7}
           |          ^^^^^^ not known here
           |
-          = help: did you mean `depth`? Known here: `aliases`, `body`, `depth`, `root_fields`, `selections`, `time` and `tokens`
+          = help: did you mean `depth`? Known here: `body`, `depth`, `aliases`, `root_fields`, `tokens`, `selections`, `preparing`, `preparing_waiting` and `time`
 
         --- limits: {depth: 0}
         exit 1
@@ -149,7 +149,7 @@ fn a_configuration_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
         1 | subgraphs: {reviews: {url: "ftp://x/"}}
           |                            ^^^^^^^^^^ the scheme `ftp` is not `http://` or `https://`
           |
-          = help: write scheme, host and path: `http://reviews.internal:4001/graphql`
+          = help: write scheme, host and path: `http://reviews.internal:4001/graphql`; or a unix socket: `unix:///run/reviews.sock?path=/graphql`
 
         --- events: {providers: {nats: [{id: a, url: "nats://x"}, {id: a, url: "nats://y"}]}}
         exit 1

@@ -46,55 +46,55 @@ fn a_malformed_event_gives_its_subscribers_an_error_and_the_subscription_lives_o
     }
     expect![[r#"
         --- nothing
-        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event is not valid JSON: the text ends too early at byte 0.","path":["changed"]}]},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"changed":null},"errors":[{"message":"The event is not valid JSON: the text ends too early at byte 0.","path":["changed"],"extensions":{"code":"INVALID_EVENT"}}]}}
 
         --- no JSON
-        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event is not valid JSON: a value was expected at byte 0.","path":["changed"]}]},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"changed":null},"errors":[{"message":"The event is not valid JSON: a value was expected at byte 0.","path":["changed"],"extensions":{"code":"INVALID_EVENT"}}]}}
 
         --- cut off
-        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event is not valid JSON: the text ends too early at byte 29.","path":["changed"]}]},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"changed":null},"errors":[{"message":"The event is not valid JSON: the text ends too early at byte 29.","path":["changed"],"extensions":{"code":"INVALID_EVENT"}}]}}
 
         --- a list
-        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event is not a JSON object.","path":["changed"]}]},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"changed":null},"errors":[{"message":"The event is not a JSON object.","path":["changed"],"extensions":{"code":"INVALID_EVENT"}}]}}
 
         --- null
-        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event is not a JSON object.","path":["changed"]}]},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"changed":null},"errors":[{"message":"The event is not a JSON object.","path":["changed"],"extensions":{"code":"INVALID_EVENT"}}]}}
 
         --- no __typename
-        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event has no __typename.","path":["changed"]}]},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"changed":null},"errors":[{"message":"The event has no __typename.","path":["changed"],"extensions":{"code":"INVALID_EVENT"}}]}}
 
         --- an unknown type
-        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event has the __typename \"Prodct\", which is not expected here.","path":["changed"]}]},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"changed":null},"errors":[{"message":"The event has the __typename \"Prodct\", which is not expected here.","path":["changed"],"extensions":{"code":"INVALID_EVENT"}}]}}
 
         --- a type that does not fit
-        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event has the __typename \"Warehouse\", which is not expected here.","path":["changed"]}]},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"changed":null},"errors":[{"message":"The event has the __typename \"Warehouse\", which is not expected here.","path":["changed"],"extensions":{"code":"INVALID_EVENT"}}]}}
 
         --- a __typename that is no text
-        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event has a __typename that is not a string.","path":["changed"]}]},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"changed":null},"errors":[{"message":"The event has a __typename that is not a string.","path":["changed"],"extensions":{"code":"INVALID_EVENT"}}]}}
 
         --- no key
-        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event has no key field \"id\".","path":["changed"]}]},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"changed":null},"errors":[{"message":"The event has no key field \"id\".","path":["changed"],"extensions":{"code":"INVALID_EVENT"}}]}}
 
         --- null as key
-        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event has null as key field \"id\".","path":["changed"]}]},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"changed":null},"errors":[{"message":"The event has null as key field \"id\".","path":["changed"],"extensions":{"code":"INVALID_EVENT"}}]}}
 
         --- an object as key
-        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event has an object as key field \"id\".","path":["changed"]}]},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"changed":null},"errors":[{"message":"The event has an object as key field \"id\".","path":["changed"],"extensions":{"code":"INVALID_EVENT"}}]}}
 
         --- a list as key
-        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_SUBGRAPH_VALUE"},"message":"Field Product.id must be a string or an integer, a subgraph sent a list.","path":["changed","id"]}]},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"changed":null},"errors":[{"message":"Field Product.id must be a string or an integer, a subgraph sent a list.","path":["changed","id"],"extensions":{"code":"INVALID_SUBGRAPH_VALUE"}}]}}
 
         --- a key that nobody knows
-        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_SUBGRAPH_VALUE"},"message":"Cannot return null for non-nullable field Product.name.","path":["changed","name"]}]},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"changed":null},"errors":[{"message":"Cannot return null for non-nullable field Product.name.","path":["changed","name"],"extensions":{"code":"INVALID_SUBGRAPH_VALUE"}}]}}
 
         --- keys twice
-        {"id":"1","payload":{"data":{"changed":{"id":"2","name":"Lamp"}}},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"changed":{"id":"2","name":"Lamp"}}}}
 
         --- nesting without end
-        {"id":"1","payload":{"data":{"changed":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event is not valid JSON: arrays and objects are nested too deeply at byte 548.","path":["changed"]}]},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"changed":null},"errors":[{"message":"The event is not valid JSON: arrays and objects are nested too deeply at byte 548.","path":["changed"],"extensions":{"code":"INVALID_EVENT"}}]}}
 
         --- a good one
-        {"id":"1","payload":{"data":{"changed":{"id":"1","name":"Kettle"}}},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"changed":{"id":"1","name":"Kettle"}}}}
 
     "#]].assert_eq(&outcomes);
     shop.assert_unharmed();
@@ -220,6 +220,7 @@ fn a_test_event_that_cannot_be_published_is_refused_with_the_reason() {
         GET  /health/ready        may it get traffic?
         GET  /metrics             counters for Prometheus
         GET  /admin/subscriptions live triggers, groups and their subscribers
+        GET  /debug/pprof/        profiles, where the configuration allows them
         POST /admin/publish?provider=memory/default&topic=T  publishes the body as an event
 
     "#]]

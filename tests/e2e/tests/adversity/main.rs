@@ -12,13 +12,16 @@ mod shop;
 mod socket;
 mod stream;
 
+mod batching;
 mod command_line;
 mod connections;
 mod events;
+mod headers;
 mod nats;
 mod operations;
 mod reloads;
 mod requests;
+mod sharing;
 mod shutdown;
 mod slow_subscribers;
 mod subgraphs;

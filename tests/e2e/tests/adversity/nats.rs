@@ -69,7 +69,7 @@ fn a_broker_that_is_away_at_the_start_costs_its_fields_until_it_comes() {
     outcomes += &case("a test event", &shown(&admin).replace(&port.to_string(), "PORT"));
     expect![[r#"
         --- over WebSocket
-        {"id":"1","payload":[{"extensions":{"code":"PROVIDER_UNAVAILABLE"},"message":"The event provider nats/default is not connected at present; try again later."}],"type":"error"}
+        {"id":"1","type":"error","payload":[{"message":"The event provider nats/default is not connected at present; try again later.","extensions":{"code":"PROVIDER_UNAVAILABLE"}}]}
 
         --- over SSE
         next {"errors":[{"message":"The event provider nats/default is not connected at present; try again later.","extensions":{"code":"PROVIDER_UNAVAILABLE"}}]}
@@ -118,7 +118,7 @@ fn a_broker_that_is_lost_keeps_its_subscriptions_and_the_gap_is_announced() {
     // Who is there stays; who wants what nobody listens to yet is told.
     let mut late = Socket::ready(shop.address());
     late.subscribe("1", r#"subscription { productChangedAt(place: "late") { id } }"#);
-    expect![[r#"{"id":"1","payload":[{"extensions":{"code":"PROVIDER_UNAVAILABLE"},"message":"The event provider nats/default is not connected at present; try again later."}],"type":"error"}"#]].assert_eq(&late.message().to_string());
+    expect![[r#"{"id":"1","type":"error","payload":[{"message":"The event provider nats/default is not connected at present; try again later.","extensions":{"code":"PROVIDER_UNAVAILABLE"}}]}"#]].assert_eq(&late.message().to_string());
 
     let Some(server) = NatsServer::start_again_on(port) else { return };
     shop.wait_for_metric(CONNECTED, 1);
@@ -158,13 +158,13 @@ fn a_malformed_event_from_a_broker_is_an_error_and_the_subscription_lives_on() {
     }
     expect![[r#"
         --- nothing
-        {"id":"1","payload":{"data":{"productChanged":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event is not valid JSON: the text ends too early at byte 0.","path":["productChanged"]}]},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"productChanged":null},"errors":[{"message":"The event is not valid JSON: the text ends too early at byte 0.","path":["productChanged"],"extensions":{"code":"INVALID_EVENT"}}]}}
 
         --- not UTF-8
-        {"id":"1","payload":{"data":{"productChanged":null},"errors":[{"extensions":{"code":"INVALID_EVENT"},"message":"The event is not valid JSON: the text is not valid UTF-8 at byte 0.","path":["productChanged"]}]},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"productChanged":null},"errors":[{"message":"The event is not valid JSON: the text is not valid UTF-8 at byte 0.","path":["productChanged"],"extensions":{"code":"INVALID_EVENT"}}]}}
 
         --- a good one
-        {"id":"1","payload":{"data":{"productChanged":{"id":"1","name":"Kettle"}}},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"productChanged":{"id":"1","name":"Kettle"}}}}
 
     "#]].assert_eq(&outcomes);
     shop.assert_unharmed();

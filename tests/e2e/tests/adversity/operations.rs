@@ -287,35 +287,35 @@ fn a_variable_that_does_not_fit_its_type_is_refused_with_the_place_in_the_value(
         400 application/graphql-response+json; charset=utf-8
         {"errors":[{"message":"Variable \"$id\" got an invalid value: ID cannot represent an object.","extensions":{"code":"BAD_USER_INPUT"}}]}
 
-        --- {"first":"7","id":"1"}
+        --- {"id":"1","first":"7"}
         400 application/graphql-response+json; charset=utf-8
         {"errors":[{"message":"Variable \"$first\" got an invalid value: Int cannot represent a string.","extensions":{"code":"BAD_USER_INPUT"}}]}
 
-        --- {"first":7.5,"id":"1"}
+        --- {"id":"1","first":7.5}
         400 application/graphql-response+json; charset=utf-8
         {"errors":[{"message":"Variable \"$first\" got an invalid value: Int cannot represent 7.5.","extensions":{"code":"BAD_USER_INPUT"}}]}
 
-        --- {"first":3000000000,"id":"1"}
+        --- {"id":"1","first":3000000000}
         400 application/graphql-response+json; charset=utf-8
         {"errors":[{"message":"Variable \"$first\" got an invalid value: Int cannot represent 3000000000.","extensions":{"code":"BAD_USER_INPUT"}}]}
 
-        --- {"filter":7,"id":"1"}
+        --- {"id":"1","filter":7}
         400 application/graphql-response+json; charset=utf-8
         {"errors":[{"message":"Variable \"$filter\" got an invalid value: ProductFilter cannot represent 7.","extensions":{"code":"BAD_USER_INPUT"}}]}
 
-        --- {"filter":{},"id":"1"}
+        --- {"id":"1","filter":{}}
         400 application/graphql-response+json; charset=utf-8
         {"errors":[{"message":"Variable \"$filter\" got an invalid value: field \"name\" of required type \"String!\" was not provided.","extensions":{"code":"BAD_USER_INPUT"}}]}
 
-        --- {"filter":{"maxPrise":7,"name":"x"},"id":"1"}
+        --- {"id":"1","filter":{"name":"x","maxPrise":7}}
         400 application/graphql-response+json; charset=utf-8
         {"errors":[{"message":"Variable \"$filter\" got an invalid value: field \"maxPrise\" is not defined by type ProductFilter.","extensions":{"code":"BAD_USER_INPUT"}}]}
 
-        --- {"filter":{"colours":["RED","GREEN"],"name":"x"},"id":"1"}
+        --- {"id":"1","filter":{"name":"x","colours":["RED","GREEN"]}}
         400 application/graphql-response+json; charset=utf-8
         {"errors":[{"message":"Variable \"$filter\" got an invalid value at \"filter.colours.1\": value \"GREEN\" does not exist in enum Colour.","extensions":{"code":"BAD_USER_INPUT"}}]}
 
-        --- {"filter":{"colours":[null,7],"name":"x"},"id":"1"}
+        --- {"id":"1","filter":{"name":"x","colours":[null,7]}}
         400 application/graphql-response+json; charset=utf-8
         {"errors":[{"message":"Variable \"$filter\" got an invalid value at \"filter.colours.0\": expected non-null type \"Colour!\", got null.","extensions":{"code":"BAD_USER_INPUT"}}]}
 

@@ -101,7 +101,7 @@ fn a_new_supergraph_serves_at_once_and_ends_subscriptions_with_the_reason() {
         shop.query("{ __type(name: \"Warehouse\") { fields { name } } }").text(),
         r#"{"data":{"__type":{"fields":[{"name":"street"},{"name":"city"}]}}}"#
     );
-    expect![[r#"{"id":"1","payload":[{"extensions":{"code":"GRAPH_RELOADED"},"message":"the graph was replaced while this subscription ran; subscribe again"}],"type":"error"}"#]].assert_eq(&socket.message().to_string());
+    expect![[r#"{"id":"1","type":"error","payload":[{"message":"the graph was replaced while this subscription ran; subscribe again","extensions":{"code":"GRAPH_RELOADED"}}]}"#]].assert_eq(&socket.message().to_string());
     expect![[r#"
         next {"errors":[{"message":"the graph was replaced while this subscription ran; subscribe again","extensions":{"code":"GRAPH_RELOADED"}}]}
         complete

@@ -70,7 +70,7 @@ fn a_body_that_is_no_graphql_request_is_answered_with_400_and_what_is_wrong() {
 
         --- a list of requests
         400 application/graphql-response+json; charset=utf-8
-        {"errors":[{"message":"the request body is an array: batching of operations is not supported, send one object with `query`","extensions":{"code":"BAD_REQUEST"}}]}
+        {"errors":[{"message":"the request body is an array: batches of operations are turned off (`http.batching`), send one object with `query`","extensions":{"code":"BAD_REQUEST"}}]}
 
         --- a number
         400 application/graphql-response+json; charset=utf-8
@@ -307,6 +307,54 @@ fn a_request_with_an_ambiguous_end_or_a_monstrous_head_never_reaches_an_operatio
             "a chunk without a size",
             format!("{head}transfer-encoding: chunked\r\n\r\nx\r\n{body}\r\n0\r\n\r\n"),
         ),
+        (
+            "chunks in chunks",
+            format!("{head}transfer-encoding: chunked, chunked\r\n\r\n0\r\n\r\n0\r\n\r\n"),
+        ),
+        (
+            "chunks, and then not",
+            format!(
+                "{head}transfer-encoding: chunked\r\ntransfer-encoding: identity\r\n\r\n{body}"
+            ),
+        ),
+        (
+            "chunks by another name",
+            format!("{head}transfer-encoding: \x0bchunked\r\n\r\n0\r\n\r\n"),
+        ),
+        (
+            "chunks in HTTP/1.0",
+            format!(
+                "POST /graphql HTTP/1.0\r\ncontent-type: application/json\r\n\
+                 transfer-encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\n"
+            ),
+        ),
+        (
+            "a chunk beyond all bounds",
+            format!("{head}transfer-encoding: chunked\r\n\r\n{}\r\n{body}", "f".repeat(17)),
+        ),
+        (
+            "a chunk with a negative size",
+            format!("{head}transfer-encoding: chunked\r\n\r\n-1\r\n{body}\r\n0\r\n\r\n"),
+        ),
+        (
+            "a chunk that is longer than it says",
+            format!("{head}transfer-encoding: chunked\r\n\r\n3\r\n{body}\r\n0\r\n\r\n"),
+        ),
+        (
+            "a chunk with a bare line feed",
+            format!("{head}transfer-encoding: chunked\r\n\r\n{length:x}\n{body}\r\n0\r\n\r\n"),
+        ),
+        ("a length with a sign", format!("{head}content-length: +{length}\r\n\r\n{body}")),
+        ("a bare carriage return", format!("{head}x: y\rcontent-length: 3\r\n\r\n{body}")),
+        ("a name with a NUL", format!("{head}x\0: y\r\n\r\n{body}")),
+        ("a value with a NUL", format!("{head}x: \0\r\n\r\n{body}")),
+        ("no host", "GET /graphql?query=%7Ba%7D HTTP/1.1\r\nconnection: close\r\n\r\n".to_owned()),
+        (
+            "two hosts",
+            "GET /graphql?query=%7Ba%7D HTTP/1.1\r\nhost: x\r\nhost: y\r\n\
+             connection: close\r\n\r\n"
+                .to_owned(),
+        ),
         ("a folded header", format!("{head}x: y\r\n z\r\ncontent-length: {length}\r\n\r\n{body}")),
         ("a space before the colon", format!("{head}content-length : {length}\r\n\r\n{body}")),
         ("a thousand headers", format!("{head}{many}\r\n")),
@@ -316,7 +364,6 @@ fn a_request_with_an_ambiguous_end_or_a_monstrous_head_never_reaches_an_operatio
             format!("GET /graphql?query={huge} HTTP/1.1\r\nhost: x\r\n\r\n"),
         ),
         ("no HTTP at all", "\x16\x03\x01\x02\x00 hello?\r\n\r\n".to_owned()),
-        ("HTTP/2 without asking", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned()),
     ];
     let mut outcomes = String::new();
     for (name, bytes) in requests {
@@ -360,6 +407,62 @@ fn a_request_with_an_ambiguous_end_or_a_monstrous_head_never_reaches_an_operatio
         400 application/json; charset=utf-8
         {"errors":[{"message":"the request body broke off: Invalid chunk size line: missing size digit","extensions":{"code":"BAD_REQUEST"}}]}
 
+        --- chunks in chunks
+        400 application/json; charset=utf-8
+        {"errors":[{"message":"the transfer encoding of the request is not `chunked` alone","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- chunks, and then not
+        400 -
+
+
+        --- chunks by another name
+        400 -
+
+
+        --- chunks in HTTP/1.0
+        400 -
+
+
+        --- a chunk beyond all bounds
+        400 application/json; charset=utf-8
+        {"errors":[{"message":"the request body broke off: invalid chunk size: overflow","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- a chunk with a negative size
+        400 application/json; charset=utf-8
+        {"errors":[{"message":"the request body broke off: Invalid chunk size line: missing size digit","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- a chunk that is longer than it says
+        400 application/json; charset=utf-8
+        {"errors":[{"message":"the request body broke off: Invalid chunk body CR","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- a chunk with a bare line feed
+        400 application/json; charset=utf-8
+        {"errors":[{"message":"the request body broke off: Invalid chunk size line: Invalid Size","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- a length with a sign
+        400 -
+
+
+        --- a bare carriage return
+        400 -
+
+
+        --- a name with a NUL
+        400 -
+
+
+        --- a value with a NUL
+        400 -
+
+
+        --- no host
+        400 application/json; charset=utf-8
+        {"errors":[{"message":"the request has no header `host`","extensions":{"code":"BAD_REQUEST"}}]}
+
+        --- two hosts
+        400 application/json; charset=utf-8
+        {"errors":[{"message":"the request has more than one header `host`","extensions":{"code":"BAD_REQUEST"}}]}
+
         --- a folded header
         400 -
 
@@ -383,9 +486,6 @@ fn a_request_with_an_ambiguous_end_or_a_monstrous_head_never_reaches_an_operatio
         --- no HTTP at all
         400 -
 
-
-        --- HTTP/2 without asking
-        closed without an answer
 
     "#]].assert_eq(&outcomes);
     assert_eq!(shop.subgraph("reviews").request_count(), 0);
@@ -441,6 +541,24 @@ fn pipelined_requests_are_answered_in_order_and_a_bad_one_costs_only_itself() {
         200 application/json; charset=utf-8
         {"data":{"warehouse":{"city":"Bergen"}}}
     "#]].assert_eq(&answers.iter().map(shown).collect::<String>());
+    shop.assert_unharmed();
+}
+
+#[test]
+fn garbage_behind_a_request_ends_the_connection_after_its_answer() {
+    let shop = Shop::open();
+    let body = r#"{"query":"{ warehouse { city } }"}"#;
+    let request = format!(
+        "POST /graphql HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    for garbage in ["\x16\x03\x01\x02\x00\r\n\r\n", "}}}} / x\r\n\r\n", "GET\r\n\r\n"] {
+        let bytes = [&request, garbage, &request].concat();
+        let answers = exchange(shop.address(), bytes.as_bytes()).unwrap();
+        let statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
+        assert_eq!(statuses, [200, 400], "{garbage:?}");
+    }
     shop.assert_unharmed();
 }
 

@@ -149,7 +149,7 @@ impl Protocol for Verbatim {
         self.heard.push_back(Heard::Text(String::from_utf8(text.to_vec()).unwrap()));
     }
 
-    fn receive_binary(&mut self) {
+    fn receive_binary(&mut self, _: Bytes) {
         panic!("the router sends no binary messages");
     }
 

@@ -100,7 +100,7 @@ fn a_failing_subgraph_costs_its_own_fields_and_the_error_says_what_it_did() {
 
         --- 503 with JSON
         200 application/graphql-response+json; charset=utf-8
-        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" sent an answer with neither data nor errors (HTTP status 503 Service Unavailable).","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+        {"data":{"product":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: HTTP status 503 Service Unavailable, content type application/json.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
 
         --- 302
         200 application/graphql-response+json; charset=utf-8
@@ -334,19 +334,19 @@ fn a_subgraph_that_fails_during_a_subscription_costs_fields_of_that_event_only()
     }
     expect![[r#"
         --- well
-        {"id":"1","payload":{"data":{"productChanged":{"id":"1","inStock":7,"name":"Kettle"}}},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"productChanged":{"id":"1","name":"Kettle","inStock":7}}}}
 
         --- hangs up
-        {"id":"1","payload":{"data":{"productChanged":null},"errors":[{"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"stock"},"message":"Request to subgraph \"stock\" failed: connection closed before the answer was complete: unexpected end.","path":["productChanged"]}]},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"productChanged":null},"errors":[{"message":"Request to subgraph \"stock\" failed: connection closed before the answer was complete: unexpected end.","path":["productChanged"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"stock"}}]}}
 
         --- 500
-        {"id":"1","payload":{"data":{"productChanged":null},"errors":[{"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"stock"},"message":"Request to subgraph \"stock\" failed: HTTP status 500 Internal Server Error, content type text/plain.","path":["productChanged"]}]},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"productChanged":null},"errors":[{"message":"Request to subgraph \"stock\" failed: HTTP status 500 Internal Server Error, content type text/plain.","path":["productChanged"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"stock"}}]}}
 
         --- a null that must not be
-        {"id":"1","payload":{"data":{"productChanged":null},"errors":[{"extensions":{"code":"INVALID_SUBGRAPH_VALUE"},"message":"Cannot return null for non-nullable field Product.inStock.","path":["productChanged","inStock"]}]},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"productChanged":null},"errors":[{"message":"Cannot return null for non-nullable field Product.inStock.","path":["productChanged","inStock"],"extensions":{"code":"INVALID_SUBGRAPH_VALUE"}}]}}
 
         --- well again
-        {"id":"1","payload":{"data":{"productChanged":{"id":"1","inStock":7,"name":"Kettle"}}},"type":"next"}
+        {"id":"1","type":"next","payload":{"data":{"productChanged":{"id":"1","name":"Kettle","inStock":7}}}}
 
     "#]].assert_eq(&outcomes);
     shop.assert_unharmed();
@@ -371,10 +371,67 @@ fn waiting_for_a_slow_subgraph_does_not_delay_a_neighbour_on_the_same_core() {
     let shop = Shop::with("workers: 1");
     shop.subgraph("reviews").set_fault(Fault::Slow(Duration::from_secs(3600)));
     let mut sockets: Vec<Socket> = (0..50).map(|_| Socket::ready(shop.address())).collect();
-    for socket in &mut sockets {
-        socket.subscribe("1", "{ latestReview { text } }");
+    for (number, socket) in sockets.iter_mut().enumerate() {
+        // Equal ones would wait for one request together.
+        socket.subscribe("1", &format!("{{ number{number}: latestReview {{ text }} }}"));
     }
     let in_flight = r#"starling_subgraph_requests_in_flight{subgraph="reviews"}"#;
     shop.wait_for_metric(in_flight, 50);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_subgraph_that_restarts_is_asked_again_and_the_client_notices_nothing() {
+    let shop = Shop::open();
+    for fault in [Fault::Down, answers(503, "text/plain", "starting")] {
+        shop.subgraph("reviews").fail_next(2, fault);
+        expect![[r#"
+            200 application/graphql-response+json; charset=utf-8
+            {"data":{"latestReview":{"text":"Shines."}}}
+        "#]]
+        .assert_eq(&shown(&shop.query("{ latestReview { text } }")));
+    }
+    shop.wait_for_metric(r#"starling_subgraph_retries_total{subgraph="reviews"}"#, 4);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_mutation_is_sent_once_whatever_becomes_of_it() {
+    let shop = Shop::open();
+    for fault in [Fault::Down, answers(503, "text/plain", "starting")] {
+        let before = shop.subgraph("reviews").request_count();
+        shop.subgraph("reviews").fail_next(1, fault);
+        let answer = shop.ask(r#"mutation { addReview(product: 1, text: "x") { text } }"#);
+        assert_eq!(answer["errors"][0]["extensions"]["code"], "SUBGRAPH_REQUEST_FAILED");
+        assert_eq!(shop.subgraph("reviews").request_count(), before + 1);
+    }
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_subgraph_that_keeps_failing_is_left_alone_until_it_answers_again() {
+    let shop = Shop::with(
+        "traffic: {all: {retry: {retries: 0}, circuit_breaker: {min_requests: 4, open_for: 100ms}}}",
+    );
+    shop.subgraph("reviews").set_fault(Fault::InternalServerError);
+    let query = "{ latestReview { text } }";
+    for _ in 0..4 {
+        let answer = shop.ask(query);
+        assert_eq!(answer["errors"][0]["extensions"]["code"], "SUBGRAPH_REQUEST_FAILED");
+    }
+    // It may be tried again at any time, and is open again then.
+    e2e::eventually("the breaker to refuse a request", || {
+        let answer = shop.ask(query);
+        (answer["errors"][0]["extensions"]["code"] == "SUBGRAPH_UNAVAILABLE").then_some(())
+    });
+    shop.subgraph("reviews").clear_fault();
+    e2e::eventually("the subgraph to be found again", || {
+        shop.ask(query)["data"]["latestReview"].is_object().then_some(())
+    });
+    e2e::eventually("the breaker to close", || {
+        shop.ask(query);
+        let state = r#"starling_subgraph_breaker_state{subgraph="reviews"}"#;
+        (shop.router.metric(state) == Some(0)).then_some(())
+    });
     shop.assert_unharmed();
 }

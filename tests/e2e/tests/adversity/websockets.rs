@@ -332,25 +332,25 @@ fn an_operation_that_cannot_run_ends_with_an_error_and_the_connection_lives_on()
     outcomes += &case("one too many", &format!("{}\n", socket.message()));
     expect![[r#"
         --- {
-        {"id":"1","payload":[{"extensions":{"code":"GRAPHQL_PARSE_FAILED"},"locations":[{"column":2,"line":1}],"message":"syntax error: expected at least one Selection in Selection Set"}],"type":"error"}
+        {"id":"1","type":"error","payload":[{"message":"syntax error: expected at least one Selection in Selection Set","locations":[{"line":1,"column":2}],"extensions":{"code":"GRAPHQL_PARSE_FAILED"}}]}
 
         --- { nothing }
-        {"id":"1","payload":[{"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"},"locations":[{"column":3,"line":1}],"message":"type `Query` does not have a field `nothing`"}],"type":"error"}
+        {"id":"1","type":"error","payload":[{"message":"type `Query` does not have a field `nothing`","locations":[{"line":1,"column":3}],"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}}]}
 
         --- query A { warehouse { city } } query B { warehouse { city } }
-        {"id":"1","payload":[{"extensions":{"code":"OPERATION_NOT_FOUND"},"message":"the document has several operations (A, B); say which by `operationName`"}],"type":"error"}
+        {"id":"1","type":"error","payload":[{"message":"the document has several operations (A, B); say which by `operationName`","extensions":{"code":"OPERATION_NOT_FOUND"}}]}
 
         --- { latestReview { product { reviews { text } } } }
-        {"id":"1","payload":[{"extensions":{"code":"OPERATION_LIMIT_EXCEEDED"},"message":"the operation exceeds the limit of 3 levels of nesting (`limits.depth`)"}],"type":"error"}
+        {"id":"1","type":"error","payload":[{"message":"the operation exceeds the limit of 3 levels of nesting (`limits.depth`)","extensions":{"code":"OPERATION_LIMIT_EXCEEDED"}}]}
 
         --- subscription ($place: String!) { productChangedAt(place: $place) { id } }
-        {"id":"1","payload":[{"extensions":{"code":"BAD_USER_INPUT"},"message":"Variable \"$place\" of required type \"String!\" was not provided."}],"type":"error"}
+        {"id":"1","type":"error","payload":[{"message":"Variable \"$place\" of required type \"String!\" was not provided.","extensions":{"code":"BAD_USER_INPUT"}}]}
 
         --- subscription { productChangedAt(place: "") { id } }
-        {"id":"1","payload":[{"extensions":{"code":"BAD_USER_INPUT"},"message":"Argument \"place\" cannot be part of a topic: it is empty."}],"type":"error"}
+        {"id":"1","type":"error","payload":[{"message":"Argument \"place\" cannot be part of a topic: it is empty.","extensions":{"code":"BAD_USER_INPUT"}}]}
 
         --- one too many
-        {"id":"c","payload":[{"extensions":{"code":"TOO_MANY_SUBSCRIPTIONS"},"message":"This connection has 2 operations in progress, the most it may have: complete one first."}],"type":"error"}
+        {"id":"c","type":"error","payload":[{"message":"This connection has 2 operations in progress, the most it may have: complete one first.","extensions":{"code":"TOO_MANY_SUBSCRIPTIONS"}}]}
 
     "#]].assert_eq(&outcomes);
     shop.wait_for_subscribers(2);

@@ -1,0 +1,208 @@
+//! Headers on their way to subgraphs and back, and what clients are told of errors there.
+
+use std::net::SocketAddr;
+
+use e2e::{Answer, request};
+use expect_test::expect;
+use load::subgraph::Fault;
+use serde_json::json;
+
+use crate::answers::{case, shown};
+use crate::shop::Shop;
+
+/// Asks `products` first, then `reviews` and `stock`.
+const JOINED: &str = "{ product(id: 1) { name inStock reviews { text } } }";
+
+const RULES: &str = r#"
+headers:
+  all:
+    request:
+      - propagate: {named: Authorization}
+      - propagate: {named: x-account, rename: x-user, default: nobody}
+      - propagate: {matching: "^x-tenant-"}
+      - insert: {name: x-key, value: "${HOME:-}s3cret"}
+    response:
+      - propagate: {named: x-cost, algorithm: append}
+      - propagate: {named: x-first, algorithm: first}
+      - propagate: {named: x-last}
+      - propagate: {named: set-cookie}
+  subgraphs:
+    reviews:
+      request:
+        - remove: {named: authorization}
+        - insert: {name: x-key, value: other}
+      response:
+        - remove: {matching: "^x-(first|last)$"}
+        - propagate: {named: x-cost, rename: x-reviews-cost}
+"#;
+
+fn ask(shop: &Shop, headers: &[(&str, &str)]) -> Answer {
+    ask_at(shop.address(), headers)
+}
+
+fn ask_at(address: SocketAddr, headers: &[(&str, &str)]) -> Answer {
+    let headers = [&[("content-type", "application/json")], headers].concat();
+    let body = json!({ "query": JOINED }).to_string();
+    request(address, "POST", "/graphql", &headers, body.as_bytes()).unwrap()
+}
+
+/// The headers of the last request to a subgraph that come from rules or could break something.
+fn received(shop: &Shop, subgraph: &str) -> String {
+    let request = shop.subgraph(subgraph).take_requests().pop().unwrap();
+    let ours = ["host", "accept", "content-type", "content-length"];
+    let headers = request.headers.iter().filter(|(name, _)| !ours.contains(&name.as_str()));
+    let lines = headers.map(|(name, value)| format!("{name}: {}\n", value.to_str().unwrap()));
+    lines.collect()
+}
+
+#[test]
+fn rules_decide_which_headers_of_the_client_reach_which_subgraph() {
+    let shop = Shop::with(&RULES.replace("${HOME:-}", ""));
+    for name in ["products", "reviews"] {
+        shop.subgraph(name).record_requests(true);
+    }
+    ask(
+        &shop,
+        &[
+            ("authorization", "Bearer 1"),
+            ("x-tenant-b", "2"),
+            ("x-tenant-a", "1"),
+            ("x-tenant-hop", "3"),
+            ("connection", "x-tenant-hop"),
+            ("x-key", "guessed"),
+            ("x-unknown", "1"),
+        ],
+    );
+    expect![[r#"
+        authorization: Bearer 1
+        x-key: s3cret
+        x-tenant-a: 1
+        x-tenant-b: 2
+        x-user: nobody
+    "#]]
+    .assert_eq(&received(&shop, "products"));
+    expect![[r#"
+        x-key: other
+        x-tenant-a: 1
+        x-tenant-b: 2
+        x-user: nobody
+    "#]]
+    .assert_eq(&received(&shop, "reviews"));
+    ask(&shop, &[("x-account", "7"), ("te", "trailers"), ("proxy-authorization", "Basic 1")]);
+    expect![[r#"
+        x-key: s3cret
+        x-user: 7
+    "#]]
+    .assert_eq(&received(&shop, "products"));
+    shop.assert_unharmed();
+}
+
+#[test]
+fn headers_of_answers_reach_the_client_merged_in_the_order_of_the_plan() {
+    let shop = Shop::with(RULES);
+    shop.subgraph("products").set_fault(Fault::Headers(vec![
+        ("x-cost", "1"),
+        ("x-first", "products"),
+        ("x-last", "products"),
+        ("x-unknown", "1"),
+        ("set-cookie", "a=1"),
+        ("set-cookie", "b=1"),
+    ]));
+    shop.subgraph("reviews").set_fault(Fault::Headers(vec![
+        ("x-cost", "2"),
+        ("x-first", "reviews"),
+        ("x-last", "reviews"),
+        ("set-cookie", "a=2"),
+    ]));
+    shop.subgraph("stock").set_fault(Fault::Headers(vec![
+        ("x-cost", "3"),
+        ("x-first", "stock"),
+        ("x-last", "stock"),
+        ("connection", "x-cost"),
+    ]));
+    let answer = ask(&shop, &[]);
+    let mut lines = String::new();
+    for (name, value) in &answer.headers {
+        if name.starts_with("x-") || name == "set-cookie" {
+            lines += &format!("{name}: {value}\n");
+        }
+    }
+    expect![[r#"
+        x-cost: 1
+        x-cost: 2
+        x-first: products
+        x-last: stock
+        set-cookie: a=1
+        set-cookie: b=1
+        set-cookie: a=2
+        x-reviews-cost: 2
+        x-content-type-options: nosniff
+    "#]]
+    .assert_eq(&lines);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn answers_that_may_bring_cookies_are_not_shared_between_clients() {
+    for (rules, requests) in [(RULES, 2), ("", 1)] {
+        let shop = Shop::with(rules);
+        let (address, products) = (shop.address(), shop.subgraph("products"));
+        products.set_fault(Fault::Hold);
+        let clients = [(); 2].map(|()| std::thread::spawn(move || ask_at(address, &[])));
+        let arrived = || (products.request_count() == requests).then_some(());
+        e2e::eventually("the subgraph to be asked", arrived);
+        if requests == 1 {
+            shop.wait_for_metric(r#"starling_sharing_followers_total{level="operation"}"#, 1);
+        }
+        products.clear_fault();
+        for client in clients {
+            assert_eq!(client.join().unwrap().status, 200);
+        }
+        assert_eq!(products.request_count(), requests);
+        shop.assert_unharmed();
+    }
+}
+
+#[test]
+fn errors_of_a_subgraph_can_be_kept_from_clients() {
+    let shop = Shop::with("include_subgraph_errors: {all: false, subgraphs: {stock: true}}");
+    let secret = || Fault::GraphqlError {
+        message: "SELECT failed at 10.0.0.7".into(),
+        code: Some("POSTGRES".into()),
+    };
+    let mut outcomes = String::new();
+    for (name, subgraph, fault) in [
+        ("kept", "reviews", secret()),
+        ("told", "stock", secret()),
+        ("kept, of a field", "reviews", Fault::field_error("Review", "text", "at 10.0.0.7")),
+        ("kept, of a connection", "reviews", Fault::Down),
+        ("told, of a connection", "stock", Fault::Down),
+    ] {
+        shop.subgraph(subgraph).set_fault(fault);
+        outcomes += &case(name, &shown(&shop.query(JOINED)));
+        shop.subgraph(subgraph).clear_fault();
+    }
+    expect![[r#"
+        --- kept
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"A subgraph reported an error.","path":["product"],"extensions":{"code":"DOWNSTREAM_SERVICE_ERROR"}}]}
+
+        --- told
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"SELECT failed at 10.0.0.7","path":["product"],"extensions":{"serviceName":"stock","code":"POSTGRES"}}]}
+
+        --- kept, of a field
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"A subgraph reported an error.","path":["product","reviews",0,"text"],"extensions":{"code":"DOWNSTREAM_SERVICE_ERROR"}}]}
+
+        --- kept, of a connection
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"A request to a subgraph failed.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED"}}]}
+
+        --- told, of a connection
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Request to subgraph \"stock\" failed: connection closed before the answer was complete: unexpected end.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"stock"}}]}
+
+    "#]].assert_eq(&outcomes);
+    shop.assert_unharmed();
+}

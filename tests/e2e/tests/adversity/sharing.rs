@@ -1,0 +1,391 @@
+//! Requests that ask the same at the same time: they share what nobody could tell apart, and nothing else.
+//!
+//! Subgraphs hold their answers until every request is where the test wants it.
+
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::thread;
+
+use e2e::request;
+use load::subgraph::{Controls, Fault};
+use serde_json::{Value, json};
+
+use crate::shop::Shop;
+use crate::socket::Socket;
+
+const QUERY: &str = "{ product(id: 1) { name } }";
+
+fn kettle() -> Value {
+    json!({ "data": { "product": { "name": "Kettle" } } })
+}
+
+/// Forwards what tells users apart.
+const FORWARDING: &str = "headers: {all: {request: [{propagate: {named: authorization}}]}}\n";
+
+/// The value of a metric of sharing.
+fn metric(level: &str, what: &str) -> String {
+    format!("starling_sharing_{what}_total{{level=\"{level}\"}}")
+}
+
+fn wait_for_requests(subgraph: &Controls, count: u64) {
+    e2e::eventually(&format!("{count} requests"), || {
+        (subgraph.request_count() == count).then_some(())
+    });
+}
+
+/// The answer's body to a query with these headers.
+fn ask_with(shop: &Shop, query: &str, headers: &[(&str, &str)]) -> Value {
+    let mut all = vec![("content-type", "application/json")];
+    all.extend(headers);
+    let body = json!({ "query": query }).to_string();
+    let answer = request(shop.address(), "POST", "/graphql", &all, body.as_bytes()).unwrap();
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+/// Sends a query on a connection that the caller may close.
+fn begin(shop: &Shop, query: &str) -> TcpStream {
+    let mut socket = TcpStream::connect(shop.address()).unwrap();
+    let body = json!({ "query": query }).to_string();
+    let head = "POST /graphql HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
+    write!(socket, "{head}content-length: {}\r\n\r\n{body}", body.len()).unwrap();
+    socket
+}
+
+#[test]
+fn clients_that_ask_the_same_at_once_get_one_answer() {
+    let shop = Shop::open();
+    let products = shop.subgraph("products");
+    products.set_fault(Fault::Hold);
+    thread::scope(|scope| {
+        let asked = [(); 3].map(|()| scope.spawn(|| shop.ask(QUERY)));
+        shop.wait_for_metric(&metric("operation", "followers"), 2);
+        products.clear_fault();
+        for answer in asked {
+            assert_eq!(answer.join().unwrap(), kettle());
+        }
+    });
+    assert_eq!(products.request_count(), 1);
+    assert_eq!(shop.router.metric(&metric("operation", "leaders")), Some(1));
+    // It is over: who asks now asks anew.
+    assert_eq!(shop.ask(QUERY), kettle());
+    assert_eq!(products.request_count(), 2);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn transports_and_spellings_do_not_matter() {
+    let shop = Shop::open();
+    let products = shop.subgraph("products");
+    products.set_fault(Fault::Hold);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| shop.ask(QUERY));
+        wait_for_requests(products, 1);
+        let second =
+            scope.spawn(|| shop.ask("query {\n  product(id: \"1\"), { name } # the kettle\n}"));
+        shop.wait_for_metric(&metric("operation", "followers"), 1);
+        let mut socket = Socket::ready(shop.address());
+        socket.subscribe("q", QUERY);
+        shop.wait_for_metric(&metric("operation", "followers"), 2);
+        products.clear_fault();
+        assert_eq!(socket.message(), json!({ "id": "q", "type": "next", "payload": kettle() }));
+        assert_eq!((first.join().unwrap(), second.join().unwrap()), (kettle(), kettle()));
+    });
+    assert_eq!(products.request_count(), 1);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn users_whose_forwarded_headers_differ_share_nothing() {
+    let shop = Shop::with(FORWARDING);
+    let products = shop.subgraph("products");
+    products.record_requests(true);
+    products.set_fault(Fault::Hold);
+    let users = [&[("authorization", "one")][..], &[("authorization", "two")], &[]];
+    thread::scope(|scope| {
+        let asked = users.map(|user| {
+            let shop = &shop;
+            scope.spawn(move || ask_with(shop, QUERY, user))
+        });
+        wait_for_requests(products, 3);
+        products.clear_fault();
+        for answer in asked {
+            assert_eq!(answer.join().unwrap(), kettle());
+        }
+    });
+    let requests = products.take_requests();
+    let of = |request: &load::subgraph::RecordedRequest| {
+        request.headers.get("authorization").map(|it| it.to_str().unwrap().to_owned())
+    };
+    let mut sent: Vec<_> = requests.iter().map(of).collect();
+    sent.sort();
+    assert_eq!(sent, [None, Some("one".to_owned()), Some("two".to_owned())]);
+    assert_eq!(shop.router.metric(&metric("operation", "followers")), Some(0));
+    assert_eq!(shop.router.metric(&metric("subgraph", "followers")), Some(0));
+    shop.assert_unharmed();
+}
+
+#[test]
+fn headers_that_reach_no_subgraph_do_not_keep_users_apart() {
+    let shop = Shop::with(FORWARDING);
+    let products = shop.subgraph("products");
+    products.set_fault(Fault::Hold);
+    thread::scope(|scope| {
+        let shop = &shop;
+        let asked = ["1", "2"].map(|trace| {
+            let headers = [("authorization", "one"), ("x-trace", trace)];
+            scope.spawn(move || ask_with(shop, QUERY, &headers))
+        });
+        shop.wait_for_metric(&metric("operation", "followers"), 1);
+        products.clear_fault();
+        for answer in asked {
+            assert_eq!(answer.join().unwrap(), kettle());
+        }
+    });
+    assert_eq!(products.request_count(), 1);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn other_variables_are_another_question() {
+    let shop = Shop::open();
+    let products = shop.subgraph("products");
+    products.set_fault(Fault::Hold);
+    let ask = |id: u32| {
+        let query = "query ($id: ID!) { product(id: $id) { name } }";
+        let body = json!({ "query": query, "variables": { "id": id } }).to_string();
+        let answer = shop.router.post(&body).unwrap();
+        serde_json::from_slice::<Value>(&answer.body).unwrap()
+    };
+    thread::scope(|scope| {
+        let (one, two) = (scope.spawn(|| ask(1)), scope.spawn(|| ask(2)));
+        wait_for_requests(products, 2);
+        products.clear_fault();
+        assert_eq!(one.join().unwrap(), kettle());
+        assert_eq!(two.join().unwrap(), json!({ "data": { "product": { "name": "Lamp" } } }));
+    });
+    shop.assert_unharmed();
+}
+
+#[test]
+fn operations_that_differ_share_what_they_ask_a_subgraph_alike() {
+    let shop = Shop::open();
+    let products = shop.subgraph("products");
+    products.set_fault(Fault::Hold);
+    thread::scope(|scope| {
+        let one = scope.spawn(|| shop.ask(QUERY));
+        let other = scope.spawn(|| shop.ask("{ product(id: 1) { name } warehouse { city } }"));
+        shop.wait_for_metric(&metric("subgraph", "followers"), 1);
+        products.clear_fault();
+        assert_eq!(one.join().unwrap(), kettle());
+        let both = json!({ "product": { "name": "Kettle" }, "warehouse": { "city": "Bergen" } });
+        assert_eq!(other.join().unwrap(), json!({ "data": both }));
+    });
+    assert_eq!(products.request_count(), 1);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_leader_that_goes_does_not_take_its_followers_along() {
+    let shop = Shop::open();
+    let products = shop.subgraph("products");
+    products.set_fault(Fault::Hold);
+    let leader = begin(&shop, QUERY);
+    wait_for_requests(products, 1);
+    thread::scope(|scope| {
+        let follower = scope.spawn(|| shop.ask(QUERY));
+        shop.wait_for_metric(&metric("operation", "followers"), 1);
+        let open = "starling_http_connections";
+        let before = shop.router.metric(open).unwrap();
+        drop(leader);
+        shop.wait_for_metric(open, before - 1);
+        products.clear_fault();
+        assert_eq!(follower.join().unwrap(), kettle());
+    });
+    assert_eq!(products.request_count(), 1);
+    assert_eq!(shop.router.metric(&metric("operation", "cancelled")), Some(0));
+    shop.assert_unharmed();
+}
+
+#[test]
+fn when_everybody_has_gone_the_work_ends_at_every_level() {
+    let shop = Shop::open();
+    let products = shop.subgraph("products");
+    products.set_fault(Fault::Hold);
+    let leader = begin(&shop, QUERY);
+    wait_for_requests(products, 1);
+    let follower = begin(&shop, QUERY);
+    shop.wait_for_metric(&metric("operation", "followers"), 1);
+    drop((leader, follower));
+    shop.wait_for_metric(&metric("operation", "cancelled"), 1);
+    shop.wait_for_metric(&metric("subgraph", "cancelled"), 1);
+    shop.wait_for_metric("starling_subgraph_requests_in_flight{subgraph=\"products\"}", 0);
+    products.clear_fault();
+    shop.assert_unharmed();
+}
+
+#[test]
+fn mutations_are_never_shared() {
+    let shop = Shop::open();
+    let reviews = shop.subgraph("reviews");
+    reviews.set_fault(Fault::Hold);
+    let mutation = r#"mutation { addReview(product: 1, text: "x") { text } }"#;
+    thread::scope(|scope| {
+        let both = [(); 2].map(|()| scope.spawn(|| shop.ask(mutation)));
+        wait_for_requests(reviews, 2);
+        reviews.clear_fault();
+        for answer in both {
+            let expected = json!({ "data": { "addReview": { "text": "Boils." } } });
+            assert_eq!(answer.join().unwrap(), expected);
+        }
+    });
+    shop.assert_unharmed();
+}
+
+#[test]
+fn who_asks_after_a_mutation_does_not_get_an_answer_from_before() {
+    let shop = Shop::open();
+    let products = shop.subgraph("products");
+    products.set_fault(Fault::Hold);
+    thread::scope(|scope| {
+        let before = scope.spawn(|| shop.ask(QUERY));
+        wait_for_requests(products, 1);
+        shop.ask(r#"mutation { addReview(product: 1, text: "x") { text } }"#);
+        let after = scope.spawn(|| shop.ask(QUERY));
+        // Neither the operation nor its query to the subgraph joins what is in flight.
+        wait_for_requests(products, 2);
+        // The next one does join the second.
+        let later = scope.spawn(|| shop.ask(QUERY));
+        shop.wait_for_metric(&metric("operation", "followers"), 1);
+        products.clear_fault();
+        for answer in [before, after, later] {
+            assert_eq!(answer.join().unwrap(), kettle());
+        }
+    });
+    assert_eq!(products.request_count(), 2);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_published_event_and_a_mutation_that_failed_count_as_mutations() {
+    let shop = Shop::open();
+    let products = shop.subgraph("products");
+    products.set_fault(Fault::Hold);
+    thread::scope(|scope| {
+        let mut asked = vec![scope.spawn(|| shop.ask(QUERY))];
+        wait_for_requests(products, 1);
+        shop.ask(r#"mutation { announce(id: 1, place: "x") { success } }"#);
+        asked.push(scope.spawn(|| shop.ask(QUERY)));
+        wait_for_requests(products, 2);
+        shop.subgraph("reviews").fail_next(1, Fault::CutOff);
+        shop.ask(r#"mutation { addReview(product: 1, text: "x") { text } }"#);
+        asked.push(scope.spawn(|| shop.ask(QUERY)));
+        wait_for_requests(products, 3);
+        products.clear_fault();
+        for answer in asked {
+            assert_eq!(answer.join().unwrap(), kettle());
+        }
+    });
+    shop.assert_unharmed();
+}
+
+#[test]
+fn errors_and_nulls_are_shared_as_any_answer() {
+    let shop = Shop::open();
+    let products = shop.subgraph("products");
+    for fault in [
+        Fault::GraphqlError { message: "no".to_owned(), code: None },
+        Fault::null_field("Query", "product"),
+        Fault::Html,
+    ] {
+        let (count, followers) = (products.request_count(), metric("operation", "followers"));
+        let known = shop.router.metric(&followers).unwrap();
+        products.set_fault(Fault::Hold);
+        thread::scope(|scope| {
+            let asked = [(); 2].map(|()| scope.spawn(|| shop.ask(QUERY)));
+            shop.wait_for_metric(&followers, known + 1);
+            products.set_fault(fault.clone());
+            let [one, other] = asked.map(|answer| answer.join().unwrap());
+            assert_eq!(one, other);
+            assert_eq!(one["data"], json!({ "product": null }), "{fault:?}");
+        });
+        assert_eq!(products.request_count(), count + 1, "{fault:?}");
+        products.clear_fault();
+    }
+    // And nobody gets them later.
+    assert_eq!(shop.ask(QUERY), kettle());
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_client_that_asks_is_told_what_its_request_cost() {
+    let shop = Shop::with("trace: {enabled: true}\n");
+    let products = shop.subgraph("products");
+    products.set_fault(Fault::Hold);
+    let traced = |query| ask_with(&shop, query, &[("starling-trace", "1")]);
+    let (leader, follower) = thread::scope(|scope| {
+        let leader = scope.spawn(|| traced(QUERY));
+        wait_for_requests(products, 1);
+        let follower = scope.spawn(|| traced(QUERY));
+        shop.wait_for_metric(&metric("operation", "followers"), 1);
+        products.clear_fault();
+        (leader.join().unwrap(), follower.join().unwrap())
+    });
+    assert_eq!((&leader["data"], &follower["data"]), (&kettle()["data"], &kettle()["data"]));
+    let (leader, follower) = (&leader["extensions"]["trace"], &follower["extensions"]["trace"]);
+    assert_eq!((&leader["sharing"], &follower["sharing"]), (&json!("leader"), &json!("follower")));
+    assert_eq!(follower["fetches"], json!([]));
+    let fetch = &leader["fetches"][0];
+    assert_eq!(fetch["subgraph"], "products");
+    assert_eq!((&fetch["status"], &fetch["sharing"]), (&json!(200), &json!("leader")));
+    assert!(fetch["took"].as_u64() <= leader["execute"].as_u64(), "{leader}");
+    assert!(fetch["answerBytes"].as_u64() > Some(10), "{leader}");
+    // Who does not ask gets the answer as ever.
+    assert_eq!(shop.ask(QUERY), kettle());
+    shop.assert_unharmed();
+}
+
+#[test]
+fn costs_are_told_to_nobody_by_default() {
+    let shop = Shop::open();
+    assert_eq!(ask_with(&shop, QUERY, &[("starling-trace", "1")]), kettle());
+    shop.assert_unharmed();
+}
+
+#[test]
+fn operations_that_differ_in_literals_are_planned_once() {
+    let shop = Shop::open();
+    let ask = |id: u32| shop.ask(&format!("{{ product(id: {id}) {{ name inStock }} }}"));
+    let product =
+        |name, stock| json!({ "data": { "product": { "name": name, "inStock": stock } } });
+    assert_eq!((ask(1), ask(2)), (product("Kettle", 7), product("Lamp", 0)));
+    assert_eq!(shop.router.metric("starling_operations_plans_shared_total"), Some(1));
+    shop.assert_unharmed();
+}
+
+#[test]
+fn sharing_can_be_turned_off_level_by_level() {
+    for (setting, requests) in [
+        ("{operations: false}", 1),
+        ("{subgraph_queries: false}", 1),
+        ("{operations: false, subgraph_queries: false}", 2),
+    ] {
+        let shop = Shop::with(&format!("sharing: {setting}\n"));
+        let products = shop.subgraph("products");
+        products.set_fault(Fault::Hold);
+        thread::scope(|scope| {
+            let asked = [(); 2].map(|()| scope.spawn(|| shop.ask(QUERY)));
+            if requests == 2 {
+                wait_for_requests(products, 2);
+            } else {
+                let level = if setting.contains("operations") { "subgraph" } else { "operation" };
+                shop.wait_for_metric(&metric(level, "followers"), 1);
+            }
+            products.clear_fault();
+            for answer in asked {
+                assert_eq!(answer.join().unwrap(), kettle());
+            }
+        });
+        assert_eq!(products.request_count(), requests, "{setting}");
+        shop.assert_unharmed();
+    }
+}

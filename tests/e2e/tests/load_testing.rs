@@ -1,0 +1,76 @@
+//! `starling mock`, `serve` and `bench` together, as docs/load-testing.md tells it.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)] // a test that cannot get its answer has failed
+
+use e2e::router::{Program, Router, run};
+use serde_json::Value;
+use std::fs;
+
+const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/federation-benchmark");
+
+#[test]
+fn a_graph_is_mocked_served_and_measured_without_its_subgraphs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let supergraph = format!("{FIXTURE}/supergraph.graphql");
+    let operation = format!("{FIXTURE}/operation.graphql");
+
+    let mock = Program::start(
+        ["mock", "--supergraph", &supergraph, "--listen", "127.0.0.1:0"],
+        "serving 4 mock subgraphs",
+    );
+    fs::write(file("mock.yaml"), mock.said_out()).unwrap();
+    let router =
+        Router::start(["serve", "--config", &file("mock.yaml"), "--supergraph", &supergraph]);
+
+    let text = fs::read_to_string(&operation).unwrap();
+    let answer = router.post(&serde_json::json!({ "query": text }).to_string()).unwrap();
+    let answer: Value = serde_json::from_str(&answer.text()).unwrap();
+    assert_eq!(answer.get("errors"), None, "{answer}");
+    let user = &answer["data"]["users"][0];
+    assert_eq!(user["id"], "1");
+    assert!(user["reviews"][0]["product"]["shippingEstimate"].is_number(), "{user}");
+
+    let url = format!("http://{}/graphql", router.address());
+    let measured = |extra: &[&str]| {
+        let mut words = vec!["bench", "query", "--url", &url, "--operation", &operation, "--quiet"];
+        words.extend(["--warmup", "0s", "--duration", "300ms", "--connections", "2"]);
+        words.extend(extra);
+        run(words)
+    };
+    let (closed, open) = (file("closed.json"), file("open.json"));
+    let (code, table, err) = measured(&["--check", "bytes", "--json", &closed, "--name", "closed"]);
+    assert_eq!(code, Some(0), "{table}{err}");
+    assert!(table.contains("answers, 1/s"), "{table}");
+    let (code, table, err) = measured(&["--rate", "20", "--json", &open, "--name", "open"]);
+    assert_eq!(code, Some(0), "{table}{err}");
+    let runs: Value = serde_json::from_str(&fs::read_to_string(&open).unwrap()).unwrap();
+    assert_eq!(runs[0]["failed"], 0);
+    assert!(runs[0]["requests"].as_u64().unwrap() >= 5, "{runs}");
+
+    let page = file("both.html");
+    let (code, table, err) = run(["bench", "report", &closed, &open, "--html", &page]);
+    assert_eq!(code, Some(0), "{table}{err}");
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains(">closed<") && page.contains(">open<") && page.contains("<svg"));
+}
+
+#[test]
+fn a_server_that_answers_wrongly_is_not_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let answer = file("answer.json", r#"{"errors":[{"message":"not today"}]}"#);
+    let operation = file("operation.graphql", "{ a }");
+    let floor =
+        Program::start(["bench", "floor", "--listen", "127.0.0.1:0", "--file", &answer], "http://");
+    let url = floor.said_out();
+    let (code, out, err) =
+        run(["bench", "query", "--url", url.trim(), "--operation", &operation, "--quiet"]);
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert!(err.contains("not today"), "{err}");
+}
