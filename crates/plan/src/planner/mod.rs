@@ -2,10 +2,11 @@
 //! shared nodes), `contexts` (what `@fromContext` reads further up), `data_keys` (which key of the data
 //! tree belongs to whom), `solve` (who resolves what, by dynamic programming over positions) with `gates`
 //! (which jumps to make) and `picks` (who carries a field), `ration` (fewer requests for the whole),
-//! `build` (fetch nodes), `finish` (levels, merging, batches), `document` (text of subgraph operations),
+//! `build` (fetch nodes), `conditions` (when something is selected), `finish` (levels, merging, batches), `document` (text of subgraph operations),
 //! `shape` (the answer).
 
 mod build;
+mod conditions;
 mod contexts;
 mod data_keys;
 mod document;
