@@ -254,7 +254,8 @@ fn coherent(graph: &Supergraph) -> Result<(), String> {
         let at = format!("{}.{}", graph.ty(field.parent).name, field.name);
         for subgraph in field.resolved_by.iter() {
             let name = &graph.subgraph(subgraph).name;
-            if graph.type_in(field.parent, subgraph).is_none() {
+            let parent = graph.type_there(field.parent, subgraph);
+            if graph.type_in(parent, subgraph).is_none() {
                 return Err(format!("{at} is in {name}, its type is not"));
             }
             let there = graph.field_in(field_id(graph, field), subgraph);
@@ -272,7 +273,7 @@ fn coherent(graph: &Supergraph) -> Result<(), String> {
         }
     }
     for ty in &graph.types {
-        for there in &ty.subgraphs {
+        for there in ty.subgraphs.iter().filter(|there| !there.interface_object) {
             for &member in &there.possible {
                 if graph.type_in(member, there.subgraph).is_none() {
                     return Err(format!("a member of {} is not there", ty.name));
