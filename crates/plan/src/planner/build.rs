@@ -268,15 +268,26 @@ impl At {
     }
 }
 
+/// So many comparisons of conditions take as long as adding a field.
+const COMPARISONS_IN_STEP: u64 = 8;
+
 impl<'a> Builder<'a> {
-    pub(super) fn new(graph: &'a Supergraph, keys: DataKeys<'a>, steps_max: u64) -> Self {
+    pub(super) fn new(graph: &'a Supergraph, keys: DataKeys<'a>) -> Self {
         let nodes = Nodes {
             nodes: Vec::new(),
             selections: Vec::new(),
             supplies: Vec::new(),
             reached: HashMap::default(),
         };
-        Self { graph, keys, nodes, readers: HashMap::default(), problem: None, steps: 0, steps_max }
+        Self {
+            graph,
+            keys,
+            nodes,
+            readers: HashMap::default(),
+            problem: None,
+            steps: 0,
+            steps_max: 0,
+        }
     }
 
     /// Fields added so far, once for each place and object type. Solutions are shared between places
@@ -299,7 +310,14 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds the nodes of a solved root. Every root node waits for `before`.
-    pub(super) fn root(&mut self, solution: &ObjectSolution, kind: NodeKind, before: &[NodeId]) {
+    pub(super) fn root(
+        &mut self,
+        solution: &ObjectSolution,
+        kind: NodeKind,
+        before: &[NodeId],
+        steps_max: u64,
+    ) {
+        self.steps_max = steps_max;
         let at = At::root();
         let mut places = Vec::new();
         let done = before.iter().map(|&node| self.nodes.nodes[node].level).max().unwrap_or(0);
@@ -500,8 +518,11 @@ impl<'a> Builder<'a> {
             }
             return;
         };
-        self.steps += pick.carriers.len() as u64;
+        // Each condition is compared with those that are there already.
+        let compared = (pick.wanted.any_of.len() as u64).pow(2) / COMPARISONS_IN_STEP;
+        self.steps += pick.carriers.len() as u64 + compared;
         if self.steps > self.steps_max {
+            self.steps = self.steps_max + 1;
             return;
         }
         let subgraph = self.nodes.nodes[places[first].node].subgraph;

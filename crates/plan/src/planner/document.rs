@@ -11,6 +11,9 @@ use super::conditions;
 use super::fold::{self, Line};
 use crate::{Condition, ContextVariable, Operation, OperationKind, SubgraphOperation, VariableId};
 
+/// So many comparisons of conditions take as long as writing a field.
+const COMPARISONS_IN_STEP: u64 = 8;
+
 /// Writes selection sets for one subgraph.
 pub(super) struct Writer<'a> {
     pub(super) graph: &'a Supergraph,
@@ -21,6 +24,9 @@ pub(super) struct Writer<'a> {
     pub(super) variables: BTreeSet<VariableId>,
     /// Variables for values from further up, used so far, with their types.
     pub(super) context: Vec<(ContextVariable, Box<str>)>,
+    /// Fields that may still be written, over all texts of a plan. Once there are none, whatever is
+    /// written is of no use.
+    pub(super) fields_left: u64,
 }
 
 impl Writer<'_> {
@@ -101,6 +107,11 @@ impl Writer<'_> {
 
     /// A field, once for each condition; nothing at all if none of them can hold here.
     fn entry(&mut self, entry: &Entry, given: &[Condition], out: &mut String) {
+        let compared = 1 + (entry.any_of.len() * given.len()) as u64 / COMPARISONS_IN_STEP;
+        self.fields_left = self.fields_left.saturating_sub(compared);
+        if self.fields_left == 0 {
+            return;
+        }
         let Some(any_of) = conditions::left(&entry.any_of, given) else { return };
         let mut text = String::new();
         let name = &self.graph.field(entry.field).name;

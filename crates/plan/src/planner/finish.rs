@@ -22,6 +22,7 @@ use crate::{
     VariableId,
 };
 
+/// The plan, and how many fields its texts have in all: less than `steps_max`, or there is none.
 pub(super) fn finish(
     graph: &Supergraph,
     operation: &Operation,
@@ -29,7 +30,8 @@ pub(super) fn finish(
     nodes: Nodes,
     shape: Shape,
     event: Option<EventField>,
-) -> Result<Plan, PlanError> {
+    steps_max: u64,
+) -> Result<(Plan, u64), PlanError> {
     let Nodes { mut nodes, mut selections, supplies, reached } = nodes;
     spread_needs(&mut nodes, &supplies);
     let merged_into = merge_same_targets(&mut nodes, &mut selections);
@@ -40,6 +42,7 @@ pub(super) fn finish(
     let mut fetch_of: HashMap<NodeId, FetchId> = HashMap::default();
     let mut fetches: Vec<Fetch> = Vec::new();
     let mut subscription = event.map(SubscriptionRoot::Event);
+    let mut fields_left = steps_max;
     for group in &groups {
         let first = &nodes[group.members[0]];
         if matches!(first.kind, NodeKind::Event) {
@@ -59,10 +62,12 @@ pub(super) fn finish(
             subgraph: first.subgraph,
             variables: BTreeSet::new(),
             context: Vec::new(),
+            fields_left,
         };
         let kind = match &first.kind {
             NodeKind::Root(kind) => {
                 let body = writer.selection_set(first.selection, &any_of);
+                fields_left = writer.fields_left;
                 let written = writer.document(*kind, &body, number, &[]);
                 if *kind == OperationKind::Subscription {
                     subscription = Some(SubscriptionRoot::Upstream {
@@ -81,6 +86,7 @@ pub(super) fn finish(
                 let members: Vec<_> =
                     group.members.iter().map(|&member| (&nodes[member], given(member))).collect();
                 let (operation, batches) = entities(&mut writer, &members, number);
+                fields_left = writer.fields_left;
                 FetchKind::Entities { operation, batches }
             }
         };
@@ -100,8 +106,12 @@ pub(super) fn finish(
             representations_max: batching.of(subgraph).representations.max(1),
         });
     }
+    if fields_left == 0 {
+        return Err(PlanError::too_complex());
+    }
     reduce(&mut fetches);
-    Ok(Plan { kind: operation.kind, fetches, subscription, shape })
+    let plan = Plan { kind: operation.kind, fetches, subscription, shape };
+    Ok((plan, steps_max - fields_left))
 }
 
 /// Whoever selects something only for others is needed when they are.
