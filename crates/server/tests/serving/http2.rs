@@ -97,6 +97,8 @@ fn many_requests_share_a_connection_without_tls() {
     let router = Router::start("");
     let _client = router.block_on(async {
         let mut client = Client::connect(&router).await;
+        // With the first answer the client knows how many requests may be open at once.
+        assert_eq!(client.get(QUERY, &[]).await.text().await, ANSWER);
         let mut waiting = Vec::new();
         for _ in 0..300 {
             waiting.push(client.begin(QUERY, &[]).await);
