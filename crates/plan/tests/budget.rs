@@ -22,7 +22,6 @@ fn adversaries_stay_within_the_step_budget() {
         .into_iter()
         .filter(|it| std::env::var("ADV").map_or(true, |n| n == it.name))
     {
-        let t = std::time::Instant::now();
         let graph = match Supergraph::from_sdl(&adversary.sdl, "supergraph.graphql") {
             Ok(graph) => Arc::new(graph),
             Err(errors) => panic!("{}: {errors}", adversary.name),
