@@ -465,10 +465,9 @@ impl Work {
         let variant = self.variant(labels);
         let plan = self.plan(&variant.graph, operation)?;
         #[cfg(debug_assertions)]
-        variant
-            .soundness
-            .check(operation, &plan)
-            .map_err(|unsound| PrepareError::Internal(unsound.to_string()))?;
+        variant.soundness.check(operation, &plan).map_err(|unsound| {
+            PrepareError::Internal(format!("{unsound}\n{}", plan.to_text(&self.graph)))
+        })?;
         Ok(Planned { executable: Arc::new(Executable::new(Arc::new(plan))) })
     }
 
