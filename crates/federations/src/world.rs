@@ -80,6 +80,33 @@ impl Failure {
     fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
+
+    /// Is it the same thing, names and numbers left aside?
+    pub fn is_like(&self, other: &Self) -> bool {
+        let is_specific =
+            matches!(self.kind, FailureKind::Panic | FailureKind::Unsound | FailureKind::Violation);
+        self.kind == other.kind && (!is_specific || self.gist() == other.gist())
+    }
+
+    /// The first line of the message without names (in backticks, quotes, brackets or braces) and numbers.
+    fn gist(&self) -> String {
+        let mut gist = String::new();
+        let mut closing = None;
+        for character in self.message.lines().next().unwrap_or_default().chars() {
+            match closing {
+                Some(end) if character == end => closing = None,
+                Some(_) => {}
+                None => {
+                    let opening = "`\"[{".find(character);
+                    closing = opening.and_then(|at| "`\"]}".chars().nth(at));
+                    if closing.is_none() && !character.is_ascii_digit() {
+                        gist.push(character);
+                    }
+                }
+            }
+        }
+        gist
+    }
 }
 
 impl World {
@@ -301,7 +328,23 @@ fn coherent(graph: &Supergraph) -> Result<(), String> {
             }
         }
     }
-    for ty in &graph.types {
+    for ty in graph.types.iter().filter(|ty| ty.kind.is_abstract()) {
+        for there in &ty.subgraphs {
+            let knows = |&&member: &&TypeId| graph.type_in(member, there.subgraph).is_some();
+            if there.interface_object && ty.possible.iter().any(|it| knows(&it)) {
+                return Err(format!("{} is known where it is an interface object", ty.name));
+            }
+            let has_key = |&member: &TypeId| {
+                let own = graph.type_in(member, there.subgraph);
+                own.is_some_and(|own| own.keys.len() >= there.keys.len())
+            };
+            if !there.keys.is_empty()
+                && !there.interface_object
+                && (there.possible.is_empty() || !there.possible.iter().all(has_key))
+            {
+                return Err(format!("{} has keys that its members have not", ty.name));
+            }
+        }
         for there in ty.subgraphs.iter().filter(|there| !there.interface_object) {
             for &member in &there.possible {
                 if graph.type_in(member, there.subgraph).is_none() {

@@ -285,11 +285,13 @@ impl<'a> Run<'a> {
         let graph = self.graph;
         let key = response_key(selected);
         if selected.name == "__typename" {
-            if key != "__typename" {
-                unsound!("`__typename` stands under `{key}`");
-            }
-            if !self.is_masked(ty, answering.subgraph) {
-                known.typename.push(answering.producer);
+            let is_masked = self.is_masked(ty, answering.subgraph);
+            match key {
+                "__typename" if !is_masked => known.typename.push(answering.producer),
+                "__typename" => {}
+                // An interface object's own name, for want of anything to select: nobody may read it.
+                _ if is_masked && !known.fields.contains_key(key) => {}
+                _ => unsound!("`__typename` stands under `{key}`"),
             }
             return Ok(());
         }
