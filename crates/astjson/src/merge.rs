@@ -30,6 +30,10 @@ impl Level {
     pub(crate) fn below(self) -> Self {
         Self { depth: self.depth + 1, ..self }
     }
+
+    pub(crate) fn is_too_deep(self) -> bool {
+        self.depth as usize > WALK_DEPTH_MAX
+    }
 }
 
 impl Document {
@@ -67,6 +71,9 @@ impl Document {
         source: NodeId,
         level: Level,
     ) -> Result<(), MergeError> {
+        let Some(Pending { target, source, level }) = self.merge_lone(target, source, level) else {
+            return Ok(());
+        };
         let (target, source) = (self.resolve(target), self.resolve(source));
         if target == source {
             return Ok(());
@@ -141,7 +148,7 @@ impl Document {
         let mut steps = 0;
         while let Some(pair) = pending.pop() {
             steps += 1;
-            if pair.level.depth as usize > WALK_DEPTH_MAX || steps > MERGE_STEPS_MAX {
+            if pair.level.is_too_deep() || steps > MERGE_STEPS_MAX {
                 return Err(MergeError::TooDeep);
             }
             if self.node(pair.target).is(Tag::Array) {

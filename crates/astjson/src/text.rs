@@ -29,11 +29,20 @@ pub(crate) struct Texts {
 pub(crate) struct Utf8(Bytes);
 
 impl Utf8 {
+    /// Wraps bytes that were looked at already.
+    ///
+    /// # Safety
+    ///
+    /// They must be valid UTF-8.
+    #[allow(unsafe_code)]
+    #[inline(always)]
+    pub(crate) unsafe fn new_unchecked(bytes: Bytes) -> Utf8 {
+        Utf8(bytes)
+    }
+
     /// Wraps `bytes` if they are valid UTF-8; otherwise tells where they are not.
     pub(crate) fn new(bytes: Bytes) -> Result<Utf8, usize> {
-        // For a few bytes of ASCII it is not worth choosing between instructions.
-        const FEW: usize = 64;
-        if (bytes.len() < FEW && bytes.is_ascii()) || simdutf8::basic::from_utf8(&bytes).is_ok() {
+        if simdutf8::basic::from_utf8(&bytes).is_ok() {
             return Ok(Utf8(bytes));
         }
         // Once more with the slower check, which knows the place.
@@ -48,7 +57,7 @@ impl Utf8 {
 
     #[inline(always)]
     pub(crate) fn as_str(&self) -> &str {
-        // SAFETY: `new` is the only constructor and checked the bytes; `Bytes` are immutable.
+        // SAFETY: `new` checked the bytes, or the caller of `new_unchecked` did; they are immutable.
         #[allow(unsafe_code)]
         unsafe {
             std::str::from_utf8_unchecked(&self.0)

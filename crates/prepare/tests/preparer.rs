@@ -89,19 +89,27 @@ async fn failures_are_not_kept() {
     assert!(preparer.is_empty());
 }
 
-#[tokio::test]
-async fn who_gives_up_waiting_leaves_the_others_unharmed() {
-    let preparer = preparer();
-    let wanted = request("{ me { id } }");
-    let mut abandoned = Box::pin(preparer.prepare(&wanted));
-    // Polled once, it holds the place of the one that prepares; then nobody is left to fill it.
-    assert!(futures_poll(&mut abandoned).is_none());
-    let other = preparer.prepare(&wanted);
-    tokio::pin!(other);
-    assert!(futures_poll(&mut other.as_mut()).is_none());
-    drop(abandoned);
-    other.await.unwrap();
-    assert_eq!(preparer.len(), 1);
+#[test]
+fn who_gives_up_waiting_leaves_the_others_unharmed() {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.max_blocking_threads(1).build().unwrap().block_on(async {
+        // Nothing is prepared while the only thread for it is busy.
+        let (let_go, busy) = std::sync::mpsc::channel::<()>();
+        let thread = tokio::task::spawn_blocking(move || busy.recv());
+        let preparer = preparer();
+        let wanted = request("{ me { id } }");
+        let mut abandoned = Box::pin(preparer.prepare(&wanted));
+        // Polled once, it holds the place of the one that prepares; then nobody is left to fill it.
+        assert!(futures_poll(&mut abandoned).is_none());
+        let other = preparer.prepare(&wanted);
+        tokio::pin!(other);
+        assert!(futures_poll(&mut other.as_mut()).is_none());
+        drop(abandoned);
+        let_go.send(()).unwrap();
+        thread.await.unwrap().unwrap();
+        other.await.unwrap();
+        assert_eq!(preparer.len(), 1);
+    });
 }
 
 /// Polls once.
