@@ -358,9 +358,9 @@ fn coherent(graph: &Supergraph) -> Result<(), String> {
             };
             if !there.keys.is_empty()
                 && !there.interface_object
-                && (there.possible.is_empty() || !there.possible.iter().all(has_key))
+                && (there.possible != ty.possible || !there.possible.iter().all(has_key))
             {
-                return Err(format!("{} has keys that its members have not", ty.name));
+                return Err(format!("{} has keys and not all of its members have them", ty.name));
             }
         }
         for there in ty.subgraphs.iter().filter(|there| !there.interface_object) {

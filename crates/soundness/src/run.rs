@@ -210,15 +210,9 @@ impl<'a> Run<'a> {
     ) -> Result<(), Unsound> {
         for (&ty, known) in &mut place.types {
             if !types.is_empty() {
-                let is_before = |producer: &Producer| before.contains(producer);
-                if !known.typename.iter().any(is_before) {
-                    // Those who were asked before may know no such objects, so there are none yet.
-                    if !known.brought_by.iter().any(is_before) {
-                        continue;
-                    }
-                    unsound!("nobody said before whether an object is of {types:?}");
-                }
-                if !types.contains(&self.graph.ty(ty).name) {
+                // Of whom nobody said before what it is, nobody is asked. What is wanted of it is missed later.
+                let is_said = known.typename.iter().any(|producer| before.contains(producer));
+                if !is_said || !types.contains(&self.graph.ty(ty).name) {
                     continue;
                 }
             }
@@ -340,9 +334,6 @@ impl<'a> Run<'a> {
         };
         for &member in possible {
             let known = entry.below.types.entry(member).or_default();
-            if !known.brought_by.contains(&answering.producer) {
-                known.brought_by.push(answering.producer);
-            }
             self.select(member, known, &selected.selection_set, &inner)?;
         }
         Ok(())
