@@ -313,6 +313,10 @@ impl Subgraph for Upstream {
     ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>> {
         Box::pin(self.fetch_counted(request))
     }
+
+    fn note_taken_apart(&self) {
+        count(&self.stats().taken_apart);
+    }
 }
 
 fn post(
