@@ -225,7 +225,7 @@ impl Document {
                 continue;
             };
             expected = place + 2;
-            self.merge_link(object, place, value, level, pending);
+            self.merge_link(place, value, level, pending);
         }
     }
 
@@ -246,9 +246,9 @@ impl Document {
             if self.link(to).is_none() {
                 // What most slots are: nothing to merge with.
                 let value = self.resolve(value);
-                self.link_at(target.0, to, value);
+                self.link_at(to, value);
             } else {
-                self.merge_link(target.0, to, value, level, pending);
+                self.merge_link(to, value, level, pending);
             }
         }
         if let Some(others) = self.others(right) {
@@ -271,7 +271,7 @@ impl Document {
         while let Some((key, value)) = self.next_member(&mut cursor) {
             let shape = self.shapes.object(left.text());
             if let Some(slot) = shape.and_then(|shape| shape.slot(&self.key_decoded(key))) {
-                self.merge_link(target.0, left.a as usize + slot, value, level, pending);
+                self.merge_link(left.a as usize + slot, value, level, pending);
                 continue;
             }
             let others = *others.get_or_insert_with(|| self.new_object());
@@ -295,10 +295,9 @@ impl Document {
         }
     }
 
-    /// Merges `value` into what is linked at `place` of `object`.
+    /// Merges `value` into what is linked at `place`.
     fn merge_link(
         &mut self,
-        object: u32,
         place: usize,
         value: NodeId,
         level: Level,
@@ -311,7 +310,7 @@ impl Document {
                 pending.push(Pending { target: old, source: value, level: level.below() });
             }
             Some(_) if level.fills && self.is_null(value) => {}
-            _ => self.link_at(object, place, value),
+            _ => self.link_at(place, value),
         }
     }
 
