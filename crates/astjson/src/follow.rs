@@ -119,9 +119,7 @@ impl Job for Follow<'_> {
                 }
                 let Some(beyond) = chunk::<AFTER_BYTES>(text, at) else { break 'member };
                 let end = cursor.next();
-                let closed = cursor.node(parent);
-                (parent, come) = (closed.end, closed.b);
-                (closed.end, closed.b) = (end, 0);
+                (parent, come) = cursor.close(parent, 0);
                 depth_left += 1;
                 at += 1;
                 if parent == NONE {

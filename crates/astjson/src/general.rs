@@ -32,7 +32,8 @@ impl Job for ReadGeneral<'_, '_> {
                     let mut stop = Stop::Member;
                     if text.len().saturating_sub(at as usize) >= RUN_BYTES_MIN {
                         let place = Place { at, depth_left, cursor, window };
-                        let ran = Members { text, number, place, parent, count }.run(scan);
+                        let links = &mut *context.links;
+                        let ran = Members { text, number, links, place, parent, count }.run(scan);
                         Place { at, depth_left, cursor, window } = ran.place;
                         (parent, count, inside, stop) =
                             (ran.parent, ran.count, ran.inside, ran.stop);
@@ -107,15 +108,12 @@ impl Job for ReadGeneral<'_, '_> {
                 if after != closer {
                     return Err(Refused);
                 }
-                let end = cursor.next();
-                let closed = cursor.node(parent);
-                let (outer, kept) = (closed.end, closed.b);
-                (closed.end, closed.b) = (end, count);
-                if inside == Inside::Array && end - parent - 1 != count {
-                    list_elements(cursor, context.links, parent, count);
+                let (array, elements) = (parent, count);
+                (parent, count) = cursor.close(parent, count);
+                if inside == Inside::Array && cursor.next() - array - 1 != elements {
+                    list_elements(cursor, context.links, array, elements);
                 }
                 depth_left += 1;
-                (parent, count) = (outer, kept);
                 inside = match parent {
                     NONE => Inside::Nothing,
                     _ if cursor.node(parent).is(Tag::Array) => Inside::Array,

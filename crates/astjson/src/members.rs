@@ -3,7 +3,7 @@
 //! whatever else comes up is left to the loop in `general`, which goes on from where it stopped.
 
 use crate::node::{Node, Tag};
-use crate::parser::{Inside, NONE, Place, Stop, WORD_BYTES};
+use crate::parser::{Inside, NONE, Place, Stop, WORD_BYTES, list_elements};
 use crate::scan::{Job, Scan, chunk};
 use crate::token::{KEY_HEAD_BYTES, key_node, plain_word, string_node};
 
@@ -18,6 +18,7 @@ const AFTER_BYTES: usize = 4 + KEY_HEAD_BYTES;
 pub(crate) struct Members<'a> {
     pub(crate) text: &'a [u8],
     pub(crate) number: u32,
+    pub(crate) links: &'a mut Vec<u32>,
     pub(crate) place: Place,
     /// The object that is open, and its members so far.
     pub(crate) parent: u32,
@@ -40,7 +41,7 @@ impl Job for Members<'_> {
     // Hot path: some 80 instructions a member.
     #[inline(always)]
     fn run<S: Scan>(self, scan: S) -> Ran {
-        let Members { text, number, place, mut parent, mut count } = self;
+        let Members { text, number, links, place, mut parent, mut count } = self;
         let Place { mut at, mut depth_left, mut cursor, mut window } = place;
         let (mut stop, mut inside) = (Stop::Member, Inside::Object);
         // The key begins behind a quote at `at`.
@@ -75,6 +76,17 @@ impl Job for Members<'_> {
                 at = begin + 1;
                 head = colon[4..].first_chunk();
                 continue;
+            } else if colon[2..5] == *b"[{\"" && depth_left > 1 {
+                let array = Node::new(Tag::Array, 0, number, 0, count + 1, parent);
+                let object = Node::new(Tag::Object, 0, number, 0, 0, index + 1);
+                if !cursor.push_into_room([key_node, array, object]) {
+                    break;
+                }
+                (parent, count) = (index + 2, 0);
+                depth_left -= 2;
+                at = begin + 2;
+                head = colon[5..].first_chunk();
+                continue;
             } else {
                 let word = colon.last_chunk().and_then(plain_word);
                 let Some((tag, length)) = word else {
@@ -99,10 +111,7 @@ impl Job for Members<'_> {
                 }
                 let Some(beyond) = chunk::<AFTER_BYTES>(text, at) else { break 'member };
                 let end = cursor.next();
-                let closed = cursor.node(parent);
-                let (outer, kept) = (closed.end, closed.b);
-                (closed.end, closed.b) = (end, count);
-                (parent, count) = (outer, kept);
+                (parent, count) = cursor.close(parent, count);
                 depth_left += 1;
                 at += 1;
                 if parent == NONE {
@@ -113,18 +122,33 @@ impl Job for Members<'_> {
                 if !cursor.node(parent).is(Tag::Array) {
                     continue;
                 }
-                // Most often another object follows.
                 let sibling = Node::new(Tag::Object, 0, number, 0, count + 1, parent);
-                if after[1..4] != *b",{\"" || !cursor.push_into_room([sibling]) {
-                    inside = Inside::Array;
+                if after[1..4] == *b",{\"" && cursor.push_into_room([sibling]) {
+                    (parent, count) = (end, 0);
+                    depth_left -= 1;
+                    at += 2;
+                    stop = Stop::Member;
+                    head = after[4..].first_chunk();
+                    continue 'member;
+                }
+                inside = Inside::Array;
+                let beyond = chunk::<AFTER_BYTES>(text, at);
+                let (b']', Some(beyond)) = (after[1], beyond) else { break 'member };
+                // The last element, at least, is more than one node.
+                let (array, elements) = (parent, count + 1);
+                (parent, count) = cursor.close(array, elements);
+                list_elements(cursor, links, array, elements);
+                depth_left += 1;
+                at += 1;
+                if parent == NONE {
+                    inside = Inside::Nothing;
                     break 'member;
                 }
-                (parent, count) = (end, 0);
-                depth_left -= 1;
-                at += 2;
-                stop = Stop::Member;
-                head = after[4..].first_chunk();
-                continue 'member;
+                if cursor.node(parent).is(Tag::Array) {
+                    break 'member;
+                }
+                inside = Inside::Object;
+                after = beyond;
             }
             stop = Stop::Member;
             at += 1;

@@ -217,20 +217,18 @@ impl Job for ReadShaped<'_, '_> {
                 if after != closer {
                     return Err(Refused);
                 }
-                let end = cursor.next();
-                let closed = cursor.node(parent);
-                let (outer, kept) = (closed.end, closed.b);
-                (closed.end, closed.b) = (end, 0);
+                let (array, count) = (parent, come);
+                (parent, come) = cursor.close(array, 0);
                 if inside == Inside::Array {
-                    (closed.a, closed.b) = (0, come);
-                    if end - parent - 1 != come {
+                    let closed = cursor.node(array);
+                    (closed.a, closed.b) = (0, count);
+                    if cursor.next() - array - 1 != count {
                         room.give_back(context.links);
-                        list_elements(cursor, context.links, parent, come);
+                        list_elements(cursor, context.links, array, count);
                         room.taken = position(context.links.len());
                     }
                 }
                 depth_left += 1;
-                (parent, come) = (outer, kept);
                 inside = match parent {
                     NONE => Inside::Nothing,
                     _ if cursor.node(parent).is(Tag::Array) => Inside::Array,

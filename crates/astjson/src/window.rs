@@ -26,20 +26,15 @@ impl Window {
         let offset = from.wrapping_sub(self.start);
         let mut ahead = self.stops & (u64::MAX << (offset % WINDOW_BYTES));
         if offset >= WINDOW_BYTES || ahead == 0 {
-            let mut start = from & WINDOW_BYTES.wrapping_neg();
-            if offset < WINDOW_BYTES {
-                start = self.start + WINDOW_BYTES;
-            }
-            loop {
-                let block = chunk(text, start)?;
-                let stops = scan.stops_wide(block);
-                *self = Window { start, stops };
-                ahead = stops & (u64::MAX << from.saturating_sub(start));
-                if ahead != 0 {
-                    break;
-                }
+            // Behind this window, or where somebody else has read on to.
+            let next = self.start.wrapping_add(WINDOW_BYTES);
+            let mut start = if offset < WINDOW_BYTES { next } else { from };
+            ahead = scan.stops_wide(chunk(text, start)?);
+            while ahead == 0 {
                 start += WINDOW_BYTES;
+                ahead = scan.stops_wide(chunk(text, start)?);
             }
+            *self = Window { start, stops: ahead };
         }
         Some(self.start + ahead.trailing_zeros())
     }
