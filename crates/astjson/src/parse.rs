@@ -95,7 +95,8 @@ impl Document {
         }
     }
 
-    fn read(
+    /// Makes nodes of a text by the general loop, or by a shape.
+    pub(crate) fn read(
         &mut self,
         text: &[u8],
         number: u32,
