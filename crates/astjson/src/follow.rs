@@ -56,8 +56,7 @@ impl Job for Follow<'_> {
             None => 0,
         };
         let mut key = chunk::<HEAD_BYTES>(text, at);
-        'member: loop {
-            let Some(head) = heads.get(come as usize) else { break };
+        'member: while let Some(head) = heads.get(come as usize) {
             match key {
                 Some(key) if scan.begins_with(key, &head.key) => {}
                 _ => break,
