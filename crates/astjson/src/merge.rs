@@ -65,6 +65,7 @@ impl Document {
         self.merge_from(target, source, Level { depth: 0, fills: true })
     }
 
+    #[inline(never)]
     fn merge_from(
         &mut self,
         target: NodeId,
@@ -74,7 +75,13 @@ impl Document {
         let Some(Pending { target, source, level }) = self.merge_lone(target, source, level) else {
             return Ok(());
         };
-        let (target, source) = (self.resolve(target), self.resolve(source));
+        self.merge_rest(Pending { target, source, level })
+    }
+
+    /// Merges what is no object of one member.
+    #[inline(never)]
+    fn merge_rest(&mut self, pair: Pending) -> Result<(), MergeError> {
+        let (target, source) = (self.resolve(pair.target), self.resolve(pair.source));
         if target == source {
             return Ok(());
         }
@@ -85,7 +92,7 @@ impl Document {
         // The work list is kept in the document, so that a warm merge does not allocate.
         let mut pending = std::mem::take(&mut self.pending);
         pending.clear();
-        pending.push(Pending { target, source, level });
+        pending.push(Pending { target, source, ..pair });
         let result = self.merge_pending(&mut pending);
         self.pending = pending;
         result

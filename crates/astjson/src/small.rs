@@ -8,6 +8,17 @@ use crate::token::{key_node, string_node};
 /// Largest text that is tried.
 pub(crate) const SMALL_BYTES_MAX: usize = 64;
 
+/// Whether a byte simply goes on a string of ASCII.
+const PLAIN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = b' ';
+    while byte <= b'~' {
+        table[byte as usize] = byte != b'"' && byte != b'\\';
+        byte += 1;
+    }
+    table
+};
+
 /// Objects that may be open.
 const OPEN_MAX: usize = 8;
 
@@ -89,13 +100,11 @@ fn key(text: &[u8], at: usize, number: u32, nodes: &mut Vec<Node>) -> Option<usi
 #[inline(always)]
 fn string_end(text: &[u8], mut at: usize) -> Option<usize> {
     loop {
-        match *text.get(at)? {
-            b'"' => return Some(at),
-            b'\\' => return None,
-            b' '..=b'~' => at += 1,
-            // A control character, or no ASCII.
-            _ => return None,
+        let byte = *text.get(at)?;
+        if !PLAIN[usize::from(byte)] {
+            return (byte == b'"').then_some(at);
         }
+        at += 1;
     }
 }
 
