@@ -66,6 +66,7 @@ impl Document {
         self.merge_from(target, source, Level { depth: 0, fills: true })
     }
 
+    #[inline(never)]
     fn merge_from(
         &mut self,
         target: NodeId,
@@ -80,7 +81,13 @@ impl Document {
         let Some(Pending { target, source, level }) = self.merge_lone(target, source, level) else {
             return Ok(());
         };
-        let (target, source) = (self.resolve(target), self.resolve(source));
+        self.merge_rest(Pending { target, source, level })
+    }
+
+    /// Merges what is no object of one member.
+    #[inline(never)]
+    fn merge_rest(&mut self, pair: Pending) -> Result<(), MergeError> {
+        let (target, source) = (self.resolve(pair.target), self.resolve(pair.source));
         if target == source {
             return Ok(());
         }
@@ -91,7 +98,7 @@ impl Document {
         // The work list is kept in the document, so that a warm merge does not allocate.
         let mut pending = std::mem::take(&mut self.pending);
         pending.clear();
-        pending.push(Pending { target, source, level });
+        pending.push(Pending { target, source, ..pair });
         let result = self.merge_pending(&mut pending);
         self.pending = pending;
         result
@@ -247,7 +254,7 @@ impl Document {
                 continue;
             };
             expected = place + 2;
-            self.merge_link(object, place, value, level, pending);
+            self.merge_link(place, value, level, pending);
         }
     }
 
@@ -262,21 +269,14 @@ impl Document {
         let (left, right) = (self.stored(target.0), self.stored(source.0));
         let slots = self.slots_of(left);
         let (to, from) = (left.a as usize, right.a as usize);
-        let mut taken = 0;
         for slot in 0..slots {
             let Some(value) = self.link(from + slot) else { continue };
             let value = self.resolve(value);
             match self.links.get_mut(to + slot) {
                 // What most slots are: nothing to merge with.
-                Some(link) if *link == ABSENT => {
-                    *link = value.0;
-                    taken += 1;
-                }
-                _ => self.merge_link(target.0, to + slot, value, level, pending),
+                Some(link) if *link == ABSENT => *link = value.0,
+                _ => self.merge_link(to + slot, value, level, pending),
             }
-        }
-        if let Some(node) = self.nodes.get_mut(target.0 as usize) {
-            node.b += taken;
         }
         // The last link is the object of the other members; it is merged as one.
         if let Some(others) = self.link(from + slots) {
@@ -299,7 +299,7 @@ impl Document {
         while let Some((key, value)) = self.next_member(&mut cursor) {
             let shape = self.shapes.object(left.text());
             if let Some(slot) = shape.and_then(|shape| shape.slot(&self.key_decoded(key))) {
-                self.merge_link(target.0, left.a as usize + slot, value, level, pending);
+                self.merge_link(left.a as usize + slot, value, level, pending);
                 continue;
             }
             let others = *others.get_or_insert_with(|| self.new_object());
@@ -323,10 +323,9 @@ impl Document {
         }
     }
 
-    /// Merges `value` into what is linked at `place` of `object`.
+    /// Merges `value` into what is linked at `place`.
     fn merge_link(
         &mut self,
-        object: u32,
         place: usize,
         value: NodeId,
         level: Level,
@@ -339,7 +338,7 @@ impl Document {
                 pending.push(Pending { target: old, source: value, level: level.below() });
             }
             Some(_) if level.fills && self.is_null(value) => {}
-            _ => self.link_at(object, place, value),
+            _ => self.link_at(place, value),
         }
     }
 
