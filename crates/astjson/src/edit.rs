@@ -6,6 +6,7 @@ use crate::node::{ESCAPED, Node, NodeId, REPEATS, SLOTS, TABLE, Tag};
 use crate::parser::ABSENT;
 use crate::read::Key;
 use crate::text::{OWNED, position};
+use crate::token::KEY_HEAD_BYTES;
 
 /// Room for this many more children when a table is first made: an entity gains a few fields per
 /// fetch that touches it.
@@ -92,7 +93,13 @@ impl Document {
         let (start, bytes, escaped) = self.texts.own_string(key);
         let id = position(self.nodes.len());
         let flags = if escaped { ESCAPED } else { 0 };
-        self.nodes.push(Node::new(Tag::String, flags, OWNED, start, bytes, id.saturating_add(1)));
+        let mut head = [0; KEY_HEAD_BYTES];
+        for (byte, own) in head.iter_mut().zip(self.texts.bytes(OWNED).iter().skip(start as usize))
+        {
+            *byte = *own;
+        }
+        let head = u32::from_le_bytes(head);
+        self.nodes.push(Node::new(Tag::String, flags, OWNED, start, bytes, head));
         id
     }
 

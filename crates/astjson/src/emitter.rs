@@ -17,7 +17,7 @@ pub(crate) struct Emitter<'a, S: Sink + ?Sized> {
     out: &'a mut S,
 }
 
-/// What is not copied yet. Handed over by value: what is never lent can stay in registers.
+/// What is not copied yet.
 #[derive(Clone, Copy)]
 pub(crate) struct Run<'a> {
     /// The run of text: `start..end` of `source`, which is text `text`.
@@ -109,7 +109,7 @@ impl<'a, S: Sink + ?Sized> Emitter<'a, S> {
     #[inline(always)]
     pub(crate) fn punctuation(&mut self, run: &mut Run<'a>, byte: u8) {
         if run.waiting == 8 {
-            *run = self.flush(*run);
+            self.flush(run);
         }
         run.pending |= u64::from(byte) << (8 * run.waiting);
         run.waiting += 1;
@@ -148,18 +148,18 @@ impl<'a, S: Sink + ?Sized> Emitter<'a, S> {
             run.end = end;
             (run.pending, run.waiting) = (0, 0);
         } else {
-            *run = self.begin_run(*run, text, start, end);
+            self.begin_run(run, text, start, end);
         }
     }
 
     #[inline(never)]
-    fn begin_run(&mut self, run: Run<'a>, text: u32, start: usize, end: usize) -> Run<'a> {
-        let mut run = self.flush(run);
+    fn begin_run(&mut self, run: &mut Run<'a>, text: u32, start: usize, end: usize) {
+        self.flush(run);
         if text != run.text {
             run.source = self.texts.bytes(text);
             run.text = text;
         }
-        Run { start, end, ..run }
+        (run.start, run.end) = (start, end);
     }
 
     /// Puts bytes that need not come from a text; but if the text goes on with just these, the
@@ -172,21 +172,20 @@ impl<'a, S: Sink + ?Sized> Emitter<'a, S> {
             run.end = from + bytes.len();
             (run.pending, run.waiting) = (0, 0);
         } else {
-            *run = self.literal(*run, bytes);
+            self.literal(run, bytes);
         }
     }
 
     /// Puts bytes that are not a token of a text.
     #[inline(never)]
-    pub(crate) fn literal(&mut self, run: Run<'a>, bytes: &[u8]) -> Run<'a> {
-        let run = self.flush(run);
+    pub(crate) fn literal(&mut self, run: &mut Run<'a>, bytes: &[u8]) {
+        self.flush(run);
         self.out.put(bytes);
-        run
     }
 
     /// Copies the run and what is pending.
     #[inline]
-    pub(crate) fn flush(&mut self, run: Run<'a>) -> Run<'a> {
+    pub(crate) fn flush(&mut self, run: &mut Run<'a>) {
         if let Some(copied) = run.source.get(run.start..run.end)
             && !copied.is_empty()
         {
@@ -196,7 +195,7 @@ impl<'a, S: Sink + ?Sized> Emitter<'a, S> {
             self.out.put_few(run.pending.to_le_bytes(), run.waiting as usize);
         }
         // A later token may follow this one in the text all the same; but then it begins a run.
-        Run { start: run.end, pending: 0, waiting: 0, ..run }
+        (run.start, run.pending, run.waiting) = (run.end, 0, 0);
     }
 }
 

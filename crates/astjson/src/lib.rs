@@ -42,10 +42,12 @@ mod runs;
 mod scan;
 mod shape;
 mod skip;
+mod small;
 mod string;
 mod text;
 mod token;
 mod type_name;
+mod window;
 mod writer;
 
 pub use document::{DEPTH_LIMIT_DEFAULT, Document, WALK_DEPTH_MAX};

@@ -4,7 +4,8 @@
 //! | tag | `meta` text field | `a` | `b` | `end` |
 //! |---|---|---|---|---|
 //! | null, false, true, number | text | offset | bytes | own index + 1 |
-//! | string, key | text | offset after the opening quote | bytes between the quotes | own index + 1 |
+//! | string | text | offset after the opening quote | bytes between the quotes | own index + 1 |
+//! | key | text | offset after the opening quote | bytes between the quotes | four bytes from the offset on |
 //! | array, in line | – | – | elements; element `i` is node `self + 1 + i` | index after the subtree |
 //! | array, table | – | position in `links` | elements | same |
 //! | object, in line | – | – | members; key and value nodes follow in turn | same |
@@ -13,7 +14,8 @@
 //! | reference | – | node meant | – | same |
 //!
 //! `end` never changes after a node is written: it is how a walk over a parent that still lies in
-//! line steps over this node, whatever became of the node since.
+//! line steps over this node, whatever became of the node since. Nobody steps over a key alone: the
+//! `end` of one is what most keys differ in.
 
 use std::fmt;
 
@@ -142,6 +144,12 @@ impl Node {
     #[inline(always)]
     pub(crate) fn is_container(self) -> bool {
         self.is(Tag::Array) || self.is(Tag::Object)
+    }
+
+    /// Whether this is an object that has none of these flags.
+    #[inline(always)]
+    pub(crate) fn is_object_without(self, flags: u32) -> bool {
+        self.meta & (TAG_MASK | flags) == Tag::Object as u32
     }
 
     /// The text of a scalar, or the shape of an object in slots.

@@ -2,9 +2,9 @@
 
 use crate::node::{Node, REPEATS, TABLE, Tag};
 use crate::parser::{ABSENT, Context, Place, ReadGeneral};
-use crate::scan::{Job, Refused, Scan};
+use crate::scan::{Job, Refused, Scan, chunk};
 use crate::text::position;
-use crate::token::string_node;
+use crate::token::key_node;
 
 /// Reads the value of a member, and hangs both on the object in slots.
 pub(crate) struct KeepOther<'c, 'a> {
@@ -23,7 +23,8 @@ impl Job for KeepOther<'_, '_> {
     fn run<S: Scan>(self, scan: S) -> Result<Place, Refused> {
         let KeepOther { context, mut place, key: (open, close, escaped), link } = self;
         let key = place.cursor.next();
-        let node = string_node(context.number, escaped, open, close, key);
+        let head = chunk(context.text, open + 1).ok_or(Refused)?;
+        let node = key_node(context.number, escaped, open, close, head);
         place.cursor.push(&mut context.writer, node, place.at as usize);
         let value = place.cursor.next();
         let mut place = scan.outline(ReadGeneral { context: &mut *context, place })?;

@@ -10,8 +10,10 @@ use crate::node::NodeId;
 use crate::parser::{Context, Expected, Place, ReadGeneral, ReadShaped};
 use crate::scan::Refused;
 use crate::shape::{ANY, Shape};
+use crate::small::{SMALL_BYTES_MAX, read_small};
 use crate::text::{Utf8, position};
 use crate::token::skip_space;
+use crate::window::Window;
 use crate::writer::Writer;
 
 /// Largest text: positions are 32 bits, with some room so that arithmetic on them cannot overflow.
@@ -64,9 +66,18 @@ impl Document {
             return Err(too_large);
         }
         let number = self.texts.next().ok_or(too_large)?;
+        let (nodes, links) = (self.nodes.len(), self.links.len());
+        if expected.is_none() && text.len() <= SMALL_BYTES_MAX {
+            if read_small(&text, number, self.depth_limit, &mut self.nodes).is_some() {
+                // SAFETY: it has looked at every byte, and takes ASCII only.
+                #[allow(unsafe_code)]
+                self.texts.push(unsafe { Utf8::new_unchecked(text) });
+                return Ok(NodeId(position(nodes)));
+            }
+            self.nodes.truncate(nodes);
+        }
         let text = Utf8::new(text)
             .map_err(|offset| ParseError { kind: ParseErrorKind::InvalidUtf8, offset })?;
-        let (nodes, links) = (self.nodes.len(), self.links.len());
         match self.read(text.as_bytes(), number, expected) {
             Ok(()) => {
                 self.texts.push(text);
@@ -90,7 +101,8 @@ impl Document {
     ) -> Result<(), Refused> {
         let (writer, cursor) = Writer::new(&mut self.nodes, text.len());
         let mut context = Context { text, number, writer, links: &mut self.links };
-        let place = Place { at: 0, depth_left: self.depth_limit, cursor };
+        let window = Window::NONE;
+        let place = Place { at: 0, depth_left: self.depth_limit, cursor, window };
         let Place { mut at, cursor, .. } = match expected {
             None => self.level.run(ReadGeneral { context: &mut context, place }),
             Some(expected) => self.level.run(ReadShaped { context: &mut context, place, expected }),

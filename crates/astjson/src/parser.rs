@@ -7,12 +7,13 @@
 use crate::node::{Node, SLOTS, TABLE, Tag};
 use crate::others::KeepOther;
 use crate::runs::{Follow, Members, RUN_BYTES_MIN};
-use crate::scan::{Job, Refused, Scan};
-use crate::shape::{ANY, ShapeTree};
+use crate::scan::{Job, Refused, Scan, chunk};
+use crate::shape::{ANY, ObjectShape, ShapeTree};
 use crate::skip::Skip;
 use crate::text::position;
-use crate::token::{byte, colon, scalar, skip_space, string, string_node};
+use crate::token::{byte, colon, key_node, scalar, skip_space, string};
 use crate::type_name::Choose;
+use crate::window::Window;
 use crate::writer::{Cursor, Writer};
 
 /// A slot or link without a value.
@@ -40,6 +41,7 @@ pub(crate) struct Place {
     /// Arrays and objects that may still be opened inside each other.
     pub(crate) depth_left: u32,
     pub(crate) cursor: Cursor,
+    pub(crate) window: Window,
 }
 
 /// What is expected of a text.
@@ -108,7 +110,7 @@ fn read_value<S: Scan, const SHAPED: bool>(
 ) -> Result<Place, Refused> {
     let (text, number) = (context.text, context.number);
     let links_max = context.links.len() + LINKS_FREE + text.len();
-    let Place { mut at, mut depth_left, mut cursor } = place;
+    let Place { mut at, mut depth_left, mut cursor, mut window } = place;
     let mut inside = Inside::Nothing;
     let mut parent = NONE;
     // Elements of the array, members of the object, or slots taken.
@@ -127,8 +129,8 @@ fn read_value<S: Scan, const SHAPED: bool>(
                 Inside::Object => {
                     let mut known = false;
                     if text.len().saturating_sub(at as usize) >= RUN_BYTES_MIN {
-                        let ran = Members { text, number, at, cursor }.run(scan);
-                        (at, cursor) = (ran.at, ran.cursor);
+                        let ran = Members { text, number, at, cursor, window }.run(scan);
+                        (at, cursor, window) = (ran.at, ran.cursor, ran.window);
                         count += ran.count;
                         if ran.ended {
                             break 'value;
@@ -139,7 +141,8 @@ fn read_value<S: Scan, const SHAPED: bool>(
                     if !known {
                         let (open, close, escaped) = key(scan, text, at)?;
                         at = colon(text, close + 1)?;
-                        let node = string_node(number, escaped, open, close, cursor.next());
+                        let head = chunk(text, open + 1).ok_or(Refused)?;
+                        let node = key_node(number, escaped, open, close, head);
                         cursor.push(&mut context.writer, node, at as usize);
                     }
                     value_object = ANY;
@@ -150,9 +153,18 @@ fn read_value<S: Scan, const SHAPED: bool>(
                     let table = context.links.get_mut(slots as usize..).ok_or(Refused)?;
                     let table = table.get_mut(..heads.len()).ok_or(Refused)?;
                     let slot = expected;
-                    let job = Follow { text, number, at, cursor, heads, slots: &mut *table, slot };
+                    let job = Follow {
+                        text,
+                        number,
+                        at,
+                        cursor,
+                        window,
+                        heads,
+                        slots: &mut *table,
+                        slot,
+                    };
                     let ran = job.run(scan);
-                    (at, cursor, expected) = (ran.at, ran.cursor, ran.slot);
+                    (at, cursor, window, expected) = (ran.at, ran.cursor, ran.window, ran.slot);
                     count += ran.count;
                     if ran.ended {
                         break 'value;
@@ -164,10 +176,10 @@ fn read_value<S: Scan, const SHAPED: bool>(
                         at = colon(text, close + 1)?;
                         let Some(found) = shape.search(text, open + 1, close, escaped, slot) else {
                             if shape.keep_others {
-                                let place = Place { at, depth_left, cursor };
+                                let place = Place { at, depth_left, cursor, window };
                                 let link = slots + heads.len() as u32;
                                 let job = KeepOther { context, place, key, link };
-                                Place { at, depth_left, cursor } = scan.outline(job)?;
+                                Place { at, depth_left, cursor, window } = scan.outline(job)?;
                             } else {
                                 at = scan.outline(Skip { text, at, depth_left })?;
                             }
@@ -219,13 +231,8 @@ fn read_value<S: Scan, const SHAPED: bool>(
                         child = tree.objects.get(chosen as usize).ok_or(Refused)?;
                     }
                 }
-                // One more for members that the shape does not list.
-                let count_of_links = child.heads.len() + 1;
-                // Objects that lack most of what is expected could take any amount of memory;
-                // this ends it at four bytes for each byte of the text.
-                if context.links.len() + count_of_links <= links_max {
-                    let table = position(context.links.len());
-                    add_absent(context.links, count_of_links);
+                let slots = slots_node(context.links, child, links_max);
+                if let Some(table) = slots {
                     node = Node::new(Tag::Object, SLOTS, base + value_object, table, kept, parent);
                     opened = Inside::Slots;
                 }
@@ -259,7 +266,7 @@ fn read_value<S: Scan, const SHAPED: bool>(
             // A value ends here.
             let mut after = byte(text, at);
             let closer = match inside {
-                Inside::Nothing => return Ok(Place { at, depth_left, cursor }),
+                Inside::Nothing => return Ok(Place { at, depth_left, cursor, window }),
                 Inside::Array => {
                     count += 1;
                     b']'
@@ -297,6 +304,29 @@ fn read_value<S: Scan, const SHAPED: bool>(
             if outer.is(Tag::Array) {
                 inside = Inside::Array;
                 object = outer.a;
+                // Most often another object follows.
+                if chunk(text, at) == Some(b",{\"") {
+                    let (meta, table) = if SHAPED && object != ANY {
+                        let shape = tree.objects.get(object as usize).ok_or(Refused)?;
+                        if !shape.alternatives.is_empty() {
+                            continue;
+                        }
+                        match slots_node(context.links, shape, links_max) {
+                            Some(table) => ((SLOTS, base + object), table),
+                            None => continue,
+                        }
+                    } else {
+                        ((0, number), 0)
+                    };
+                    let node = Node::new(Tag::Object, meta.0, meta.1, table, count + 1, parent);
+                    (parent, count) = (cursor.next(), 0);
+                    cursor.push(&mut context.writer, node, at as usize);
+                    inside = if meta.0 == SLOTS { Inside::Slots } else { Inside::Object };
+                    (slots, expected) = (table, 0);
+                    depth_left -= 1;
+                    at += 2;
+                    continue 'next;
+                }
             } else if SHAPED && outer.has(SLOTS) {
                 inside = Inside::Slots;
                 object = outer.text() - base;
@@ -321,6 +351,20 @@ fn key<S: Scan>(scan: S, text: &[u8], mut at: u32) -> Result<(u32, u32, bool), R
     }
     let (close, escaped) = string(scan, text, at)?;
     Ok((at, close, escaped))
+}
+
+/// Adds the slots of an object, if there may be so many more. Returns where they are.
+#[inline(always)]
+fn slots_node(links: &mut Vec<u32>, shape: &ObjectShape, links_max: usize) -> Option<u32> {
+    // One more for members that the shape does not list.
+    let count = shape.heads.len() + 1;
+    // Objects that lack most of what is expected could take any amount of memory;
+    // this ends it at four bytes for each byte of the text.
+    (links.len() + count <= links_max).then(|| {
+        let table = position(links.len());
+        add_absent(links, count);
+        table
+    })
 }
 
 /// Adds slots without a value.

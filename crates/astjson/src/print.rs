@@ -27,7 +27,23 @@ pub trait Sink {
 impl Sink for Vec<u8> {
     #[inline(always)]
     fn put(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
+        // Of a fixed size, bytes are written without a call; what overlaps is written twice.
+        let start = self.len();
+        if let (8..=16, Some(first), Some(last)) =
+            (bytes.len(), bytes.first_chunk::<8>(), bytes.last_chunk::<8>())
+        {
+            self.extend_from_slice(first);
+            self.truncate(start + bytes.len() - last.len());
+            self.extend_from_slice(last);
+        } else if let (4..=7, Some(first), Some(last)) =
+            (bytes.len(), bytes.first_chunk::<4>(), bytes.last_chunk::<4>())
+        {
+            self.extend_from_slice(first);
+            self.truncate(start + bytes.len() - last.len());
+            self.extend_from_slice(last);
+        } else {
+            self.extend_from_slice(bytes);
+        }
     }
 
     #[inline(always)]
@@ -74,8 +90,9 @@ impl Document {
     // Hot path: `cargo bench -p astjson -- print`.
     pub fn print<S: Sink + ?Sized>(&self, n: NodeId, out: &mut S) {
         let mut emitter = Emitter::new(&self.texts, out);
-        let run = self.emit(n, &mut emitter, Run::EMPTY);
-        emitter.flush(run);
+        let mut run = Run::EMPTY;
+        self.emit(n, &mut emitter, &mut run);
+        emitter.flush(&mut run);
     }
 
     /// Puts a whole value out.
@@ -83,102 +100,96 @@ impl Document {
         &'a self,
         n: NodeId,
         emitter: &mut Emitter<'a, S>,
-        mut run: Run<'a>,
-    ) -> Run<'a> {
+        run: &mut Run<'a>,
+    ) {
         let mut around: SmallVec<[Open; OPEN_INLINE]> = SmallVec::new();
-        let (entered, entered_run) = self.enter(n, &around, emitter, run);
-        run = entered_run;
-        let Some(mut open) = entered else { return run };
-        'open: loop {
-            match open.form {
-                Form::ObjectInLine => {
-                    while open.at < open.end {
-                        if !open.first {
-                            let members = self.nodes.get(open.at as usize..open.end as usize);
-                            open.at += run.follow_members(members.unwrap_or_default());
-                            if open.at >= open.end {
-                                break;
-                            }
-                        }
-                        if !std::mem::replace(&mut open.first, false) {
-                            emitter.punctuation(&mut run, b',');
-                        }
-                        emitter.token(&mut run, self.stored(open.at));
-                        emitter.punctuation(&mut run, b':');
-                        let value = self.stored(open.at + 1);
-                        let id = NodeId(open.at + 1);
-                        open.at = value.end;
-                        if is_scalar(value) {
-                            emitter.token(&mut run, value);
-                        } else {
-                            around.push(open);
-                            let (entered, entered_run) = self.enter(id, &around, emitter, run);
-                            run = entered_run;
-                            match entered {
-                                Some(inner) => {
-                                    open = inner;
-                                    continue 'open;
-                                }
-                                None => _ = around.pop(),
-                            }
-                        }
-                    }
+        let mut next = n;
+        loop {
+            // A value that may be a container begins.
+            let mut open = match self.enter(next, &around, emitter, run) {
+                Some(entered) => entered,
+                None => match around.pop() {
+                    Some(outer) => outer,
+                    None => return,
+                },
+            };
+            loop {
+                if let Some(inner) = self.emit_scalars(&mut open, emitter, run) {
+                    around.push(open);
+                    next = inner;
+                    break;
                 }
-                Form::ArrayInLine | Form::ArrayTable => {
-                    while open.at < open.end {
-                        if !std::mem::replace(&mut open.first, false) {
-                            emitter.punctuation(&mut run, b',');
-                        }
-                        let id = match open.form {
-                            Form::ArrayInLine => Some(NodeId(open.at)),
-                            _ => self.link(open.at as usize),
-                        };
-                        open.at += 1;
-                        let Some(id) = id else { continue };
-                        let value = self.stored(id.0);
-                        if is_scalar(value) {
-                            emitter.token(&mut run, value);
-                        } else {
-                            around.push(open);
-                            let (entered, entered_run) = self.enter(id, &around, emitter, run);
-                            run = entered_run;
-                            match entered {
-                                Some(inner) => {
-                                    open = inner;
-                                    continue 'open;
-                                }
-                                None => _ = around.pop(),
-                            }
-                        }
-                    }
+                let array = matches!(open.form, Form::ArrayInLine | Form::ArrayTable);
+                emitter.punctuation(run, if array { b']' } else { b'}' });
+                match around.pop() {
+                    Some(outer) => open = outer,
+                    None => return,
                 }
-                Form::ObjectTable | Form::ObjectSlots => {
-                    while let Some(id) = self.emit_key(&mut open, emitter, &mut run) {
-                        let value = self.stored(id.0);
-                        if is_scalar(value) {
-                            emitter.token(&mut run, value);
-                        } else {
-                            around.push(open);
-                            let (entered, entered_run) = self.enter(id, &around, emitter, run);
-                            run = entered_run;
-                            match entered {
-                                Some(inner) => {
-                                    open = inner;
-                                    continue 'open;
-                                }
-                                None => _ = around.pop(),
-                            }
-                        }
-                    }
-                }
-            }
-            let array = matches!(open.form, Form::ArrayInLine | Form::ArrayTable);
-            emitter.punctuation(&mut run, if array { b']' } else { b'}' });
-            match around.pop() {
-                Some(outer) => open = outer,
-                None => return run,
             }
         }
+    }
+
+    /// Puts out the members or elements of a container up to one that is no scalar, and returns that.
+    #[inline(always)]
+    fn emit_scalars<'a, S: Sink + ?Sized>(
+        &'a self,
+        open: &mut Open,
+        emitter: &mut Emitter<'a, S>,
+        run: &mut Run<'a>,
+    ) -> Option<NodeId> {
+        match open.form {
+            Form::ObjectInLine => {
+                while open.at < open.end {
+                    if !open.first {
+                        let members = self.nodes.get(open.at as usize..open.end as usize);
+                        open.at += run.follow_members(members.unwrap_or_default());
+                        if open.at >= open.end {
+                            break;
+                        }
+                    }
+                    if !std::mem::replace(&mut open.first, false) {
+                        emitter.punctuation(run, b',');
+                    }
+                    emitter.token(run, self.stored(open.at));
+                    emitter.punctuation(run, b':');
+                    let value = self.stored(open.at + 1);
+                    let id = NodeId(open.at + 1);
+                    open.at = value.end;
+                    if !is_scalar(value) {
+                        return Some(id);
+                    }
+                    emitter.token(run, value);
+                }
+            }
+            Form::ArrayInLine | Form::ArrayTable => {
+                while open.at < open.end {
+                    if !std::mem::replace(&mut open.first, false) {
+                        emitter.punctuation(run, b',');
+                    }
+                    let id = match open.form {
+                        Form::ArrayInLine => Some(NodeId(open.at)),
+                        _ => self.link(open.at as usize),
+                    };
+                    open.at += 1;
+                    let Some(id) = id else { continue };
+                    let value = self.stored(id.0);
+                    if !is_scalar(value) {
+                        return Some(id);
+                    }
+                    emitter.token(run, value);
+                }
+            }
+            Form::ObjectTable | Form::ObjectSlots => {
+                while let Some(id) = self.emit_key(open, emitter, run) {
+                    let value = self.stored(id.0);
+                    if !is_scalar(value) {
+                        return Some(id);
+                    }
+                    emitter.token(run, value);
+                }
+            }
+        }
+        None
     }
 
     /// Puts out the next key of an object in table form or in slots, and returns its value.
@@ -230,34 +241,34 @@ impl Document {
         }
     }
 
-    /// Begins a value that may be a container; what is none, or is empty, or must not be opened,
-    /// is put out at once.
-    #[inline]
+    /// Begins a value that may be a container; what is none, or must not be opened, is put out at
+    /// once.
+    #[inline(always)]
     fn enter<'a, S: Sink + ?Sized>(
         &'a self,
         id: NodeId,
         around: &[Open],
         emitter: &mut Emitter<'a, S>,
-        mut run: Run<'a>,
-    ) -> (Option<Open>, Run<'a>) {
+        run: &mut Run<'a>,
+    ) -> Option<Open> {
         let id = self.resolve(id);
         let node = self.stored(id.0);
         if !node.is_container() {
-            emitter.token(&mut run, node);
-            return (None, run);
+            emitter.token(run, node);
+            return None;
         }
         if self.goes_too_far(id, around) {
-            emitter.bytes(&mut run, b"null");
-            return (None, run);
+            emitter.bytes(run, b"null");
+            return None;
         }
         let (form, at, end) = if node.is(Tag::Array) {
-            emitter.punctuation(&mut run, b'[');
+            emitter.punctuation(run, b'[');
             match node.has(TABLE) {
                 true => (Form::ArrayTable, node.a + 1, node.a + 1 + node.b),
                 false => (Form::ArrayInLine, id.0 + 1, id.0 + 1 + node.b),
             }
         } else {
-            emitter.punctuation(&mut run, b'{');
+            emitter.punctuation(run, b'{');
             if node.has(SLOTS) {
                 (Form::ObjectSlots, node.a, node.a + self.slots_of(node) as u32)
             } else if node.has(TABLE) {
@@ -266,7 +277,7 @@ impl Document {
                 (Form::ObjectInLine, id.0 + 1, node.end)
             }
         };
-        (Some(Open { id, form, at, end, first: true }), run)
+        Some(Open { id, form, at, end, first: true })
     }
 
     /// Whether opening `id` would go round in a circle, or too deep. What lies in line behind its

@@ -142,8 +142,8 @@ impl Projector {
             out.go_back(start);
             out.bytes(b"null");
         }
-        let Out { mut emitter, run } = out;
-        emitter.flush(run);
+        let Out { mut emitter, mut run } = out;
+        emitter.flush(&mut run);
     }
 
     /// What the last walk found wrong, at most [`PROJECTION_ERRORS_MAX`] of it.
@@ -280,7 +280,7 @@ impl<'a, C: LeafCheck> Walk<'a, C> {
             return Err(Violation);
         }
         if node.is_container() {
-            out.run = self.document.emit(n, &mut out.emitter, out.run);
+            self.document.emit(n, &mut out.emitter, &mut out.run);
         } else {
             out.token(node);
         }

@@ -5,23 +5,22 @@
 use crate::node::Node;
 use crate::parser::ABSENT;
 use crate::scan::{BLOCK_BYTES, HEAD_BYTES, Job, KeyHead, Scan, chunk};
-use crate::token::{plain_word, string_node};
+use crate::token::{KEY_HEAD_BYTES, key_node, plain_word, string_node};
+use crate::window::Window;
 use crate::writer::Cursor;
 
 /// Where fewer bytes are left, there is no run.
 pub(crate) const RUN_BYTES_MIN: usize = 4 * BLOCK_BYTES;
 
-/// A key and its value are looked at together.
-const WIDE_BYTES: usize = 2 * BLOCK_BYTES;
-
 /// What is looked at from the closing quote of a key on: that, the colon, the value.
-const COLON_BYTES: usize = 2 + 9;
+const COLON_BYTES: usize = 2 + WORD_BYTES;
 
-/// What is looked at from the beginning of a value on: its first byte, and a block behind it.
-const VALUE_BYTES: usize = 1 + BLOCK_BYTES;
+/// What is looked at from the beginning of a value on.
+const WORD_BYTES: usize = 9;
 
-/// What is looked at from the last byte of a value on: that, the comma, the quote of the next key.
-const AFTER_BYTES: usize = 3;
+/// What is looked at from the last byte of a value on: that, the comma, the quote of the next key,
+/// and what a node holds of that.
+const AFTER_BYTES: usize = 3 + KEY_HEAD_BYTES;
 
 /// How far a run has come.
 pub(crate) struct Ran {
@@ -29,6 +28,7 @@ pub(crate) struct Ran {
     /// follows the last value.
     pub(crate) at: u32,
     pub(crate) cursor: Cursor,
+    pub(crate) window: Window,
     /// Members that were read; in slots, those whose slot was empty.
     pub(crate) count: u32,
     /// The next expected slot.
@@ -46,6 +46,7 @@ pub(crate) struct Members<'a> {
     pub(crate) number: u32,
     pub(crate) at: u32,
     pub(crate) cursor: Cursor,
+    pub(crate) window: Window,
 }
 
 impl Job for Members<'_> {
@@ -54,39 +55,25 @@ impl Job for Members<'_> {
     // Hot path: some 80 instructions a member.
     #[inline(always)]
     fn run<S: Scan>(self, scan: S) -> Ran {
-        const NEXT_BYTES: usize = AFTER_BYTES + WIDE_BYTES;
-        let Members { text, number, mut at, mut cursor } = self;
+        let Members { text, number, mut at, mut cursor, mut window } = self;
         let mut count = 0;
         let (mut ended, mut known) = (false, false);
         // The key begins behind a quote at `at`.
-        let begun = chunk::<{ 1 + WIDE_BYTES }>(text, at).filter(|begun| begun[0] == b'"');
-        let mut key = begun.and_then(|begun| begun.last_chunk::<WIDE_BYTES>());
-        while let Some(blocks) = key {
-            let stops = scan.stops_wide(blocks);
-            if stops == 0 {
-                break;
-            }
-            let close = at + 1 + stops.trailing_zeros();
+        let begun = chunk::<{ 1 + KEY_HEAD_BYTES }>(text, at).filter(|begun| begun[0] == b'"');
+        let mut head = begun.and_then(|begun| begun.last_chunk());
+        while let Some(key) = head {
+            let Some(close) = window.stop(scan, text, at + 1) else { break };
             let Some(colon) = chunk::<COLON_BYTES>(text, close) else { break };
             if colon[..2] != *b"\":" {
                 break;
             }
             let index = cursor.next();
-            let key_node = string_node(number, false, at, close, index);
+            let key_node = key_node(number, false, at, close, key);
+            let begin = close + 2;
             let after = if colon[2] == b'"' {
-                // What stops behind the two quotes that end the key and begin the value.
-                let stops = stops & stops.wrapping_sub(1);
-                let stops = stops & stops.wrapping_sub(1);
-                let last = if stops != 0 {
-                    at + 1 + stops.trailing_zeros()
-                } else {
-                    match scan.run_end(text, (close + 3).max(at + 1 + WIDE_BYTES as u32)) {
-                        Ok(last) => last,
-                        Err(_) => break,
-                    }
-                };
-                let Some(after) = chunk::<NEXT_BYTES>(text, last) else { break };
-                let value = string_node(number, false, close + 2, last, index + 1);
+                let Some(last) = window.stop(scan, text, begin + 1) else { break };
+                let Some(after) = chunk::<AFTER_BYTES>(text, last) else { break };
+                let value = string_node(number, false, begin, last, index + 1);
                 // It may be an escape that stops it.
                 if after[0] != b'"' || !cursor.push_into_room([key_node, value]) {
                     break;
@@ -95,14 +82,13 @@ impl Job for Members<'_> {
                 after
             } else {
                 let word = colon.last_chunk().and_then(plain_word);
-                let begin = close + 2;
                 let Some((tag, length)) = word else {
                     if cursor.push_into_room([key_node]) {
                         (at, known) = (begin, true);
                     }
                     break;
                 };
-                let Some(after) = chunk::<NEXT_BYTES>(text, begin + length - 1) else { break };
+                let Some(after) = chunk::<AFTER_BYTES>(text, begin + length - 1) else { break };
                 let value = Node::new(tag, 0, number, begin, length, index + 2);
                 if !cursor.push_into_room([key_node, value]) {
                     break;
@@ -116,9 +102,9 @@ impl Job for Members<'_> {
                 break;
             }
             at += 1;
-            key = after.last_chunk();
+            head = after.last_chunk();
         }
-        Ran { at, cursor, count, slot: 0, ended, known }
+        Ran { at, cursor, window, count, slot: 0, ended, known }
     }
 }
 
@@ -128,6 +114,7 @@ pub(crate) struct Follow<'a> {
     pub(crate) number: u32,
     pub(crate) at: u32,
     pub(crate) cursor: Cursor,
+    pub(crate) window: Window,
     /// The keys of the shape, and the slots.
     pub(crate) heads: &'a [KeyHead],
     pub(crate) slots: &'a mut [u32],
@@ -141,8 +128,8 @@ impl Job for Follow<'_> {
     // Hot path: some 60 instructions a member.
     #[inline(always)]
     fn run<S: Scan>(self, scan: S) -> Ran {
-        const NEXT_BYTES: usize = AFTER_BYTES - 1 + HEAD_BYTES;
-        let Follow { text, number, mut at, mut cursor, heads, slots, mut slot } = self;
+        const NEXT_BYTES: usize = 2 + HEAD_BYTES;
+        let Follow { text, number, mut at, mut cursor, mut window, heads, slots, mut slot } = self;
         let mut count = 0;
         let (mut ended, mut known) = (false, false);
         let heads = heads.get(slot as usize..).unwrap_or_default();
@@ -155,18 +142,9 @@ impl Job for Follow<'_> {
             }
             let begin = at + head.length;
             let index = cursor.next();
-            let Some(look) = chunk::<VALUE_BYTES>(text, begin) else { break };
+            let Some(look) = chunk::<WORD_BYTES>(text, begin) else { break };
             let after = if look[0] == b'"' {
-                let Some(block) = look.last_chunk() else { break };
-                let stops = scan.stops(block);
-                let last = if stops != 0 {
-                    begin + 1 + stops.trailing_zeros()
-                } else {
-                    match scan.run_end(text, begin + VALUE_BYTES as u32) {
-                        Ok(last) => last,
-                        Err(_) => break,
-                    }
-                };
+                let Some(last) = window.stop(scan, text, begin + 1) else { break };
                 let Some(after) = chunk::<NEXT_BYTES>(text, last) else { break };
                 let value = string_node(number, false, begin, last, index);
                 // It may be an escape that stops it.
@@ -176,7 +154,7 @@ impl Job for Follow<'_> {
                 at = last + 1;
                 after
             } else {
-                let Some((tag, length)) = look.first_chunk().and_then(plain_word) else {
+                let Some((tag, length)) = plain_word(look) else {
                     (at, known) = (begin, true);
                     break;
                 };
@@ -199,6 +177,6 @@ impl Job for Follow<'_> {
             at += 1;
             key = after.last_chunk();
         }
-        Ran { at, cursor, count, slot, ended, known }
+        Ran { at, cursor, window, count, slot, ended, known }
     }
 }

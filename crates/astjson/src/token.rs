@@ -7,6 +7,9 @@ use crate::careful;
 use crate::node::{ESCAPED, Node, REAL, Tag};
 use crate::scan::{Refused, Scan, chunk};
 
+/// Bytes of a key that stand in its node.
+pub(crate) const KEY_HEAD_BYTES: usize = 4;
+
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = 0x8080_8080_8080_8080;
 
@@ -87,6 +90,21 @@ fn escaped_string(text: &[u8], mut at: u32) -> Result<(u32, bool), Refused> {
 pub(crate) fn string_node(number: u32, escaped: bool, open: u32, close: u32, index: u32) -> Node {
     let flags = if escaped { ESCAPED } else { 0 };
     Node::new(Tag::String, flags, number, open + 1, close - open - 1, index + 1)
+}
+
+/// The node of the key from the quote at `open` to the one at `close`. `head` is the four bytes behind
+/// the first quote; a member is never shorter.
+#[inline(always)]
+pub(crate) fn key_node(
+    number: u32,
+    escaped: bool,
+    open: u32,
+    close: u32,
+    head: &[u8; KEY_HEAD_BYTES],
+) -> Node {
+    let flags = if escaped { ESCAPED } else { 0 };
+    let head = u32::from_le_bytes(*head);
+    Node::new(Tag::String, flags, number, open + 1, close - open - 1, head)
 }
 
 /// Reads the scalar at `at`, where no space is. Returns its node and the position after it.

@@ -19,8 +19,7 @@ impl Data {
             if ty.kind != TypeKind::Object {
                 continue;
             }
-            let roots = [Some(graph.query), graph.mutation, graph.subscription];
-            if roots.contains(&Some(id)) {
+            if roots(graph).contains(&Some(id)) {
                 objects.insert(ty.name.to_string(), maker.object(id, 0));
                 continue;
             }
@@ -76,6 +75,11 @@ impl Data {
     }
 }
 
+/// Of these types there is one object only.
+fn roots(graph: &Supergraph) -> [Option<TypeId>; 3] {
+    [Some(graph.query), graph.mutation, graph.subscription]
+}
+
 /// The object types that every subgraph that resolves the field can return.
 fn agreed(graph: &Supergraph, ty: TypeId, field: FieldId) -> Vec<TypeId> {
     let mut types = graph.ty(ty).possible.clone();
@@ -87,6 +91,10 @@ fn agreed(graph: &Supergraph, ty: TypeId, field: FieldId) -> Vec<TypeId> {
         }
         let possible = graph.possible_in(named, subgraph);
         types.retain(|member| possible.contains(member));
+    }
+    // What clients must not see is where they look only if there is nothing else.
+    if types.iter().any(|&member| !graph.ty(member).inaccessible) {
+        types.retain(|&member| !graph.ty(member).inaccessible);
     }
     types
 }
@@ -167,8 +175,9 @@ impl Maker<'_> {
                 }
             }
             TypeRefShape::Named(id) => match &*graph.ty(*id).name {
-                "Int" => json!(number),
-                "Float" => json!(number as f64 + 0.5),
+                // Of an interface: keys tell objects of its members apart, too.
+                "Int" => json!(100 * of.0 as usize + number),
+                "Float" => json!((100 * of.0 as usize + number) as f64 + 0.5),
                 _ => json!(format!("{}{number}", own.to_lowercase())),
             },
         }
@@ -217,6 +226,9 @@ impl Maker<'_> {
                         return Value::Null;
                     }
                     let ty = *self.random.pick(&types);
+                    if roots(graph).contains(&Some(ty)) {
+                        return json!(*graph.ty(ty).name);
+                    }
                     json!(format!("{}:{}", graph.ty(ty).name, 1 + self.random.below(OBJECTS)))
                 }
             },

@@ -1,11 +1,11 @@
 //! Makes a failing case smaller: whatever can go while it still fails in the same way goes.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use apollo_compiler::Node;
 use apollo_compiler::ast::{
-    Argument, Definition, Directive, Document, FieldDefinition, OperationDefinition, Selection,
-    Value as Ast,
+    Argument, Definition, Directive, Document, FieldDefinition, FragmentDefinition, InlineFragment,
+    OperationDefinition, Selection, Value as Ast,
 };
 use serde_json::Value;
 
@@ -84,7 +84,10 @@ impl Shrinking {
     }
 
     fn operation(&mut self) -> bool {
-        self.documents(|case| &mut case.operation, edit_operation)
+        let text: fn(&mut Case) -> &mut String = |case| &mut case.operation;
+        let is_smaller = self.documents(text, edit_operation);
+        // Larger at first, but what is selected for one place alone can go.
+        is_smaller | self.documents(text, inline_spread)
     }
 
     fn supergraph(&mut self) -> bool {
@@ -175,6 +178,56 @@ fn edit_operation(document: &mut Document, at: usize) -> bool {
         drop_unused(document);
     }
     is_edited
+}
+
+/// Writes what spread number `at` stands for in its place.
+fn inline_spread(document: &mut Document, at: usize) -> bool {
+    let fragments: HashMap<String, Node<FragmentDefinition>> = document
+        .definitions
+        .iter()
+        .filter_map(|definition| definition.as_fragment_definition())
+        .map(|fragment| (fragment.name.to_string(), fragment.clone()))
+        .collect();
+    let mut left = at;
+    let operation = document.definitions.iter_mut().find_map(|definition| match definition {
+        Definition::OperationDefinition(it) => Some(it.make_mut()),
+        _ => None,
+    });
+    let is_edited =
+        operation.is_some_and(|it| inline_in(&mut it.selection_set, &fragments, &mut left));
+    if is_edited {
+        drop_unused(document);
+    }
+    is_edited
+}
+
+fn inline_in(
+    set: &mut [Selection],
+    fragments: &HashMap<String, Node<FragmentDefinition>>,
+    left: &mut usize,
+) -> bool {
+    set.iter_mut().any(|selection| match selection {
+        Selection::Field(field) => {
+            !field.selection_set.is_empty()
+                && inline_in(&mut field.make_mut().selection_set, fragments, left)
+        }
+        Selection::InlineFragment(fragment) => {
+            inline_in(&mut fragment.make_mut().selection_set, fragments, left)
+        }
+        Selection::FragmentSpread(spread) => {
+            let Some(fragment) = fragments.get(spread.fragment_name.as_str()) else { return false };
+            if *left > 0 {
+                *left -= 1;
+                return false;
+            }
+            *selection = Selection::InlineFragment(Node::new(InlineFragment {
+                type_condition: Some(fragment.type_condition.clone()),
+                directives: spread.directives.clone(),
+                selection_set: fragment.selection_set.clone(),
+            }));
+            true
+        }
+    })
 }
 
 /// Removes a selection, unwraps a fragment, removes a condition, an alias or an argument.

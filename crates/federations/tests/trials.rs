@@ -7,7 +7,7 @@ use std::path::Path;
 use federations::{Tally, trial};
 
 /// Federations of each test; there are two tests for two cores.
-const SEEDS: u64 = 25;
+const SEEDS: u64 = 100;
 
 /// Operations for each of them.
 const OPERATIONS: usize = 6;

@@ -9,7 +9,9 @@ use rustix::net::{RecvFlags, Shutdown};
 use wire::connection::{Connection, Protocol};
 
 use crate::Token;
-use crate::connection::{Entry, FAREWELL_TIME_MAX, HANG_UP_TIME_MAX, IGNORED_BYTES_MAX, Phase, WRITE_AHEAD_BYTES};
+use crate::connection::{
+    Entry, FAREWELL_TIME_MAX, HANG_UP_TIME_MAX, IGNORED_BYTES_MAX, Phase, WRITE_AHEAD_BYTES,
+};
 use crate::outgoing::{self, Outgoing};
 use crate::poller::{Epoll, Poller};
 use crate::slab::Slab;

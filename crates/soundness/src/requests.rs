@@ -15,6 +15,19 @@ pub(crate) struct Requests {
     pub(crate) subscription: Option<Node<OperationDefinition>>,
 }
 
+/// The length of all that `plan` sends.
+pub(crate) fn bytes(plan: &Plan) -> usize {
+    let of_fetch = |kind: &FetchKind| match kind {
+        FetchKind::Root(sent) | FetchKind::Entities { operation: sent, .. } => sent.text.len(),
+        FetchKind::Publish(_) => 0,
+    };
+    let subscription = match &plan.subscription {
+        Some(SubscriptionRoot::Upstream { operation, .. }) => operation.text.len(),
+        _ => 0,
+    };
+    subscription + plan.fetches.iter().map(|fetch| of_fetch(&fetch.kind)).sum::<usize>()
+}
+
 /// Parses and validates all that `plan` sends.
 pub(crate) fn read(
     graph: &Supergraph,

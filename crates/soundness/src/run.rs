@@ -210,7 +210,12 @@ impl<'a> Run<'a> {
     ) -> Result<(), Unsound> {
         for (&ty, known) in &mut place.types {
             if !types.is_empty() {
-                if !known.typename.iter().any(|producer| before.contains(producer)) {
+                let is_before = |producer: &Producer| before.contains(producer);
+                if !known.typename.iter().any(is_before) {
+                    // Those who were asked before may know no such objects, so there are none yet.
+                    if !known.brought_by.iter().any(is_before) {
+                        continue;
+                    }
                     unsound!("nobody said before whether an object is of {types:?}");
                 }
                 if !types.contains(&self.graph.ty(ty).name) {
@@ -333,6 +338,9 @@ impl<'a> Run<'a> {
         };
         for &member in possible {
             let known = entry.below.types.entry(member).or_default();
+            if !known.brought_by.contains(&answering.producer) {
+                known.brought_by.push(answering.producer);
+            }
             self.select(member, known, &selected.selection_set, &inner)?;
         }
         Ok(())

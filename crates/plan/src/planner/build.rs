@@ -6,10 +6,11 @@ use foldhash::HashMap;
 use graph::{FieldId, SubgraphId, Supergraph, TypeId};
 
 use super::{
+    conditions::{add_condition, merge_any_of},
     contexts,
     data_keys::{DataKeys, PathId},
     solution::{ObjectSolution, Pick, Solution, SolutionKind},
-    tree::{Arguments, Wanted},
+    tree::{Arguments, Wanted, both},
 };
 use crate::{
     Condition, ContextSource, EventField, OperationKind, Path, PathStep, RepresentationField,
@@ -28,6 +29,8 @@ pub(super) struct Node {
     pub(super) kind: NodeKind,
     /// Where the objects are; the root for roots.
     pub(super) target: Path,
+    /// The same as a place.
+    pub(super) place: PathId,
     /// The type that is asked for.
     pub(super) ty: TypeId,
     pub(super) depends_on: BTreeSet<NodeId>,
@@ -138,7 +141,8 @@ pub(super) struct Entry {
     pub(super) data_key: Rc<str>,
     pub(super) field: FieldId,
     pub(super) arguments: Rc<Arguments>,
-    /// Selected if any of these holds; empty: always.
+    /// Selected if any of these holds; empty: always. What the client's selections further up say is
+    /// in it, because what stands there may be fetched for others when the client does not want it.
     pub(super) any_of: Vec<Condition>,
     pub(super) child: Option<SelectionId>,
     /// Further arguments, read from objects further up.
@@ -159,6 +163,8 @@ pub(super) struct Nodes {
     pub(super) selections: Selections,
     /// (supplier, who needs it): what the supplier selects directly for the other one's representation.
     pub(super) supplies: Vec<(NodeId, NodeId)>,
+    /// When there may be anything at a place, for places below fields.
+    pub(super) reached: HashMap<PathId, Need>,
 }
 
 pub(super) struct Builder<'a> {
@@ -188,6 +194,8 @@ struct At {
     id: PathId,
     /// The last step that led here; `None` at the root.
     step: Option<Rc<Step>>,
+    /// When the client wants what is here at all.
+    guard: Rc<Condition>,
 }
 
 /// A step of a path, with those before it.
@@ -199,11 +207,44 @@ struct Step {
 }
 
 impl At {
-    const ROOT: Self = Self { id: PathId::ROOT, step: None };
+    fn root() -> Self {
+        Self { id: PathId::ROOT, step: None, guard: Rc::default() }
+    }
 
-    fn below(&self, keys: &mut DataKeys<'_>, data_key: &Rc<str>) -> Self {
+    fn below(&self, keys: &mut DataKeys<'_>, data_key: &Rc<str>, wanted: &Wanted) -> Self {
         let step = Step { before: self.step.clone(), data_key: data_key.clone(), ty: None };
-        Self { id: keys.child(self.id, data_key), step: Some(Rc::new(step)) }
+        let guard = match (&wanted.key, &*wanted.any_of) {
+            // Where there are several, what is below has them itself.
+            (Some(_), [only]) => both(&self.guard, only).map(Rc::new),
+            _ => None,
+        };
+        Self {
+            id: keys.child(self.id, data_key),
+            step: Some(Rc::new(step)),
+            guard: guard.unwrap_or_else(|| self.guard.clone()),
+        }
+    }
+
+    /// When the object here is wanted, as fields have it.
+    fn selected_here(&self) -> Vec<Condition> {
+        if self.guard.is_always() { Vec::new() } else { vec![(*self.guard).clone()] }
+    }
+
+    /// When `wanted` is selected, counted from the root. What the planner adds is selected for those
+    /// who need it, whatever the client wants here.
+    fn selected(&self, wanted: &Wanted) -> Vec<Condition> {
+        if wanted.key.is_none() || self.guard.is_always() {
+            return wanted.any_of.clone();
+        }
+        if wanted.any_of.is_empty() {
+            return self.selected_here();
+        }
+        let mut any_of = Vec::new();
+        for condition in wanted.any_of.iter().filter_map(|it| both(&self.guard, it)) {
+            add_condition(&mut any_of, &condition);
+        }
+        // Never wanted; but nothing at all would mean always.
+        if any_of.is_empty() { wanted.any_of.clone() } else { any_of }
     }
 
     fn narrowed(&self, ty: TypeId) -> Self {
@@ -211,7 +252,7 @@ impl At {
             let (before, data_key) = (step.before.clone(), step.data_key.clone());
             Rc::new(Step { before, data_key, ty: Some(ty) })
         });
-        Self { id: self.id, step }
+        Self { id: self.id, step, guard: self.guard.clone() }
     }
 
     fn path(&self, graph: &Supergraph) -> Path {
@@ -227,10 +268,26 @@ impl At {
     }
 }
 
+/// So many comparisons of conditions take as long as adding a field.
+const COMPARISONS_IN_STEP: u64 = 8;
+
 impl<'a> Builder<'a> {
-    pub(super) fn new(graph: &'a Supergraph, keys: DataKeys<'a>, steps_max: u64) -> Self {
-        let nodes = Nodes { nodes: Vec::new(), selections: Vec::new(), supplies: Vec::new() };
-        Self { graph, keys, nodes, readers: HashMap::default(), problem: None, steps: 0, steps_max }
+    pub(super) fn new(graph: &'a Supergraph, keys: DataKeys<'a>) -> Self {
+        let nodes = Nodes {
+            nodes: Vec::new(),
+            selections: Vec::new(),
+            supplies: Vec::new(),
+            reached: HashMap::default(),
+        };
+        Self {
+            graph,
+            keys,
+            nodes,
+            readers: HashMap::default(),
+            problem: None,
+            steps: 0,
+            steps_max: 0,
+        }
     }
 
     /// Fields added so far, once for each place and object type. Solutions are shared between places
@@ -253,8 +310,15 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds the nodes of a solved root. Every root node waits for `before`.
-    pub(super) fn root(&mut self, solution: &ObjectSolution, kind: NodeKind, before: &[NodeId]) {
-        let at = At::ROOT;
+    pub(super) fn root(
+        &mut self,
+        solution: &ObjectSolution,
+        kind: NodeKind,
+        before: &[NodeId],
+        steps_max: u64,
+    ) {
+        self.steps_max = steps_max;
+        let at = At::root();
         let mut places = Vec::new();
         let done = before.iter().map(|&node| self.nodes.nodes[node].level).max().unwrap_or(0);
         let is_event = kind == NodeKind::Event;
@@ -280,6 +344,7 @@ impl<'a> Builder<'a> {
             subgraph,
             kind,
             target: at.path(self.graph),
+            place: at.id,
             ty,
             depends_on: BTreeSet::new(),
             level,
@@ -350,13 +415,9 @@ impl<'a> Builder<'a> {
                         suppliers.push(place.node);
                     }
                 }
-                representation.push(self.supply(
-                    &supply.pick,
-                    supply.is_key,
-                    &places,
-                    at,
-                    &mut depends_on,
-                ));
+                let member = self.supply(&supply.pick, supply.is_key, &places, at, &mut depends_on);
+                // A key and what is required may be different parts of one object.
+                merge_representation(&mut representation, member);
             }
             if self.reads_context(solution, index, places.len()) {
                 let readers = self.readers_above(at);
@@ -453,16 +514,20 @@ impl<'a> Builder<'a> {
             let place = places[first];
             touched.insert(place.node);
             if self.nodes.nodes[place.node].selection == place.selection {
-                self.nodes.nodes[place.node].need = Need::Always;
+                self.nodes.nodes[place.node].need.add(&at.selected_here());
             }
             return;
         };
-        self.steps += pick.carriers.len() as u64;
+        // Each condition is compared with those that are there already.
+        let compared = (pick.wanted.any_of.len() as u64).pow(2) / COMPARISONS_IN_STEP;
+        self.steps += pick.carriers.len() as u64 + compared;
         if self.steps > self.steps_max {
+            self.steps = self.steps_max + 1;
             return;
         }
         let subgraph = self.nodes.nodes[places[first].node].subgraph;
         let data_key = self.keys.data_key(at.id, &pick.wanted, subgraph);
+        let selected = at.selected(&pick.wanted);
         let mut below = Vec::with_capacity(pick.carriers.len());
         for &carrier in pick.carriers.iter() {
             let place = places[carrier];
@@ -470,13 +535,14 @@ impl<'a> Builder<'a> {
             if pick.wanted.key.is_some()
                 && self.nodes.nodes[place.node].selection == place.selection
             {
-                self.nodes.nodes[place.node].need.add(&pick.wanted.any_of);
+                self.nodes.nodes[place.node].need.add(&selected);
             }
-            let child = self.entry(place, &data_key, field, &pick.wanted, pick.child.is_some(), at);
+            let child = self.entry(place, &data_key, field, pick, &selected, at);
             below.extend(child.map(|selection| Place { selection, on: None, ..place }));
         }
         if let Some(child) = &pick.child {
-            let at = at.below(&mut self.keys, &data_key);
+            let at = at.below(&mut self.keys, &data_key, &pick.wanted);
+            self.nodes.reached.entry(at.id).or_insert(Need::NEVER).add(&selected);
             self.position(child, &below, &at, touched);
         }
     }
@@ -486,17 +552,17 @@ impl<'a> Builder<'a> {
         place: Place,
         data_key: &Rc<str>,
         field: FieldId,
-        wanted: &Wanted,
-        has_child: bool,
+        pick: &Pick,
+        selected: &[Condition],
         at: &At,
     ) -> Option<SelectionId> {
         let subgraph = self.nodes.nodes[place.node].subgraph;
         let selection = &mut self.nodes.selections[place.selection];
         if let Some(entry) = selection.entry_mut(place.on, data_key) {
-            merge_any_of(&mut entry.any_of, &wanted.any_of);
+            merge_any_of(&mut entry.any_of, selected);
             return entry.child;
         }
-        let child = has_child.then(|| {
+        let child = pick.child.is_some().then(|| {
             let ty = self.graph.field_type_in(field, subgraph);
             // An interface object would say the interface's name, which is nobody's type.
             let says_type = self.graph.ty(self.graph.field(field).ty.named()).kind.is_abstract()
@@ -509,8 +575,8 @@ impl<'a> Builder<'a> {
             on: place.on,
             data_key: data_key.clone(),
             field,
-            arguments: wanted.arguments.clone(),
-            any_of: wanted.any_of.clone(),
+            arguments: pick.wanted.arguments.clone(),
+            any_of: selected.to_vec(),
             child,
         });
         child
@@ -577,20 +643,22 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Disjunction where empty means always.
-pub(super) fn merge_any_of(into: &mut Vec<Condition>, other: &[Condition]) {
-    if into.is_empty() || other.is_empty() {
-        into.clear();
-        return;
-    }
-    other.iter().for_each(|condition| add_condition(into, condition));
-}
-
-/// Adds to a disjunction what is not implied; takes out what is implied by the new one.
-fn add_condition(into: &mut Vec<Condition>, condition: &Condition) {
-    let implies = |a: &Condition, b: &Condition| b.all.iter().all(|needed| a.all.contains(needed));
-    if !into.iter().any(|known| implies(condition, known)) {
-        into.retain(|known| !implies(known, condition));
-        into.push(condition.clone());
+/// Adds a member to a representation, or what is below it to one that is there.
+pub(super) fn merge_representation(
+    into: &mut Vec<RepresentationField>,
+    field: RepresentationField,
+) {
+    let same = into.iter_mut().find(|known| {
+        known.name == field.name && known.data_key == field.data_key && known.types == field.types
+    });
+    match same {
+        Some(known) => {
+            known.key |= field.key;
+            field
+                .fields
+                .into_iter()
+                .for_each(|below| merge_representation(&mut known.fields, below));
+        }
+        None => into.push(field),
     }
 }

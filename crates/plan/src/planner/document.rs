@@ -7,8 +7,12 @@ use foldhash::{HashMap, HashSet};
 use graph::{SubgraphId, Supergraph, TypeId};
 
 use super::build::{ContextUse, Entry, SelectionId, Selections};
+use super::conditions;
 use super::fold::{self, Line};
 use crate::{Condition, ContextVariable, Operation, OperationKind, SubgraphOperation, VariableId};
+
+/// So many comparisons of conditions take as long as writing a field.
+const COMPARISONS_IN_STEP: u64 = 8;
 
 /// Writes selection sets for one subgraph.
 pub(super) struct Writer<'a> {
@@ -16,17 +20,19 @@ pub(super) struct Writer<'a> {
     pub(super) operation: &'a Operation,
     pub(super) selections: &'a Selections,
     pub(super) subgraph: SubgraphId,
-    /// The request is only sent if this holds, so nothing in it has to say so again.
-    pub(super) implied: &'a [Condition],
     /// Variables used so far.
     pub(super) variables: BTreeSet<VariableId>,
     /// Variables for values from further up, used so far, with their types.
     pub(super) context: Vec<(ContextVariable, Box<str>)>,
+    /// Fields that may still be written, over all texts of a plan. Once there are none, whatever is
+    /// written is of no use.
+    pub(super) fields_left: u64,
 }
 
 impl Writer<'_> {
-    /// `{…}` of a selection set.
-    pub(super) fn selection_set(&mut self, selection: SelectionId) -> String {
+    /// `{…}` of a selection set that is only reached where one of `given` holds (none: always), so
+    /// that nothing in it has to say so again.
+    pub(super) fn selection_set(&mut self, selection: SelectionId, given: &[Condition]) -> String {
         let node = &self.selections[selection];
         let mut inner = String::new();
         let is_abstract = self.graph.ty(node.ty).kind.is_abstract()
@@ -38,7 +44,7 @@ impl Writer<'_> {
                 }
                 for entry in node.entries() {
                     if entry.on.is_none_or(|on| on == node.ty) {
-                        self.entry(entry, &mut inner);
+                        self.entry(entry, given, &mut inner);
                     }
                 }
                 if inner.is_empty() {
@@ -47,17 +53,26 @@ impl Writer<'_> {
                     inner.push_str(if is_there { "__typename" } else { "__any:__typename" });
                 }
             }
-            true => self.abstract_set(node.ty, node.entries(), &mut inner),
+            true => self.abstract_set(node.ty, node.entries(), given, &mut inner),
         }
         format!("{{{inner}}}")
     }
 
-    fn abstract_set(&mut self, ty: TypeId, entries: &[Entry], out: &mut String) {
+    fn abstract_set(
+        &mut self,
+        ty: TypeId,
+        entries: &[Entry],
+        given: &[Condition],
+        out: &mut String,
+    ) {
         out.push_str("__typename");
         let mut common = HashSet::default();
         for entry in entries.iter().filter(|entry| entry.on.is_none()) {
             let mut text = String::new();
-            self.entry(entry, &mut text);
+            self.entry(entry, given, &mut text);
+            if text.is_empty() {
+                continue;
+            }
             separate(out);
             out.push_str(&text);
             common.insert(text);
@@ -68,8 +83,8 @@ impl Writer<'_> {
         for entry in entries {
             let Some(on) = entry.on.filter(|on| possible.contains(on)) else { continue };
             let mut text = String::new();
-            self.entry(entry, &mut text);
-            if common.contains(&text) {
+            self.entry(entry, given, &mut text);
+            if text.is_empty() || common.contains(&text) {
                 continue;
             }
             match fragment_of.get(&on) {
@@ -90,8 +105,14 @@ impl Writer<'_> {
         }
     }
 
-    fn entry(&mut self, entry: &Entry, out: &mut String) {
-        separate(out);
+    /// A field, once for each condition; nothing at all if none of them can hold here.
+    fn entry(&mut self, entry: &Entry, given: &[Condition], out: &mut String) {
+        let compared = 1 + (entry.any_of.len() * given.len()) as u64 / COMPARISONS_IN_STEP;
+        self.fields_left = self.fields_left.saturating_sub(compared);
+        if self.fields_left == 0 {
+            return;
+        }
+        let Some(any_of) = conditions::left(&entry.any_of, given) else { return };
         let mut text = String::new();
         let name = &self.graph.field(entry.field).name;
         if *entry.data_key != **name {
@@ -108,31 +129,29 @@ impl Writer<'_> {
         if !arguments.is_empty() {
             let _ = write!(text, "({arguments})");
         }
-        let below = entry.child.map(|child| self.selection_set(child)).unwrap_or_default();
-        let is_implied = entry.any_of.is_empty()
-            || (!self.implied.is_empty() && self.implied.iter().all(|c| entry.any_of.contains(c)));
-        if is_implied {
+        if any_of.is_empty() {
+            separate(out);
             out.push_str(&text);
-            out.push_str(&below);
+            self.below(entry, given, out);
             return;
         }
-        for (index, condition) in entry.any_of.iter().enumerate() {
-            if index > 0 {
-                out.push(' ');
-            }
-            let (last, outer) = match condition.all.split_last() {
-                Some(split) => split,
-                // An empty condition never stands beside others; were it to, it would mean always.
-                None => {
-                    let _ = write!(out, "{text}{below}");
-                    continue;
-                }
-            };
+        for condition in &any_of {
+            separate(out);
+            let Some((last, outer)) = condition.all.split_last() else { continue };
             for &one in outer {
                 let _ = write!(out, "...{}{{", self.directive(one));
             }
-            let _ = write!(out, "{text}{}{below}", self.directive(*last));
+            let _ = write!(out, "{text}{}", self.directive(*last));
+            let known = conditions::with(given, condition);
+            self.below(entry, &known, out);
             out.extend(std::iter::repeat_n('}', outer.len()));
+        }
+    }
+
+    fn below(&mut self, entry: &Entry, given: &[Condition], out: &mut String) {
+        if let Some(child) = entry.child {
+            let below = self.selection_set(child, given);
+            out.push_str(&below);
         }
     }
 

@@ -11,14 +11,18 @@ use graph::{SubgraphId, Supergraph};
 
 use super::{
     Batching, PlanError,
-    build::{Need, Node, NodeId, NodeKind, Nodes, SelectionId, Selections, merge_any_of},
+    build::{Need, Node, NodeId, NodeKind, Nodes, SelectionId, Selections, merge_representation},
+    conditions::{self, merge_any_of},
+    data_keys::PathId,
     document::{Writer, free_variable},
 };
 use crate::{
-    EntityBatch, EventField, Fetch, FetchId, FetchKind, Operation, OperationKind, Path, Plan,
-    Representation, RepresentationField, Shape, SubgraphOperation, SubscriptionRoot, VariableId,
+    Condition, EntityBatch, EventField, Fetch, FetchId, FetchKind, Operation, OperationKind, Path,
+    Plan, Representation, RepresentationField, Shape, SubgraphOperation, SubscriptionRoot,
+    VariableId,
 };
 
+/// The plan, and how many fields its texts have in all: less than `steps_max`, or there is none.
 pub(super) fn finish(
     graph: &Supergraph,
     operation: &Operation,
@@ -26,17 +30,19 @@ pub(super) fn finish(
     nodes: Nodes,
     shape: Shape,
     event: Option<EventField>,
-) -> Result<Plan, PlanError> {
-    let Nodes { mut nodes, mut selections, supplies } = nodes;
+    steps_max: u64,
+) -> Result<(Plan, u64), PlanError> {
+    let Nodes { mut nodes, mut selections, supplies, reached } = nodes;
     spread_needs(&mut nodes, &supplies);
     let merged_into = merge_same_targets(&mut nodes, &mut selections);
     let resolve = |node: NodeId| merged_into[node];
-    let mut groups = groups(&nodes, &selections, &merged_into, batching);
+    let mut groups = groups(&nodes, &selections, &merged_into, batching, &reached);
     groups.sort_by_key(|group| (group.level, group.members[0]));
 
     let mut fetch_of: HashMap<NodeId, FetchId> = HashMap::default();
     let mut fetches: Vec<Fetch> = Vec::new();
     let mut subscription = event.map(SubscriptionRoot::Event);
+    let mut fields_left = steps_max;
     for group in &groups {
         let first = &nodes[group.members[0]];
         if matches!(first.kind, NodeKind::Event) {
@@ -54,13 +60,14 @@ pub(super) fn finish(
             operation,
             selections: &selections,
             subgraph: first.subgraph,
-            implied: if any_of.len() == 1 { &any_of } else { &[] },
             variables: BTreeSet::new(),
             context: Vec::new(),
+            fields_left,
         };
         let kind = match &first.kind {
             NodeKind::Root(kind) => {
-                let body = writer.selection_set(first.selection);
+                let body = writer.selection_set(first.selection, &any_of);
+                fields_left = writer.fields_left;
                 let written = writer.document(*kind, &body, number, &[]);
                 if *kind == OperationKind::Subscription {
                     subscription = Some(SubscriptionRoot::Upstream {
@@ -73,7 +80,13 @@ pub(super) fn finish(
             }
             NodeKind::Publish(event) => FetchKind::Publish(event.clone()),
             NodeKind::Entity | NodeKind::Event => {
-                let (operation, batches) = entities(&mut writer, &nodes, &group.members, number);
+                let given = |member: NodeId| {
+                    conditions::stronger(&any_of, any_of_place(&reached, nodes[member].place))
+                };
+                let members: Vec<_> =
+                    group.members.iter().map(|&member| (&nodes[member], given(member))).collect();
+                let (operation, batches) = entities(&mut writer, &members, number);
+                fields_left = writer.fields_left;
                 FetchKind::Entities { operation, batches }
             }
         };
@@ -93,8 +106,12 @@ pub(super) fn finish(
             representations_max: batching.of(subgraph).representations.max(1),
         });
     }
+    if fields_left == 0 {
+        return Err(PlanError::too_complex());
+    }
     reduce(&mut fetches);
-    Ok(Plan { kind: operation.kind, fetches, subscription, shape })
+    let plan = Plan { kind: operation.kind, fetches, subscription, shape };
+    Ok((plan, steps_max - fields_left))
 }
 
 /// Whoever selects something only for others is needed when they are.
@@ -122,12 +139,13 @@ fn spread_needs(nodes: &mut [Node], supplies: &[(NodeId, NodeId)]) {
     }
 }
 
-/// Merges entity nodes of one subgraph, target, type, key, level and need. Says for each node where it
-/// went. Where they are needed at different times they stay apart, as aliases of one request: what one
-/// of them requires may not have been fetched while the other is needed.
+/// Merges entity nodes of one subgraph, target, type, key and level. Says for each node where it went.
+/// Nodes that are needed at different times stay apart, as aliases of one request, if they are sent more
+/// than a key: what one of them requires may not have been fetched while the other is needed. So do
+/// nodes that are sent different things under one name.
 fn merge_same_targets(nodes: &mut [Node], selections: &mut Selections) -> Vec<NodeId> {
     let mut merged_into: Vec<NodeId> = (0..nodes.len()).collect();
-    let mut seen: HashMap<_, NodeId> = HashMap::default();
+    let mut seen: HashMap<_, Vec<NodeId>> = HashMap::default();
     for index in 0..nodes.len() {
         if nodes[index].kind != NodeKind::Entity {
             continue;
@@ -135,18 +153,25 @@ fn merge_same_targets(nodes: &mut [Node], selections: &mut Selections) -> Vec<No
         let node = &nodes[index];
         let keys: Vec<RepresentationField> =
             node.representation.iter().filter(|field| field.key).cloned().collect();
-        let asked = (node.subgraph, node.target.clone(), node.ty, node.level);
-        let identity = (asked, keys, node.need.clone());
-        let Some(&into) = seen.get(&identity) else {
-            seen.insert(identity, index);
+        let identity = (node.subgraph, node.target.clone(), node.ty, node.level, keys);
+        let alike = seen.entry(identity).or_default();
+        let fits = |&known: &NodeId| {
+            let known = &nodes[known];
+            let is_key_only = |node: &Node| node.representation.iter().all(|field| field.key);
+            (known.need == node.need || (is_key_only(known) && is_key_only(node)))
+                && !differ(&known.representation, &node.representation)
+        };
+        let Some(into) = alike.iter().copied().find(fits) else {
+            alike.push(index);
             continue;
         };
         merged_into[index] = into;
         let (selection, depends_on) = (node.selection, node.depends_on.clone());
-        let representation = node.representation.clone();
+        let (representation, need) = (node.representation.clone(), node.need.clone());
         merge_selections(selections, nodes[into].selection, selection);
         let into = &mut nodes[into];
         into.depends_on.extend(depends_on);
+        into.need.add_need(&need);
         for field in representation {
             merge_representation(&mut into.representation, field);
         }
@@ -154,20 +179,16 @@ fn merge_same_targets(nodes: &mut [Node], selections: &mut Selections) -> Vec<No
     merged_into
 }
 
-fn merge_representation(into: &mut Vec<RepresentationField>, field: RepresentationField) {
-    let same = into.iter_mut().find(|known| {
-        known.name == field.name && known.data_key == field.data_key && known.types == field.types
-    });
-    match same {
-        Some(known) => {
-            known.key |= field.key;
-            field
-                .fields
-                .into_iter()
-                .for_each(|below| merge_representation(&mut known.fields, below));
-        }
-        None => into.push(field),
-    }
+/// Do both say something of one name, but not the same? Two fields may require one field with different
+/// arguments; an object has one member of a name only.
+fn differ(one: &[RepresentationField], other: &[RepresentationField]) -> bool {
+    let meet = |a: &RepresentationField, b: &RepresentationField| {
+        a.types.is_empty() || b.types.is_empty() || a.types.iter().any(|ty| b.types.contains(ty))
+    };
+    one.iter().any(|a| {
+        let same = other.iter().filter(|b| a.name == b.name && meet(a, b));
+        same.into_iter().any(|b| a.data_key != b.data_key || differ(&a.fields, &b.fields))
+    })
 }
 
 fn merge_selections(selections: &mut Selections, into: SelectionId, from: SelectionId) {
@@ -184,6 +205,14 @@ fn merge_selections(selections: &mut Selections, into: SelectionId, from: Select
     }
 }
 
+/// When there may be anything at a place, as fields have it.
+fn any_of_place(reached: &HashMap<PathId, Need>, place: PathId) -> &[Condition] {
+    match reached.get(&place) {
+        Some(Need::AnyOf(conditions)) => conditions,
+        Some(Need::Always) | None => &[],
+    }
+}
+
 /// Nodes that become one request.
 struct Group {
     level: u32,
@@ -195,6 +224,7 @@ fn groups(
     selections: &Selections,
     merged_into: &[NodeId],
     batching: &Batching,
+    reached: &HashMap<PathId, Need>,
 ) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut open: HashMap<(SubgraphId, u32), (usize, HashSet<u64>)> = HashMap::default();
@@ -207,7 +237,7 @@ fn groups(
             selections[node.selection].entries().iter().any(|entry| !entry.context.is_empty());
         if node.kind == NodeKind::Entity && !reads_context {
             // What is asked alike for objects at several places shares an alias.
-            let print = fingerprint(selections, node);
+            let print = fingerprint(selections, node, any_of_place(reached, node.place));
             if let Some((group, prints)) = open.get_mut(&identity)
                 && (prints.contains(&print)
                     || prints.len() < batching.of(node.subgraph).aliases as usize)
@@ -225,29 +255,34 @@ fn groups(
 
 /// Equal for nodes that ask the same of objects of one type. Used to count aliases only: were two
 /// different ones to collide, a request would have one alias more.
-fn fingerprint(selections: &Selections, node: &Node) -> u64 {
-    fn add(selections: &Selections, selection: SelectionId, hasher: &mut impl Hasher) {
+fn fingerprint(selections: &Selections, node: &Node, given: &[Condition]) -> u64 {
+    fn add(
+        selections: &Selections,
+        selection: SelectionId,
+        given: &[Condition],
+        hasher: &mut impl Hasher,
+    ) {
         let node = &selections[selection];
         (node.ty, node.says_type, node.entries().len()).hash(hasher);
         for entry in node.entries() {
-            (entry.on, &entry.data_key, entry.field, &entry.arguments.text, &entry.any_of)
-                .hash(hasher);
+            let any_of = conditions::left(&entry.any_of, given);
+            (entry.on, &entry.data_key, entry.field, &entry.arguments.text, any_of).hash(hasher);
             if let Some(child) = entry.child {
-                add(selections, child, hasher);
+                add(selections, child, given, hasher);
             }
         }
     }
     let mut hasher = FixedState::default().build_hasher();
     (node.ty, &node.representation).hash(&mut hasher);
-    add(selections, node.selection, &mut hasher);
+    add(selections, node.selection, given, &mut hasher);
     hasher.finish()
 }
 
-/// `_entities` of all members: one alias for each distinct representation and selection.
+/// `_entities` of all members, each with what is known to hold where it is asked for: one alias for each
+/// distinct representation and selection.
 fn entities(
     writer: &mut Writer<'_>,
-    nodes: &[Node],
-    members: &[NodeId],
+    members: &[(&Node, &[Condition])],
     number: usize,
 ) -> (SubgraphOperation, Vec<EntityBatch>) {
     struct Distinct {
@@ -257,11 +292,10 @@ fn entities(
         targets: Targets,
     }
     let mut distinct: Vec<Distinct> = Vec::new();
-    for &member in members {
-        let node = &nodes[member];
+    for &(node, given) in members {
         let typename = writer.graph.ty(node.ty).name.clone();
         writer.variables.clear();
-        let selection = format!("...on {typename}{}", writer.selection_set(node.selection));
+        let selection = format!("...on {typename}{}", writer.selection_set(node.selection, given));
         let variables = std::mem::take(&mut writer.variables);
         let representation =
             Representation { typename: Some(typename), fields: node.representation.clone() };

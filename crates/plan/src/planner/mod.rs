@@ -2,10 +2,11 @@
 //! shared nodes), `contexts` (what `@fromContext` reads further up), `data_keys` (which key of the data
 //! tree belongs to whom), `solve` (who resolves what, by dynamic programming over positions) with `gates`
 //! (which jumps to make) and `picks` (who carries a field), `ration` (fewer requests for the whole),
-//! `build` (fetch nodes), `finish` (levels, merging, batches), `document` (text of subgraph operations),
+//! `build` (fetch nodes), `conditions` (when something is selected), `finish` (levels, merging, batches), `document` (text of subgraph operations),
 //! `shape` (the answer).
 
 mod build;
+mod conditions;
 mod contexts;
 mod data_keys;
 mod document;
@@ -27,8 +28,9 @@ use std::sync::Arc;
 use graph::{SubgraphKind, SubgraphSet, Supergraph};
 
 use crate::{EventField, Operation, OperationKind, Plan, Value, VariableId};
-use build::{Builder, NodeKind};
+use build::{Builder, NodeId, NodeKind};
 use data_keys::DataKeys;
+use solution::ObjectSolution;
 use solve::Solver;
 use tree::{Collected, Tree, Wanted, WantedTarget};
 
@@ -151,7 +153,8 @@ fn plan_counted(
         graph,
         operation,
         solver: Solver::new(graph, operation.kind, limits.steps, tree),
-        builder: Builder::new(graph, keys, limits.steps.saturating_mul(STEPS_FACTOR_MAX)),
+        builder: Builder::new(graph, keys),
+        steps_max: limits.steps.saturating_mul(STEPS_FACTOR_MAX),
     };
     let solved = match operation.kind {
         OperationKind::Query => planner.query(&fields).map(|()| None),
@@ -174,7 +177,11 @@ fn plan_counted(
     let left = steps_max - effort.steps;
     let (shape, steps) = shape::build(graph, &mut tree, &keys, &parts, left)?;
     effort.steps += steps;
-    finish::finish(graph, operation, &limits.batching, nodes, shape, subscription)
+    let (batching, left) = (&limits.batching, left - steps.min(left));
+    let (plan, steps) =
+        finish::finish(graph, operation, batching, nodes, shape, subscription, left)?;
+    effort.steps += steps;
+    Ok(plan)
 }
 
 struct Planner<'a> {
@@ -182,6 +189,7 @@ struct Planner<'a> {
     operation: &'a Operation,
     solver: Solver<'a>,
     builder: Builder<'a>,
+    steps_max: u64,
 }
 
 /// The event subgraph that stands behind a root field of a mutation or subscription.
@@ -201,10 +209,16 @@ fn event_subgraph(
 }
 
 impl Planner<'_> {
+    /// Adds the nodes of a solved root, with the steps that solving has left.
+    fn build(&mut self, solution: &ObjectSolution, kind: NodeKind, before: &[NodeId]) {
+        let steps_max = self.steps_max.saturating_sub(self.solver.all_steps());
+        self.builder.root(solution, kind, before, steps_max);
+    }
+
     fn query(&mut self, fields: &std::rc::Rc<Collected>) -> Result<(), PlanError> {
         let solution = self.solver.root(fields, None)?;
         let solution = ration::fewest(&mut self.solver, fields, None, solution);
-        self.builder.root(&solution, NodeKind::Root(OperationKind::Query), &[]);
+        self.build(&solution, NodeKind::Root(OperationKind::Query), &[]);
         Ok(())
     }
 
@@ -239,7 +253,7 @@ impl Planner<'_> {
             let among = Some(SubgraphSet::of(subgraph));
             let solution = self.solver.root(&group, among)?;
             let solution = ration::fewest(&mut self.solver, &group, among, solution);
-            self.builder.root(&solution, kind, &before);
+            self.build(&solution, kind, &before);
         }
         Ok(())
     }
@@ -289,7 +303,7 @@ impl Planner<'_> {
                 let among = Some(SubgraphSet::of(subgraph));
                 let solution = self.solver.root(fields, among)?;
                 let solution = ration::fewest(&mut self.solver, fields, among, solution);
-                self.builder.root(&solution, NodeKind::Event, &[]);
+                self.build(&solution, NodeKind::Event, &[]);
                 Ok(Some(event))
             }
             None => {
@@ -298,7 +312,7 @@ impl Planner<'_> {
                 let among = Some(SubgraphSet::of(subgraph));
                 let solution = self.solver.root(fields, among)?;
                 let solution = ration::fewest(&mut self.solver, fields, among, solution);
-                self.builder.root(&solution, NodeKind::Root(OperationKind::Subscription), &[]);
+                self.build(&solution, NodeKind::Root(OperationKind::Subscription), &[]);
                 Ok(None)
             }
         }

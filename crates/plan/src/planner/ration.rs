@@ -4,12 +4,17 @@
 //! is asked anyway, or waits for a later wave in which the same subgraph is asked anyway. The number
 //! of waves never grows.
 
-use std::{collections::BTreeSet, rc::Rc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::{Hash, Hasher},
+    rc::Rc,
+};
 
-use graph::{SubgraphId, SubgraphKind, SubgraphSet};
+use foldhash::HashMap;
+use graph::{SubgraphId, SubgraphKind, SubgraphSet, Supergraph};
 
 use super::{
-    solution::{ObjectSolution, Pick, SolutionKind},
+    solution::{ObjectSolution, Pick, Solution, SolutionKind},
     solve::Solver,
     tree::Collected,
 };
@@ -49,77 +54,137 @@ struct Requests {
     all: Ration,
     /// Those that end in the last wave with everything that waits for them: they cannot be later.
     urgent: BTreeSet<(SubgraphId, u32)>,
-    /// All single jumps: what they ask, and the last wave of what waits for them.
-    jumps: Vec<((SubgraphId, u32), u32)>,
+}
+
+/// What a part of a solution asks, in waves counted from that of its first holder.
+#[derive(Default)]
+struct Asked {
+    /// To the last wave of what waits for it.
+    requests: BTreeMap<(SubgraphId, u32), u32>,
+    /// The last wave of all.
+    end: u32,
+}
+
+impl Asked {
+    fn add(&mut self, request: (SubgraphId, u32), end: u32) {
+        let known = self.requests.entry(request).or_insert(end);
+        *known = end.max(*known);
+        self.end = self.end.max(end);
+    }
+
+    /// Adds another part that starts so many waves later.
+    fn add_part(&mut self, part: &Self, later: u32) {
+        for (&(subgraph, wave), &end) in &part.requests {
+            self.add((subgraph, wave + later), end + later);
+        }
+        self.end = self.end.max(part.end + later);
+    }
+}
+
+/// Reads requests off parts of a solution. Parts stand at many places; each is read once for each list
+/// of waves in which its holders have the object.
+struct Reader<'s, 'a> {
+    graph: &'a Supergraph,
+    known: HashMap<(ByAddress<'s>, Box<[u32]>), Rc<Asked>>,
+}
+
+/// A solution, compared by its address: equal parts are mostly the same.
+struct ByAddress<'s>(&'s Solution);
+
+impl PartialEq for ByAddress<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for ByAddress<'_> {}
+
+impl Hash for ByAddress<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::ptr::from_ref(self.0).hash(state);
+    }
 }
 
 impl Requests {
     fn of(solution: &ObjectSolution, solver: &Solver<'_>) -> Self {
-        let mut found = Self::default();
-        let last = found.add(solution, &[], 0, solver);
-        for (request, end) in std::mem::take(&mut found.jumps) {
-            found.all.0.insert(request);
-            if end == last {
-                found.urgent.insert(request);
-            }
+        let mut reader = Reader { graph: solver.graph(), known: HashMap::default() };
+        let mut asked = Asked::default();
+        reader.object(solution, &[], &mut asked);
+        let urgent = asked.requests.iter().filter(|(_, end)| **end == asked.end);
+        Self {
+            urgent: urgent.map(|(&request, _)| request).collect(),
+            all: Ration(asked.requests.keys().copied().collect()),
         }
-        found
     }
 
     fn waves(&self) -> u32 {
         self.all.0.iter().map(|&(_, wave)| wave).max().unwrap_or(0)
     }
+}
 
-    /// Says in which wave all of `object` is there.
-    fn add(
-        &mut self,
-        object: &ObjectSolution,
-        held: &[u32],
-        base: u32,
-        solver: &Solver<'_>,
-    ) -> u32 {
+impl<'s> Reader<'s, '_> {
+    /// Adds what `object` asks. Says in which wave all of it is there.
+    fn object(&mut self, object: &'s ObjectSolution, held: &[u32], asked: &mut Asked) -> u32 {
         let mut levels = held.to_vec();
-        levels.extend(object.jumps.iter().map(|jump| base + jump.depth));
+        levels.extend(object.jumps.iter().map(|jump| jump.depth));
         // For each holder the last wave of what waits for it.
         let mut ends = levels.clone();
         for pick in &object.picks {
-            let end = self.below(pick, &levels, solver);
+            let end = self.below(pick, &levels, asked);
             pick.carriers.iter().for_each(|&at| ends[at] = ends[at].max(end));
         }
         // Jumps lean on earlier ones only.
         for (index, jump) in object.jumps.iter().enumerate().rev() {
             let own = held.len() + index;
             for supply in &jump.supplies {
-                let end = self.below(&supply.pick, &levels, solver).max(ends[own]);
+                let end = self.below(&supply.pick, &levels, asked).max(ends[own]);
                 supply.pick.carriers.iter().for_each(|&at| ends[at] = ends[at].max(end));
             }
-            if solver.graph().subgraph(jump.subgraph).kind != SubgraphKind::Events {
-                self.jumps.push(((jump.subgraph, levels[own]), ends[own]));
+            if self.graph.subgraph(jump.subgraph).kind != SubgraphKind::Events {
+                asked.add((jump.subgraph, levels[own]), ends[own]);
             }
         }
-        ends.into_iter().max().unwrap_or(base)
+        let end = ends.into_iter().max().unwrap_or(0);
+        asked.end = asked.end.max(end);
+        end
     }
 
-    fn below(&mut self, pick: &Pick, levels: &[u32], solver: &Solver<'_>) -> u32 {
+    fn below(&mut self, pick: &'s Pick, levels: &[u32], asked: &mut Asked) -> u32 {
         let Some(child) = &pick.child else { return 0 };
-        let held: Vec<u32> = pick.carriers.iter().map(|&at| levels[at]).collect();
+        let mut held: Vec<u32> = pick.carriers.iter().map(|&at| levels[at]).collect();
         let base = held.iter().copied().min().unwrap_or(0);
-        match &child.kind {
-            SolutionKind::Object(object) => self.add(object, &held, base, solver),
+        held.iter_mut().for_each(|level| *level -= base);
+        let part = self.position(child, held);
+        asked.add_part(&part, base);
+        part.end + base
+    }
+
+    fn position(&mut self, solution: &'s Solution, held: Vec<u32>) -> Rc<Asked> {
+        let key = (ByAddress(solution), held.into_boxed_slice());
+        if let Some(known) = self.known.get(&key) {
+            return known.clone();
+        }
+        let held = &key.1;
+        let mut asked = Asked::default();
+        match &solution.kind {
+            SolutionKind::Object(object) => {
+                self.object(object, held, &mut asked);
+            }
             SolutionKind::Abstract { common, members, .. } => {
-                let mut end = 0;
-                let mut levels = held.clone();
+                let mut levels = held.to_vec();
                 if let Some(common) = common {
-                    end = self.add(common, &held, base, solver);
-                    levels.extend(common.jumps.iter().map(|jump| base + jump.depth));
+                    self.object(common, held, &mut asked);
+                    levels.extend(common.jumps.iter().map(|jump| jump.depth));
                 }
                 for (knowing, object) in members {
                     let held: Vec<u32> = knowing.iter().map(|&at| levels[at]).collect();
-                    end = end.max(self.add(object, &held, base, solver));
+                    self.object(object, &held, &mut asked);
                 }
-                end
             }
         }
+        let asked = Rc::new(asked);
+        self.known.insert(key, asked.clone());
+        asked
     }
 }
 

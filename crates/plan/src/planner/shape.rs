@@ -37,11 +37,12 @@ pub(super) fn build(
         by_position: HashMap::default(),
         leaves: HashMap::default(),
         fields: 0,
+        compared: 0,
         visited_max: visited.saturating_add(steps_max),
     };
     let root = parts.first().map_or(graph.query, |part| part.set.on);
     let root = shapes.object(parts, root, Some(PathId::ROOT))?;
-    let steps = shapes.fields as u64 + shapes.tree.visited() - visited;
+    let steps = shapes.steps() - visited;
     Ok((Shape { objects: shapes.objects, root }, steps))
 }
 
@@ -54,11 +55,23 @@ struct Shapes<'a> {
     by_position: HashMap<(u32, TypeId, Option<PathId>), ObjectShapeId>,
     leaves: HashMap<TypeId, Leaf>,
     fields: usize,
-    /// How far [`Tree::visited`] may count.
+    /// Conditions compared with each other, and those that fields were told.
+    compared: u64,
+    /// How far [`Shapes::steps`] may count.
     visited_max: u64,
 }
 
+/// So many comparisons of conditions take as long as a step.
+const COMPARISONS_IN_STEP: u64 = 8;
+
+/// What a condition that is written down counts: fifty bytes, and the literals.
+const STEPS_OF_CONDITION: u64 = 8;
+
 impl Shapes<'_> {
+    fn steps(&self) -> u64 {
+        self.tree.visited() + self.fields as u64 + self.compared
+    }
+
     fn object(
         &mut self,
         parts: &Parts,
@@ -109,7 +122,9 @@ impl Shapes<'_> {
     ) -> Result<Variant, PlanError> {
         let wanted = self.tree.collect(self.graph, parts, member);
         self.fields += 1 + wanted.fields.len();
-        if self.tree.visited() + self.fields as u64 > self.visited_max {
+        let order = Order::of(&wanted);
+        self.compared += order.compared / COMPARISONS_IN_STEP;
+        if self.steps() > self.visited_max {
             return Err(PlanError::too_complex());
         }
         if self.fields > SHAPE_FIELDS_MAX {
@@ -119,16 +134,21 @@ impl Shapes<'_> {
         }
         let mut fields = Vec::with_capacity(wanted.fields.len());
         let mut last = None;
-        for shown in in_order(&wanted) {
+        for shown in &order.places {
             let wanted = &wanted.fields[shown.field];
+            let condition = &order.conditions[shown.field][shown.occurrence];
             if last == Some(shown.field)
                 && let Some(last) = fields.last_mut()
             {
                 // Nothing stands between its occurrences, so they are one.
-                join(last, shown);
+                join(last, condition);
                 continue;
             }
             last = Some(shown.field);
+            self.compared += STEPS_OF_CONDITION * shown.occurrence as u64;
+            if self.steps() > self.visited_max {
+                return Err(PlanError::too_complex());
+            }
             let Some(response_key) = wanted.key.as_deref().map(Box::<str>::from) else { continue };
             let (data_key, field_name, value) = match wanted.target {
                 WantedTarget::Typename => (
@@ -151,7 +171,8 @@ impl Shapes<'_> {
                     (data_key, self.graph.field(field).name.clone(), value)
                 }
             };
-            let Shown { any_of, unless, .. } = shown;
+            let any_of = if condition.is_always() { Vec::new() } else { vec![condition.clone()] };
+            let unless = order.conditions[shown.field][..shown.occurrence].to_vec();
             fields.push(ShapeField { response_key, data_key, field_name, any_of, unless, value });
         }
         Ok(Variant { type_name: self.graph.ty(member).name.clone(), fields })
@@ -199,39 +220,52 @@ fn wrap(ty: &TypeRef, inner: &ValueKind) -> ValueShape {
     ValueShape { nullable: ty.nullable, kind }
 }
 
+/// The places of fields in the order of the answer. A field selected under different conditions stands
+/// where the first of those that hold is (CollectFields, GraphQL specification, section 6.3.2).
+struct Order {
+    places: Vec<Shown>,
+    /// By field: the conditions under which it is selected, as far as none before implies them.
+    conditions: Vec<Vec<Condition>>,
+    /// Conditions that were compared with each other.
+    compared: u64,
+}
+
 /// A place of the answer where a field may stand.
 struct Shown {
     /// Index of the field.
     field: usize,
-    any_of: Vec<Condition>,
-    unless: Vec<Condition>,
+    /// Index of its condition: it stands here if this one holds and none before.
+    occurrence: usize,
 }
 
-/// The places of fields in the order of the answer. A field selected under different conditions stands
-/// where the first of those that hold is (CollectFields, GraphQL specification, section 6.3.2).
-fn in_order(wanted: &Collected) -> Vec<Shown> {
-    let mut places: Vec<(u32, Shown)> = Vec::with_capacity(wanted.fields.len());
-    for (field, wanted) in wanted.fields.iter().enumerate() {
-        let mut before: Vec<Condition> = Vec::new();
-        for (at, condition) in &wanted.occurrences {
-            let implies = |earlier: &Condition| {
-                earlier.all.iter().all(|literal| condition.all.contains(literal))
-            };
-            if before.iter().any(implies) {
-                continue;
+impl Order {
+    fn of(wanted: &Collected) -> Self {
+        let mut places: Vec<(u32, Shown)> = Vec::with_capacity(wanted.fields.len());
+        let mut conditions = Vec::with_capacity(wanted.fields.len());
+        let mut compared = 0;
+        for (field, wanted) in wanted.fields.iter().enumerate() {
+            let mut before: Vec<Condition> = Vec::new();
+            for (at, condition) in &wanted.occurrences {
+                let implies = |earlier: &Condition| {
+                    earlier.all.iter().all(|literal| condition.all.contains(literal))
+                };
+                compared += before.len() as u64;
+                if before.iter().any(implies) {
+                    continue;
+                }
+                places.push((*at, Shown { field, occurrence: before.len() }));
+                before.push(condition.clone());
             }
-            let any_of = if condition.is_always() { Vec::new() } else { vec![condition.clone()] };
-            places.push((*at, Shown { field, any_of, unless: before.clone() }));
-            before.push(condition.clone());
+            conditions.push(before);
         }
+        places.sort_by_key(|(at, _)| *at);
+        Self { places: places.into_iter().map(|(_, shown)| shown).collect(), conditions, compared }
     }
-    places.sort_by_key(|(at, _)| *at);
-    places.into_iter().map(|(_, shown)| shown).collect()
 }
 
-fn join(field: &mut ShapeField, next: Shown) {
-    match next.any_of.is_empty() {
+fn join(field: &mut ShapeField, next: &Condition) {
+    match next.is_always() {
         true => field.any_of.clear(),
-        false => field.any_of.extend(next.any_of),
+        false => field.any_of.push(next.clone()),
     }
 }

@@ -24,6 +24,7 @@ pub(crate) fn all() -> Vec<Adversary> {
         Adversary { name: "requires_chain", sdl: chain(90), operation: chained(90) },
         Adversary { name: "requires_chains_apart", sdl: chain(90), operation: apart(90) },
         Adversary { name: "many_conditions", sdl: web(7, 12), operation: conditions(850) },
+        Adversary { name: "nested_conditions", sdl: web(7, 12), operation: either(12) },
     ]
 }
 
@@ -215,5 +216,23 @@ fn conditions(count: usize) -> String {
         let _ = write!(text, " link0 @{directive}(if: $v{at}) {{ leaf{leaf} }}");
     }
     text.push_str(" } }");
+    text
+}
+
+/// Each field is there under either of two conditions, and so is what is below it, and so on: the ways in
+/// which it may be there double with each level.
+fn either(levels: usize) -> String {
+    let mut text = String::from("query Q(");
+    text.extend((0..levels).map(|at| format!("$a{at}: Boolean! $b{at}: Boolean! ")));
+    text.push_str(") { start { ...F0 } }");
+    for level in 0..levels {
+        let (from, next) = (level % 12, level + 1);
+        let _ = write!(
+            text,
+            " fragment F{level} on T{from} {{ list0 @include(if: $a{level}) {{ ...F{next} }} list0 @include(if: $b{level}) {{ leaf{} ...F{next} }} }}",
+            level % 10
+        );
+    }
+    let _ = write!(text, " fragment F{levels} on T{} {{ leaf0 leaf1 leaf2 }}", levels % 12);
     text
 }

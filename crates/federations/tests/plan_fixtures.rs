@@ -1,0 +1,129 @@
+//! Every operation of the planner's fixtures is executed, over random stores and with its variables
+//! in every way, and answered as one server would. What the planner refuses there is refused here.
+
+use std::path::{Path, PathBuf};
+
+use apollo_compiler::ast::{Document, OperationDefinition, OperationType};
+use federations::{Answered, Data, Random, Variables, World};
+use graph::Supergraph;
+use serde_json::{Value, json};
+
+/// Stores for each supergraph; every second one has resolvers that fail.
+const STORES: u64 = 4;
+
+/// What plans of the fixtures say where events are involved; nobody here sends any.
+const WITH_EVENTS: [&str; 2] = ["events:", "publish "];
+
+/// The one server does not introspect.
+const INTROSPECTION: &str = "__schema";
+
+struct Fixture {
+    name: String,
+    operation: String,
+    /// Text of the plan, or of the error.
+    plan: String,
+}
+
+fn text(path: &Path) -> String {
+    match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => panic!("{}: {error}", path.display()),
+    }
+}
+
+fn files_of(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("fixtures are in order");
+    let mut files: Vec<PathBuf> =
+        entries.map(|entry| entry.expect("fixtures are in order").path()).collect();
+    files.sort();
+    files
+}
+
+fn fixtures_of(folder: &Path) -> Vec<Fixture> {
+    let mut fixtures = Vec::new();
+    for file in files_of(folder) {
+        let name = file.file_name().expect("files have names").to_string_lossy().into_owned();
+        let Some(rest) = name.strip_prefix("operation") else { continue };
+        let plan = text(&folder.join(format!("plan{}", rest.replace(".graphql", ".txt"))));
+        fixtures.push(Fixture { name: file.display().to_string(), operation: text(&file), plan });
+    }
+    fixtures
+}
+
+/// Every combination of the booleans, with something for the other variables.
+fn variables_of(operation: &OperationDefinition) -> Vec<Variables> {
+    let mut all = vec![Variables::new()];
+    for variable in &operation.variables {
+        let values: Vec<Value> = match variable.ty.inner_named_type().as_str() {
+            "Boolean" => vec![json!(false), json!(true)],
+            "Int" => vec![json!(1)],
+            "ID" | "String" => vec![json!("1")],
+            _ if !variable.ty.is_non_null() => vec![Value::Null],
+            other => panic!("no value for a variable of type {other}"),
+        };
+        let one_more = |known: &Variables| -> Vec<Variables> {
+            let with = |value: &Value| {
+                let mut more = known.clone();
+                more.insert(variable.name.to_string(), value.clone());
+                more
+            };
+            values.iter().map(with).collect()
+        };
+        all = all.iter().flat_map(one_more).collect();
+    }
+    all
+}
+
+fn operation_of(document: &Document) -> &OperationDefinition {
+    let mut operations = document.definitions.iter().filter_map(|it| it.as_operation_definition());
+    operations.next().expect("fixtures have an operation")
+}
+
+#[test]
+fn operations_of_the_planners_fixtures_are_answered_as_by_one_server() {
+    let folders = files_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../plan/tests/fixtures"));
+    let (mut executed, mut wrong) = (0, Vec::new());
+    for folder in folders.iter().filter(|folder| folder.is_dir()) {
+        let sdl = text(&folder.join("supergraph.graphql"));
+        let graph = match Supergraph::from_sdl(&sdl, "supergraph.graphql") {
+            Ok(graph) => graph,
+            Err(errors) => panic!("{}: {errors}", folder.display()),
+        };
+        let fixtures = fixtures_of(folder);
+        if fixtures.iter().all(|fixture| fixture.plan.starts_with("error")) {
+            // No composition would make such a supergraph, so there is no right answer either.
+            continue;
+        }
+        for seed in 0..STORES {
+            let data = Data::random(&graph, &mut Random::new(seed + 1), seed % 2 == 1);
+            let world = match World::load(&sdl, data) {
+                Ok(world) => world,
+                Err(problem) => panic!("{}: {problem}", folder.display()),
+            };
+            for Fixture { name, operation, plan } in &fixtures {
+                let document = Document::parse(operation.clone(), "operation.graphql");
+                let document = document.expect("fixtures are in order");
+                let asked = operation_of(&document);
+                if asked.operation_type == OperationType::Subscription
+                    || WITH_EVENTS.iter().any(|it| plan.contains(it))
+                    || operation.contains(INTROSPECTION)
+                {
+                    continue;
+                }
+                for variables in variables_of(asked) {
+                    let at = format!("{name} store {seed} {}", Value::Object(variables.clone()));
+                    match world.ask(operation, &variables) {
+                        Ok(Answered::Right { .. }) if !plan.starts_with("error") => executed += 1,
+                        Ok(Answered::Refused(message)) if plan.contains(&message) => {}
+                        Ok(other) => wrong.push(format!("{at}: {other:?}")),
+                        Err(failure) => {
+                            wrong.push(format!("{at}: {:?} {}", failure.kind, failure.message));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n\n"));
+    assert!(executed > 300, "{executed} executed");
+}

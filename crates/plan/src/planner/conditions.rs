@@ -1,0 +1,115 @@
+//! Disjunctions of conditions, as fields have them: empty means always. And what is left to say where
+//! something is known to hold.
+
+use super::tree::both;
+use crate::Condition;
+
+/// Does `a` say everything that `b` says?
+fn implies(a: &Condition, b: &Condition) -> bool {
+    b.all.iter().all(|needed| a.all.contains(needed))
+}
+
+/// Adds to a disjunction what is not implied; takes out what is implied by the new one.
+pub(super) fn add_condition(into: &mut Vec<Condition>, condition: &Condition) {
+    if !into.iter().any(|known| implies(condition, known)) {
+        into.retain(|known| !implies(known, condition));
+        into.push(condition.clone());
+    }
+}
+
+/// Disjunction where empty means always.
+pub(super) fn merge_any_of(into: &mut Vec<Condition>, other: &[Condition]) {
+    if into.is_empty() || other.is_empty() {
+        into.clear();
+        return;
+    }
+    other.iter().for_each(|condition| add_condition(into, condition));
+}
+
+/// Of two disjunctions that both hold, the one that says more, as far as that is easily seen.
+pub(super) fn stronger<'a>(one: &'a [Condition], other: &'a [Condition]) -> &'a [Condition] {
+    let says_more = |a: &[Condition], b: &[Condition]| {
+        !a.is_empty() && a.iter().all(|a| b.iter().any(|b| implies(a, b)))
+    };
+    if other.is_empty() || says_more(one, other) { one } else { other }
+}
+
+/// What is known where one of `given` holds and `more`, too.
+pub(super) fn with(given: &[Condition], more: &Condition) -> Vec<Condition> {
+    if given.is_empty() {
+        return vec![more.clone()];
+    }
+    given.iter().filter_map(|given| both(given, more)).collect()
+}
+
+/// What is left of `any_of` where one of `given` holds (none: nothing is known). Nothing left to say: an
+/// empty list. `None`: it never holds there.
+pub(super) fn left(any_of: &[Condition], given: &[Condition]) -> Option<Vec<Condition>> {
+    let [first, others @ ..] = given else { return Some(any_of.to_vec()) };
+    let follows = |given: &Condition| any_of.iter().any(|it| implies(given, it));
+    if any_of.is_empty() || given.iter().all(follows) {
+        return Some(Vec::new());
+    }
+    let mut left = Vec::new();
+    for condition in any_of {
+        let contradicts = |given: &Condition| {
+            given.all.iter().any(|&(id, value)| condition.all.contains(&(id, !value)))
+        };
+        if given.iter().all(contradicts) {
+            continue;
+        }
+        let is_known = |literal| {
+            first.all.contains(literal) && others.iter().all(|it| it.all.contains(literal))
+        };
+        let all = condition.all.iter().filter(|literal| !is_known(literal)).copied().collect();
+        add_condition(&mut left, &Condition { all });
+    }
+    (!left.is_empty()).then_some(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::VariableId;
+
+    /// `"0 !1, 2"`: the variable 0 is true and 1 is false, or 2 is true.
+    fn conditions(text: &str) -> Vec<Condition> {
+        let literal = |text: &str| {
+            let number = text.trim_start_matches('!').parse().expect("a number");
+            (VariableId(number), !text.starts_with('!'))
+        };
+        let one = |text: &str| Condition { all: text.split_whitespace().map(literal).collect() };
+        text.split(',').filter(|text| !text.is_empty()).map(one).collect()
+    }
+
+    #[test]
+    fn what_is_known_is_not_said_again() {
+        assert_eq!(left(&conditions("0 1"), &conditions("0")), Some(conditions("1")));
+        assert_eq!(left(&conditions("0"), &conditions("0")), Some(Vec::new()));
+        assert_eq!(left(&conditions("0"), &conditions("0 1")), Some(Vec::new()));
+        assert_eq!(left(&conditions(""), &conditions("0")), Some(Vec::new()));
+        assert_eq!(left(&conditions("0"), &conditions("")), Some(conditions("0")));
+    }
+
+    #[test]
+    fn what_contradicts_the_known_never_holds() {
+        assert_eq!(left(&conditions("!0"), &conditions("0")), None);
+        assert_eq!(left(&conditions("!0 1, 2"), &conditions("0")), Some(conditions("2")));
+    }
+
+    #[test]
+    fn of_several_that_may_hold_only_what_all_say_is_known() {
+        assert_eq!(left(&conditions("0, 1"), &conditions("0, 1")), Some(Vec::new()));
+        assert_eq!(left(&conditions("0"), &conditions("0, 1")), Some(conditions("0")));
+        assert_eq!(left(&conditions("0 2"), &conditions("0 1, 0 3")), Some(conditions("2")));
+    }
+
+    #[test]
+    fn the_stronger_of_two_implies_the_other() {
+        let (weak, strong) = (conditions("0, 1"), conditions("0"));
+        assert_eq!(stronger(&weak, &strong), &*strong);
+        assert_eq!(stronger(&strong, &weak), &*strong);
+        assert_eq!(stronger(&strong, &[]), &*strong);
+        assert_eq!(stronger(&[], &strong), &*strong);
+    }
+}
