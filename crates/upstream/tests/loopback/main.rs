@@ -4,6 +4,7 @@
 mod answers;
 mod breaker;
 mod connections;
+mod http1;
 mod http2;
 mod retries;
 mod scripted;
