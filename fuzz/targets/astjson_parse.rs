@@ -13,6 +13,9 @@ fuzz_target!(|data: &[u8]| {
     while doc.scan_with_level(level) {
         let again = doc.parse(data.to_vec());
         assert_eq!(first.map(|n| doc.to_string(n)), again.map(|n| doc.to_string(n)));
+        // What is far from the end of a text is read by other loops than what is near it.
+        let far = doc.parse([data, &[b' '; 200]].concat());
+        assert_eq!(first.ok().map(|n| doc.to_string(n)), far.ok().map(|n| doc.to_string(n)));
         level += 1;
     }
     let theirs = serde_json::from_slice::<Value>(data);

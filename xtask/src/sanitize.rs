@@ -8,9 +8,20 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Tests that are run where programs run slowly: all but those that count allocations or read
-/// hundreds of files. Property tests take fewer cases under Miri.
-const SLOW_TESTS: [&str; 9] =
-    ["--lib", "--test", "editing", "--test", "model", "--test", "projection", "--test", "shape"];
+/// hundreds of files. Property tests are left out under Miri.
+const SLOW_TESTS: [&str; 11] = [
+    "--lib",
+    "--test",
+    "editing",
+    "--test",
+    "model",
+    "--test",
+    "projection",
+    "--test",
+    "runs",
+    "--test",
+    "shape",
+];
 
 /// The target with NEON, and the programs that link for it and run it.
 const ARM: &str = "aarch64-unknown-linux-gnu";

@@ -20,7 +20,7 @@ impl Document {
     pub fn set(&mut self, object: NodeId, key: &str, value: NodeId) {
         let Some(object) = self.editable(object) else { return };
         match self.member_place(object, |document, own| document.key_is(own, key)) {
-            Some(place) => self.link_at(object, place, value),
+            Some(place) => self.link_at(place, value),
             None => {
                 let key = self.new_key(key);
                 self.append_member(object, key, value);
@@ -72,7 +72,6 @@ impl Document {
         let node = self.nodes[object as usize];
         if node.has(SLOTS) && place < node.a as usize + self.slots_of(node) {
             self.links[place] = ABSENT;
-            self.nodes[object as usize].b -= 1;
             return true;
         }
         let table = if node.has(SLOTS) {
@@ -144,11 +143,8 @@ impl Document {
         Some(node.a as usize + 2 + 2 * place)
     }
 
-    /// Links `value` at a place of `object` that [`member_place`](Document::member_place) gave.
-    pub(crate) fn link_at(&mut self, object: u32, place: usize, value: NodeId) {
-        if self.links[place] == ABSENT {
-            self.nodes[object as usize].b += 1;
-        }
+    /// Links `value` at a place that [`member_place`](Document::member_place) gave.
+    pub(crate) fn link_at(&mut self, place: usize, value: NodeId) {
         self.links[place] = value.0;
     }
 

@@ -4,6 +4,7 @@ use crate::document::{Document, WALK_DEPTH_MAX};
 use crate::error::MergeError;
 use crate::key_index::KeyIndex;
 use crate::node::{ESCAPED, Node, NodeId, REPEATS, SLOTS, TABLE, Tag};
+use crate::parser::ABSENT;
 use crate::read::{Key, PathSegment};
 
 /// Pairs that one merge looks at, at most. Trees never come near: an arena that large would take
@@ -65,16 +66,28 @@ impl Document {
         self.merge_from(target, source, Level { depth: 0, fills: true })
     }
 
+    #[inline(never)]
     fn merge_from(
         &mut self,
         target: NodeId,
         source: NodeId,
         level: Level,
     ) -> Result<(), MergeError> {
+        let (left, right) = (self.stored(target.0), self.stored(source.0));
+        if left.has(SLOTS) && left.meta == right.meta && target != source {
+            // Two objects of one shape, as entities are.
+            return self.merge_entities(target, source, level);
+        }
         let Some(Pending { target, source, level }) = self.merge_lone(target, source, level) else {
             return Ok(());
         };
-        let (target, source) = (self.resolve(target), self.resolve(source));
+        self.merge_rest(Pending { target, source, level })
+    }
+
+    /// Merges what is no object of one member.
+    #[inline(never)]
+    fn merge_rest(&mut self, pair: Pending) -> Result<(), MergeError> {
+        let (target, source) = (self.resolve(pair.target), self.resolve(pair.source));
         if target == source {
             return Ok(());
         }
@@ -85,8 +98,24 @@ impl Document {
         // The work list is kept in the document, so that a warm merge does not allocate.
         let mut pending = std::mem::take(&mut self.pending);
         pending.clear();
-        pending.push(Pending { target, source, level });
+        pending.push(Pending { target, source, ..pair });
         let result = self.merge_pending(&mut pending);
+        self.pending = pending;
+        result
+    }
+
+    /// Merges two objects in slots that have the same shape.
+    // Hot path: once for each entity and place of it; some ten instructions a slot.
+    fn merge_entities(
+        &mut self,
+        target: NodeId,
+        source: NodeId,
+        level: Level,
+    ) -> Result<(), MergeError> {
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.clear();
+        self.merge_slots(target, source, level, &mut pending);
+        let result = if pending.is_empty() { Ok(()) } else { self.merge_pending(&mut pending) };
         self.pending = pending;
         result
     }
@@ -225,7 +254,7 @@ impl Document {
                 continue;
             };
             expected = place + 2;
-            self.merge_link(object, place, value, level, pending);
+            self.merge_link(place, value, level, pending);
         }
     }
 
@@ -238,20 +267,19 @@ impl Document {
         pending: &mut Vec<Pending>,
     ) {
         let (left, right) = (self.stored(target.0), self.stored(source.0));
-        // The last link is the object of the other members; it is merged as one.
         let slots = self.slots_of(left);
+        let (to, from) = (left.a as usize, right.a as usize);
         for slot in 0..slots {
-            let (from, to) = (right.a as usize + slot, left.a as usize + slot);
-            let Some(value) = self.link(from) else { continue };
-            if self.link(to).is_none() {
+            let Some(value) = self.link(from + slot) else { continue };
+            let value = self.resolve(value);
+            match self.links.get_mut(to + slot) {
                 // What most slots are: nothing to merge with.
-                let value = self.resolve(value);
-                self.link_at(target.0, to, value);
-            } else {
-                self.merge_link(target.0, to, value, level, pending);
+                Some(link) if *link == ABSENT => *link = value.0,
+                _ => self.merge_link(to + slot, value, level, pending),
             }
         }
-        if let Some(others) = self.others(right) {
+        // The last link is the object of the other members; it is merged as one.
+        if let Some(others) = self.link(from + slots) {
             let own = self.others_or_new(target.0);
             pending.push(Pending { target: own, source: others, level: level.below() });
         }
@@ -271,7 +299,7 @@ impl Document {
         while let Some((key, value)) = self.next_member(&mut cursor) {
             let shape = self.shapes.object(left.text());
             if let Some(slot) = shape.and_then(|shape| shape.slot(&self.key_decoded(key))) {
-                self.merge_link(target.0, left.a as usize + slot, value, level, pending);
+                self.merge_link(left.a as usize + slot, value, level, pending);
                 continue;
             }
             let others = *others.get_or_insert_with(|| self.new_object());
@@ -295,10 +323,9 @@ impl Document {
         }
     }
 
-    /// Merges `value` into what is linked at `place` of `object`.
+    /// Merges `value` into what is linked at `place`.
     fn merge_link(
         &mut self,
-        object: u32,
         place: usize,
         value: NodeId,
         level: Level,
@@ -311,7 +338,7 @@ impl Document {
                 pending.push(Pending { target: old, source: value, level: level.below() });
             }
             Some(_) if level.fills && self.is_null(value) => {}
-            _ => self.link_at(object, place, value),
+            _ => self.link_at(place, value),
         }
     }
 

@@ -14,6 +14,13 @@ const FEW: u32 = 8;
 /// Words of the table that a small object gets: their number, and room for so many members.
 const TABLE_WORDS: usize = 1 + 2 * FEW as usize;
 
+/// Such a table.
+const EMPTY: [u32; TABLE_WORDS] = {
+    let mut words = [0; TABLE_WORDS];
+    words[0] = TABLE_WORDS as u32 - 1;
+    words
+};
+
 /// A place among the members of an object.
 #[derive(Clone, Copy)]
 struct Walk {
@@ -27,7 +34,7 @@ impl Document {
     /// Merges an object of one member, follows that down as long as it is such an object too, and
     /// returns what is left to merge. (What answers wrap around the rest, `data` for example.)
     // Hot path: `cargo bench -p astjson -- micro`; some 100 instructions a level.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn merge_lone(
         &mut self,
         mut target: NodeId,
@@ -72,8 +79,26 @@ impl Document {
                 continue 'level;
             }
             let value = self.resolve(NodeId(value));
-            self.add_member(target, key, value);
+            match in_table {
+                true => self.append_pair(target.0, key, value),
+                false => self.add_second(target, count, key, value),
+            }
             return None;
+        }
+    }
+
+    /// Links a member behind the one, if any, that an object in line has.
+    #[inline(always)]
+    fn add_second(&mut self, object: NodeId, count: u32, key: u32, value: NodeId) {
+        let table = self.links.len();
+        let mut words = EMPTY;
+        [words[1], words[2]] = [object.0 + 1, object.0 + 2];
+        let place = if count == 0 { 1 } else { 3 };
+        [words[place], words[place + 1]] = [key, value.0];
+        self.links.extend_from_slice(&words);
+        if let Some(node) = self.nodes.get_mut(object.0 as usize) {
+            node.meta |= TABLE;
+            (node.a, node.b) = (position(table), count + 1);
         }
     }
 
@@ -177,11 +202,6 @@ impl Document {
     /// Gives a small object in line a table.
     #[inline(always)]
     fn give_table(&mut self, object: NodeId) {
-        const EMPTY: [u32; TABLE_WORDS] = {
-            let mut words = [0; TABLE_WORDS];
-            words[0] = TABLE_WORDS as u32 - 1;
-            words
-        };
         let node = self.stored(object.0);
         if node.has(TABLE) {
             return;

@@ -10,7 +10,7 @@
 //! | array, table | – | position in `links` | elements | same |
 //! | object, in line | – | – | members; key and value nodes follow in turn | same |
 //! | object, table | – | position in `links` | members | same |
-//! | object, slots | shape | position in `links` | slots taken | same |
+//! | object, slots | shape | position in `links` | – | same |
 //! | reference | – | node meant | – | same |
 //!
 //! `end` never changes after a node is written: it is how a walk over a parent that still lies in

@@ -1,7 +1,8 @@
 //! Members that a shape does not list, where they are to be kept: a table beside the slots.
 
+use crate::general::ReadGeneral;
 use crate::node::{Node, REPEATS, TABLE, Tag};
-use crate::parser::{ABSENT, Context, Place, ReadGeneral};
+use crate::parser::{ABSENT, Context, Place};
 use crate::scan::{Job, Refused, Scan, chunk};
 use crate::text::position;
 use crate::token::key_node;

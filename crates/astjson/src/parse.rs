@@ -6,10 +6,12 @@ use bytes::Bytes;
 use crate::careful;
 use crate::document::Document;
 use crate::error::{ParseError, ParseErrorKind};
+use crate::general::ReadGeneral;
 use crate::node::NodeId;
-use crate::parser::{Context, Expected, Place, ReadGeneral, ReadShaped};
+use crate::parser::{Context, Place};
 use crate::scan::Refused;
 use crate::shape::{ANY, Shape};
+use crate::shaped::{Expected, ReadShaped};
 use crate::small::{SMALL_BYTES_MAX, read_small};
 use crate::text::{Utf8, position};
 use crate::token::skip_space;
@@ -93,7 +95,8 @@ impl Document {
         }
     }
 
-    fn read(
+    /// Makes nodes of a text by the general loop, or by a shape.
+    pub(crate) fn read(
         &mut self,
         text: &[u8],
         number: u32,

@@ -261,8 +261,13 @@ impl Document {
         if !node.is_container() {
             return 0;
         }
-        let others = if node.has(SLOTS) { self.others(node) } else { None };
-        node.b as usize + others.map_or(0, |others| self.len(others))
+        if !node.has(SLOTS) {
+            return node.b as usize;
+        }
+        let slots = node.a as usize..node.a as usize + self.slots_of(node);
+        let links = self.links.get(slots).unwrap_or_default();
+        let taken = links.iter().filter(|link| **link != ABSENT).count();
+        taken + self.others(node).map_or(0, |others| self.len(others))
     }
 
     /// Whether `n` has no elements or members.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::node::TEXTS_MAX;
 use crate::scan::KeyHead;
 use crate::string::{self, print_string};
+use crate::text::position;
 
 /// How deep a shape goes. What is nested deeper is parsed as if nothing were known of it.
 /// Operations are limited to less; see the limits of whoever makes shapes of them.
@@ -92,13 +93,38 @@ pub struct Shape {
 #[derive(Debug)]
 pub(crate) struct ShapeTree {
     pub(crate) objects: Vec<ObjectShape>,
+    /// What the parser looks at of all objects, in the order of the objects.
+    pub(crate) outlines: Vec<Outline>,
+    /// What it looks at of their keys, those of one object behind those of the other, and a head
+    /// that begins no text behind each.
+    pub(crate) heads: Vec<SlotHead>,
+}
+
+/// What the parser looks at where an object begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outline {
+    /// The head of its first key.
+    pub(crate) first: u32,
+    /// Links that it takes: its slots, and one for members that the shape does not list. More than
+    /// there can be if it has alternatives: so it is not begun before one is chosen.
+    pub(crate) links: u32,
+}
+
+/// What the parser looks at where a key is expected.
+// Aligned so that no load of a key crosses a line of the cache.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct SlotHead {
+    pub(crate) key: KeyHead,
+    /// The slot of its object, or the number of slots where no key follows.
+    pub(crate) slot: u32,
+    /// The object of this tree that values have the shape of; [`ANY`] if there is none.
+    pub(crate) object: u32,
 }
 
 #[derive(Debug)]
 pub(crate) struct ObjectShape {
     pub(crate) keys: Vec<ShapeKey>,
-    /// The beginnings of the keys, for the parser: apart, because it looks at these only.
-    pub(crate) heads: Vec<KeyHead>,
     pub(crate) keep_others: bool,
     /// Type names and the objects of this tree that they select.
     pub(crate) alternatives: Vec<(Box<str>, u32)>,
@@ -129,7 +155,7 @@ impl Shape {
         if let ShapeSpec::Object(object) = spec {
             compile(object, 0, true, &mut objects);
         }
-        Shape { tree: Arc::new(ShapeTree { objects }), root: 0 }
+        Shape { tree: Arc::new(ShapeTree::new(objects)), root: 0 }
     }
 
     /// Compiles objects that name each other; the first is expected of a text.
@@ -145,7 +171,7 @@ impl Shape {
             }
             ObjectShape::new(keys, false)
         });
-        Shape { tree: Arc::new(ShapeTree { objects: compiled.collect() }), root: 0 }
+        Shape { tree: Arc::new(ShapeTree::new(compiled.collect())), root: 0 }
     }
 
     /// The same shape, with another of its [linked](Shape::linked) objects expected of a text.
@@ -204,14 +230,40 @@ impl ShapeKey {
     }
 }
 
+impl ShapeTree {
+    fn new(objects: Vec<ObjectShape>) -> ShapeTree {
+        let (mut outlines, mut heads) = (Vec::new(), Vec::new());
+        for object in &objects {
+            outlines.push(Outline {
+                first: position(heads.len()),
+                links: match object.alternatives.is_empty() {
+                    true => object.links(),
+                    false => u32::MAX,
+                },
+            });
+            heads.extend(object.keys.iter().zip(0..).map(|(key, slot)| SlotHead {
+                key: match &*key.text {
+                    TAKEN => KeyHead::NONE,
+                    _ => KeyHead::new(&key.printed),
+                },
+                slot,
+                object: key.object,
+            }));
+            let slot = object.keys.len() as u32;
+            heads.push(SlotHead { key: KeyHead::NONE, slot, object: ANY });
+        }
+        ShapeTree { objects, outlines, heads }
+    }
+}
+
 impl ObjectShape {
+    /// Links that such an object takes: its slots, and one for members that are not listed.
+    pub(crate) fn links(&self) -> u32 {
+        self.keys.len() as u32 + 1
+    }
+
     fn new(keys: Vec<ShapeKey>, keep_others: bool) -> ObjectShape {
-        let head = |key: &ShapeKey| match &*key.text {
-            TAKEN => KeyHead::NONE,
-            _ => KeyHead::new(&key.printed),
-        };
-        let heads = keys.iter().map(head).collect();
-        ObjectShape { keys, heads, keep_others, alternatives: Vec::new() }
+        ObjectShape { keys, keep_others, alternatives: Vec::new() }
     }
 
     /// The slot of the key at `start..end` of the text. Looks at the slots behind `expected` first:

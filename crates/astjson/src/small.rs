@@ -8,6 +8,17 @@ use crate::token::{key_node, string_node};
 /// Largest text that is tried.
 pub(crate) const SMALL_BYTES_MAX: usize = 64;
 
+/// Whether a byte simply goes on a string of ASCII.
+const PLAIN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = b' ';
+    while byte <= b'~' {
+        table[byte as usize] = byte != b'"' && byte != b'\\';
+        byte += 1;
+    }
+    table
+};
+
 /// Objects that may be open.
 const OPEN_MAX: usize = 8;
 
@@ -89,13 +100,11 @@ fn key(text: &[u8], at: usize, number: u32, nodes: &mut Vec<Node>) -> Option<usi
 #[inline(always)]
 fn string_end(text: &[u8], mut at: usize) -> Option<usize> {
     loop {
-        match *text.get(at)? {
-            b'"' => return Some(at),
-            b'\\' => return None,
-            b' '..=b'~' => at += 1,
-            // A control character, or no ASCII.
-            _ => return None,
+        let byte = *text.get(at)?;
+        if !PLAIN[usize::from(byte)] {
+            return (byte == b'"').then_some(at);
         }
+        at += 1;
     }
 }
 
@@ -116,5 +125,98 @@ fn word(text: &[u8], at: usize, first: u8) -> Option<(Tag, usize)> {
             Some((Tag::Number, end))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Document;
+
+    /// The nodes that the small loop makes of a text, and those that the loop for all texts makes.
+    fn read_both(text: &str, depth_max: u32) -> (Option<Vec<Node>>, Option<Vec<Node>>) {
+        let mut nodes = Vec::new();
+        let small = read_small(text.as_bytes(), 1, depth_max, &mut nodes).map(|()| nodes);
+        let mut document = Document::with_depth_limit(depth_max);
+        let general = document.read(text.as_bytes(), 1, None).ok().map(|()| document.nodes);
+        (small, general)
+    }
+
+    #[test]
+    fn what_is_read_is_read_as_by_the_loop_for_all_texts() {
+        for text in [
+            "{}",
+            "1",
+            "true",
+            "\"text\"",
+            "\"\"",
+            r#"{"":""}"#,
+            r#"{"a":1}"#,
+            r#"{"a":null,"b":true,"c":false,"d":1234567890123456789}"#,
+            r#"{"a":{},"b":{"c":{"d":{}}},"e":"f"}"#,
+            r#"{"abcd":{"abcde":"abcdef"},"abcdefg":{}}"#,
+            r#"{"a":1,"a":2}"#,
+            r#"{"a":{"a":{"a":{"a":{"a":{"a":{"a":{}}}}}}}}"#,
+        ] {
+            // A scalar alone ends where a number may go on, so numbers are left.
+            let (small, general) = read_both(text, 8);
+            assert!(general.is_some(), "{text}");
+            assert_eq!(small, if text == "1" { None } else { general }, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_plain_is_left() {
+        for text in [
+            "[]",
+            "{} ",
+            " {}",
+            r#"{"a": 1}"#,
+            r#"{"a" :1}"#,
+            r#"{"a":1 }"#,
+            r#"{"a":[1]}"#,
+            r#"{"a":1.5}"#,
+            r#"{"a":1e5}"#,
+            r#"{"a":-1}"#,
+            r#"{"a":0}"#,
+            r#"{"a\n":1}"#,
+            r#"{"a":"\u0041"}"#,
+            r#"{"é":1}"#,
+            "{\"a\":\"\u{7f}\"}",
+            r#"{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":1}}}}}}}}}"#,
+        ] {
+            let (small, general) = read_both(text, 512);
+            assert_eq!(small, None, "{text}");
+            assert!(general.is_some(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_json_is_refused() {
+        for text in [
+            "",
+            "{",
+            "}",
+            r#"{"a""#,
+            r#"{"a":"#,
+            r#"{"a":1"#,
+            r#"{"a":1,"#,
+            r#"{"a":1,}"#,
+            r#"{"a":01}"#,
+            r#"{"a":1]"#,
+            r#"{"a":1}}"#,
+            r#"{"a":tru}"#,
+            r#"{"a":nulll}"#,
+            r#"{"a"1}"#,
+            r#"{a:1}"#,
+            r#"{"a":"b}"#,
+            "{\"a\":\"\n\"}",
+        ] {
+            assert_eq!(read_both(text, 512), (None, None), "{text}");
+        }
+        // Three are open at once.
+        let deep = r#"{"a":{"b":{}}}"#;
+        assert_eq!(read_both(deep, 2), (None, None));
+        assert!(read_both(deep, 3).0.is_some());
     }
 }

@@ -99,6 +99,18 @@ impl Cursor {
         true
     }
 
+    /// Closes a container that holds so many: all nodes behind it are its own. Returns what it kept
+    /// while it was open (see `parser`): the container around it, and how far that is.
+    #[inline(always)]
+    pub(crate) fn close(&mut self, container: u32, count: u32) -> (u32, u32) {
+        let end = self.next;
+        let closed = self.node(container);
+        let kept = (closed.end, closed.b);
+        closed.end = end;
+        closed.b = count;
+        kept
+    }
+
     /// A node that has been written.
     #[inline(always)]
     pub(crate) fn node(&mut self, index: u32) -> &mut Node {

@@ -4,9 +4,9 @@
 
 use astjson::{Document, Kind, MergeError, NodeId, ParseErrorKind, PathSegment};
 
-fn parsed(text: &'static str) -> (Document, NodeId) {
+fn parsed(text: &str) -> (Document, NodeId) {
     let mut doc = Document::new();
-    let root = doc.parse(text).unwrap();
+    let root = doc.parse(text.to_owned()).unwrap();
     (doc, root)
 }
 
@@ -216,4 +216,89 @@ fn new_raw_takes_scalars_only() {
     for text in ["", " ", "{}", "[1]", "1 2", "\"a", "nul", "01"] {
         assert!(doc.new_raw(text).is_err(), "{text}");
     }
+}
+
+#[test]
+fn keys_are_told_apart_by_every_byte() {
+    for length in 0..=9 {
+        let key = "k".repeat(length);
+        let mut others: Vec<String> =
+            (0..length).map(|place| format!("{}x{}", &key[..place], &key[place + 1..])).collect();
+        others.extend([format!("{key}k"), format!("{key}\\u006b")]);
+        if length > 0 {
+            others.push(key[1..].to_owned());
+        }
+        for other in others {
+            // In one text and in two; alone and among others, so that each way of merging is met.
+            for beside in ["", r#","beside":1"#, r#","b":1,"c":2,"d":3,"e":4,"f":5,"g":6,"h":7"#] {
+                let (mut doc, root) = parsed(&format!(r#"{{"{key}":1{beside}}}"#));
+                let more = doc.parse(format!(r#"{{"{other}":{{}}}}"#)).unwrap();
+                doc.merge(root, more).unwrap();
+                let expected = format!(r#"{{"{key}":1{beside},"{other}":{{}}}}"#);
+                assert_eq!(doc.to_string(root), expected);
+                let again = doc.parse(format!(r#"{{"{key}":2}}"#)).unwrap();
+                doc.merge(root, again).unwrap();
+                assert_eq!(doc.to_string(root), expected.replacen("1", "2", 1));
+                assert_eq!(doc.as_i64(doc.get(root, &key).unwrap()), Some(2));
+            }
+        }
+    }
+}
+
+#[test]
+fn objects_of_one_member_merge_as_all_do() {
+    for (left, right, expected) in [
+        // The same key, however it is written; it stays as the left side has it.
+        (r#"{"a":{"b":1}}"#, r#"{"\u0061":{"c":2}}"#, r#"{"a":{"b":1,"c":2}}"#),
+        (r#"{"\u0061":{"b":1}}"#, r#"{"a":{"\u0062":2}}"#, r#"{"\u0061":{"b":2}}"#),
+        (r#"{"a\n":1}"#, r#"{"an":2}"#, r#"{"a\n":1,"an":2}"#),
+        // Of duplicates the last counts, on either side.
+        (r#"{"a":1,"a":{}}"#, r#"{"a":{"b":2}}"#, r#"{"a":{"b":2}}"#),
+        (r#"{"a":{}}"#, r#"{"a":1,"a":{"b":2}}"#, r#"{"a":{"b":2}}"#),
+        (r#"{"a":{"x":{},"x":{"y":1}}}"#, r#"{"a":{"x":{"z":2}}}"#, r#"{"a":{"x":{"y":1,"z":2}}}"#),
+        // Arrays go element by element, and must be of one length.
+        (r#"{"a":[{"b":1},2]}"#, r#"{"a":[{"c":3},{}]}"#, r#"{"a":[{"b":1,"c":3},{}]}"#),
+        (r#"{"a":[]}"#, r#"{"a":[]}"#, r#"{"a":[]}"#),
+        // What is not alike is replaced.
+        (r#"{"a":{"b":1}}"#, r#"{"a":[1]}"#, r#"{"a":[1]}"#),
+        (r#"{"a":[1]}"#, r#"{"a":{"b":1}}"#, r#"{"a":{"b":1}}"#),
+        (r#"{"a":{"b":1}}"#, r#"{"a":null}"#, r#"{"a":null}"#),
+        ("{}", r#"{"a":{"b":1}}"#, r#"{"a":{"b":1}}"#),
+        (r#"{"a":{"b":1}}"#, "{}", r#"{"a":{"b":1}}"#),
+    ] {
+        let (mut doc, target) = parsed(left);
+        let source = doc.parse(right).unwrap();
+        doc.merge(target, source).unwrap();
+        assert_eq!(doc.to_string(target), expected, "{left} {right}");
+        // Once more changes nothing.
+        let again = doc.parse(right).unwrap();
+        doc.merge(target, again).unwrap();
+        assert_eq!(doc.to_string(target), expected, "{left} {right}");
+    }
+    let (mut doc, target) = parsed(r#"{"a":[1]}"#);
+    let source = doc.parse(r#"{"a":[1,2]}"#).unwrap();
+    let error = doc.merge(target, source).unwrap_err();
+    assert_eq!(error, MergeError::ArrayLength { target: 1, source: 2 });
+}
+
+#[test]
+fn objects_of_one_member_that_hold_themselves_end_in_an_error_or_in_place() {
+    // A value merged into itself stays.
+    let (mut doc, root) = parsed(r#"{"a":{"b":{}}}"#);
+    doc.merge(root, root).unwrap();
+    assert_eq!(doc.to_string(root), r#"{"a":{"b":{}}}"#);
+    // Two rings of different length never come to an end.
+    let (mut doc, left) = parsed(r#"{"a":{}}"#);
+    let right = doc.parse(r#"{"a":{"a":{}}}"#).unwrap();
+    let (inner, innermost) = (doc.get(left, "a").unwrap(), {
+        let inner = doc.get(right, "a").unwrap();
+        doc.get(inner, "a").unwrap()
+    });
+    doc.set(inner, "a", left);
+    doc.set(innermost, "a", right);
+    assert_eq!(doc.merge(left, right), Err(MergeError::TooDeep));
+    // A ring on the left only is walked as far as the right side goes.
+    let plain = doc.parse(r#"{"a":{"a":{"a":{"b":1}}}}"#).unwrap();
+    doc.merge(left, plain).unwrap();
+    assert_eq!(doc.to_string(doc.get(inner, "b").unwrap()), "1");
 }
