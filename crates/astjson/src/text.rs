@@ -85,17 +85,6 @@ impl Texts {
         self.parsed.push(text);
     }
 
-    #[inline(always)]
-    pub(crate) fn whole(&self, text: u32) -> &str {
-        if text == OWNED {
-            // SAFETY: only whole strings and ASCII are ever appended, and it is only cut behind
-            // the literals.
-            #[allow(unsafe_code)]
-            return unsafe { std::str::from_utf8_unchecked(&self.owned) };
-        }
-        self.parsed.get(text as usize - 1).map_or("", Utf8::as_str)
-    }
-
     /// A whole text as bytes.
     #[inline(always)]
     pub(crate) fn bytes(&self, text: u32) -> &[u8] {
@@ -105,11 +94,19 @@ impl Texts {
         self.parsed.get(text as usize - 1).map_or(&[], |text| &text.0)
     }
 
-    /// A part of a text. Positions come from nodes and are always in range; were they not, the
-    /// result would be empty.
+    /// A part of a text, from where a token begins or its content does to where that ends. Positions
+    /// come from nodes and are always in range; were they not, the result would be empty.
     #[inline(always)]
     pub(crate) fn part(&self, text: u32, from: usize, to: usize) -> &str {
-        self.whole(text).get(from..to).unwrap_or_default()
+        let bytes = self.bytes(text).get(from..to).unwrap_or_default();
+        debug_assert!(std::str::from_utf8(bytes).is_ok());
+        // SAFETY: whole texts are valid UTF-8: parsed ones were checked, and to our own only whole strings
+        // and ASCII are appended. Tokens begin and end with ASCII, and the content of a
+        // string stands between two quotes; so no character is cut.
+        #[allow(unsafe_code)]
+        unsafe {
+            std::str::from_utf8_unchecked(bytes)
+        }
     }
 
     /// Adds `s` as a literal. Returns where its content starts, its length as printed without the

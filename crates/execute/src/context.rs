@@ -84,6 +84,10 @@ pub trait Subgraph: Send + Sync {
         &'a self,
         request: SubgraphRequest<'a>,
     ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>>;
+
+    /// Told when a request with several aliases failed as a whole and is repeated in parts. For those
+    /// who count.
+    fn note_taken_apart(&self) {}
 }
 
 /// One request to a subgraph.

@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicUsize;
 use astjson::Shape;
 use bytes::Bytes;
 use plan::{
-    EntityBatch, Fetch, FetchKind, Path, PathStep, Plan, RepresentationField, SubgraphOperation,
+    EntityBatch, Fetch, FetchKind, Path, PathStep, Plan, Representation, RepresentationField,
+    SubgraphOperation,
 };
 
 use crate::expected::{Cursor, Expected};
@@ -59,14 +60,26 @@ pub(crate) struct CompiledBatch {
     /// May no two objects share values, because what stands below depends on what stands above
     /// (`@fromContext`)?
     pub(crate) one_each: bool,
-    /// Where the objects of the batch keep their `__typename`.
-    pub(crate) typename_slot: usize,
-    /// As the fields of the representation.
-    pub(crate) members: Vec<CompiledMember>,
+    /// How an object of the batch is represented.
+    pub(crate) representation: CompiledRepresentation,
     /// What one entity looks like.
     pub(crate) entity: Shape,
     /// Where its entities may be known from.
     pub(crate) sources: Vec<Source>,
+}
+
+/// What is constant about representing an object.
+#[derive(Debug)]
+pub(crate) struct CompiledRepresentation {
+    /// How it begins: with the type name, if that is known.
+    pub(crate) opening: Box<[u8]>,
+    /// Where the objects keep their `__typename`.
+    pub(crate) typename_slot: usize,
+    /// Which objects of the expected shape have all members in the slots that are given here; none have where
+    /// one of the members is not expected.
+    pub(crate) objects: usize,
+    /// As its fields.
+    pub(crate) members: Vec<CompiledMember>,
 }
 
 /// What is constant about one member of a representation. Slots are hints: objects that came
@@ -74,6 +87,10 @@ pub(crate) struct CompiledBatch {
 #[derive(Debug)]
 pub(crate) struct CompiledMember {
     pub(crate) slot: usize,
+    /// Comma, name and colon.
+    pub(crate) printed_key: Box<[u8]>,
+    /// Is it wanted of all objects, and whole?
+    pub(crate) is_plain: bool,
     /// Where the objects below keep their `__typename`.
     pub(crate) typename_slot: usize,
     pub(crate) members: Vec<CompiledMember>,
@@ -82,6 +99,8 @@ pub(crate) struct CompiledMember {
 /// Where the member that a step leads through is kept, and the `__typename` of what it leads to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepSlots {
+    /// Which objects of the expected shape keep it there.
+    pub(crate) objects: usize,
     pub(crate) member: usize,
     pub(crate) typename: usize,
 }
@@ -92,6 +111,8 @@ pub(crate) struct CompiledTarget {
     /// From this step on the same object may be met several times, because an earlier entity
     /// fetch linked its answers into the tree above.
     pub(crate) shared_from: usize,
+    /// How many of its first steps are those of the target before it.
+    pub(crate) as_before: usize,
     /// As the steps of the path.
     pub(crate) slots: Vec<StepSlots>,
     /// Targets with the same number may share the answer's values: whatever later fetches put
@@ -178,8 +199,7 @@ fn compile(
                     let kind = expected.target(plan, batch);
                     let objects = expected.cursor(kind);
                     CompiledBatch {
-                        typename_slot: objects.slot("__typename"),
-                        members: members(objects, &batch.representation.fields),
+                        representation: CompiledRepresentation::new(objects, &batch.representation),
                         sources: memo::sources(plan, expected, all_targets, number, batch),
                         entity: shape.at(kind.unwrap_or(usize::MAX)),
                         several_groups: groups.iter().any(|&group| group != 0),
@@ -188,8 +208,10 @@ fn compile(
                             .targets
                             .iter()
                             .zip(groups)
-                            .map(|(path, group)| CompiledTarget {
+                            .enumerate()
+                            .map(|(index, (path, group))| CompiledTarget {
                                 shared_from: all_targets.shared_from(path),
+                                as_before: common_steps(batch.targets[..index].last(), path),
                                 slots: step_slots(plan, expected, path),
                                 group,
                             })
@@ -208,17 +230,44 @@ pub(crate) fn step_slots(plan: &Plan, expected: &Expected, path: &Path) -> Vec<S
     path.steps
         .iter()
         .map(|step| {
+            let objects = cursor.number_with([&*step.data_key]);
             let member = cursor.slot(&step.data_key);
             cursor = cursor.below(&step.data_key);
-            StepSlots { member, typename: cursor.slot("__typename") }
+            StepSlots { objects, member, typename: cursor.slot("__typename") }
         })
         .collect()
 }
 
-pub(crate) fn members(objects: Cursor<'_>, fields: &[RepresentationField]) -> Vec<CompiledMember> {
+/// How many steps two paths have in common from their beginning.
+pub(crate) fn common_steps(before: Option<&Path>, path: &Path) -> usize {
+    let before = before.map_or(&[][..], |before| &before.steps);
+    before.iter().zip(&path.steps).take_while(|(left, right)| left == right).count()
+}
+
+impl CompiledRepresentation {
+    /// For objects of this kind.
+    pub(crate) fn new(objects: Cursor<'_>, representation: &Representation) -> Self {
+        let mut opening = Vec::from(b"{\"__typename\":");
+        if let Some(name) = &representation.typename {
+            // A name needs no escapes.
+            opening.extend_from_slice(&[b"\"", name.as_bytes(), b"\""].concat());
+        }
+        let keys = representation.fields.iter().map(|field| &*field.data_key);
+        Self {
+            opening: opening.into(),
+            typename_slot: objects.slot("__typename"),
+            objects: objects.number_with(keys),
+            members: members(objects, &representation.fields),
+        }
+    }
+}
+
+fn members(objects: Cursor<'_>, fields: &[RepresentationField]) -> Vec<CompiledMember> {
     let member = |field: &RepresentationField| {
         let below = objects.below(&field.data_key);
         CompiledMember {
+            printed_key: [b",\"", field.name.as_bytes(), b"\":"].concat().into(),
+            is_plain: field.types.is_empty() && field.fields.is_empty(),
             slot: objects.slot(&field.data_key),
             typename_slot: below.slot("__typename"),
             members: members(below, &field.fields),

@@ -269,8 +269,20 @@ pub(crate) struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     /// The slot of a member. Zero, where there is none: slots are hints.
     pub(crate) fn slot(self, key: &str) -> usize {
-        let fields = self.kind.map(|kind| &self.expected.kinds[self.expected.find(kind)].fields);
-        fields.and_then(|it| it.iter().position(|(own, _)| **own == *key)).unwrap_or(0)
+        self.known_slot(key).unwrap_or(0)
+    }
+
+    fn known_slot(self, key: &str) -> Option<usize> {
+        let kind = self.expected.find(self.kind?);
+        self.expected.kinds[kind].fields.iter().position(|(own, _)| **own == *key)
+    }
+
+    /// As [`Cursor::number`], if there are slots for all these members; otherwise the number of no object.
+    pub(crate) fn number_with<'k>(self, keys: impl IntoIterator<Item = &'k str>) -> usize {
+        match keys.into_iter().all(|key| self.known_slot(key).is_some()) {
+            true => self.number(),
+            false => usize::MAX,
+        }
     }
 
     /// The place of the kind in [`Expected::shape`].

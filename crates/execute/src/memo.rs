@@ -14,7 +14,9 @@ use plan::{
     Representation, RepresentationField, ValueKind, ValueShape,
 };
 
-use crate::executable::{CompiledMember, CompiledTarget, batches_of, members, step_slots};
+use crate::executable::{
+    CompiledRepresentation, CompiledTarget, batches_of, common_steps, step_slots,
+};
 use crate::expected::Expected;
 use crate::selections::{Selections, selections};
 use crate::target_tree::TargetTree;
@@ -29,8 +31,7 @@ pub(crate) struct Source {
     pub(crate) target: CompiledTarget,
     /// How an object of this place is represented to the batch's subgraph.
     pub(crate) representation: Representation,
-    pub(crate) members: Vec<CompiledMember>,
-    pub(crate) typename_slot: usize,
+    pub(crate) compiled: CompiledRepresentation,
     /// What the batch asks for.
     pub(crate) values: Vec<SourceValue>,
 }
@@ -66,7 +67,9 @@ pub(crate) fn sources(
         if fetch.subgraph == plan.fetches[number].subgraph {
             places(plan, fetch, &wanted, &mut |place| {
                 if found.len() < SOURCES_MAX {
-                    found.push(source(plan, expected, targets, place));
+                    let before = found.last().map(|source| &source.path);
+                    let source = source(plan, expected, targets, before, place);
+                    found.push(source);
                 }
             });
         }
@@ -238,7 +241,13 @@ fn member_object<'a>(plan: &'a Plan, object: &ObjectShape, key: &str) -> Option<
     }
 }
 
-fn source(plan: &Plan, expected: &Expected, targets: &TargetTree<'_>, place: Place) -> Source {
+fn source(
+    plan: &Plan,
+    expected: &Expected,
+    targets: &TargetTree<'_>,
+    before: Option<&Path>,
+    place: Place,
+) -> Source {
     let mut objects = expected.cursor(Some(plan.shape.root.0 as usize));
     for step in &place.path.steps {
         objects = objects.below(&step.data_key);
@@ -250,7 +259,8 @@ fn source(plan: &Plan, expected: &Expected, targets: &TargetTree<'_>, place: Pla
         types: Vec::new(),
         fields: Vec::new(),
     };
-    let fields: Vec<RepresentationField> = place.keys.into_iter().map(key).collect();
+    let fields = place.keys.into_iter().map(key).collect();
+    let representation = Representation { typename: Some(place.type_name), fields };
     let value = |(data_key, wanted): (Box<str>, Box<str>)| SourceValue {
         slot: objects.slot(&data_key),
         data_key,
@@ -259,13 +269,13 @@ fn source(plan: &Plan, expected: &Expected, targets: &TargetTree<'_>, place: Pla
     Source {
         target: CompiledTarget {
             shared_from: targets.shared_from(&place.path),
+            as_before: common_steps(before, &place.path),
             slots: step_slots(plan, expected, &place.path),
             group: 0,
         },
-        members: members(objects, &fields),
-        typename_slot: objects.slot("__typename"),
+        compiled: CompiledRepresentation::new(objects, &representation),
         values: place.values.into_iter().map(value).collect(),
-        representation: Representation { typename: Some(place.type_name), fields },
+        representation,
         path: place.path,
     }
 }

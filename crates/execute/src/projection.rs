@@ -46,7 +46,52 @@ struct PrintedField {
     slot: usize,
     /// Comma, response key and colon.
     key: Box<[u8]>,
+    plain: Plain,
 }
+
+/// Fields that are always shown, and of which most values are printed as they came: all that most of an answer needs.
+#[derive(Clone, Copy, Debug)]
+enum Plain {
+    /// A string is.
+    String,
+    /// An integer is, if it is short enough to have 32 bits.
+    Int,
+    /// A number is.
+    Float,
+    /// `true` and `false` are.
+    Boolean,
+    /// None is, without a closer look.
+    No,
+}
+
+impl Plain {
+    fn of(field: &ShapeField) -> Self {
+        let is_always_shown = field.any_of.is_empty() && field.unless.is_empty();
+        match &field.value.kind {
+            ValueKind::Leaf(leaf) if is_always_shown => match leaf {
+                Leaf::String | Leaf::Id => Self::String,
+                Leaf::Int => Self::Int,
+                Leaf::Float => Self::Float,
+                Leaf::Boolean => Self::Boolean,
+                Leaf::Enum(_) | Leaf::Custom => Self::No,
+            },
+            _ => Self::No,
+        }
+    }
+
+    fn takes(self, kind: Kind, text: &str) -> bool {
+        match self {
+            Self::String => kind == Kind::String,
+            Self::Int => kind == Kind::Number && text.len() <= SURE_INT && is_integer_text(text),
+            Self::Float => kind == Kind::Number,
+            Self::Boolean => kind == Kind::Bool,
+            Self::No => false,
+        }
+    }
+}
+
+/// So many characters of an integer always fit into 32 bits.
+const SURE_INT: usize = 9;
 
 impl Printing {
     /// Prepares printing of `shape`.
@@ -56,6 +101,7 @@ impl Printing {
             let field = |field: &ShapeField| PrintedField {
                 slot: objects.slot(&field.data_key),
                 key: [b",\"", field.response_key.as_bytes(), b"\":"].concat().into(),
+                plain: Plain::of(field),
             };
             PrintedObject {
                 number: objects.number(),
@@ -82,15 +128,34 @@ pub(crate) fn print_data(
     out: &mut Vec<u8>,
 ) -> Result<(), Stop> {
     let explained = if errors.explained_all { Explained::Yes } else { Explained::AtRoot };
-    let path = Vec::new();
-    let mut projection = Projection { document, shape, printing, variables, errors, out, path };
-    projection.object(shape.root, root, explained)
+    let mut projection = Projection { document, shape, printing, variables, errors, out };
+    projection.object(shape.root, root, explained, None)
 }
 
 #[derive(Clone, Copy)]
 enum Step<'a> {
     Key(&'a str),
     Index(u32),
+}
+
+/// A place in the answer, as a list of steps from its end to the root: nobody looks at it unless there is an error.
+#[derive(Clone, Copy)]
+struct Place<'p> {
+    above: Option<&'p Place<'p>>,
+    step: Step<'p>,
+}
+
+impl Place<'_> {
+    fn path(place: Option<&Self>) -> Vec<PathSegment> {
+        let steps = std::iter::successors(place, |place| place.above);
+        let segment = |place: &Place<'_>| match place.step {
+            Step::Key(key) => PathSegment::Key(key.into()),
+            Step::Index(index) => PathSegment::Index(index),
+        };
+        let mut path: Vec<_> = steps.map(segment).collect();
+        path.reverse();
+        path
+    }
 }
 
 /// Do the errors recorded so far account for nulls here?
@@ -109,7 +174,6 @@ struct Projection<'a, 'r> {
     variables: &'a Variables,
     errors: &'r mut ErrorList,
     out: &'r mut Vec<u8>,
-    path: Vec<Step<'a>>,
 }
 
 impl<'a> Projection<'a, '_> {
@@ -120,22 +184,38 @@ impl<'a> Projection<'a, '_> {
         id: ObjectShapeId,
         node: NodeId,
         explained: Explained,
+        above: Option<&Place<'_>>,
     ) -> Result<(), Stop> {
         let index = id.0 as usize;
         let (Some(shape), Some(printed)) =
             (self.shape.objects.get(index), self.printing.objects.get(index))
         else {
-            return Err(self.mismatch(ErrorCode::InternalServerError, "the plan has no such shape"));
+            let problem = "the plan has no such shape";
+            return Err(self.mismatch(above, ErrorCode::InternalServerError, problem));
         };
         let slots = self.document.slots(node, &self.printing.expected, printed.number);
         let explained = match explained {
             Explained::No if self.errors.explained_objects.contains(&node) => Explained::Yes,
             other => other,
         };
-        let (variant, printed) = self.variant(shape, printed, node, explained)?;
+        let (variant, printed) = self.variant(shape, printed, node, explained, above)?;
         self.out.push(b'{');
         let mut first = true;
-        for (field, printed) in variant.fields.iter().zip(printed) {
+        for (index, printed) in printed.iter().enumerate() {
+            // Hot path: most fields end here, and only what is constant about printing is looked at.
+            if let Some(slots) = slots
+                && let Some(value) = slots.get(printed.slot)
+            {
+                let (kind, text) = self.document.kind_and_raw(value);
+                if printed.plain.takes(kind, text) {
+                    let skipped = usize::from(std::mem::take(&mut first));
+                    self.out.extend_from_slice(&printed.key[skipped..]);
+                    self.out.extend_from_slice(text.as_bytes());
+                    continue;
+                }
+            }
+            // There is one printed field for each.
+            let field = &variant.fields[index];
             if !field.is_shown(self.variables) {
                 continue;
             }
@@ -148,14 +228,12 @@ impl<'a> Projection<'a, '_> {
                 Explained::AtRoot => Explained::No,
                 other => other,
             };
-            self.path.push(Step::Key(&field.response_key));
             let value = match slots {
                 Some(slots) => slots.get(printed.slot),
                 None => self.document.get(node, &field.data_key),
             };
-            let result = self.value(At { variant, field, explained }, &field.value, value);
-            self.path.pop();
-            result?;
+            let place = Place { above, step: Step::Key(&field.response_key) };
+            self.value(&At { variant, field, explained }, &field.value, value, &place)?;
         }
         self.out.push(b'}');
         if self.out.len() > PAYLOAD_BYTES_MAX { Err(Stop::TooLarge) } else { Ok(()) }
@@ -167,13 +245,13 @@ impl<'a> Projection<'a, '_> {
         printed: &'a PrintedObject,
         node: NodeId,
         explained: Explained,
+        place: Option<&Place<'_>>,
     ) -> Result<(&'a Variant, &'a [PrintedField]), Stop> {
         let mut variants = shape.variants.iter().zip(printed.variants.iter().map(|it| &it[..]));
         if !shape.is_abstract {
-            return match variants.next() {
-                Some(variant) => Ok(variant),
-                None => Err(self.mismatch(ErrorCode::InternalServerError, "the shape is empty")),
-            };
+            return variants.next().ok_or_else(|| {
+                self.mismatch(place, ErrorCode::InternalServerError, "the shape is empty")
+            });
         }
         let name = self.document.get_near(node, "__typename", printed.typename_slot);
         let variant = name
@@ -187,17 +265,19 @@ impl<'a> Projection<'a, '_> {
                 None => format!("an object of type {} came without __typename", shape.type_name),
                 Some(name) => format!("\"{name}\" is no object type of {}", shape.type_name),
             };
-            self.mismatch(ErrorCode::InvalidSubgraphValue, problem)
+            self.mismatch(place, ErrorCode::InvalidSubgraphValue, problem)
         })
     }
 
+    // Hot path: once for each value of an answer; `cargo bench -p execute` says what it costs.
     fn value(
         &mut self,
-        at: At<'a>,
+        at: &At<'a>,
         shape: &'a ValueShape,
         node: Option<NodeId>,
+        place: &Place<'_>,
     ) -> Result<(), Stop> {
-        if shape.kind == ValueKind::Typename {
+        if matches!(shape.kind, ValueKind::Typename) {
             // A name needs no escapes.
             self.out.push(b'"');
             self.out.extend_from_slice(at.variant.type_name.as_bytes());
@@ -209,11 +289,11 @@ impl<'a> Projection<'a, '_> {
         let value = node.map(|node| (node, document.kind_and_raw(node)));
         let result = match value {
             Some((node, (kind, text))) if kind != Kind::Null => match &shape.kind {
-                ValueKind::Leaf(leaf) => self.leaf(at, leaf, node, kind, text),
-                other => self.non_null(at, other, node, kind),
+                ValueKind::Leaf(leaf) => self.leaf(at, leaf, node, kind, text, place),
+                other => self.non_null(at, other, node, kind, place),
             },
             _ if shape.nullable => Err(Stop::Null),
-            _ => Err(self.null_violation(at)),
+            _ => Err(self.null_violation(at, place)),
         };
         match result {
             Err(Stop::Null) if shape.nullable => {
@@ -227,32 +307,31 @@ impl<'a> Projection<'a, '_> {
 
     fn non_null(
         &mut self,
-        at: At<'a>,
+        at: &At<'a>,
         shape: &'a ValueKind,
         node: NodeId,
         kind: Kind,
+        place: &Place<'_>,
     ) -> Result<(), Stop> {
         let document = self.document;
         match shape {
             ValueKind::Object(id) => {
                 if kind != Kind::Object {
-                    return Err(self.wrong_kind(at, "an object", node));
+                    return Err(self.wrong_kind(at, "an object", node, place));
                 }
-                self.object(*id, node, at.explained)
+                self.object(*id, node, at.explained, Some(place))
             }
             ValueKind::List(element_shape) => {
                 if kind != Kind::Array {
-                    return Err(self.wrong_kind(at, "a list", node));
+                    return Err(self.wrong_kind(at, "a list", node, place));
                 }
                 self.out.push(b'[');
                 for (index, element) in document.elements(node).enumerate() {
                     if index > 0 {
                         self.out.push(b',');
                     }
-                    self.path.push(Step::Index(index as u32));
-                    let result = self.value(at, element_shape, Some(element));
-                    self.path.pop();
-                    result?;
+                    let place = Place { above: Some(place), step: Step::Index(index as u32) };
+                    self.value(at, element_shape, Some(element), &place)?;
                 }
                 self.out.push(b']');
                 Ok(())
@@ -266,11 +345,12 @@ impl<'a> Projection<'a, '_> {
 
     fn leaf(
         &mut self,
-        at: At<'a>,
+        at: &At<'a>,
         leaf: &Leaf,
         node: NodeId,
         kind: Kind,
         raw: &str,
+        place: &Place<'_>,
     ) -> Result<(), Stop> {
         let document = self.document;
         let expected = match leaf {
@@ -308,7 +388,7 @@ impl<'a> Projection<'a, '_> {
                 return Ok(());
             }
         };
-        Err(self.wrong_kind(at, expected, node))
+        Err(self.wrong_kind(at, expected, node, place))
     }
 
     /// Scalars go out as they came in.
@@ -317,9 +397,10 @@ impl<'a> Projection<'a, '_> {
         Ok(())
     }
 
-    fn null_violation(&mut self, at: At<'_>) -> Stop {
-        if at.explained != Explained::Yes && !self.error_at_or_below() {
-            self.report(ErrorCode::InvalidSubgraphValue, || {
+    #[cold]
+    fn null_violation(&mut self, at: &At<'_>, place: &Place<'_>) -> Stop {
+        if at.explained != Explained::Yes && !self.error_at_or_below(place) {
+            self.report(Some(place), ErrorCode::InvalidSubgraphValue, || {
                 format!(
                     "Cannot return null for non-nullable field {}.{}.",
                     at.variant.type_name, at.field.field_name
@@ -330,7 +411,8 @@ impl<'a> Projection<'a, '_> {
         Stop::Null
     }
 
-    fn wrong_kind(&mut self, at: At<'_>, expected: &str, node: NodeId) -> Stop {
+    #[cold]
+    fn wrong_kind(&mut self, at: &At<'_>, expected: &str, node: NodeId, place: &Place<'_>) -> Stop {
         // What came is named, not shown: it may be anything.
         let got = match self.document.kind(node) {
             Kind::Null => "null",
@@ -347,7 +429,7 @@ impl<'a> Projection<'a, '_> {
             (Kind::String, _) => "a string",
             _ => got,
         };
-        self.report(ErrorCode::InvalidSubgraphValue, || {
+        self.report(Some(place), ErrorCode::InvalidSubgraphValue, || {
             format!(
                 "Field {}.{} must be {expected}, a subgraph sent {got}.",
                 at.variant.type_name, at.field.field_name
@@ -357,35 +439,40 @@ impl<'a> Projection<'a, '_> {
         Stop::Null
     }
 
-    fn mismatch(&mut self, code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Stop {
-        self.report(code, || message.into());
+    #[cold]
+    fn mismatch(
+        &mut self,
+        place: Option<&Place<'_>>,
+        code: ErrorCode,
+        message: impl Into<Cow<'static, str>>,
+    ) -> Stop {
+        self.report(place, code, || message.into());
         Stop::Null
     }
 
-    fn report(&mut self, code: ErrorCode, message: impl FnOnce() -> Cow<'static, str>) {
+    fn report(
+        &mut self,
+        place: Option<&Place<'_>>,
+        code: ErrorCode,
+        message: impl FnOnce() -> Cow<'static, str>,
+    ) {
         if self.errors.is_full() {
             self.errors.count_left_out();
             return;
         }
-        let path = self.path.iter().map(|step| match *step {
-            Step::Key(key) => PathSegment::Key(key.into()),
-            Step::Index(index) => PathSegment::Index(index),
-        });
-        let error = GraphqlError::new(code, message()).at(path.collect());
+        let error = GraphqlError::new(code, message()).at(Place::path(place));
         // These come last, in the order of the answer.
         self.errors.push(u32::MAX, error);
     }
 
     /// Has an error been recorded for this place, or for one below it from where a null came up?
-    fn error_at_or_below(&self) -> bool {
-        self.errors.kept().any(|error| {
-            error.path.len() >= self.path.len()
-                && error.path.iter().zip(&self.path).all(|(theirs, ours)| match (theirs, ours) {
-                    (PathSegment::Key(theirs), Step::Key(ours)) => **theirs == **ours,
-                    (PathSegment::Index(theirs), Step::Index(ours)) => theirs == ours,
-                    _ => false,
-                })
-        })
+    fn error_at_or_below(&self, place: &Place<'_>) -> bool {
+        let mut kept = self.errors.kept().peekable();
+        if kept.peek().is_none() {
+            return false;
+        }
+        let path = Place::path(Some(place));
+        kept.any(|error| error.path.starts_with(&path))
     }
 }
 
@@ -405,10 +492,8 @@ fn is_integer_text(text: &str) -> bool {
 /// The text of an `Int`: integers as they came, `3.0` and `3e0` as `3` (section 3.5.1 lets a
 /// service coerce where nothing is lost). `None`: no integer of 32 bits.
 fn int_text(text: &str) -> Option<Cow<'_, str>> {
-    /// So many characters always fit.
-    const SURE: usize = 9;
     if is_integer_text(text) {
-        if text.len() <= SURE {
+        if text.len() <= SURE_INT {
             return Some(Cow::Borrowed(text));
         }
         return text.parse::<i32>().is_ok().then_some(Cow::Borrowed(text));

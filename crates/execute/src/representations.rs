@@ -6,12 +6,12 @@ use std::collections::hash_map::Entry;
 use std::hash::BuildHasher;
 use std::ops::Range;
 
-use astjson::{Document, Kind, NodeId};
+use astjson::{Document, Kind, NodeId, Shape};
 use foldhash::{HashMap, HashSet};
 use plan::{EntityBatch, Path, Representation, RepresentationField};
 
 use crate::bounds::{REMEMBERED_MAX, SCRATCH_ENTRIES_MAX, TARGET_OBJECTS_MAX};
-use crate::executable::{CompiledBatch, CompiledMember, CompiledTarget};
+use crate::executable::{CompiledBatch, CompiledMember, CompiledRepresentation, CompiledTarget};
 use crate::memo::{Source, SourceValue};
 
 /// The objects behind one batch of one request.
@@ -81,12 +81,12 @@ pub(crate) fn write_representations(
     let Scratch { mut walk, mut known } = SCRATCH.take();
     known.clear();
     for (number, source) in compiled.sources.iter().enumerate() {
-        known.remember(document, root, source, number as u32, &mut walk);
+        known.remember(document, root, &compiled.entity, source, number as u32, &mut walk);
     }
     let start = out.len();
     out.push(b'[');
     for (number, (path, target)) in batch.targets.iter().zip(&compiled.targets).enumerate() {
-        let objects = walk.objects_at(document, root, path, target)?;
+        let objects = walk.objects_at(document, root, &compiled.entity, path, target)?;
         collected.objects.reserve(objects.len());
         for &node in objects {
             if only.is_some_and(|only| !only.contains(&node)) {
@@ -97,8 +97,8 @@ pub(crate) fn write_representations(
                 out.push(b',');
             }
             let start = out.len();
-            let (slot, members) = (compiled.typename_slot, &compiled.members);
-            if !write_representation(document, node, &batch.representation, slot, members, out) {
+            let (representation, own) = (&batch.representation, &compiled.representation);
+            if !write_representation(document, node, &compiled.entity, representation, own, out) {
                 out.truncate(mark);
                 continue;
             }
@@ -151,8 +151,7 @@ impl Scratch {
     fn is_worth_keeping(&self) -> bool {
         self.known.by_hash.capacity() <= SCRATCH_ENTRIES_MAX
             && self.known.remembered.capacity() <= SCRATCH_ENTRIES_MAX
-            && self.walk.found.capacity() <= SCRATCH_ENTRIES_MAX
-            && self.walk.next.capacity() <= SCRATCH_ENTRIES_MAX
+            && self.walk.capacity() <= SCRATCH_ENTRIES_MAX
             && self.walk.met.capacity() <= SCRATCH_ENTRIES_MAX
     }
 }
@@ -233,14 +232,14 @@ impl Known {
         &mut self,
         document: &Document,
         root: NodeId,
+        shape: &Shape,
         source: &Source,
         number: u32,
         walk: &mut Walk,
     ) {
+        let objects = walk.objects_at(document, root, shape, &source.path, &source.target);
         // Too many objects: they are asked for, which ends with the error that says so.
-        let Ok(objects) = walk.objects_at(document, root, &source.path, &source.target) else {
-            return;
-        };
+        let Ok(objects) = objects else { return };
         for &node in objects {
             if self.places.len() >= REMEMBERED_MAX {
                 return;
@@ -249,10 +248,9 @@ impl Known {
                 continue;
             }
             let start = self.remembered.len();
-            let (slot, members) = (source.typename_slot, &source.members);
-            let representation = &source.representation;
+            let (representation, own) = (&source.representation, &source.compiled);
             let out = &mut self.remembered;
-            if !write_representation(document, node, representation, slot, members, out) {
+            if !write_representation(document, node, shape, representation, own, out) {
                 out.truncate(start);
                 continue;
             }
@@ -291,11 +289,13 @@ impl SourceValue {
     }
 }
 
-/// Walks target paths. Reuse it: it keeps its memory.
+/// Walks target paths. Reuse it: it keeps its memory, and what two paths in a row have in common is walked once.
 #[derive(Default)]
 pub(crate) struct Walk {
-    found: Vec<NodeId>,
-    next: Vec<NodeId>,
+    /// By number of steps: the objects that the path walked last leads to after so many.
+    levels: Vec<Vec<NodeId>>,
+    /// How many steps of it have been walked.
+    walked: usize,
     /// By node: the walk's step that met it last.
     met: Vec<u32>,
     step: u32,
@@ -303,32 +303,54 @@ pub(crate) struct Walk {
 
 impl Walk {
     /// The objects that `path`, compiled as `target`, leads to, in the order of the tree. An object that stands
-    /// at several places because answers were linked is taken once.
+    /// at several places because answers were linked is taken once. `shape` is that of all answers.
+    ///
+    /// Targets of one batch are to be walked one after the other, the first one first: see
+    /// [`CompiledTarget::as_before`]. The document stays the same meanwhile.
     pub(crate) fn objects_at(
         &mut self,
         document: &Document,
         root: NodeId,
+        shape: &Shape,
         path: &Path,
         target: &CompiledTarget,
     ) -> Result<&[NodeId], CollectError> {
-        self.found.clear();
-        self.found.push(root);
-        for (index, (step, slots)) in path.steps.iter().zip(&target.slots).enumerate() {
-            self.next.clear();
-            for &object in &self.found {
-                if let Some(value) = document.get_near(object, &step.data_key, slots.member) {
-                    flatten(document, value, &step.types, slots.typename, &mut self.next)?;
+        let length = path.steps.len();
+        if self.levels.len() <= length {
+            self.levels.resize_with(length + 1, Vec::new);
+        }
+        self.walked = self.walked.min(target.as_before);
+        if self.walked == 0 {
+            self.levels[0].clear();
+            self.levels[0].push(root);
+        }
+        let steps = path.steps.iter().zip(&target.slots).enumerate().skip(self.walked);
+        for (index, (step, slots)) in steps {
+            let (before, behind) = self.levels.split_at_mut(index + 1);
+            let (found, next) = (&before[index], &mut behind[0]);
+            next.clear();
+            for &object in found {
+                let value = match document.slots(object, shape, slots.objects) {
+                    Some(own) => own.get(slots.member),
+                    None => document.get(object, &step.data_key),
+                };
+                if let Some(value) = value {
+                    flatten(document, value, &step.types, slots.typename, next)?;
                 }
             }
-            if index >= target.shared_from && self.next.len() > 1 {
-                self.keep_first_of_each();
+            if index >= target.shared_from && next.len() > 1 {
+                self.keep_first_of_each(index + 1);
             }
-            std::mem::swap(&mut self.found, &mut self.next);
+            self.walked = index + 1;
         }
-        Ok(&self.found)
+        Ok(&self.levels[length])
     }
 
-    fn keep_first_of_each(&mut self) {
+    fn capacity(&self) -> usize {
+        self.levels.iter().map(Vec::capacity).sum()
+    }
+
+    fn keep_first_of_each(&mut self, level: usize) {
         self.step = self.step.wrapping_add(1);
         if self.step == 0 {
             // Once in four billion steps old marks could be taken for new ones.
@@ -336,7 +358,7 @@ impl Walk {
             self.step = 1;
         }
         let (met, step) = (&mut self.met, self.step);
-        self.next.retain(|node| {
+        self.levels[level].retain(|node| {
             let index = node.index();
             if index >= met.len() {
                 met.resize(index + 1, 0);
@@ -365,7 +387,15 @@ fn flatten(
         }
         Kind::Array => {
             for element in document.elements(value) {
-                flatten(document, element, types, typename_slot, found)?;
+                // Most lists are of objects, most objects of a type that is known.
+                if types.is_empty()
+                    && found.len() < TARGET_OBJECTS_MAX
+                    && document.kind(element) == Kind::Object
+                {
+                    found.push(element);
+                } else {
+                    flatten(document, element, types, typename_slot, found)?;
+                }
             }
         }
         Kind::Null | Kind::Bool | Kind::Number | Kind::String => {}
@@ -378,66 +408,68 @@ fn flatten(
 fn write_representation(
     document: &Document,
     object: NodeId,
+    shape: &Shape,
     representation: &Representation,
-    typename_slot: usize,
-    members: &[CompiledMember],
+    compiled: &CompiledRepresentation,
     out: &mut Vec<u8>,
 ) -> bool {
-    out.extend_from_slice(b"{\"__typename\":");
-    match &representation.typename {
-        Some(name) => {
-            // A name needs no escapes.
-            out.push(b'"');
-            out.extend_from_slice(name.as_bytes());
-            out.push(b'"');
-        }
-        None => match document.get_near(object, "__typename", typename_slot) {
+    out.extend_from_slice(&compiled.opening);
+    if representation.typename.is_none() {
+        match document.get_near(object, "__typename", compiled.typename_slot) {
             Some(name) if document.kind(name) == Kind::String => {
                 out.extend_from_slice(document.raw(name).as_bytes());
             }
             _ => return false,
-        },
+        }
     }
-    let fields = representation.fields.iter().zip(members);
-    write_members(document, object, fields, typename_slot, b",", out) && {
-        out.push(b'}');
-        true
-    }
-}
-
-fn write_members<'a>(
-    document: &Document,
-    object: NodeId,
-    fields: impl Iterator<Item = (&'a RepresentationField, &'a CompiledMember)>,
-    typename_slot: usize,
-    mut separator: &'static [u8],
-    out: &mut Vec<u8>,
-) -> bool {
-    for (field, compiled) in fields {
-        if !has_type(document, object, &field.types, typename_slot) {
+    let slots = document.slots(object, shape, compiled.objects);
+    for (index, member) in compiled.members.iter().enumerate() {
+        // Hot path: most members are scalars, and only what is constant about them is looked at.
+        if member.is_plain
+            && let Some(slots) = slots
+            && let Some(value) = slots.get(member.slot)
+            && let (Kind::Bool | Kind::Number | Kind::String, raw) = document.kind_and_raw(value)
+        {
+            out.extend_from_slice(&member.printed_key);
+            out.extend_from_slice(raw.as_bytes());
             continue;
         }
-        let Some(value) = document.get_near(object, &field.data_key, compiled.slot) else {
-            return false;
+        // There is one member for each.
+        let field = &representation.fields[index];
+        if !has_type(document, object, &field.types, compiled.typename_slot) {
+            continue;
+        }
+        let value = match slots {
+            Some(slots) => slots.get(member.slot),
+            None => document.get_near(object, &field.data_key, member.slot),
         };
-        out.extend_from_slice(separator);
-        separator = b",";
-        out.push(b'"');
-        out.extend_from_slice(field.name.as_bytes());
-        out.extend_from_slice(b"\":");
-        let (kind, raw) = document.kind_and_raw(value);
-        if kind == Kind::Null {
-            if field.key {
-                return false;
-            }
-            out.extend_from_slice(b"null");
-        } else if field.fields.is_empty() {
-            match kind {
-                Kind::Array | Kind::Object => document.print(value, out),
-                _ => out.extend_from_slice(raw.as_bytes()),
-            }
-        } else if !write_nested(document, value, &field.fields, compiled, out) {
+        let Some(value) = value else { return false };
+        out.extend_from_slice(&member.printed_key);
+        if !write_member(document, value, field, member, out) {
             return false;
+        }
+    }
+    out.push(b'}');
+    true
+}
+
+/// Writes the value of a member.
+fn write_member(
+    document: &Document,
+    value: NodeId,
+    field: &RepresentationField,
+    compiled: &CompiledMember,
+    out: &mut Vec<u8>,
+) -> bool {
+    match document.kind_and_raw(value) {
+        (Kind::Null, _) if field.key => return false,
+        (Kind::Null, _) => out.extend_from_slice(b"null"),
+        _ if !field.fields.is_empty() => {
+            return write_nested(document, value, &field.fields, compiled, out);
+        }
+        (Kind::Array | Kind::Object, _) => document.print(value, out),
+        (Kind::Bool | Kind::Number | Kind::String, raw) => {
+            out.extend_from_slice(raw.as_bytes());
         }
     }
     true
@@ -454,9 +486,18 @@ fn write_nested(
         Kind::Null => out.extend_from_slice(b"null"),
         Kind::Object => {
             out.push(b'{');
-            let members: &mut dyn Iterator<Item = _> = &mut fields.iter().zip(&compiled.members);
-            if !write_members(document, value, members, compiled.typename_slot, b"", out) {
-                return false;
+            let mut separators = 1;
+            for (field, member) in fields.iter().zip(&compiled.members) {
+                if !has_type(document, value, &field.types, compiled.typename_slot) {
+                    continue;
+                }
+                let Some(value) = document.get_near(value, &field.data_key, member.slot) else {
+                    return false;
+                };
+                out.extend_from_slice(&member.printed_key[std::mem::take(&mut separators)..]);
+                if !write_member(document, value, field, member, out) {
+                    return false;
+                }
             }
             out.push(b'}');
         }

@@ -89,11 +89,20 @@ impl Object {
 struct Abstract {
     name: &'static str,
     members: Vec<(usize, Vec<String>)>,
-    fields: Vec<(String, String, Vec<usize>)>,
+    fields: Vec<Field>,
     is_union: bool,
+    /// Subgraphs with `@key(fields: "id")` on it.
+    keyed: Vec<usize>,
+    /// The subgraph that has it as an interface object.
+    object: Option<usize>,
 }
 
 impl Abstract {
+    fn new(name: &'static str, is_union: bool) -> Self {
+        let (members, fields, keyed) = (Vec::new(), Vec::new(), Vec::new());
+        Self { name, members, fields, is_union, keyed, object: None }
+    }
+
     fn members_in(&self, graph: usize) -> &[String] {
         let found = self.members.iter().find(|(known, _)| *known == graph);
         found.map_or(&[], |(_, members)| members)
@@ -122,6 +131,7 @@ pub fn federation(random: &mut Random, subgraphs: usize) -> String {
     federation.values();
     federation.entities();
     federation.names();
+    federation.interface_object();
     federation.abstracts();
     federation.fields();
     federation.requires();
@@ -233,6 +243,75 @@ impl Federation<'_> {
         }
     }
 
+    /// An interface that one subgraph has as an interface object, without knowing the two entities that
+    /// implement it. Another one knows them, by a key on the interface.
+    fn interface_object(&mut self) {
+        if !self.random.one_in(3) {
+            return;
+        }
+        let all = self.all();
+        let object = *self.random.pick(&all);
+        let others: Vec<usize> = all.iter().copied().filter(|&graph| graph != object).collect();
+        let knowing = *self.random.pick(&others);
+        let mut media = Abstract::new("Media", false);
+        media.object = Some(object);
+        media.keyed = vec![knowing, object];
+        let members = ["Fox", "Gnu"];
+        // Where it is known, all entities that implement it are.
+        let also: Vec<usize> = match self.random.one_in(3) {
+            true => others.iter().copied().filter(|&graph| graph != knowing).take(1).collect(),
+            false => Vec::new(),
+        };
+        let mut known_by = vec![knowing];
+        known_by.extend(&also);
+        let names = members.map(str::to_owned).to_vec();
+        for &graph in known_by.iter().chain([&object]) {
+            media.members.push((graph, names.clone()));
+        }
+        media.fields.push(Field::new("id", "ID!", &known_by));
+        media.fields[0].mentions.push(Mention::of(object));
+        let has_name = self.random.one_in(2);
+        if has_name {
+            media.fields.push(Field::new("name", "String", &known_by));
+        }
+        let mut own = vec![Field::new("io0", "String", &[object])];
+        if self.random.one_in(2) {
+            let ty = self.wrapped("Media".to_owned()).trim_end_matches('!').to_owned();
+            own.push(Field::new("io1", ty, &[object]));
+        }
+        if has_name && self.random.one_in(2) {
+            let mut field = Field::new("io2", "String", &[object]);
+            field.mentions[0].requires = Some("name".to_owned());
+            own.push(field);
+            media.fields[1].mention_external(object);
+        }
+        for name in members {
+            let mut presence: Vec<(usize, Vec<String>, bool)> = Vec::new();
+            for &graph in &others {
+                if known_by.contains(&graph) || self.random.one_in(2) {
+                    presence.push((graph, vec!["id".to_owned()], true));
+                }
+            }
+            let graphs: Vec<usize> = presence.iter().map(|(graph, _, _)| *graph).collect();
+            let mut fields = vec![Field::new("id", "ID!", &graphs)];
+            if has_name {
+                fields.push(Field::new("name", "String", &known_by));
+            }
+            // Nobody who knows the entity resolves these.
+            fields.extend(own.iter().map(|field| Field { mentions: Vec::new(), ..field.clone() }));
+            self.objects.push(Object {
+                name: name.to_owned(),
+                presence,
+                fields,
+                implements: vec![("Media".to_owned(), known_by.clone())],
+            });
+        }
+        media.fields.extend(own);
+        self.query.push(Field::new("media", "[Media!]", &[object]));
+        self.query.push(Field::new("known", "Media", &[knowing]));
+        self.abstracts.push(media);
+    }
+
     fn abstracts(&mut self) {
         if self.random.one_in(2) {
             self.interface();
@@ -251,8 +330,7 @@ impl Federation<'_> {
         }
         let mut chosen = self.random.some(&with_name);
         chosen.truncate(3);
-        let mut pet =
-            Abstract { name: "Pet", members: Vec::new(), fields: Vec::new(), is_union: false };
+        let mut pet = Abstract::new("Pet", false);
         let common: Vec<(String, String)> = [("id", "ID!"), ("name", "String")]
             .iter()
             .filter(|(name, _)| {
@@ -282,9 +360,9 @@ impl Federation<'_> {
                 continue;
             }
             for (name, ty) in fields {
-                match pet.fields.iter_mut().find(|(known, _, _)| known == name) {
-                    Some((_, _, by)) => by.push(graph),
-                    None => pet.fields.push((name.clone(), ty.clone(), vec![graph])),
+                match pet.fields.iter_mut().find(|known| known.name == *name) {
+                    Some(known) => known.mentions.push(Mention::of(graph)),
+                    None => pet.fields.push(Field::new(name.clone(), ty.clone(), &[graph])),
                 }
             }
             let names = there.iter().map(|&index| self.objects[index].name.clone()).collect();
@@ -308,8 +386,7 @@ impl Federation<'_> {
     }
 
     fn union(&mut self) {
-        let mut zoo =
-            Abstract { name: "Zoo", members: Vec::new(), fields: Vec::new(), is_union: true };
+        let mut zoo = Abstract::new("Zoo", true);
         for graph in self.all() {
             let present: Vec<usize> =
                 (0..self.objects.len()).filter(|&it| self.objects[it].is_in(graph)).collect();
@@ -496,6 +573,9 @@ impl Federation<'_> {
         let Some(known) = self.abstracts.iter().find(|known| known.name == ty) else {
             return Some(String::new());
         };
+        if known.object == Some(graph) {
+            return None;
+        }
         let members = known.members_in(graph).to_vec();
         let member = members.first()?;
         let target = self.objects.iter().position(|object| object.name == *member)?;
@@ -512,6 +592,7 @@ impl Federation<'_> {
             .filter(|&at| {
                 let field = &self.objects[target].fields[at];
                 is_leaf(field)
+                    && !field.mentions.is_empty()
                     && field.arguments.is_empty()
                     && field.requires_nothing()
                     && field.mentions.iter().all(|mention| mention.overrides.is_none())
@@ -534,7 +615,9 @@ impl Federation<'_> {
                 if !self.random.one_in(4) || LEAVES.contains(&field.named()) {
                     continue;
                 }
-                let graph = field.mentions[0].graph;
+                let Some(graph) = field.mentions.first().map(|mention| mention.graph) else {
+                    continue;
+                };
                 let Some(below) = self.leaf_below(field.named(), graph) else { continue };
                 if field.mentions[0].is_external || below.is_empty() {
                     continue;
@@ -643,8 +726,11 @@ impl Federation<'_> {
             let _ = write!(sdl, "{keyword} {}", known.name);
             let mut names: Vec<&str> = Vec::new();
             for (graph, members) in &known.members {
+                let key = if known.keyed.contains(graph) { ", key: \"id\"" } else { "" };
+                let is_object = known.object == Some(*graph);
+                let object = if is_object { ", isInterfaceObject: true" } else { "" };
                 let graph = SUBGRAPHS[*graph];
-                let _ = write!(sdl, " @join__type(graph: {graph})");
+                let _ = write!(sdl, " @join__type(graph: {graph}{key}{object})");
                 for member in members {
                     if !names.contains(&&**member) {
                         names.push(member);
@@ -661,12 +747,8 @@ impl Federation<'_> {
                 let _ = writeln!(sdl, " = {}", names.join(" | "));
                 continue;
             }
-            let of_interface = |(name, ty, by): &(String, String, Vec<usize>)| {
-                Field::new(name.clone(), ty.clone(), by)
-            };
-            let fields: Vec<Field> = known.fields.iter().map(of_interface).collect();
             let by: Vec<usize> = known.members.iter().map(|(graph, _)| *graph).collect();
-            print_fields(&mut sdl, &fields, &by);
+            print_fields(&mut sdl, &known.fields, &by);
         }
         sdl
     }
@@ -677,6 +759,10 @@ fn print_fields(sdl: &mut String, fields: &[Field], everywhere: &[usize]) {
     sdl.push_str(" {\n");
     for field in fields {
         let _ = write!(sdl, "  {}{}: {}", field.name, field.arguments, field.ty);
+        if field.mentions.is_empty() {
+            // Of an interface object.
+            sdl.push_str(" @join__field");
+        }
         let is_plain = field.mentions.len() == everywhere.len()
             && field.mentions.iter().all(|mention| {
                 !mention.is_external

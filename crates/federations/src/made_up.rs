@@ -117,9 +117,26 @@ fn special(graph: &Supergraph) -> Special {
     for there in graph.fields.iter().flat_map(|field| &field.subgraphs) {
         if let Some(set) = &there.requires {
             note(graph, set, &mut special.required);
+            beside(graph, set, &mut special.required);
         }
     }
     special
+}
+
+/// All fields of the objects that a set leads through: what fails beside something required may take the
+/// object away.
+fn beside(graph: &Supergraph, set: &FieldSet, found: &mut Vec<FieldId>) {
+    for item in &set.items {
+        match item {
+            FieldSetItem::Field { field, fields, .. } if !fields.items.is_empty() => {
+                let members = &graph.ty(graph.field(*field).ty.named()).possible;
+                found.extend(members.iter().flat_map(|&member| &graph.ty(member).fields));
+                beside(graph, fields, found);
+            }
+            FieldSetItem::Field { .. } => {}
+            FieldSetItem::Fragment { fields, .. } => beside(graph, fields, found),
+        }
+    }
 }
 
 fn note(graph: &Supergraph, set: &FieldSet, found: &mut Vec<FieldId>) {

@@ -9,7 +9,7 @@ use apollo_compiler::ast::{
 };
 use serde_json::Value;
 
-use crate::{Case, FailureKind, Variables};
+use crate::{Case, Failure, Variables};
 
 /// What is left.
 #[derive(Clone, Debug)]
@@ -20,9 +20,10 @@ pub struct Shrunk {
     pub tries: usize,
 }
 
-/// Makes `case`, which fails in the way `kind`, as small as `tries_max` runs allow.
-pub fn shrink(case: &Case, kind: FailureKind, tries_max: usize) -> Shrunk {
-    let mut shrinking = Shrinking { case: case.clone(), kind, tries: 0, tries_max };
+/// Makes `case`, which fails with `failure`, as small as `tries_max` runs allow.
+pub fn shrink(case: &Case, failure: &Failure, tries_max: usize) -> Shrunk {
+    let mut shrinking =
+        Shrinking { case: case.clone(), failure: failure.clone(), tries: 0, tries_max };
     loop {
         let before = shrinking.tries;
         let mut is_smaller = shrinking.operation();
@@ -36,7 +37,7 @@ pub fn shrink(case: &Case, kind: FailureKind, tries_max: usize) -> Shrunk {
 
 struct Shrinking {
     case: Case,
-    kind: FailureKind,
+    failure: Failure,
     tries: usize,
     tries_max: usize,
 }
@@ -49,7 +50,7 @@ impl Shrinking {
         }
         self.tries += 1;
         let fails = match candidate.ask() {
-            Ok(Err(failure)) => failure.kind == self.kind,
+            Ok(Err(failure)) => failure.is_like(&self.failure),
             _ => false,
         };
         if fails {

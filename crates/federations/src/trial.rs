@@ -43,7 +43,7 @@ pub struct Found {
 impl Found {
     /// Makes the case smaller and writes it to a folder in `fixtures`. Says what is wrong and where it is.
     pub fn write_down(&self, fixtures: &Path) -> String {
-        let shrunk = shrink(&self.case, self.failure.kind, TRIES_MAX);
+        let shrunk = shrink(&self.case, &self.failure, TRIES_MAX);
         let message = match shrunk.case.ask() {
             Ok(Err(failure)) => failure.message,
             _ => self.failure.message.clone(),

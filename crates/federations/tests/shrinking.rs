@@ -2,7 +2,7 @@
 //! same way. Here the expectation is broken on purpose: one of the objects has no key, so no router
 //! can ask for its name, but one server would know it.
 
-use federations::{Case, Data, FailureKind, Variables, shrink};
+use federations::{Case, Data, Failure, FailureKind, Variables, shrink};
 
 const SUPERGRAPH: &str = r#"
 schema @link(url: "https://specs.apollo.dev/link/v1.0") @link(url: "https://specs.apollo.dev/join/v0.5", for: EXECUTION) { query: Query }
@@ -48,15 +48,16 @@ fn broken() -> Case {
     }
 }
 
-fn failure_of(case: &Case) -> Option<FailureKind> {
-    case.ask().expect("it can be loaded").err().map(|failure| failure.kind)
+fn failure_of(case: &Case) -> Failure {
+    case.ask().expect("it can be loaded").expect_err("it fails")
 }
 
 #[test]
 fn a_failing_case_becomes_a_small_folder_that_fails_alike() {
     let case = broken();
-    assert_eq!(failure_of(&case), Some(FailureKind::Data));
-    let shrunk = shrink(&case, FailureKind::Data, 20_000).case;
+    let failure = failure_of(&case);
+    assert_eq!(failure.kind, FailureKind::Data);
+    let shrunk = shrink(&case, &failure, 20_000).case;
     let words: Vec<&str> = shrunk.operation.split_whitespace().collect();
     assert_eq!(words.join(" "), "query Q { bees { name } }");
     for gone in ["graph: C", "type Ant", "size", "friends"] {
@@ -65,5 +66,5 @@ fn a_failing_case_becomes_a_small_folder_that_fails_alike() {
     let folder = tempfile::tempdir().expect("a folder");
     shrunk.write(folder.path()).expect("it can be written");
     let read = Case::read(folder.path()).expect("what was written can be read");
-    assert_eq!(failure_of(&read), Some(FailureKind::Data));
+    assert_eq!(failure_of(&read).kind, FailureKind::Data);
 }

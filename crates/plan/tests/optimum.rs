@@ -18,6 +18,17 @@ const OPERATIONS: u64 = 4;
 /// More waves than any plan here needs.
 const WAVES_MAX: u32 = 6;
 
+/// The keys that a type may have in a subgraph: one or two, of one member, of two, nested.
+const KEYS: [&[&str]; 7] = [
+    &["id"],
+    &["id"],
+    &["id", "code"],
+    &["code"],
+    &["id code"],
+    &["spot { x y }"],
+    &["spot { x y }", "id"],
+];
+
 /// Up to four subgraphs, three entity types, twelve fields beside the keys.
 fn small(random: &mut Random) -> String {
     let subgraphs = 2 + random.below(3);
@@ -35,23 +46,27 @@ fn small(random: &mut Random) -> String {
         let _ = write!(sdl, "  root{root}: T{}", random.below(types));
         join(&mut sdl, &some(subgraphs, random), None);
     }
-    sdl.push_str("}\n");
+    sdl.push_str("}\ntype Spot");
+    for s in 0..subgraphs {
+        let _ = write!(sdl, " @join__type(graph: S{s})");
+    }
+    sdl.push_str(" { x: Int! y: Int! }\n");
     for t in 0..types {
-        // Two keys, so that some jumps need a member from a third subgraph.
-        let keys: Vec<usize> = (0..subgraphs).map(|_| random.below(4)).collect();
+        // Several keys, so that some jumps need members from a third subgraph.
+        let keys: Vec<usize> = (0..subgraphs).map(|_| random.below(KEYS.len())).collect();
         let _ = write!(sdl, "type T{t}");
         for (s, key) in keys.iter().enumerate() {
-            for name in [&["id"][..], &["id"], &["id", "code"], &["code"]][*key] {
+            for name in KEYS[*key] {
                 let _ = write!(sdl, " @join__type(graph: S{s}, key: \"{name}\")");
             }
         }
         sdl.push_str(" {\n");
-        let holds = |wanted: &[usize]| -> Vec<usize> {
-            (0..subgraphs).filter(|&s| wanted.contains(&keys[s])).collect()
-        };
-        for (name, by) in [("id", holds(&[0, 1, 2])), ("code", holds(&[2, 3]))] {
+        for (name, ty) in [("id", "ID!"), ("code", "ID!"), ("spot", "Spot!")] {
+            let is_in = |key: &&str| key.split_whitespace().any(|word| word == name);
+            let holds = |s: &usize| KEYS[keys[*s]].iter().any(is_in);
+            let by: Vec<usize> = (0..subgraphs).filter(holds).collect();
             let by = if by.is_empty() { vec![0] } else { by };
-            let _ = write!(sdl, "  {name}: ID!");
+            let _ = write!(sdl, "  {name}: {ty}");
             join(&mut sdl, &by, None);
         }
         for field in 0..1 + random.below(12 / types) {
@@ -162,6 +177,7 @@ fn suffices(
             .filter_map(|(s, met)| holds.get(&(position, s, met)).copied())
             .min()
     };
+    // What is nested in a key belongs to a value type that is whole wherever it is.
     let set_at = |holds: &Holds, position: usize, set: &FieldSet| -> Option<u32> {
         set.items.iter().try_fold(0, |latest, item| match item {
             FieldSetItem::Field { field, .. } => Some(latest.max(at(holds, position, *field)?)),
@@ -184,7 +200,7 @@ fn suffices(
                             .min();
                         let Some(key) = key.filter(|&key| key < wave) else { continue };
                         found.push(((index, subgraph, false), wave));
-                        let r = graph.field_named(position.ty, "r").expect("every type has it");
+                        let Some(r) = graph.field_named(position.ty, "r") else { continue };
                         if at(&holds, index, r).is_some_and(|r| r.max(key) < wave) {
                             found.push(((index, subgraph, true), wave));
                         }

@@ -1,6 +1,6 @@
 //! A validated document becomes the normalised operation of `plan`: fragments inlined, conditions
-//! pushed down to the fields they guard, equal fields merged, type conditions that change nothing
-//! dropped. Size and depth are bounded by [`crate::limits`] before.
+//! pushed down to the fields they guard and not repeated below them, equal fields merged, type
+//! conditions that change nothing dropped. Size and depth are bounded by [`crate::limits`] before.
 
 use std::collections::{HashMap, HashSet};
 
@@ -57,16 +57,21 @@ pub(crate) fn normalise(
                 ty: variable.ty.to_string().into(),
             })
             .collect(),
-        selection_set: normaliser.selection_set(&[source], Place { on: root, is_root: true })?,
+        selection_set: normaliser.selection_set(
+            &[source],
+            Place { on: root, is_root: true, guard: &Condition::default() },
+        )?,
     })
 }
 
 /// Where selections stand.
 #[derive(Clone, Copy)]
-struct Place {
+struct Place<'g> {
     on: TypeId,
     /// Directly in the operation.
     is_root: bool,
+    /// What holds here because of the fields further up: nobody needs to say it again.
+    guard: &'g Condition,
 }
 
 /// A selection set of the document and what must hold for it.
@@ -107,7 +112,7 @@ impl<'a> Normaliser<'a> {
     fn selection_set(
         &self,
         sources: &[Source<'a>],
-        place: Place,
+        place: Place<'_>,
     ) -> Result<SelectionSet, PrepareError> {
         let mut entries = Entries { list: Vec::new(), index: HashMap::new() };
         for source in sources {
@@ -118,7 +123,9 @@ impl<'a> Normaliser<'a> {
         for entry in entries.list {
             match entry {
                 Entry::Field { field, target, condition, below } => {
-                    items.push(Selection::Field(self.field(field, target, condition, &below)?));
+                    items.push(Selection::Field(
+                        self.field(field, target, condition, &below, place)?,
+                    ));
                 }
                 Entry::Fragment { on, inside } => {
                     let selection_set = self.selection_set(&inside, Place { on, ..place })?;
@@ -136,11 +143,14 @@ impl<'a> Normaliser<'a> {
         &self,
         selection_set: &'a executable::SelectionSet,
         outer: &Condition,
-        place: Place,
+        place: Place<'_>,
         entries: &mut Entries<'a>,
     ) -> Result<(), PrepareError> {
         for selection in &selection_set.selections {
-            let Some(condition) = self.condition(outer, selection.directives())? else { continue };
+            let Some(condition) = self.condition(outer, selection.directives(), place.guard)?
+            else {
+                continue;
+            };
             match selection {
                 executable::Selection::Field(field) => {
                     let target = self.target(field, place)?;
@@ -180,7 +190,7 @@ impl<'a> Normaliser<'a> {
         narrowed: Option<&str>,
         inside: &'a executable::SelectionSet,
         condition: Condition,
-        place: Place,
+        place: Place<'_>,
         entries: &mut Entries<'a>,
     ) -> Result<(), PrepareError> {
         let on = place.on;
@@ -211,7 +221,11 @@ impl<'a> Normaliser<'a> {
         Ok(())
     }
 
-    fn target(&self, field: &executable::Field, place: Place) -> Result<FieldTarget, PrepareError> {
+    fn target(
+        &self,
+        field: &executable::Field,
+        place: Place<'_>,
+    ) -> Result<FieldTarget, PrepareError> {
         let on = place.on;
         match field.name.as_str() {
             "__typename" => Ok(FieldTarget::Typename),
@@ -232,6 +246,7 @@ impl<'a> Normaliser<'a> {
         target: FieldTarget,
         condition: Condition,
         below: &[Source<'a>],
+        at: Place<'_>,
     ) -> Result<Field, PrepareError> {
         let mut arguments = Vec::new();
         let mut selection_set = None;
@@ -245,7 +260,10 @@ impl<'a> Normaliser<'a> {
             }
             let ty = self.graph.field(id).ty.named();
             if self.graph.ty(ty).kind.is_composite() {
-                let place = Place { on: ty, is_root: false };
+                let mut guard = at.guard.clone();
+                guard.all.extend(condition.all.iter().copied());
+                guard.all.sort_unstable();
+                let place = Place { on: ty, is_root: false, guard: &guard };
                 selection_set = Some(self.selection_set(below, place)?);
             }
         }
@@ -297,11 +315,13 @@ impl<'a> Normaliser<'a> {
         })
     }
 
-    /// `outer` and the `@skip` and `@include` of one selection together; `None`: never.
+    /// `outer` and the `@skip` and `@include` of one selection together, as far as `guard` does not say it;
+    /// `None`: never.
     fn condition(
         &self,
         outer: &Condition,
         directives: &executable::DirectiveList,
+        guard: &Condition,
     ) -> Result<Option<Condition>, PrepareError> {
         let mut condition = outer.clone();
         for (name, wanted) in [("skip", false), ("include", true)] {
@@ -313,7 +333,12 @@ impl<'a> Normaliser<'a> {
                         let id = self.variables.get(variable.as_str());
                         let id =
                             *id.ok_or_else(|| internal("a validated variable is not declared"))?;
+                        let known = guard.all.iter().find(|(known, _)| *known == id);
                         match condition.all.binary_search_by_key(&id, |(id, _)| *id) {
+                            _ if known.is_some_and(|(_, value)| *value != wanted) => {
+                                return Ok(None);
+                            }
+                            _ if known.is_some() => {}
                             Ok(at) if condition.all[at].1 != wanted => return Ok(None),
                             Ok(_) => {}
                             Err(at) => condition.all.insert(at, (id, wanted)),

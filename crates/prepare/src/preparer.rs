@@ -32,20 +32,16 @@ use crate::turns::Turns;
 use crate::usages;
 use crate::{Durations, OperationRequest, PrepareError, Prepared};
 
-/// Estimated memory of all prepared operations that are kept ([`Prepared::weight`]). A client application
-/// has some hundreds of operations of 10 to 100 kB. The cache divides this into [`CACHE_PARTS`], and an
-/// operation heavier than a part is prepared anew each time.
-const CACHE_BYTES_MAX: u64 = 128 << 20;
-
-/// Operations that are kept at most: each counts as its part of [`CACHE_BYTES_MAX`] at least. An application has
-/// some hundreds.
-const OPERATIONS_MAX: u64 = 2_048;
+/// Memory that is reckoned with for each operation of the cache, by estimate ([`Prepared::weight`]): a client
+/// application has some hundreds of operations of 10 to 100 kB. The cache holds [`PrepareSettings::operations_max`]
+/// times this, divided into [`CACHE_PARTS`]; an operation heavier than a part is prepared anew each time.
+const OPERATION_BYTES: u64 = 64 << 10;
 
 /// Planning longer than this makes an operation one of those that are let go last.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// Part of the cache that slow operations may hold on to.
-const SLOW_BYTES_MAX: u64 = CACHE_BYTES_MAX / 4;
+/// The part of the cache that slow operations may hold on to: one in so many.
+const SLOW_PART: u64 = 4;
 
 /// Parts with a lock of their own.
 const CACHE_PARTS: usize = 8;
@@ -72,6 +68,8 @@ pub struct PrepareSettings {
     pub at_once: usize,
     /// How many may wait for that; more are refused ([`PrepareError::Overloaded`]).
     pub waiting_max: usize,
+    /// How many operations are kept at most: each counts as 64 KiB at least, and heavier ones as more.
+    pub operations_max: u32,
 }
 
 impl Default for PrepareSettings {
@@ -84,6 +82,7 @@ impl Default for PrepareSettings {
             planning: plan::Limits::default(),
             at_once: 2 * processors,
             waiting_max: WAITING_MAX,
+            operations_max: 2_048,
         }
     }
 }
@@ -120,8 +119,9 @@ pub struct PrepareStats {
 pub struct Preparer {
     work: Arc<Work>,
     cache: Cache<CacheKey, Arc<Prepared>, Weight, DefaultHashBuilder, Keeper>,
-    /// Weight of the operations that are let go last.
+    /// Weight of the operations that are let go last, and what it may be.
     slow_bytes: AtomicU64,
+    slow_bytes_max: u64,
     decisions: Decisions,
     turns: Turns,
     stats: Arc<PrepareStats>,
@@ -141,7 +141,7 @@ struct Weight;
 
 impl Weighter<CacheKey, Arc<Prepared>> for Weight {
     fn weight(&self, _: &CacheKey, prepared: &Arc<Prepared>) -> u64 {
-        prepared.weight.max(CACHE_BYTES_MAX / OPERATIONS_MAX)
+        prepared.weight.max(OPERATION_BYTES)
     }
 }
 
@@ -205,6 +205,7 @@ impl Preparer {
     pub fn new(graph: Arc<Supergraph>, graph_id: u64, settings: PrepareSettings) -> Self {
         let turns = Turns::new(settings.at_once, settings.waiting_max);
         let stats: Arc<PrepareStats> = Arc::default();
+        let bytes_max = OPERATION_BYTES * u64::from(settings.operations_max);
         let keeper = Keeper { evicted: Arc::clone(&stats.evicted) };
         Self {
             decisions: Decisions::new(&graph, &LabelShares::new()),
@@ -212,12 +213,13 @@ impl Preparer {
             // The number of entries decides how many parts the cache makes, 32 or more in each.
             cache: Cache::with(
                 32 * CACHE_PARTS,
-                CACHE_BYTES_MAX,
+                bytes_max,
                 Weight,
                 DefaultHashBuilder::default(),
                 keeper,
             ),
             slow_bytes: AtomicU64::new(0),
+            slow_bytes_max: bytes_max / SLOW_PART,
             turns,
             stats,
         }
@@ -297,7 +299,7 @@ impl Preparer {
         } else if started.elapsed() > SLOW {
             let weight = prepared.weight;
             let held = self.slow_bytes.fetch_add(weight, Ordering::Relaxed) + weight;
-            prepared.is_slow = held <= SLOW_BYTES_MAX;
+            prepared.is_slow = held <= self.slow_bytes_max;
             if !prepared.is_slow {
                 self.slow_bytes.fetch_sub(weight, Ordering::Relaxed);
             }

@@ -89,19 +89,27 @@ async fn failures_are_not_kept() {
     assert!(preparer.is_empty());
 }
 
-#[tokio::test]
-async fn who_gives_up_waiting_leaves_the_others_unharmed() {
-    let preparer = preparer();
-    let wanted = request("{ me { id } }");
-    let mut abandoned = Box::pin(preparer.prepare(&wanted));
-    // Polled once, it holds the place of the one that prepares; then nobody is left to fill it.
-    assert!(futures_poll(&mut abandoned).is_none());
-    let other = preparer.prepare(&wanted);
-    tokio::pin!(other);
-    assert!(futures_poll(&mut other.as_mut()).is_none());
-    drop(abandoned);
-    other.await.unwrap();
-    assert_eq!(preparer.len(), 1);
+#[test]
+fn who_gives_up_waiting_leaves_the_others_unharmed() {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.max_blocking_threads(1).build().unwrap().block_on(async {
+        // Nothing is prepared while the only thread for it is busy.
+        let (let_go, busy) = std::sync::mpsc::channel::<()>();
+        let thread = tokio::task::spawn_blocking(move || busy.recv());
+        let preparer = preparer();
+        let wanted = request("{ me { id } }");
+        let mut abandoned = Box::pin(preparer.prepare(&wanted));
+        // Polled once, it holds the place of the one that prepares; then nobody is left to fill it.
+        assert!(futures_poll(&mut abandoned).is_none());
+        let other = preparer.prepare(&wanted);
+        tokio::pin!(other);
+        assert!(futures_poll(&mut other.as_mut()).is_none());
+        drop(abandoned);
+        let_go.send(()).unwrap();
+        thread.await.unwrap().unwrap();
+        other.await.unwrap();
+        assert_eq!(preparer.len(), 1);
+    });
 }
 
 /// Polls once.
@@ -246,14 +254,16 @@ async fn what_is_wrong_with_a_literal_is_found_before_it_is_lifted() {
 
 #[tokio::test]
 async fn the_cache_keeps_no_more_than_its_bound_and_counts_what_goes() {
-    let preparer = preparer();
-    for number in 0..2_300 {
+    let graph = Arc::new(Supergraph::from_sdl(SCHEMA, "schema.graphql").unwrap());
+    let settings = PrepareSettings { operations_max: 256, ..PrepareSettings::default() };
+    let preparer = Preparer::new(graph, 1, settings);
+    for number in 0..300 {
         let query = format!("{{ a{number}: me {{ id }} }}");
         preparer.prepare(&request(&query)).await.unwrap();
     }
-    assert!(preparer.len() <= 2_048, "{}", preparer.len());
+    assert!((128..=256).contains(&preparer.len()), "{}", preparer.len());
     let evicted = preparer.stats().evicted.load(Relaxed);
-    assert_eq!(preparer.len() as u64 + evicted, 2_300);
+    assert_eq!(preparer.len() as u64 + evicted, 300);
 }
 
 #[tokio::test]

@@ -71,11 +71,20 @@ pub(crate) fn partition(headers: &ForwardedHeaders) -> Bytes {
 
 fn forwarded(rules: &[HeaderRule], client: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
     let taken = take(rules, client, belongs_to_connection);
-    let mut headers: Vec<_> = taken.into_iter().map(|it| (it.name, it.value)).collect();
+    let mut headers: Vec<_> = taken.into_iter().map(|it| (it.name, own(&it.value))).collect();
     // Canonical order: equal sets are equal partitions. The sort is stable, so repeated headers keep
     // their order.
     headers.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
     headers
+}
+
+/// A value with memory of its own. That of a message is a slice of what was read from its connection, all of which it
+/// would keep for as long as the request takes.
+fn own(value: &HeaderValue) -> HeaderValue {
+    // What was a value is one.
+    let mut own = HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone());
+    own.set_sensitive(value.is_sensitive());
+    own
 }
 
 /// Rules for answers, by subgraph.

@@ -153,6 +153,7 @@ pub(crate) fn load(
             preparing => preparing as usize,
         },
         waiting_max: config.limits.preparing_waiting as usize,
+        operations_max: config.limits.prepared_operations,
     };
     Ok(Loaded {
         preparer: Preparer::new(Arc::clone(&graph), graph_id, settings)

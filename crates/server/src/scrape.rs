@@ -215,6 +215,11 @@ impl Writer<'_> {
             of(|it| &it.retries_refused),
         )?;
         self.counters(
+            "starling_subgraph_requests_taken_apart",
+            "Requests with several aliases that failed as a whole and were repeated in parts, once",
+            of(|it| &it.taken_apart),
+        )?;
+        self.counters(
             "starling_subgraph_reconnects",
             "Requests sent again at once because a reused connection had died",
             of(|it| &it.reconnects),

@@ -22,8 +22,6 @@ pub(crate) struct Place {
 /// What is known of an object of one type.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Known {
-    /// Who brought such objects here, as values of fields.
-    pub(crate) brought_by: Vec<Producer>,
     /// Who said which type it is.
     pub(crate) typename: Vec<Producer>,
     /// By data key.

@@ -210,15 +210,9 @@ impl<'a> Run<'a> {
     ) -> Result<(), Unsound> {
         for (&ty, known) in &mut place.types {
             if !types.is_empty() {
-                let is_before = |producer: &Producer| before.contains(producer);
-                if !known.typename.iter().any(is_before) {
-                    // Those who were asked before may know no such objects, so there are none yet.
-                    if !known.brought_by.iter().any(is_before) {
-                        continue;
-                    }
-                    unsound!("nobody said before whether an object is of {types:?}");
-                }
-                if !types.contains(&self.graph.ty(ty).name) {
+                // Of whom nobody said before what it is, nobody is asked. What is wanted of it is missed later.
+                let is_said = known.typename.iter().any(|producer| before.contains(producer));
+                if !is_said || !types.contains(&self.graph.ty(ty).name) {
                     continue;
                 }
             }
@@ -285,11 +279,13 @@ impl<'a> Run<'a> {
         let graph = self.graph;
         let key = response_key(selected);
         if selected.name == "__typename" {
-            if key != "__typename" {
-                unsound!("`__typename` stands under `{key}`");
-            }
-            if !self.is_masked(ty, answering.subgraph) {
-                known.typename.push(answering.producer);
+            let is_masked = self.is_masked(ty, answering.subgraph);
+            match key {
+                "__typename" if !is_masked => known.typename.push(answering.producer),
+                "__typename" => {}
+                // An interface object's own name, for want of anything to select: nobody may read it.
+                _ if is_masked && !known.fields.contains_key(key) => {}
+                _ => unsound!("`__typename` stands under `{key}`"),
             }
             return Ok(());
         }
@@ -338,9 +334,6 @@ impl<'a> Run<'a> {
         };
         for &member in possible {
             let known = entry.below.types.entry(member).or_default();
-            if !known.brought_by.contains(&answering.producer) {
-                known.brought_by.push(answering.producer);
-            }
             self.select(member, known, &selected.selection_set, &inner)?;
         }
         Ok(())

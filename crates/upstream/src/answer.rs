@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use execute::{FetchError, SubgraphAnswer};
-use http::header::{CONTENT_LENGTH, HeaderMap, RETRY_AFTER};
+use http::header::{HeaderMap, RETRY_AFTER};
 use http::{Response, response};
 use http_body_util::BodyExt;
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 
-use crate::connection::describe;
 use crate::retry::{Failure, Sent};
 use crate::{content_type, decode};
 
@@ -30,9 +29,12 @@ pub(crate) struct Received {
 }
 
 /// Reads a response whose body, compressed and expanded, has at most `limit` bytes.
-pub(crate) async fn receive(response: Response<Incoming>, limit: u64) -> Received {
+pub(crate) async fn receive<B>(response: Response<B>, limit: u64) -> Received
+where
+    B: Body<Data = Bytes, Error = FetchError> + Unpin,
+{
     let (head, body) = response.into_parts();
-    let announced = announced_length(&head.headers);
+    let announced = body.size_hint().exact();
     let checked = content_type::check(head.status, &head.headers)
         .and_then(|()| decode::codings(&head.headers));
     let codings = match checked {
@@ -61,17 +63,16 @@ pub(crate) async fn receive(response: Response<Incoming>, limit: u64) -> Receive
     Received { answer: answer.map_err(Failure::from), is_drained: true }
 }
 
-fn announced_length(headers: &HeaderMap) -> Option<u64> {
-    headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok())
-}
-
 /// `retry-after: 0` asks for none. A time of day is taken for a pause: we would not wait until it comes.
 fn asks_for_a_pause(headers: &HeaderMap) -> bool {
     headers.get(RETRY_AFTER).is_some_and(|value| value.as_bytes() != b"0")
 }
 
 /// Reads a body that nobody needs. `false`: it is too long for that, or does not end.
-async fn drain(body: Incoming, announced: Option<u64>) -> bool {
+async fn drain<B>(body: B, announced: Option<u64>) -> bool
+where
+    B: Body<Data = Bytes, Error = FetchError> + Unpin,
+{
     if announced.is_some_and(|it| it > UNWANTED_BODY_BYTES_MAX) {
         return false;
     }
@@ -80,13 +81,15 @@ async fn drain(body: Incoming, announced: Option<u64>) -> bool {
 }
 
 /// Reads a body of at most `limit` bytes.
-async fn read(mut body: Incoming, announced: Option<u64>, limit: u64) -> Result<Bytes, FetchError> {
+async fn read<B>(mut body: B, announced: Option<u64>, limit: u64) -> Result<Bytes, FetchError>
+where
+    B: Body<Data = Bytes, Error = FetchError> + Unpin,
+{
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     let mut length = 0u64;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| describe(&error))?;
-        let Ok(data) = frame.into_data() else { continue };
+        let Ok(data) = frame?.into_data() else { continue };
         length += data.len() as u64;
         if length > limit {
             return Err(FetchError::TooLarge { limit });

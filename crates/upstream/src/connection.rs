@@ -1,5 +1,5 @@
-//! Connections to a server: opening one, sending requests over it. An HTTP/1.1 connection carries one
-//! request at a time, an HTTP/2 connection many.
+//! Connections to a server: opening one, and sending requests over it by HTTP/2, many at a time. An HTTP/1.1
+//! connection carries one request at a time: see [`crate::http1`].
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -14,13 +14,14 @@ use execute::FetchError;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use net::Stream;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::Protocol;
 use crate::counted::Counted;
+use crate::http1::Connection;
 use crate::retry::{Failure, Sent};
 use crate::standing::{STREAMS_MAX, Standing};
 use crate::stats::count;
@@ -33,8 +34,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// … and given up after this time without an answer.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of an answer's headers over HTTP/2, expanded. Over HTTP/1.1 hyper takes a hundred headers in
-/// some 400 KiB.
+/// Bytes of an answer's headers over HTTP/2, expanded.
 const HEADER_LIST_BYTES_MAX: u32 = 64 * 1024;
 
 /// Requests that go out before the server has said how many it allows: more could be refused. The
@@ -43,7 +43,7 @@ const STREAMS_BEFORE_SETTINGS: usize = 1;
 
 /// What was opened.
 pub(crate) enum Opened {
-    Http1(Exclusive),
+    Http1(Connection),
     Http2(Rc<Multiplexed>),
 }
 
@@ -69,7 +69,7 @@ pub(crate) async fn open(
     if agreed || protocol == Protocol::Http2 {
         Ok(Opened::Http2(Rc::new(Multiplexed::start(stream).await?)))
     } else {
-        Ok(Opened::Http1(Exclusive::start(stream).await?))
+        Ok(Opened::Http1(Connection::new(stream)))
     }
 }
 
@@ -86,55 +86,6 @@ async fn connect(origin: &Origin, timeout: Duration) -> Result<Stream, FetchErro
         }
     };
     connected.map_err(|error| FetchError::Connect(error.to_string()))
-}
-
-/// An HTTP/1.1 connection. Dropping it closes it.
-pub(crate) struct Exclusive {
-    sender: http1::SendRequest<Full<Bytes>>,
-    /// Tells whether a failed request had begun to be answered.
-    received: Rc<Cell<u64>>,
-}
-
-impl Exclusive {
-    async fn start(stream: Counted) -> Result<Self, FetchError> {
-        let received = stream.received();
-        let (sender, connection) = http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| FetchError::Connect(error.to_string()))?;
-        tokio::task::spawn_local(async move {
-            // How it ends is told to the request that is in flight, if any.
-            let _ = connection.await;
-        });
-        Ok(Self { sender, received })
-    }
-
-    /// Waits until a request can be sent. `false`: the connection is closed.
-    pub(crate) async fn is_usable(&mut self) -> bool {
-        !self.sender.is_closed() && self.sender.ready().await.is_ok()
-    }
-
-    /// Is it known to be closed?
-    pub(crate) fn is_closed(&self) -> bool {
-        self.sender.is_closed()
-    }
-
-    /// Sends a request and waits for the head of its response.
-    pub(crate) async fn send(
-        &mut self,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, Failure> {
-        let before = self.received.get();
-        self.sender.try_send_request(request).await.map_err(|mut failed| {
-            let sent = if failed.take_message().is_some() {
-                Sent::Nothing
-            } else if self.received.get() == before {
-                Sent::Unanswered
-            } else {
-                Sent::Answered
-            };
-            Failure { sent, ..describe(failed.error()).into() }
-        })
-    }
 }
 
 /// An HTTP/2 connection, shared by the requests of one core. It closes with its last `Rc`.

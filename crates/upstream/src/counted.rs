@@ -1,9 +1,7 @@
 //! A byte stream that counts what passes, and holds what an open connection holds.
 
-use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
@@ -18,8 +16,6 @@ use crate::stats::OwnedGauge;
 /// See the module.
 pub(crate) struct Counted {
     stream: Stream,
-    /// Bytes that have come so far.
-    received: Rc<Cell<u64>>,
     stats: Arc<UpstreamStats>,
     _open: OwnedGauge,
     /// Given back when the socket closes, and not earlier.
@@ -34,16 +30,10 @@ impl Counted {
     ) -> Self {
         Self {
             stream,
-            received: Rc::default(),
             stats: Arc::clone(stats),
             _open: OwnedGauge::up(stats, |it| &it.connections),
             _permit: permit,
         }
-    }
-
-    /// Bytes received, read along with the stream.
-    pub(crate) fn received(&self) -> Rc<Cell<u64>> {
-        Rc::clone(&self.received)
     }
 
     fn sent(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -64,7 +54,6 @@ impl AsyncRead for Counted {
         let result = Pin::new(&mut self.stream).poll_read(context, buffer);
         let count = (buffer.filled().len() - before) as u64;
         if count > 0 {
-            self.received.set(self.received.get().wrapping_add(count));
             self.stats.bytes_received.fetch_add(count, Ordering::Relaxed);
         }
         result

@@ -4,8 +4,8 @@
 //! comes back, or an error that says what happened without naming hosts or addresses.
 //!
 //! The way of a request (`upstream`): the breaker lets it through or not, it waits for its turn
-//! (`standing`), takes a connection of this core (`pool`) or opens one (`connection`), and its answer is
-//! read, expanded and checked (`answer`, `decode`, `content_type`). What failed is perhaps sent again
+//! (`standing`), takes a connection of this core (`pool`) or opens one (`connection`), is sent (`http1`, or hyper for HTTP/2), and
+//! its answer is read, expanded and checked (`answer`, `decode`, `content_type`). What failed is perhaps sent again
 //! (`retry`).
 
 mod answer;
@@ -15,6 +15,7 @@ mod connection;
 mod content_type;
 mod counted;
 mod decode;
+mod http1;
 mod no_server;
 mod pool;
 mod request_headers;

@@ -5,13 +5,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use execute::FetchError;
 
-use crate::connection::{Exclusive, Multiplexed, OneStream};
+use crate::connection::{Multiplexed, OneStream};
+use crate::http1::Connection;
 use crate::standing::{PoolId, Standing};
 use crate::stats::OwnedGauge;
 
@@ -25,10 +28,12 @@ struct Pool {
     multiplexed: Vec<Rc<Multiplexed>>,
     opening: Rc<Opening>,
     is_kept: bool,
+    /// Wakes the task that keeps the pool.
+    keeper: Option<Waker>,
 }
 
 struct Idle {
-    connection: Exclusive,
+    connection: Connection,
     since: Instant,
     _gauge: OwnedGauge,
 }
@@ -38,23 +43,22 @@ thread_local! {
 }
 
 /// Takes the HTTP/1.1 connection that was used last, if there is one that is still open.
-pub(crate) async fn take_exclusive(
-    standing: &Standing,
-    idle_timeout: Duration,
-) -> Option<Exclusive> {
+pub(crate) fn take_exclusive(standing: &Standing, idle_timeout: Duration) -> Option<Connection> {
     loop {
         let idle = POOLS.with_borrow_mut(|pools| pools.get_mut(&standing.pool)?.exclusive.pop())?;
         let mut connection = idle.connection;
-        if idle.since.elapsed() < idle_timeout && connection.is_usable().await {
+        // Whoever sends a request waits for what comes of it anyway.
+        let ended = connection.poll_end(&mut Context::from_waker(Waker::noop()));
+        if idle.since.elapsed() < idle_timeout && ended.is_pending() {
             return Some(connection);
         }
     }
 }
 
 /// Gives a connection back whose answer has been read to its end.
-pub(crate) fn give_back(standing: &Arc<Standing>, connection: Exclusive, idle_timeout: Duration) {
+pub(crate) fn give_back(standing: &Arc<Standing>, connection: Connection, idle_timeout: Duration) {
     // Someone on another core waits for it to close.
-    if connection.is_closed() || standing.limits.wanted() > 0 {
+    if !connection.is_reusable() || standing.limits.wanted() > 0 {
         return;
     }
     let idle = Idle {
@@ -62,7 +66,9 @@ pub(crate) fn give_back(standing: &Arc<Standing>, connection: Exclusive, idle_ti
         since: Instant::now(),
         _gauge: OwnedGauge::up(&standing.stats, |it| &it.connections_idle),
     };
-    with_pool(standing, idle_timeout, |pool| pool.exclusive.push(idle));
+    let mut ended = None;
+    with_pool(standing, idle_timeout, |pool| ended = pool.idle(idle));
+    drop(ended);
 }
 
 /// A place on an HTTP/2 connection, if one has room.
@@ -132,6 +138,21 @@ fn with_pool(standing: &Arc<Standing>, idle_timeout: Duration, change: impl FnOn
     }
 }
 
+/// Ends when a server has closed a connection that waits here.
+fn closing(pool: PoolId) -> impl Future<Output = ()> {
+    poll_fn(move |context| {
+        POOLS.with_borrow_mut(|pools| {
+            let Some(pool) = pools.get_mut(&pool) else { return Poll::Ready(()) };
+            pool.keeper = Some(context.waker().clone());
+            let mut idle = pool.exclusive.iter_mut();
+            match idle.any(|it| it.connection.poll_end(context).is_ready()) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+    })
+}
+
 /// Held by the task that keeps a pool. When it ends, also with its runtime, the pool goes with it.
 struct Kept(PoolId);
 
@@ -160,12 +181,24 @@ async fn keep(standing: Arc<Standing>, idle_timeout: Duration, kept: Kept) {
         }
         tokio::select! {
             () = wanting => {}
+            () = closing(kept.0) => {}
             () = tokio::time::sleep(SWEEP_INTERVAL) => {}
         }
     }
 }
 
 impl Pool {
+    /// Lets a connection wait. It comes back if it has ended already; dropping it wakes tasks, so that is the caller's.
+    fn idle(&mut self, mut idle: Idle) -> Option<Idle> {
+        if let Some(keeper) = &self.keeper
+            && idle.connection.poll_end(&mut Context::from_waker(keeper)).is_ready()
+        {
+            return Some(idle);
+        }
+        self.exclusive.push(idle);
+        None
+    }
+
     /// Takes out what has expired or closed, and up to `wanted` more of what is idle, oldest first.
     fn drop_idle(
         &mut self,
@@ -173,10 +206,10 @@ impl Pool {
         wanted: usize,
     ) -> (Vec<Idle>, Vec<Rc<Multiplexed>>) {
         let is_old = |since: Instant| since.elapsed() >= idle_timeout;
-        let mut exclusive: Vec<_> = self
-            .exclusive
-            .extract_if(.., |it| is_old(it.since) || it.connection.is_closed())
-            .collect();
+        let mut context = Context::from_waker(self.keeper.as_ref().unwrap_or(Waker::noop()));
+        let mut has_ended = |it: &mut Idle| it.connection.poll_end(&mut context).is_ready();
+        let mut exclusive: Vec<_> =
+            self.exclusive.extract_if(.., |it| is_old(it.since) || has_ended(it)).collect();
         let more = wanted.saturating_sub(exclusive.len()).min(self.exclusive.len());
         exclusive.extend(self.exclusive.drain(..more));
         let mut still_wanted = wanted.saturating_sub(exclusive.len());

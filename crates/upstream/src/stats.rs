@@ -15,6 +15,8 @@ pub struct UpstreamStats {
     pub retries: AtomicU64,
     /// Retries that did not happen because the budget was used up.
     pub retries_refused: AtomicU64,
+    /// Requests with several aliases that failed as a whole and were repeated in parts.
+    pub taken_apart: AtomicU64,
     /// Requests sent again at once because a reused connection had died.
     pub reconnects: AtomicU64,
     /// Connections opened.

@@ -45,7 +45,7 @@ pub(crate) enum Address {
 pub(crate) struct Target {
     pub(crate) origin: Origin,
     /// Path and query: the request target of HTTP/1.1.
-    pub(crate) path: Uri,
+    pub(crate) path: PathAndQuery,
     /// Everything: the request target of HTTP/2.
     pub(crate) absolute: Uri,
     /// Value of `host`.
@@ -79,7 +79,7 @@ impl Target {
         let path = uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         Ok(Self {
             origin: Origin { tls, address: Address::Tcp { host: authority.host().into(), port } },
-            path: Uri::from(path),
+            path,
             host: HeaderValue::from_str(authority.as_str()).map_err(|_| TargetError::Malformed)?,
             absolute: uri,
         })
@@ -103,7 +103,7 @@ impl Target {
             .map_err(|_| TargetError::Malformed)?;
         Ok(Self {
             origin: Origin { tls: None, address: Address::Unix(Path::new(socket).into()) },
-            path: Uri::from(path),
+            path,
             absolute,
             host: HeaderValue::from_static(UNIX_HOST),
         })

@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use execute::{FetchError, LocalFuture, Subgraph, SubgraphAnswer, SubgraphRequest};
 use http::{HeaderMap, Method, Request, Version};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use net::TlsClient;
 
 use crate::answer::{Received, receive};
 use crate::breaker::{Admission, Breaker, Change, IsOpen};
-use crate::connection::{Exclusive, OneStream, Opened, open};
+use crate::connection::{OneStream, Opened, describe, open};
+use crate::http1::Connection;
 use crate::retry::{Failure, Sent, is_subgraphs_fault, pause};
 use crate::standing::Standing;
 use crate::stats::{Gauge, count};
@@ -38,7 +40,7 @@ pub struct Upstream {
 
 /// Where one request goes out.
 enum Line {
-    Http1(Exclusive),
+    Http1(Connection),
     Http2(OneStream),
 }
 
@@ -217,7 +219,7 @@ impl Upstream {
         let standing = &*self.standing;
         let _turn = standing.limits.turn(self.speaks_http2(), &standing.stats).await?;
         let _in_flight = Gauge::up(&standing.stats.in_flight);
-        if let Some(line) = self.open_line().await {
+        if let Some(line) = self.open_line() {
             match self.exchange(line, request).await {
                 // A reused connection that died unanswered had most likely been closed as idle; that
                 // says nothing about the next one.
@@ -246,13 +248,13 @@ impl Upstream {
     }
 
     /// A connection of this core that is open already.
-    async fn open_line(&self) -> Option<Line> {
+    fn open_line(&self) -> Option<Line> {
         if self.settings.protocol != Protocol::Http1
             && let Some(stream) = pool::share(&self.standing)
         {
             return Some(Line::Http2(stream));
         }
-        let connection = pool::take_exclusive(&self.standing, self.settings.idle_timeout).await?;
+        let connection = pool::take_exclusive(&self.standing, self.settings.idle_timeout)?;
         Some(Line::Http1(connection))
     }
 
@@ -288,8 +290,8 @@ impl Upstream {
         match line {
             Line::Http1(mut connection) => {
                 let headers = request_headers::headers(Some(&target.host), compression, request);
-                let message = post(&target.path, Version::HTTP_11, headers, &request.body);
-                let response = connection.send(message).await?;
+                let response =
+                    connection.send(target.path.as_str(), &headers, &request.body).await?;
                 let Received { answer, is_drained } = receive(response, limit).await;
                 if is_drained {
                     pool::give_back(&self.standing, connection, self.settings.idle_timeout);
@@ -298,9 +300,10 @@ impl Upstream {
             }
             Line::Http2(stream) => {
                 let headers = request_headers::headers(None, compression, request);
-                let message = post(&target.absolute, Version::HTTP_2, headers, &request.body);
+                let message = post(&target.absolute, headers, &request.body);
                 let response = stream.send(message).await?;
-                receive(response, limit).await.answer
+                let body = |body: Incoming| body.map_err(|error| describe(&error));
+                receive(response.map(body), limit).await.answer
             }
         }
     }
@@ -313,18 +316,17 @@ impl Subgraph for Upstream {
     ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>> {
         Box::pin(self.fetch_counted(request))
     }
+
+    fn note_taken_apart(&self) {
+        count(&self.stats().taken_apart);
+    }
 }
 
-fn post(
-    target: &http::Uri,
-    version: Version,
-    headers: HeaderMap,
-    body: &Bytes,
-) -> Request<Full<Bytes>> {
+fn post(target: &http::Uri, headers: HeaderMap, body: &Bytes) -> Request<Full<Bytes>> {
     let mut request = Request::new(Full::new(body.clone()));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = target.clone();
-    *request.version_mut() = version;
+    *request.version_mut() = Version::HTTP_2;
     *request.headers_mut() = headers;
     request
 }

@@ -207,6 +207,7 @@ impl<'a> Execution<'a> {
             own[number] = batch;
             self.send(Sent::entities(index, own, Bytes::new()), call, calls);
         }
+        self.context.generation.subgraph(fetch.subgraph).note_taken_apart();
         true
     }
 }

@@ -148,7 +148,8 @@ impl<'a> Execution<'a> {
                     let compiled = &self.executable.fetches[index].batches;
                     for (batch, compiled) in batches.iter().zip(compiled) {
                         for (path, target) in batch.targets.iter().zip(&compiled.targets) {
-                            let walked = walk.objects_at(&self.document, self.root, path, target);
+                            let (document, shape) = (&self.document, &compiled.entity);
+                            let walked = walk.objects_at(document, self.root, shape, path, target);
                             if let Ok(objects) = walked {
                                 self.errors.explained_objects.extend(objects);
                             }

@@ -137,6 +137,10 @@ impl Subgraph for InMemory {
             }
         })
     }
+
+    fn note_taken_apart(&self) {
+        self.log.lock().unwrap().push(format!("{}, taken apart", self.name));
+    }
 }
 
 impl Publisher for InMemory {

@@ -8,6 +8,7 @@ use graph::{FieldSet, SubgraphId, TypeId};
 use super::{
     holders::{ByAddress, Holder, Resolves, resolves},
     interfaces,
+    picks::COMBINATION_STEPS_MAX,
     solution::ObjectSolution,
     solve::Solver,
     tree::{Collected, Wanted, WantedTarget},
@@ -42,7 +43,10 @@ impl<'a> Solver<'a> {
                 }
             }
             let Some(field) = wanted.field() else { continue };
-            if self.is_free(&wanted, holders) {
+            // One request below is no later than one here; with several, somebody who is asked here may
+            // know a key that those below do not. In long operations nobody looks for that.
+            let waves = if self.steps < COMBINATION_STEPS_MAX { 1 } else { u32::MAX };
+            if self.is_free(&wanted, holders, waves) {
                 continue;
             }
             for subgraph in self.graph.field(field).resolved_by.iter() {
@@ -110,9 +114,10 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// Is there a way through the holders alone? Jumping for what is below is then left to the
-    /// position below: requests of one level are batched over paths, so it costs the same there.
-    fn is_free(&mut self, wanted: &Wanted, holders: &[Holder<'a>]) -> bool {
+    /// Is there a way through the holders alone, with so many waves for what is below? Jumping for that is
+    /// then left to the position below: requests of one level are batched over paths, so it costs the
+    /// same there.
+    fn is_free(&mut self, wanted: &Wanted, holders: &[Holder<'a>], waves: u32) -> bool {
         let Some(field) = wanted.field() else { return true };
         let graph = self.graph;
         let mut carriers = holders.iter().filter(|holder| holder.carries_wanted(graph, wanted));
@@ -122,13 +127,16 @@ impl<'a> Solver<'a> {
         let below = graph.field(field).ty.named();
         carriers.any(|holder| {
             let child = holder.child(graph, field);
-            child.is_payload(graph) || self.position(&wanted.parts, below, &mut [child]).is_some()
+            let is_payload = child.is_payload(graph);
+            let found = self.position(&wanted.parts, below, &mut [child]);
+            // Depths of a position count from its first holder.
+            is_payload || found.is_some_and(|found| found.cost.depth <= waves)
         })
     }
 
     fn free_set(&mut self, set: &'a FieldSet, ty: TypeId, holders: &[Holder<'a>]) -> bool {
         let wanted = self.field_set(set, ty);
-        wanted.fields.iter().all(|wanted| self.is_free(wanted, holders))
+        wanted.fields.iter().all(|wanted| self.is_free(wanted, holders, u32::MAX))
     }
 
     /// The best subset of `gates`.

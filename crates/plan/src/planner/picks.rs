@@ -15,8 +15,9 @@ use super::{
 };
 use crate::OperationKind;
 
-/// Steps up to which more than two holders together may carry an object that one could carry alone.
-const COMBINATION_STEPS_MAX: u64 = 5_000;
+/// Steps up to which more than two holders together, or two that have it at different times, may carry an
+/// object that one could carry alone.
+pub(super) const COMBINATION_STEPS_MAX: u64 = 5_000;
 
 impl<'a> Solver<'a> {
     /// What a jump needs, and after how many requests it is there.
@@ -142,11 +143,12 @@ impl<'a> Solver<'a> {
         let is_list = matches!(definition.ty.shape, TypeRefShape::List(_));
         if let Some((cost, _, _)) = &single {
             // Every further combination of holders is a further state for everything below, so in
-            // long operations savings are looked for with pairs only.
+            // long operations savings are looked for with pairs only, that come at the same time.
             let depth = holders[eligible[0]].depth;
-            let is_plain = eligible.iter().all(|&index| holders[index].depth == depth)
-                && (eligible.len() == 2 || self.steps < COMBINATION_STEPS_MAX);
-            if is_list || cost.requests == 0 || !is_plain {
+            let is_pair =
+                eligible.len() == 2 && eligible.iter().all(|&index| holders[index].depth == depth);
+            let may_combine = is_pair || self.steps < COMBINATION_STEPS_MAX;
+            if is_list || cost.requests == 0 || !may_combine {
                 return single;
             }
         }

@@ -48,6 +48,11 @@ pub struct Limits {
     #[schemars(range(min = 1, max = 100_000), example = 100)]
     pub preparing_waiting: u32,
 
+    /// How many prepared operations are kept. Each counts as 64 KiB of memory at least, and a heavier one as
+    /// more; what was not asked for longest goes first, what took long to plan goes last.
+    #[schemars(range(min = 128, max = 1_000_000), example = 10_000)]
+    pub prepared_operations: u32,
+
     /// How long a query or mutation may take in all, every subgraph request included, and how long one
     /// event of a subscription. What is not there by then is null, with an error.
     #[serde(with = "duration::text")]
@@ -66,6 +71,7 @@ impl Default for Limits {
             selections: 100_000,
             preparing: 0,
             preparing_waiting: 512,
+            prepared_operations: 2_048,
             time: Duration::from_secs(60),
         }
     }

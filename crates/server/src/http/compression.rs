@@ -94,6 +94,9 @@ impl Compressor {
     }
 }
 
+/// What almost every answer says about caching.
+const NO_STORE: &str = "no-store";
+
 /// Text that nobody has compressed yet, and that may be changed on its way (RFC 9110, section 7.7). Files of the page
 /// (they have a tag) see to themselves.
 fn is_fit(headers: &HeaderMap) -> bool {
@@ -102,9 +105,10 @@ fn is_fit(headers: &HeaderMap) -> bool {
             .iter()
             .any(|prefix| value.as_bytes().starts_with(prefix))
     });
-    let is_fixed = headers.get(CACHE_CONTROL).is_some_and(|value| {
-        value.to_str().is_ok_and(|it| it.split(',').any(|it| it.trim() == "no-transform"))
-    });
+    let is_fixed =
+        headers.get(CACHE_CONTROL).filter(|value| *value != NO_STORE).is_some_and(|value| {
+            value.to_str().is_ok_and(|it| it.split(',').any(|it| it.trim() == "no-transform"))
+        });
     is_text && !is_fixed && !headers.contains_key(CONTENT_ENCODING) && !headers.contains_key(ETAG)
 }
 

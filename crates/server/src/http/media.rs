@@ -2,7 +2,7 @@
 //! (GraphQL over HTTP, sections 4 and 6.3; RFC 9110, section 12.5.1).
 
 use http::HeaderMap;
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 
 /// How an answer is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,8 +31,14 @@ impl AnswerType {
 /// No header at all means `application/json`, which every client of the old days understands. So do
 /// wildcards: a browser or `curl` sends them without a thought about GraphQL. Streams are for those who ask.
 pub(crate) fn negotiate(headers: &HeaderMap) -> Option<AnswerType> {
-    if !headers.contains_key(ACCEPT) {
-        return Some(AnswerType::Json);
+    let mut values = headers.get_all(ACCEPT).iter();
+    match (values.next().map(HeaderValue::as_bytes), values.next()) {
+        // What most clients send is not worth taking apart.
+        (None | Some(b"application/json" | b"*/*"), None) => return Some(AnswerType::Json),
+        (Some(b"application/graphql-response+json"), None) => {
+            return Some(AnswerType::GraphqlResponse);
+        }
+        _ => {}
     }
     let ranges = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let ranges: Vec<Range<'_>> =
@@ -129,7 +135,7 @@ mod tests {
 
     fn accepts(value: &'static str) -> Option<AnswerType> {
         let mut headers = HeaderMap::new();
-        headers.insert(ACCEPT, http::HeaderValue::from_static(value));
+        headers.insert(ACCEPT, HeaderValue::from_static(value));
         negotiate(&headers)
     }
 
@@ -176,7 +182,7 @@ mod tests {
             ("application/graphql", false),
         ] {
             let mut headers = HeaderMap::new();
-            headers.insert(CONTENT_TYPE, http::HeaderValue::from_static(content_type));
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
             assert_eq!(is_json_body(&headers), expected, "{content_type}");
         }
         assert!(!is_json_body(&HeaderMap::new()));

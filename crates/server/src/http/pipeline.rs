@@ -124,6 +124,8 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
     if let Some(trace) = &mut trace {
         trace.prepared();
     }
+    // Both are slices of what the connection has read: without them it reads on into the same memory.
+    drop((head, operation));
     match operation::run(router, ready, trace).await {
         Ok(payload) => answer::payload(payload, media),
         Err(errors) => answer::request_errors(&errors, media, false),

@@ -1,0 +1,239 @@
+//! A connection: the bytes of one exchange after the other. Dropping it closes it.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use execute::FetchError;
+use http::{HeaderMap, Response};
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+
+use super::framing::{Framing, Piece};
+use super::head::{Malformed, ResponseHead, read_response, write_request};
+use crate::counted::Counted;
+use crate::retry::{Failure, Sent};
+
+/// Room to read into when nothing is known of what comes.
+const READ_BYTES_MIN: usize = 8 * 1024;
+
+/// With less room than this nothing is read.
+const ROOM_BYTES_MIN: usize = 1024;
+
+/// Room made ahead for what is announced or was so long the last time. A server may announce what it never sends.
+const READ_BYTES_MAX: usize = 1024 * 1024;
+
+/// See the module.
+pub(crate) struct Connection {
+    stream: Counted,
+    /// What was read and not taken yet. Empty between exchanges.
+    buffer: BytesMut,
+    /// The head of the request, kept for its memory.
+    head: Vec<u8>,
+    /// Bytes of the response before, head and body: the next one is most likely as long, and read at once.
+    usual: usize,
+    /// Has the response been read to its end, and may another request follow?
+    is_reusable: bool,
+}
+
+/// How far sending a request is.
+#[derive(Default)]
+struct Sending {
+    written: usize,
+    is_over: bool,
+    failed: Option<io::Error>,
+    is_answered: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: Counted) -> Self {
+        Self { stream, buffer: BytesMut::new(), head: Vec::new(), usual: 0, is_reusable: true }
+    }
+
+    /// May it carry another request, as far as is known?
+    pub(crate) fn is_reusable(&self) -> bool {
+        self.is_reusable
+    }
+
+    /// Has an idle connection come to its end? What it says unasked ends it too. `Pending`: it is as it should be, and
+    /// the task of `context` is woken when that changes.
+    pub(crate) fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.is_reusable {
+            let mut byte = [0];
+            let mut byte = ReadBuf::new(&mut byte);
+            // Whatever there is to read, the end or an error, it ends it.
+            let _ = ready!(Pin::new(&mut self.stream).poll_read(context, &mut byte));
+            self.is_reusable = false;
+        }
+        Poll::Ready(())
+    }
+
+    /// Sends a request and waits for the head of its response.
+    pub(crate) async fn send(
+        &mut self,
+        target: &str,
+        headers: &HeaderMap,
+        body: &Bytes,
+    ) -> Result<Response<ResponseBody<'_>>, Failure> {
+        self.is_reusable = false;
+        self.head.clear();
+        write_request(target, headers, body.len(), &mut self.head);
+        let mut sending = Sending::default();
+        let head = poll_fn(|context| self.poll_exchange(context, body, &mut sending)).await?;
+        let ResponseHead { head, framing, keeps_alive } = head;
+        // Who answers before it has read everything may take the rest for another request.
+        let keeps_alive = keeps_alive && sending.is_over && sending.failed.is_none();
+        let body = ResponseBody { connection: self, framing, keeps_alive };
+        Ok(head.map(|()| body))
+    }
+
+    /// Writes while there is something to write, and reads the head of the response meanwhile: a server that answers
+    /// early may never read the rest.
+    fn poll_exchange(
+        &mut self,
+        context: &mut Context<'_>,
+        body: &[u8],
+        sending: &mut Sending,
+    ) -> Poll<Result<ResponseHead, Failure>> {
+        if !sending.is_over {
+            match self.poll_send(context, body, sending) {
+                Poll::Pending => {}
+                Poll::Ready(result) => {
+                    sending.is_over = true;
+                    // It may have answered before it closed.
+                    sending.failed = result.err();
+                }
+            }
+        }
+        loop {
+            let read = ready!(self.poll_read(context, self.usual));
+            if !matches!(read, Ok(1..)) {
+                let sent = match &sending.failed {
+                    _ if sending.is_answered => Sent::Answered,
+                    Some(_) if sending.written == 0 => Sent::Nothing,
+                    _ => Sent::Unanswered,
+                };
+                let cause = read.err().or(sending.failed.take());
+                let failure = Failure { sent, ..closed(cause.as_ref()).into() };
+                return Poll::Ready(Err(failure));
+            }
+            sending.is_answered = true;
+            let before = self.buffer.len();
+            match read_response(&mut self.buffer) {
+                Ok(None) => {}
+                Ok(Some(head)) => {
+                    let length = before - self.buffer.len();
+                    let body = head.framing.left().min(READ_BYTES_MAX as u64) as usize;
+                    self.usual = length + body;
+                    return Poll::Ready(Ok(head));
+                }
+                Err(reason) => return Poll::Ready(Err(malformed(reason).into())),
+            }
+        }
+    }
+
+    fn poll_send(
+        &mut self,
+        context: &mut Context<'_>,
+        body: &[u8],
+        sending: &mut Sending,
+    ) -> Poll<io::Result<()>> {
+        let stream = &mut self.stream;
+        while sending.written < self.head.len() + body.len() {
+            let in_head = sending.written.min(self.head.len());
+            let in_body = sending.written - in_head;
+            let parts = [IoSlice::new(&self.head[in_head..]), IoSlice::new(&body[in_body..])];
+            let parts = if in_head < self.head.len() { &parts[..] } else { &parts[1..] };
+            let written = ready!(Pin::new(&mut *stream).poll_write_vectored(context, parts))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            sending.written += written;
+        }
+        Pin::new(stream).poll_flush(context)
+    }
+
+    /// Reads what has come, at best `wanted` bytes and a few more: who gets less than there was room for knows that
+    /// there is nothing left to read.
+    fn poll_read(&mut self, context: &mut Context<'_>, wanted: usize) -> Poll<io::Result<usize>> {
+        let room = self.buffer.capacity() - self.buffer.len();
+        if room < wanted.clamp(ROOM_BYTES_MIN, READ_BYTES_MAX) {
+            let more = wanted.saturating_add(wanted / 8).saturating_add(1);
+            self.buffer.reserve(more.clamp(READ_BYTES_MIN, READ_BYTES_MAX));
+        }
+        pin!(self.stream.read_buf(&mut self.buffer)).poll(context)
+    }
+
+    fn finish(&mut self, keeps_alive: bool) {
+        self.is_reusable = keeps_alive && self.buffer.is_empty();
+        // The body keeps the memory.
+        self.buffer = BytesMut::new();
+    }
+}
+
+/// The body of a response, still to be read from its connection.
+pub(crate) struct ResponseBody<'a> {
+    connection: &'a mut Connection,
+    framing: Framing,
+    keeps_alive: bool,
+}
+
+impl Body for ResponseBody<'_> {
+    type Data = Bytes;
+    type Error = FetchError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, FetchError>>> {
+        let this = self.get_mut();
+        loop {
+            match this.framing.take(&mut this.connection.buffer) {
+                Ok(Piece::Data(data)) => {
+                    if this.is_end_stream() {
+                        this.connection.finish(this.keeps_alive);
+                    }
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                Ok(Piece::End) => {
+                    this.connection.finish(this.keeps_alive);
+                    return Poll::Ready(None);
+                }
+                Ok(Piece::Wanted) => {}
+                Err(reason) => return Poll::Ready(Some(Err(malformed(reason)))),
+            }
+            let read = this.connection.buffer.len() as u64;
+            let wanted = this.framing.left().saturating_sub(read).min(READ_BYTES_MAX as u64);
+            match ready!(this.connection.poll_read(context, wanted as usize)) {
+                Ok(0) if this.framing == Framing::UntilClose => return Poll::Ready(None),
+                Ok(0) => return Poll::Ready(Some(Err(closed(None)))),
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(Some(Err(closed(Some(&error))))),
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.framing == Framing::Length(0)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.framing {
+            Framing::Length(left) => SizeHint::with_exact(left),
+            _ => SizeHint::default(),
+        }
+    }
+}
+
+fn malformed(reason: Malformed) -> FetchError {
+    FetchError::Protocol(format!("the answer is not valid HTTP ({reason})"))
+}
+
+/// No cause: it was closed in order, but too early.
+fn closed(cause: Option<&io::Error>) -> FetchError {
+    FetchError::Closed(
+        cause.map_or_else(|| "unexpected end".into(), |error| error.kind().to_string()),
+    )
+}

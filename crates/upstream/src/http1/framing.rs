@@ -1,0 +1,218 @@
+//! How a body ends, and its bytes taken out of what was read (RFC 9112, sections 6.3 and 7.1).
+
+use bytes::{Bytes, BytesMut};
+
+use super::head::Malformed;
+
+/// Bytes of a chunk's head beside its data, and of all trailers: nobody sends more than a few.
+const CHUNK_HEAD_BYTES_MAX: usize = 1024;
+const TRAILER_BYTES_MAX: usize = 16 * 1024;
+
+/// How a body ends, and where in it we are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Framing {
+    /// After so many more bytes.
+    Length(u64),
+    /// It says so itself.
+    Chunked(Chunk),
+    /// With the connection.
+    UntilClose,
+}
+
+/// What comes next of a chunked body.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Chunk {
+    /// The line with the size of a chunk.
+    Head,
+    /// So many bytes of data.
+    Data(u64),
+    /// The end of the line after the data.
+    End,
+    /// Trailers, of which so many bytes have been skipped.
+    Trailers(usize),
+    /// Nothing: that was all.
+    Done,
+}
+
+/// What is there of a body.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Piece {
+    /// Some bytes of it.
+    Data(Bytes),
+    /// More has to be read first.
+    Wanted,
+    /// It is complete.
+    End,
+}
+
+impl Framing {
+    /// A chunked body from its beginning.
+    pub(crate) fn chunked() -> Self {
+        Self::Chunked(Chunk::Head)
+    }
+
+    /// Takes the next piece off the front of `buffer`. A body of known length is one piece: no copy puts it together.
+    pub(crate) fn take(&mut self, buffer: &mut BytesMut) -> Result<Piece, Malformed> {
+        match self {
+            Self::Length(0) => Ok(Piece::End),
+            Self::Length(left) => {
+                if (buffer.len() as u64) < *left {
+                    return Ok(Piece::Wanted);
+                }
+                // Not more than what is in memory.
+                let piece = buffer.split_to(*left as usize).freeze();
+                *left = 0;
+                Ok(Piece::Data(piece))
+            }
+            Self::UntilClose if buffer.is_empty() => Ok(Piece::Wanted),
+            Self::UntilClose => Ok(Piece::Data(buffer.split().freeze())),
+            Self::Chunked(chunk) => chunk.take(buffer),
+        }
+    }
+
+    /// How many bytes are known to come before the body can end.
+    pub(crate) fn left(&self) -> u64 {
+        match self {
+            Self::Length(left) | Self::Chunked(Chunk::Data(left)) => *left,
+            _ => 0,
+        }
+    }
+}
+
+impl Chunk {
+    fn take(&mut self, buffer: &mut BytesMut) -> Result<Piece, Malformed> {
+        loop {
+            match self {
+                Self::Head => {
+                    let Some(line) = take_line(buffer, CHUNK_HEAD_BYTES_MAX)? else {
+                        return Ok(Piece::Wanted);
+                    };
+                    *self = match size(&line)? {
+                        0 => Self::Trailers(0),
+                        size => Self::Data(size),
+                    };
+                }
+                Self::Data(_) if buffer.is_empty() => return Ok(Piece::Wanted),
+                Self::Data(left) => {
+                    // Not more than what is in memory.
+                    let length = (buffer.len() as u64).min(*left) as usize;
+                    let piece = buffer.split_to(length).freeze();
+                    *left -= length as u64;
+                    if *left == 0 {
+                        *self = Self::End;
+                    }
+                    return Ok(Piece::Data(piece));
+                }
+                Self::End => match take_line(buffer, 0)? {
+                    Some(_) => *self = Self::Head,
+                    None => return Ok(Piece::Wanted),
+                },
+                Self::Trailers(skipped) => {
+                    let left = TRAILER_BYTES_MAX.saturating_sub(*skipped);
+                    match take_line(buffer, left)? {
+                        Some(line) if line.is_empty() => *self = Self::Done,
+                        Some(line) => *skipped += line.len() + 2,
+                        None => return Ok(Piece::Wanted),
+                    }
+                }
+                Self::Done => return Ok(Piece::End),
+            }
+        }
+    }
+}
+
+/// Takes a line of at most `max` bytes, and the `\r\n` that ends it, off the front.
+fn take_line(buffer: &mut BytesMut, max: usize) -> Result<Option<BytesMut>, Malformed> {
+    let Some(end) = buffer.iter().take(max + 2).position(|&byte| byte == b'\n') else {
+        return if buffer.len() >= max + 2 {
+            Err("a line of a chunk is too long")
+        } else {
+            Ok(None)
+        };
+    };
+    let mut line = buffer.split_to(end + 1);
+    if !line.ends_with(b"\r\n") || line[..end - 1].contains(&b'\r') {
+        return Err("a line of a chunk does not end as lines do");
+    }
+    line.truncate(end - 1);
+    Ok(Some(line))
+}
+
+/// The size of a chunk; extensions are ignored.
+fn size(line: &[u8]) -> Result<u64, Malformed> {
+    let end = line.iter().position(|&byte| byte == b';').unwrap_or(line.len());
+    let digits = line[..end].trim_ascii_end();
+    let is_size = !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
+    let text = std::str::from_utf8(digits).ok().filter(|_| is_size);
+    text.and_then(|it| u64::from_str_radix(it, 16).ok()).ok_or("the size of a chunk is no number")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The body that comes in these pieces, what is left over, and whether it is complete.
+    fn read(mut framing: Framing, pieces: &[&[u8]]) -> Result<(Vec<u8>, Vec<u8>, bool), Malformed> {
+        let (mut buffer, mut body, mut is_complete) = (BytesMut::new(), Vec::new(), false);
+        for piece in pieces {
+            buffer.extend_from_slice(piece);
+            loop {
+                match framing.take(&mut buffer)? {
+                    Piece::Data(data) => body.extend_from_slice(&data),
+                    Piece::Wanted => break,
+                    Piece::End => {
+                        is_complete = true;
+                        break;
+                    }
+                }
+            }
+        }
+        Ok((body, buffer.to_vec(), is_complete))
+    }
+
+    const CHUNKED: &[u8] = b"3\r\nabc\r\n00A ; x=\"y\"\r\n0123456789\r\n0\r\nt: u\r\n\r\nrest";
+
+    #[test]
+    fn a_chunked_body_is_the_same_however_it_is_cut() {
+        let expected = Ok((b"abc0123456789".to_vec(), b"rest".to_vec(), true));
+        assert_eq!(read(Framing::chunked(), &[CHUNKED]), expected);
+        let bytes: Vec<&[u8]> = CHUNKED.chunks(1).collect();
+        assert_eq!(read(Framing::chunked(), &bytes), expected);
+        for at in 0..CHUNKED.len() {
+            let (first, second) = CHUNKED.split_at(at);
+            assert_eq!(read(Framing::chunked(), &[first, second]), expected, "{at}");
+        }
+    }
+
+    #[test]
+    fn a_chunked_body_that_could_be_read_in_two_ways_is_refused() {
+        for body in [
+            "\r\n",
+            "3\nabc\r\n",
+            "3\r\nabcd\r\n",
+            "3\r\nabc\n",
+            "+3\r\nabc\r\n",
+            "0x3\r\nabc\r\n",
+            "3 3\r\nabc\r\n",
+            "11111111111111111\r\n",
+            "3\r\r\nabc\r\n",
+            "0\r\nt: u\n\r\n",
+        ] {
+            assert!(read(Framing::chunked(), &[body.as_bytes()]).is_err(), "{body:?}");
+        }
+    }
+
+    #[test]
+    fn heads_of_chunks_and_trailers_have_bounds() {
+        let extension = format!("3;{}", "a".repeat(2 * CHUNK_HEAD_BYTES_MAX));
+        assert!(read(Framing::chunked(), &[extension.as_bytes()]).is_err());
+        let trailers = format!("0\r\n{}", "t: u\r\n".repeat(TRAILER_BYTES_MAX));
+        assert!(read(Framing::chunked(), &[trailers.as_bytes()]).is_err());
+    }
+
+    #[test]
+    fn a_body_of_known_length_is_one_piece() {
+        let read = read(Framing::Length(5), &[b"ab", b"cdeX"]);
+        assert_eq!(read, Ok((b"abcde".to_vec(), b"X".to_vec(), true)));
+    }
+}
