@@ -43,7 +43,7 @@ pub(crate) struct Ran {
 impl Job for Follow<'_> {
     type Made = Ran;
 
-    // Hot path: some 70 instructions a member.
+    // Hot path: `cargo bench -p astjson -- shape`; 70 to 80 instructions a member, 100 an object.
     #[inline(always)]
     fn run<S: Scan>(self, scan: S) -> Ran {
         let Follow { text, number, place, tree, base, links, mut links_taken, .. } = self;

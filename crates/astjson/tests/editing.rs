@@ -220,7 +220,8 @@ fn new_raw_takes_scalars_only() {
 
 #[test]
 fn keys_are_told_apart_by_every_byte() {
-    for length in 0..=9 {
+    // Miri is slow; it gets samples.
+    for length in (0..=9).step_by(if cfg!(miri) { 4 } else { 1 }) {
         let key = "k".repeat(length);
         let mut others: Vec<String> =
             (0..length).map(|place| format!("{}x{}", &key[..place], &key[place + 1..])).collect();
