@@ -105,11 +105,12 @@ fn texts_are_read_the_same_near_their_end_and_far_from_it() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of texts take Miri a quarter of an hour")]
 fn a_text_with_one_byte_changed_is_refused_near_its_end_exactly_when_it_is_far_from_it() {
     let (shape, space) = (shape(), " ".repeat(FAR));
     let mut document = Document::new();
-    for text in texts().into_iter().step_by(if cfg!(miri) { 90 } else { 5 }) {
-        for place in (0..text.len().min(100)).step_by(if cfg!(miri) { 11 } else { 1 }) {
+    for text in texts().into_iter().step_by(5) {
+        for place in 0..text.len().min(100) {
             for byte in *b"\"{}[],: 0.x\\" {
                 let mut changed = text.clone().into_bytes();
                 changed[place] = byte;
