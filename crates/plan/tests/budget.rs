@@ -16,12 +16,7 @@ fn steps_max() -> u64 {
 
 #[test]
 fn adversaries_stay_within_the_step_budget() {
-    // The larger ones take minutes in a debug build, where each plan is checked for soundness; the bench
-    // `worst_documents` plans them all.
-    for adversary in adversaries::all()
-        .into_iter()
-        .filter(|it| std::env::var("ADV").map_or(true, |n| n == it.name))
-    {
+    for adversary in adversaries::all() {
         let graph = match Supergraph::from_sdl(&adversary.sdl, "supergraph.graphql") {
             Ok(graph) => Arc::new(graph),
             Err(errors) => panic!("{}: {errors}", adversary.name),
