@@ -22,8 +22,12 @@ const READ_BYTES_MIN: usize = 8 * 1024;
 /// With less room than this nothing is read.
 const ROOM_BYTES_MIN: usize = 1024;
 
-/// Room made ahead for what is announced or was so long the last time. A server may announce what it never sends.
+/// Room made ahead for what was so long the last time.
 const READ_BYTES_MAX: usize = 1024 * 1024;
+
+/// Room made ahead for what is announced: a buffer that grows under a large body is copied, and for a while there twice. A
+/// server may announce what it never sends; memory that nothing is written to is promised and not taken.
+const BODY_BYTES_AHEAD_MAX: usize = 16 * 1024 * 1024;
 
 /// See the module.
 pub(crate) struct Connection {
@@ -160,8 +164,9 @@ impl Connection {
     fn poll_read(&mut self, context: &mut Context<'_>, wanted: usize) -> Poll<io::Result<usize>> {
         let room = self.buffer.capacity() - self.buffer.len();
         if room < wanted.clamp(ROOM_BYTES_MIN, READ_BYTES_MAX) {
-            let more = wanted.saturating_add(wanted / 8).saturating_add(1);
-            self.buffer.reserve(more.clamp(READ_BYTES_MIN, READ_BYTES_MAX));
+            let spare = (wanted / 8).min(READ_BYTES_MIN) + 1;
+            let more = wanted.saturating_add(spare);
+            self.buffer.reserve(more.clamp(READ_BYTES_MIN, BODY_BYTES_AHEAD_MAX));
         }
         pin!(self.stream.read_buf(&mut self.buffer)).poll(context)
     }
@@ -205,7 +210,8 @@ impl Body for ResponseBody<'_> {
                 Err(reason) => return Poll::Ready(Some(Err(malformed(reason)))),
             }
             let read = this.connection.buffer.len() as u64;
-            let wanted = this.framing.left().saturating_sub(read).min(READ_BYTES_MAX as u64);
+            let left = this.framing.left().saturating_sub(read);
+            let wanted = left.min(BODY_BYTES_AHEAD_MAX as u64);
             match ready!(this.connection.poll_read(context, wanted as usize)) {
                 Ok(0) if this.framing == Framing::UntilClose => return Poll::Ready(None),
                 Ok(0) => return Poll::Ready(Some(Err(closed(None)))),
