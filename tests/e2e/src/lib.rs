@@ -9,7 +9,7 @@ mod http;
 pub mod nats;
 pub mod programs;
 pub mod router;
-mod waiting;
+pub mod waiting;
 
 pub use http::{Answer, exchange, request};
 pub use waiting::eventually;

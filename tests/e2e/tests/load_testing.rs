@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot get its answer has failed
 
 use e2e::router::{Program, Router, run};
+use e2e::waiting::eventually;
 use serde_json::Value;
 use std::fs;
 
@@ -20,7 +21,12 @@ fn a_graph_is_mocked_served_and_measured_without_its_subgraphs() {
         ["mock", "--supergraph", &supergraph, "--listen", "127.0.0.1:0"],
         "serving 4 mock subgraphs",
     );
-    fs::write(file("mock.yaml"), mock.said_out()).unwrap();
+    // It comes by another pipe than the words above.
+    let config = eventually("the configuration for the router", || {
+        let config = mock.said_out();
+        (config.matches("{url: ").count() == 4 && config.ends_with('\n')).then_some(config)
+    });
+    fs::write(file("mock.yaml"), config).unwrap();
     let router =
         Router::start(["serve", "--config", &file("mock.yaml"), "--supergraph", &supergraph]);
 
