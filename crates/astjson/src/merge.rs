@@ -73,11 +73,6 @@ impl Document {
         source: NodeId,
         level: Level,
     ) -> Result<(), MergeError> {
-        let (left, right) = (self.stored(target.0), self.stored(source.0));
-        if left.has(SLOTS) && left.meta == right.meta && target != source {
-            // Two objects of one shape, as entities are.
-            return self.merge_entities(target, source, level);
-        }
         let Some(Pending { target, source, level }) = self.merge_lone(target, source, level) else {
             return Ok(());
         };
@@ -90,6 +85,11 @@ impl Document {
         let (target, source) = (self.resolve(pair.target), self.resolve(pair.source));
         if target == source {
             return Ok(());
+        }
+        let (left, right) = (self.stored(target.0), self.stored(source.0));
+        if left.has(SLOTS) && left.meta == right.meta {
+            // Two objects of one shape, as entities are.
+            return self.merge_entities(target, source, pair.level);
         }
         if !self.both_containers(target, source) {
             self.replace(target, source);
@@ -106,6 +106,7 @@ impl Document {
 
     /// Merges two objects in slots that have the same shape.
     // Hot path: once for each entity and place of it; some ten instructions a slot.
+    #[inline(never)]
     fn merge_entities(
         &mut self,
         target: NodeId,
