@@ -62,7 +62,9 @@ fn representation(plan: &mut Plan, fetch: usize) -> &mut Vec<RepresentationField
 
 fn sent(plan: &mut Plan, fetch: usize) -> &mut SubgraphOperation {
     match &mut plan.fetches[fetch].kind {
-        FetchKind::Entities { operation, .. } | FetchKind::Root(operation) => operation,
+        FetchKind::Entities { operation, .. }
+        | FetchKind::RootBelow { operation, .. }
+        | FetchKind::Root(operation) => operation,
         other => panic!("{other:?} has no text"),
     }
 }
