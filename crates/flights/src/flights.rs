@@ -201,7 +201,7 @@ impl<K: Eq, T> Drop for Passenger<'_, K, T> {
 /// thing to schedule and to wake. The work becomes a task if the leader leaves while others wait.
 struct Leading<K, T, F>
 where
-    K: Eq + 'static,
+    K: Eq + Clone + 'static,
     T: Clone + 'static,
     F: Future<Output = T> + 'static,
 {
@@ -213,7 +213,7 @@ where
 /// Nothing in it is pinned but what is in its box.
 impl<K, T, F> Unpin for Leading<K, T, F>
 where
-    K: Eq + 'static,
+    K: Eq + Clone + 'static,
     T: Clone + 'static,
     F: Future<Output = T> + 'static,
 {
@@ -221,7 +221,7 @@ where
 
 impl<K, T, F> Future for Leading<K, T, F>
 where
-    K: Eq + 'static,
+    K: Eq + Clone + 'static,
     T: Clone + 'static,
     F: Future<Output = T> + 'static,
 {
@@ -251,7 +251,7 @@ where
 
 impl<K, T, F> Drop for Leading<K, T, F>
 where
-    K: Eq + 'static,
+    K: Eq + Clone + 'static,
     T: Clone + 'static,
     F: Future<Output = T> + 'static,
 {

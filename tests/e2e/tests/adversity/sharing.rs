@@ -348,7 +348,8 @@ fn a_client_that_asks_is_told_what_its_request_cost() {
 fn each_operation_of_a_batch_is_told_what_it_cost() {
     let shop = Shop::with("trace: {enabled: true}\nhttp: {batching: {enabled: true}}\n");
     let headers = [("content-type", "application/json"), ("starling-trace", "1")];
-    let body = json!([{ "query": QUERY }, { "query": "{ __typename }" }, { "query": "{" }]).to_string();
+    let body =
+        json!([{ "query": QUERY }, { "query": "{ __typename }" }, { "query": "{" }]).to_string();
     let answer = request(shop.address(), "POST", "/graphql", &headers, body.as_bytes()).unwrap();
     let answers: Value = serde_json::from_slice(&answer.body).unwrap();
     let trace = |index: usize| &answers[index]["extensions"]["trace"];
