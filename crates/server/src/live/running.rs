@@ -18,6 +18,7 @@ use crate::forwarding;
 use crate::metrics::{Open, Transport};
 use crate::operation::{self, Ready};
 use crate::router::Router;
+use crate::trace::RequestTrace;
 
 /// See the module. Clones share one list.
 #[derive(Clone)]
@@ -62,8 +63,9 @@ impl Running {
     pub(crate) fn start(&self, number: u32, request: OperationRequest) {
         let this = self.clone();
         self.spawn(number, async move {
+            let trace = RequestTrace::wanted(&this.router.config, &this.headers);
             match operation::prepare(&this.router, &request, &this.headers).await {
-                Ok(ready) => this.run(number, ready).await,
+                Ok(ready) => this.run(number, ready, trace).await,
                 Err(errors) => this.failed(number, errors),
             }
         });
@@ -72,7 +74,7 @@ impl Running {
     /// Starts a prepared operation.
     pub(crate) fn start_ready(&self, number: u32, ready: Ready) {
         let this = self.clone();
-        self.spawn(number, async move { this.run(number, ready).await });
+        self.spawn(number, async move { this.run(number, ready, None).await });
     }
 
     fn spawn(&self, number: u32, task: impl Future<Output = ()> + 'static) {
@@ -85,11 +87,14 @@ impl Running {
         self.operations.borrow_mut().insert(number, Operation::Task(task.abort_handle()));
     }
 
-    async fn run(&self, number: u32, ready: Ready) {
+    async fn run(&self, number: u32, ready: Ready, mut trace: Option<RequestTrace>) {
         if ready.prepared.kind == OperationKind::Subscription {
             return self.subscribe(number, ready).await;
         }
-        match operation::run(&self.router, ready, None).await {
+        if let Some(trace) = &mut trace {
+            trace.prepared();
+        }
+        match operation::run(&self.router, ready, trace).await {
             Ok(payload) => {
                 self.forget(number);
                 self.outlet.answer(number, payload);
