@@ -16,6 +16,7 @@ use crate::forwarding;
 use crate::metrics::{Open, Transport};
 use crate::operation::{self, Ready};
 use crate::router::Router;
+use crate::trace::RequestTrace;
 
 /// See the module. Clones share one list.
 #[derive(Clone)]
@@ -68,8 +69,9 @@ impl Running {
     pub(crate) fn start(&self, number: u32, request: OperationRequest, headers: Arc<HeaderMap>) {
         let this = self.clone();
         self.spawn(number, async move {
+            let trace = RequestTrace::wanted(&this.router.config, &headers);
             match operation::prepare(&this.router, &request, &headers).await {
-                Ok(ready) => this.run(number, ready).await,
+                Ok(ready) => this.run(number, ready, trace).await,
                 Err(errors) => this.failed(number, errors),
             }
         });
@@ -78,7 +80,7 @@ impl Running {
     /// Starts a prepared operation.
     pub(crate) fn start_ready(&self, number: u32, ready: Ready) {
         let this = self.clone();
-        self.spawn(number, async move { this.run(number, ready).await });
+        self.spawn(number, async move { this.run(number, ready, None).await });
     }
 
     fn spawn(&self, number: u32, task: impl Future<Output = ()> + 'static) {
@@ -91,11 +93,14 @@ impl Running {
         self.operations.lock().insert(number, Operation::Task(task.abort_handle()));
     }
 
-    async fn run(&self, number: u32, ready: Ready) {
+    async fn run(&self, number: u32, ready: Ready, mut trace: Option<RequestTrace>) {
         if ready.prepared.kind == OperationKind::Subscription {
             return self.subscribe(number, ready).await;
         }
-        match operation::run(&self.router, ready, None).await {
+        if let Some(trace) = &mut trace {
+            trace.prepared();
+        }
+        match operation::run(&self.router, ready, trace).await {
             Ok(payload) => {
                 self.forget(number);
                 self.outlet.answer(number, payload);

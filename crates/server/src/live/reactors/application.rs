@@ -27,6 +27,7 @@ use crate::live::{SLOW_SUBSCRIBER, count_dropped, init_payload};
 use crate::metrics::{Open, Transport};
 use crate::operation;
 use crate::router::Router;
+use crate::trace::RequestTrace;
 
 /// What other threads tell a reactor.
 pub(crate) enum Message {
@@ -432,6 +433,7 @@ struct Starting {
 
 impl Starting {
     async fn run(mut self, router: &Arc<Router>, request: &OperationRequest, headers: &HeaderMap) {
+        let mut trace = RequestTrace::wanted(&router.config, headers);
         let outcome = match operation::prepare(router, request, headers).await {
             Err(errors) => Outcome::Failed(errors),
             Ok(ready) if ready.prepared.kind == OperationKind::Subscription => {
@@ -445,10 +447,15 @@ impl Starting {
                     Err(error) => Outcome::Failed(vec![error]),
                 }
             }
-            Ok(ready) => match operation::run(router, ready, None).await {
-                Ok(payload) => Outcome::Answered(payload),
-                Err(errors) => Outcome::Failed(errors),
-            },
+            Ok(ready) => {
+                if let Some(trace) = &mut trace {
+                    trace.prepared();
+                }
+                match operation::run(router, ready, trace).await {
+                    Ok(payload) => Outcome::Answered(payload),
+                    Err(errors) => Outcome::Failed(errors),
+                }
+            }
         };
         self.conclude(outcome);
     }
