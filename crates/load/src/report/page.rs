@@ -86,7 +86,7 @@ pub(super) fn document(
         }
         out.push_str("</ul>");
     }
-    let _ = write!(out, "<h2>Plots</h2><div class=\"plots\">{figures}</div></body></html>\n");
+    let _ = writeln!(out, "<h2>Plots</h2><div class=\"plots\">{figures}</div></body></html>");
     out
 }
 

@@ -36,8 +36,8 @@ pub(super) struct Recorder {
     /// Sums.
     pub(super) received: u64,
     pub(super) lost: u64,
-    /// Results published in this time are timed.
-    pub(super) timed: std::ops::RangeInclusive<u64>,
+    /// Results of events published from then on are timed; none for now, if nothing.
+    pub(super) timed_from: Option<u64>,
     pub(super) latency: Histogram,
     /// Timed results, and the bytes of their messages.
     pub(super) deliveries: u64,
@@ -81,7 +81,7 @@ impl Recorder {
             last_received: None,
             received: 0,
             lost: 0,
-            timed: 1..=0,
+            timed_from: None,
             latency: Histogram::default(),
             deliveries: 0,
             bytes: 0,
@@ -130,7 +130,7 @@ impl Recorder {
         tally.last_stamp = stamp;
         let latency = now_us.saturating_sub(stamp) * 1000;
         self.interval.record(latency);
-        if self.timed.contains(&stamp) {
+        if self.timed_from.is_some_and(|from| stamp >= from) {
             self.latency.record(latency);
             self.deliveries += 1;
             self.bytes += *bytes as u64;
@@ -231,10 +231,11 @@ mod tests {
         let mut recorder = Recorder::new(2, 2, None);
         recorder.received(&result(0, 100, 0));
         recorder.restart();
-        recorder.timed = 101..=102;
-        for (client, stamp, lost) in [(0, 101, 0), (1, 102, 1), (0, 103, 0)] {
-            recorder.received(&result(client, stamp, lost));
-        }
+        recorder.timed_from = Some(101);
+        recorder.received(&result(0, 101, 0));
+        recorder.received(&result(1, 102, 1));
+        recorder.timed_from = None;
+        recorder.received(&result(0, 103, 0));
         assert_eq!((recorder.received, recorder.lost, recorder.deliveries), (3, 1, 2));
         assert_eq!((recorder.bytes, recorder.latency.max()), (20, 5000));
         assert_eq!(recorder.disordered, 0);

@@ -269,14 +269,14 @@ impl Course<'_> {
         let before = self.watched.moment();
         let own_before = Process::Own.usage()?;
         let began = self.driver.now();
-        self.driver.recorder.timed = now_us()..=u64::MAX;
+        self.driver.recorder.timed_from = Some(now_us());
         let gap = Duration::from_secs_f64(1.0 / self.settings.rate);
         let last = self.publish(first, self.settings.event_count, gap)?;
         let seconds = (last - began).as_secs_f64().max(1e-3);
         let own = Process::Own.usage()?.cpu.saturating_sub(own_before.cpu);
         let after = self.watched.moment();
         let recorder = &mut self.driver.recorder;
-        recorder.timed = 1..=0;
+        recorder.timed_from = None;
         let deliveries = recorder.deliveries;
         run.events = self.settings.event_count;
         run.deliveries = deliveries;

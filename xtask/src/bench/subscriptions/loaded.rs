@@ -88,7 +88,7 @@ pub(super) fn reloads(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
     let extra = ["--events", &events, "--rate", "10"];
     let clients =
         Clients { name: "reloads", count: SUSTAINED_CLIENTS, query: JOINED, extra: &extra };
-    let mut load = stage.bench.begin_subscriptions(&router, stage.words(&clients))?;
+    let load = stage.bench.begin_subscriptions(&router, stage.words(&clients))?;
     for number in 0..RELOADS {
         std::thread::sleep(RELOAD_GAP);
         let path = stage.supergraph(Some(&mock))?;
