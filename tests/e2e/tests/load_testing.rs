@@ -41,7 +41,7 @@ fn a_graph_is_mocked_served_and_measured_without_its_subgraphs() {
     let url = format!("http://{}/graphql", router.address());
     let measured = |extra: &[&str]| {
         let mut words = vec!["bench", "query", "--url", &url, "--operation", &operation, "--quiet"];
-        words.extend(["--warmup", "0s", "--duration", "300ms", "--connections", "2"]);
+        words.extend(["--warmup", "0s", "--duration", "300ms", "--connections", "8"]);
         words.extend(extra);
         run(words)
     };
