@@ -21,6 +21,7 @@ mod document_pool;
 mod error;
 mod error_list;
 mod event;
+mod event_memo;
 mod executable;
 mod execution;
 mod expected;
@@ -42,6 +43,7 @@ pub use context::{
     SubgraphAnswer, SubgraphRequest,
 };
 pub use disclosure::{AnswerHeaders, Disclosure};
+pub use event_memo::{EventMemo, MemoRoom};
 pub use error::{ErrorCode, GraphqlError, Location, PathSegment};
 pub use executable::Executable;
 pub use execution::execute;

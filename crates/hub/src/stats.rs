@@ -28,8 +28,18 @@ pub struct HubStats {
     pub dropped_group_behind: AtomicU64,
     /// Events resolved in vain because the last member left meanwhile, once per group.
     pub dropped_group_left: AtomicU64,
+    /// Filters compared with events: only those that an event's values may pass.
+    pub filters_evaluated: AtomicU64,
+    /// Events that a filter kept from a group, once per group.
+    pub filtered_out: AtomicU64,
     /// Gaps that providers announced, once per trigger.
     pub gaps: AtomicU64,
+    /// Groups that were put on a new graph.
+    pub spliced: AtomicU64,
+    /// Those of them that changed over to another source.
+    pub moved: AtomicU64,
+    /// Groups that ended because they are not valid on a new graph, or their new source could not be opened.
+    pub ended_by_reload: AtomicU64,
     /// Subscriptions refused: the provider could not open the stream.
     pub refused_provider: AtomicU64,
     /// Subscriptions refused: too many subscribers.
@@ -49,6 +59,12 @@ pub(crate) fn subtract(counter: &AtomicU64, count: usize) {
 pub(crate) struct Seat(Arc<HubStats>);
 
 impl Seat {
+    /// Its holder has joined a group, which counts its members itself.
+    pub(crate) fn hand_over(self) {
+        let Self(stats) = &self;
+        stats.subscribers.fetch_add(1, Relaxed);
+    }
+
     pub(crate) fn take(stats: &Arc<HubStats>, most: usize) -> Option<Self> {
         let seat = Self(Arc::clone(stats));
         let before = stats.subscribers.fetch_add(1, Relaxed);

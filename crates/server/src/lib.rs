@@ -22,6 +22,7 @@ mod operation;
 mod profiling;
 mod refusal;
 mod reload;
+mod renewal;
 mod router;
 mod scrape;
 mod sharing;

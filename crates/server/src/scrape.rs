@@ -374,6 +374,31 @@ impl Writer<'_> {
             ("starling_hub_broadcasts", "Payloads handed to outlets", &stats.broadcasts),
             ("starling_hub_deliveries", "Payloads for subscribers", &stats.deliveries),
             ("starling_hub_gaps", "Gaps that reached triggers", &stats.gaps),
+            (
+                "starling_hub_filters_evaluated",
+                "Filters of groups compared with an event",
+                &stats.filters_evaluated,
+            ),
+            (
+                "starling_hub_filtered_out",
+                "Events that a filter kept from a group",
+                &stats.filtered_out,
+            ),
+            (
+                "starling_hub_operations_renewed",
+                "Groups of subscribers that a new graph took over",
+                &stats.spliced,
+            ),
+            (
+                "starling_hub_operations_moved",
+                "Those of them whose source had changed",
+                &stats.moved,
+            ),
+            (
+                "starling_hub_groups_ended_by_reload",
+                "Groups of subscribers that were not valid on a new graph",
+                &stats.ended_by_reload,
+            ),
         ] {
             self.counter(name, help, read(counter))?;
         }

@@ -216,6 +216,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     };
     let router = Arc::new(Router {
         cores,
+        generation: watch::Sender::new(loaded.generation.number),
         loaded: ArcSwap::from_pointee(loaded),
         providers,
         sharing: Sharing::new(&config.sharing),

@@ -123,7 +123,7 @@ impl Live {
                 self.outlet.taken(group, payload.bytes.len());
                 self.broadcast(sockets, group, &payload);
             }
-            OutletCommand::End { group, member, reason } => {
+            OutletCommand::Leave { group, member } => {
                 if let Some(members) = self.groups.get_mut(&group) {
                     members.swap_remove(&member);
                     if members.is_empty() {
@@ -131,7 +131,14 @@ impl Live {
                         self.outlet.forget(group);
                     }
                 }
-                self.ended(sockets, member, reason);
+                left(sockets, member);
+            }
+            OutletCommand::End { group, reason } => {
+                let members = self.groups.remove(&group).unwrap_or_default();
+                self.outlet.forget(group);
+                for member in members {
+                    self.ended(sockets, member, &reason);
+                }
             }
         }
     }
@@ -185,18 +192,14 @@ impl Live {
     }
 
     /// The hub's last word about a subscription.
-    fn ended(&mut self, sockets: &mut ClientSockets, member: Member, reason: EndReason) {
+    fn ended(&mut self, sockets: &mut ClientSockets, member: Member, reason: &EndReason) {
         let (token, operation) = (Token::from_u64(member.connection), member.operation);
         let Some(client) = sockets.client(token) else { return };
         client.forget(operation);
         let end = match reason {
             EndReason::Complete => Delivery::Complete { operation },
-            EndReason::Error(error) => Delivery::Failed { operation, errors: vec![*error] },
-            EndReason::Unsubscribed => {
-                if let Some(backlog) = &mut client.backlog {
-                    backlog.forget_missed(operation);
-                }
-                return;
+            EndReason::Error(error) => {
+                Delivery::Failed { operation, errors: vec![(**error).clone()] }
             }
         };
         match &mut client.backlog {
@@ -355,6 +358,15 @@ impl Application for Live {
 
     fn closed(&mut self, _: Token, mut client: Client) {
         client.stop_all();
+    }
+}
+
+/// A subscription is over because its client, or the operation that it belongs to, has gone.
+fn left(sockets: &mut ClientSockets, member: Member) {
+    let Some(client) = sockets.client(Token::from_u64(member.connection)) else { return };
+    client.forget(member.operation);
+    if let Some(backlog) = &mut client.backlog {
+        backlog.forget_missed(member.operation);
     }
 }
 
