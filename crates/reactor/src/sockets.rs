@@ -129,6 +129,11 @@ impl<P: Protocol, C> Sockets<P, C> {
         self.touch(token).map(|entry| &mut entry.machine.protocol)
     }
 
+    /// May compressed messages be sent there?
+    pub fn deflates(&self, token: Token) -> bool {
+        self.slab.get(token).is_some_and(|entry| entry.machine.deflates())
+    }
+
     /// Is the socket full, so that [`Sockets::send`] would answer [`Sent::Blocked`]?
     pub fn is_blocked(&self, token: Token) -> bool {
         self.slab.get(token).is_some_and(|entry| entry.outgoing.is_some())

@@ -1,4 +1,4 @@
-//! Protocol machines without sockets: WebSocket, graphql-transport-ws, SSE.
+//! Protocol machines without sockets: WebSocket, both GraphQL subprotocols on it, SSE, multipart.
 //!
 //! Every machine here is plain state: bytes and commands go in, bytes and events come out, and the
 //! caller owns sockets, threads and clocks. Time is a parameter. The verbs are the same everywhere:
@@ -15,8 +15,12 @@
 //! |---|---|
 //! | [`websocket`] | RFC 6455: opening handshake, frames, closing handshake, liveness |
 //! | [`graphql_transport_ws`] | the protocol of the npm package graphql-ws, server and client |
+//! | [`graphql_ws`] | its predecessor, of the npm package subscriptions-transport-ws: the server |
+//! | [`subprotocol`] | whichever of the two a client negotiated |
 //! | [`connection`] | a subprotocol joined to the WebSocket under it |
-//! | [`sse`] | GraphQL over server-sent events, distinct connections mode |
+//! | [`sse`] | GraphQL over server-sent events |
+//! | [`multipart`] | results as the parts of one HTTP response |
+//! | [`result_stream`] | whichever of the two a client accepts |
 //! | `pair` | test kit (feature `testkit`): two machines, a virtual network and clock |
 //!
 //! A server's side of one socket, from the upgrade to the first result:
@@ -56,9 +60,14 @@
 mod chunks;
 pub mod connection;
 pub mod graphql_transport_ws;
+pub mod graphql_ws;
+pub mod multipart;
+mod operations;
 #[cfg(feature = "testkit")]
 pub mod pair;
+pub mod result_stream;
 pub mod sse;
+pub mod subprotocol;
 pub mod websocket;
 
 pub use chunks::Chunks;

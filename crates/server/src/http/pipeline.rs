@@ -113,7 +113,7 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
         );
     }
     if media == AnswerType::EventStream {
-        return sse::answer(router, ready, &head.headers);
+        return sse::answer(router, ready);
     }
     if ready.prepared.kind == OperationKind::Subscription {
         let message = "a subscription is answered by a stream: ask with `Accept: text/event-stream`, or \

@@ -2,6 +2,7 @@
 //! streams. What is waiting for a slow socket is bounded in [`backlog`].
 
 mod backlog;
+mod init_payload;
 pub(crate) mod outlet;
 #[cfg(target_os = "linux")]
 pub(crate) mod reactors;

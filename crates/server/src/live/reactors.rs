@@ -15,9 +15,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 use reactor::{Mailbox, Reactor};
 use socket2::SockRef;
-use wire::connection::Connection;
-use wire::graphql_transport_ws::GraphqlTransportWs;
 
+use super::websocket::Spoken;
 use crate::connections::ConnectionPermit;
 use crate::metrics::Transport;
 use crate::router::Router;
@@ -84,17 +83,15 @@ impl ReactorHandles {
         router: &Router,
         socket: OwnedFd,
         early: Bytes,
-        subprotocol: Option<&str>,
+        spoken: Spoken,
         headers: &HeaderMap,
         permit: ConnectionPermit,
     ) {
         // Best effort: with it the bounds that are configured for slow clients act soon, and not after megabytes.
         let _ = SockRef::from(&socket).set_send_buffer_size(KERNEL_QUEUE_BYTES);
-        let now = Instant::now();
-        let machine = GraphqlTransportWs::new(Arc::clone(&router.protocol), subprotocol, now);
         let adoption = Adoption {
             socket,
-            machine: Connection::server(Arc::clone(&router.websocket), machine, now),
+            machine: spoken.machine(router, Instant::now()),
             early,
             headers: client::needed_headers(&router.config.headers, headers),
             permit,

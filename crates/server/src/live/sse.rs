@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use execute::{ErrorCode, GraphqlError};
+use http::Response;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue};
-use http::{HeaderMap, Response};
 use tokio::sync::mpsc;
 use wire::sse::{Config, Sse};
 
@@ -27,9 +27,9 @@ const AHEAD: usize = 4;
 const OPERATION: u32 = 0;
 
 /// Streams the results of `ready`.
-pub(crate) fn answer(router: &Arc<Router>, ready: Ready, headers: &HeaderMap) -> Answer {
+pub(crate) fn answer(router: &Arc<Router>, ready: Ready) -> Answer {
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions));
-    let running = Running::new(router, &outlet, headers.clone(), 0, Transport::sse);
+    let running = Running::new(router, &outlet, 0, Transport::sse);
     running.start_ready(OPERATION, ready);
     let (pieces, body) = mpsc::channel(AHEAD);
     tokio::task::spawn_local(stream(Arc::clone(router), outlet, running, pieces));

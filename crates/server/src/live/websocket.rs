@@ -1,4 +1,4 @@
-//! GraphQL over WebSocket (graphql-transport-ws): the handshake, then one task that joins socket,
+//! GraphQL over WebSocket (graphql-transport-ws and graphql-ws): the handshake, then one task that joins socket,
 //! protocol machine and outlet.
 
 use std::sync::Arc;
@@ -14,13 +14,14 @@ use hyper_util::rt::TokioIo;
 use prepare::OperationRequest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wire::connection::Connection;
-use wire::graphql_transport_ws::{self as protocol, Event, GraphqlTransportWs};
+use wire::graphql_transport_ws::{Event, INVALID_MESSAGE};
+use wire::subprotocol::{SUPPORTED, Subprotocol};
 use wire::websocket::CloseCode;
 use wire::websocket::handshake;
 
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::{Running, too_slow};
-use super::{count_dropped, sleep_until};
+use super::{count_dropped, init_payload, sleep_until};
 use crate::connections::ConnectionPermit;
 use crate::cores::{self, Occupied};
 use crate::http::answer::{self, Answer};
@@ -70,7 +71,7 @@ pub(crate) fn upgrade(router: &Arc<Router>, mut request: Request<Incoming>) -> A
     }
     let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let method = request.method().as_str();
-    let accept = match handshake::accept(method, headers, &[protocol::SUBPROTOCOL]) {
+    let mut accept = match handshake::accept(method, headers, &SUPPORTED) {
         Ok(accept) => accept,
         Err(rejection) => {
             let status =
@@ -84,24 +85,43 @@ pub(crate) fn upgrade(router: &Arc<Router>, mut request: Request<Incoming>) -> A
             return answer;
         }
     };
+    if !router.config.websocket.compression.enabled {
+        accept.deflate = None;
+    }
     let mut answer = answer::empty(StatusCode::SWITCHING_PROTOCOLS);
     for (name, value) in accept.headers() {
         if let Ok(value) = HeaderValue::from_str(value) {
             answer.headers_mut().insert(HeaderName::from_static(name), value);
         }
     }
-    let subprotocol = accept.subprotocol;
+    let spoken = Spoken { subprotocol: accept.subprotocol, deflates: accept.deflate.is_some() };
     let upgraded = hyper::upgrade::on(&mut request);
     let headers = request.headers().clone();
     let held = (router.connections.keep(), cores::occupy());
-    tokio::task::spawn_local(hand_over(Arc::clone(router), upgraded, subprotocol, headers, held));
+    tokio::task::spawn_local(hand_over(Arc::clone(router), upgraded, spoken, headers, held));
     answer
+}
+
+/// What client and router have agreed on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spoken {
+    subprotocol: Option<&'static str>,
+    deflates: bool,
+}
+
+impl Spoken {
+    /// The machine of a connection that begins.
+    pub(crate) fn machine(self, router: &Router, now: Instant) -> Connection<Subprotocol> {
+        let protocol = Subprotocol::new(Arc::clone(&router.protocol), self.subprotocol, now);
+        let connection = Connection::server(Arc::clone(&router.websocket), protocol, now);
+        connection.with_deflate(self.deflates)
+    }
 }
 
 async fn hand_over(
     router: Arc<Router>,
     upgraded: OnUpgrade,
-    subprotocol: Option<&'static str>,
+    spoken: Spoken,
     headers: HeaderMap,
     held: (ConnectionPermit, Occupied),
 ) {
@@ -121,28 +141,28 @@ async fn hand_over(
     #[cfg(target_os = "linux")]
     let stream = match stream.into_socket() {
         Ok(socket) => {
-            router.reactors.adopt(&router, socket, early, subprotocol, &headers, held.0);
+            router.reactors.adopt(&router, socket, early, spoken, &headers, held.0);
             return;
         }
         Err(stream) => *stream,
     };
     let _open = router.metrics.stream(Transport::websocket);
-    run(&router, stream, early, subprotocol, headers).await;
+    run(&router, stream, early, spoken, headers).await;
 }
 
 async fn run(
     router: &Arc<Router>,
     socket: ClientStream,
     early: Bytes,
-    subprotocol: Option<&'static str>,
+    spoken: Spoken,
     headers: HeaderMap,
 ) {
     let now = Instant::now();
-    let machine = GraphqlTransportWs::new(Arc::clone(&router.protocol), subprotocol, now);
-    let mut connection = Connection::server(Arc::clone(&router.websocket), machine, now);
+    let mut connection = spoken.machine(router, now);
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions));
     let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
-    let running = Running::new(router, &outlet, headers, number, Transport::websocket);
+    let running = Running::new(router, &outlet, number, Transport::websocket);
+    let mut headers = Arc::new(headers);
     let mut shutdown = router.shutdown.clone();
     let mut shutting_down = false;
     let mut incoming = BytesMut::with_capacity(READ_BYTES);
@@ -155,7 +175,7 @@ async fn run(
     drop(early);
     loop {
         while let Some(event) = connection.poll_event() {
-            obey(&mut connection, &running, event);
+            obey(router, &mut connection, &running, &mut headers, event);
         }
         fill(router, &mut connection, &outlet, &running, &mut outgoing);
         if connection.is_closed() {
@@ -227,9 +247,24 @@ async fn run(
     }
 }
 
-fn obey(connection: &mut Connection<GraphqlTransportWs>, running: &Running, event: Event) {
+fn obey(
+    router: &Router,
+    connection: &mut Connection<Subprotocol>,
+    running: &Running,
+    headers: &mut Arc<HeaderMap>,
+    event: Event,
+) {
     match event {
-        Event::Init { .. } => connection.protocol.accept_init(None),
+        Event::Init { payload } => {
+            let allowed = &router.config.websocket.init_payload_headers;
+            match init_payload::headers(allowed, payload, headers) {
+                Ok(merged) => {
+                    *headers = Arc::new(merged);
+                    connection.protocol.accept_init(None);
+                }
+                Err(reason) => connection.protocol.close(INVALID_MESSAGE, &reason),
+            }
+        }
         Event::Subscribe { number, request, .. } => {
             running.start(
                 number,
@@ -242,6 +277,7 @@ fn obey(connection: &mut Connection<GraphqlTransportWs>, running: &Running, even
                     variables: request.variables.unwrap_or_default(),
                     extensions: request.extensions.unwrap_or_default(),
                 },
+                Arc::clone(headers),
             );
         }
         Event::Complete { number, .. } => running.stop(number),
@@ -252,7 +288,7 @@ fn obey(connection: &mut Connection<GraphqlTransportWs>, running: &Running, even
 /// Moves deliveries into the machine and frames out of it, as long as the socket keeps up.
 fn fill(
     router: &Router,
-    connection: &mut Connection<GraphqlTransportWs>,
+    connection: &mut Connection<Subprotocol>,
     outlet: &ConnectionOutlet,
     running: &Running,
     outgoing: &mut BytesMut,
@@ -288,7 +324,7 @@ fn fill(
 /// graphql-ws reconnects after it.
 pub(crate) const SLOW_SUBSCRIBER: CloseCode = CloseCode(4410);
 
-fn deliver(connection: &mut Connection<GraphqlTransportWs>, running: &Running, delivery: Delivery) {
+fn deliver(connection: &mut Connection<Subprotocol>, running: &Running, delivery: Delivery) {
     let machine = &mut connection.protocol;
     // An operation that the client completed meanwhile has no id any more; its results go nowhere.
     match delivery {

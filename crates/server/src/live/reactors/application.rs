@@ -14,18 +14,20 @@ use plan::OperationKind;
 use prepare::OperationRequest;
 use reactor::{Application, Mailbox, Sent, Sockets, Token};
 use wire::connection::Connection;
-use wire::graphql_transport_ws::{self as protocol, Event, GraphqlTransportWs};
-use wire::websocket::CloseCode;
+use wire::graphql_transport_ws::{Event, INVALID_MESSAGE};
+use wire::subprotocol::Subprotocol;
+use wire::websocket::{CloseCode, deflate_shared};
 
-use super::client::{Client, Operation, SharedHeaders};
+use super::client::{self, Client, Operation, SharedHeaders};
 use super::outlet::ReactorOutlet;
 use crate::connections::ConnectionPermit;
 use crate::live::backlog::{Bounds, Delivery, Taken};
 use crate::live::running::{self, too_slow};
-use crate::live::{SLOW_SUBSCRIBER, count_dropped};
+use crate::live::{SLOW_SUBSCRIBER, count_dropped, init_payload};
 use crate::metrics::{Open, Transport};
 use crate::operation;
 use crate::router::Router;
+use crate::trace::RequestTrace;
 
 /// What other threads tell a reactor.
 pub(crate) enum Message {
@@ -44,11 +46,33 @@ pub(crate) enum Message {
 /// What a connection is made of.
 pub(crate) struct Adoption {
     pub(super) socket: OwnedFd,
-    pub(super) machine: Connection<GraphqlTransportWs>,
+    pub(super) machine: Connection<Subprotocol>,
     pub(super) early: Bytes,
     pub(super) headers: HeaderMap,
     pub(super) permit: ConnectionPermit,
     pub(super) open: Open,
+}
+
+/// A payload compressed for all who take it so: once, and not before somebody does.
+struct Deflated<'p> {
+    payload: &'p Bytes,
+    bytes_min: usize,
+    blocks: Option<Option<Bytes>>,
+}
+
+impl<'p> Deflated<'p> {
+    fn new(router: Option<&Router>, payload: &'p Bytes) -> Self {
+        let bytes_min = router.map_or(usize::MAX, |it| it.websocket.deflate_bytes_min);
+        Self { payload, bytes_min, blocks: None }
+    }
+
+    /// `None`: it is too small, or would not become smaller.
+    fn blocks(&mut self) -> Option<&Bytes> {
+        if self.payload.len() < self.bytes_min {
+            return None;
+        }
+        self.blocks.get_or_insert_with(|| deflate_shared(self.payload, b"}")).as_ref()
+    }
 }
 
 /// What became of an operation.
@@ -72,7 +96,7 @@ pub(crate) struct Live {
     head: Vec<u8>,
 }
 
-type ClientSockets = Sockets<GraphqlTransportWs, Client>;
+type ClientSockets = Sockets<Subprotocol, Client>;
 
 impl Live {
     pub(super) fn new(outlet: Arc<ReactorOutlet>) -> Self {
@@ -114,6 +138,24 @@ impl Live {
         }));
     }
 
+    /// A client introduces itself.
+    fn initialise(&mut self, sockets: &mut ClientSockets, token: Token, payload: Option<Bytes>) {
+        let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
+        let allowed = &router.config.websocket.init_payload_headers;
+        let merged = init_payload::headers(allowed, payload, &client.headers);
+        if let Ok(merged) = &merged
+            && *merged != *client.headers
+        {
+            let needed = client::needed_headers(&router.config.headers, merged);
+            client.headers = self.headers.share(needed);
+        }
+        let Some(protocol) = sockets.protocol_mut(token) else { return };
+        match merged {
+            Ok(_) => protocol.accept_init(None),
+            Err(reason) => protocol.close(INVALID_MESSAGE, &reason),
+        }
+    }
+
     fn obey(&mut self, sockets: &mut ClientSockets, command: OutletCommand) {
         match command {
             OutletCommand::Join { group, member } => {
@@ -146,6 +188,7 @@ impl Live {
     // hot path: once per group and event, then once per member.
     fn broadcast(&mut self, sockets: &mut ClientSockets, group: GroupId, payload: &Payload) {
         let Some(members) = self.groups.get(&group) else { return };
+        let mut deflated = Deflated::new(self.router.as_deref(), &payload.bytes);
         let mut slow = Vec::new();
         for member in members {
             let token = Token::from_u64(member.connection);
@@ -157,11 +200,21 @@ impl Live {
                 continue;
             }
             let Some(protocol) = sockets.protocol(token) else { continue };
-            // A client that completed it meanwhile has no id for it any more.
-            let Some(id) = protocol.id_of(member.operation) else { continue };
             self.head.clear();
-            protocol::append_next_head(id, payload.bytes.len(), &mut self.head);
-            sockets.send(token, &self.head, &payload.bytes, b"}");
+            // A client that completed it meanwhile has no id for it any more.
+            if sockets.deflates(token)
+                && let Some(blocks) = deflated.blocks()
+            {
+                if protocol.append_deflated_head(member.operation, blocks.len(), &mut self.head) {
+                    sockets.send(token, &self.head, blocks, b"");
+                }
+            } else if protocol.append_result_head(
+                member.operation,
+                payload.bytes.len(),
+                &mut self.head,
+            ) {
+                sockets.send(token, &self.head, &payload.bytes, b"}");
+            }
         }
         for member in slow {
             self.put_off(sockets, member, payload);
@@ -265,10 +318,20 @@ impl Live {
         match delivery {
             Delivery::Next { operation, payload, missed } => {
                 let Some(protocol) = sockets.protocol(token) else { return };
-                let Some(id) = protocol.id_of(operation) else { return };
                 let payload = payload.with_missed(missed);
                 self.head.clear();
-                protocol::append_next_head(id, payload.bytes.len(), &mut self.head);
+                let mut deflated = Deflated::new(self.router.as_deref(), &payload.bytes);
+                if sockets.deflates(token)
+                    && let Some(blocks) = deflated.blocks()
+                {
+                    if protocol.append_deflated_head(operation, blocks.len(), &mut self.head) {
+                        sockets.send(token, &self.head, blocks, b"");
+                    }
+                    return;
+                }
+                if !protocol.append_result_head(operation, payload.bytes.len(), &mut self.head) {
+                    return;
+                }
                 let sent = sockets.send(token, &self.head, &payload.bytes, b"}");
                 debug_assert_ne!(sent, Sent::Blocked, "whoever calls this has looked");
             }
@@ -291,17 +354,13 @@ impl Live {
 }
 
 impl Application for Live {
-    type Protocol = GraphqlTransportWs;
+    type Protocol = Subprotocol;
     type Client = Client;
     type Message = Message;
 
     fn event(&mut self, sockets: &mut ClientSockets, token: Token, event: Event) {
         match event {
-            Event::Init { .. } => {
-                if let Some(protocol) = sockets.protocol_mut(token) {
-                    protocol.accept_init(None);
-                }
-            }
+            Event::Init { payload } => self.initialise(sockets, token, payload),
             Event::Subscribe { number, request, .. } => {
                 let request = OperationRequest {
                     query: request
@@ -386,6 +445,7 @@ struct Starting {
 
 impl Starting {
     async fn run(mut self, router: &Arc<Router>, request: &OperationRequest, headers: &HeaderMap) {
+        let mut trace = RequestTrace::wanted(&router.config, headers);
         let outcome = match operation::prepare(router, request, headers).await {
             Err(errors) => Outcome::Failed(errors),
             Ok(ready) if ready.prepared.kind == OperationKind::Subscription => {
@@ -399,10 +459,15 @@ impl Starting {
                     Err(error) => Outcome::Failed(vec![error]),
                 }
             }
-            Ok(ready) => match operation::run(router, ready, None).await {
-                Ok(payload) => Outcome::Answered(payload),
-                Err(errors) => Outcome::Failed(errors),
-            },
+            Ok(ready) => {
+                if let Some(trace) = &mut trace {
+                    trace.prepared();
+                }
+                match operation::run(router, ready, trace).await {
+                    Ok(payload) => Outcome::Answered(payload),
+                    Err(errors) => Outcome::Failed(errors),
+                }
+            }
         };
         self.conclude(outcome);
     }
