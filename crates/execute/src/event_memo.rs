@@ -127,7 +127,13 @@ mod tests {
         let by_subgraph = vec![(SubgraphId(1), vec![header])];
         let headers = Arc::new(ForwardedHeaders { all: Vec::new(), by_subgraph });
         let subgraph = SubgraphId(u16::from(body.starts_with("private")));
-        QueryKey { epoch: 0, generation: 1, subgraph, body: Bytes::from_static(body.as_bytes()), headers }
+        QueryKey {
+            epoch: 0,
+            generation: 1,
+            subgraph,
+            body: Bytes::from_static(body.as_bytes()),
+            headers,
+        }
     }
 
     fn answer(text: &'static str) -> Answer {

@@ -43,8 +43,8 @@ pub use context::{
     SubgraphAnswer, SubgraphRequest,
 };
 pub use disclosure::{AnswerHeaders, Disclosure};
-pub use event_memo::{EventMemo, MemoRoom};
 pub use error::{ErrorCode, GraphqlError, Location, PathSegment};
+pub use event_memo::{EventMemo, MemoRoom};
 pub use executable::Executable;
 pub use execution::execute;
 pub use payload::{Missed, Payload};

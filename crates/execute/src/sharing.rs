@@ -15,7 +15,8 @@ use flights::{Broken, Flights, Role};
 use graph::SubgraphId;
 
 use crate::{
-    EventMemo, FetchError, FetchTrace, ForwardedHeaders, RequestContext, SubgraphAnswer, SubgraphRequest,
+    EventMemo, FetchError, FetchTrace, ForwardedHeaders, RequestContext, SubgraphAnswer,
+    SubgraphRequest,
 };
 
 /// What operations share: all of a process, or all that resolve one event. Outlives generations.

@@ -152,10 +152,7 @@ impl Hub {
     }
 
     /// Asks all shards at once; those that are gone give no answer.
-    async fn ask_all<T>(
-        &self,
-        mut command: impl FnMut(oneshot::Sender<T>) -> Command,
-    ) -> Vec<T> {
+    async fn ask_all<T>(&self, mut command: impl FnMut(oneshot::Sender<T>) -> Command) -> Vec<T> {
         let mut answers = Vec::with_capacity(self.shards.len());
         for shard in &self.shards {
             let (reply, answer) = oneshot::channel();

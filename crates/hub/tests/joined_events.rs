@@ -14,8 +14,8 @@ use execute::{
 };
 use graph::Supergraph;
 use hub::{
-    Bindings, EVENT_BYTES_MAX, EventPublisher, EventResolver, GroupKey, Hub, HubSettings, LiveOperation,
-    Member, Outlet, Resolve, SubscribeRequest, Subscription, TriggerEvent,
+    Bindings, EVENT_BYTES_MAX, EventPublisher, EventResolver, GroupKey, Hub, HubSettings,
+    LiveOperation, Member, Outlet, Resolve, SubscribeRequest, Subscription, TriggerEvent,
 };
 use plan::SubscriptionRoot;
 use prepare::{OperationRequest, PrepareSettings, Prepared, Preparer};
@@ -61,7 +61,8 @@ impl Subgraph for Orders {
         assert!(body.contains(r#"[{"__typename":"Order","id":"7"}]"#), "{body}");
         let total = request.headers.iter().find(|(name, _)| name == "x-total");
         let total = total.and_then(|(_, value)| value.to_str().ok()).unwrap_or("42");
-        let body = format!(r#"{{"data":{{"_entities":[{{"__typename":"Order","total":{total}}}]}}}}"#);
+        let body =
+            format!(r#"{{"data":{{"_entities":[{{"__typename":"Order","total":{total}}}]}}}}"#);
         let answer = SubgraphAnswer {
             status: http::StatusCode::OK,
             headers: http::HeaderMap::new(),

@@ -257,7 +257,10 @@ fn append_json(
         match document.kind(node) {
             Kind::Object => match document.get(node, name) {
                 Some(value) => node = value,
-                None => return Ok(out.push(Scalar::Null)),
+                None => {
+                    out.push(Scalar::Null);
+                    return Ok(());
+                }
             },
             Kind::Null => break,
             _ => return Err("it is no object".into()),

@@ -262,7 +262,9 @@ fn render(
                     ValueTemplate::Constant(key) => keys.extend(key.clone()),
                     ValueTemplate::Argument(argument) => {
                         let scalars = arguments.scalars(argument).map_err(|reason| {
-                            refused(&format!("Argument \"{argument}\" cannot be compared: {reason}."))
+                            refused(&format!(
+                                "Argument \"{argument}\" cannot be compared: {reason}."
+                            ))
                         })?;
                         keys.extend(scalars.iter().filter_map(|scalar| match scalar {
                             Scalar::Null => Some(Key::Null),
@@ -271,7 +273,9 @@ fn render(
                     }
                     ValueTemplate::Text(template) => {
                         let text = template.text(arguments).map_err(|(argument, reason)| {
-                            refused(&format!("Argument \"{argument}\" cannot be compared: {reason}."))
+                            refused(&format!(
+                                "Argument \"{argument}\" cannot be compared: {reason}."
+                            ))
                         })?;
                         keys.extend(path.comparison.key(&text));
                     }
@@ -290,4 +294,194 @@ fn render(
 
 fn refused(message: &str) -> GraphqlError {
     GraphqlError::new(ErrorCode::BadUserInput, message.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::FilteredEvent;
+    use plan::{Value, VariableId, Variables};
+
+    /// The supergraph with a field that has this condition.
+    fn graph(condition: &str) -> Supergraph {
+        let sdl = format!(
+            r#"
+            schema
+              @link(url: "https://specs.apollo.dev/link/v1.0")
+              @link(url: "https://specs.apollo.dev/join/v0.5", for: EXECUTION)
+            {{ query: Query subscription: Subscription }}
+            enum join__Graph {{
+              EVENTS @join__graph(name: "events", url: "")
+              ORDERS @join__graph(name: "orders", url: "http://orders")
+            }}
+            type Query @join__type(graph: ORDERS) {{ orders: [Order] }}
+            type Order @join__type(graph: EVENTS, key: "id", resolvable: false) @join__type(graph: ORDERS, key: "id") {{
+              id: ID!
+              total: Float @join__field(graph: EVENTS)
+              paid: Boolean @join__field(graph: EVENTS)
+              buyer: Buyer @join__field(graph: EVENTS)
+              tags: [String] @join__field(graph: EVENTS)
+            }}
+            type Buyer @join__type(graph: EVENTS) {{ name: String }}
+            input Wanted @join__type(graph: EVENTS) {{ ids: [ID!] }}
+            type Subscription @join__type(graph: EVENTS) {{
+              moved(id: ID, ids: [ID!], total: Int, paid: Boolean, wanted: Wanted): Order
+                @join__field(graph: EVENTS)
+                @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {{topics: ["a"]}})
+                @join__directive(graphs: [EVENTS], name: "openfed__subscriptionFilter", args: {{condition: {condition}}})
+            }}
+            "#
+        );
+        Supergraph::from_sdl(&sdl, "supergraph.graphql").unwrap_or_else(|errors| panic!("{errors}"))
+    }
+
+    fn read(condition: &str) -> Result<ConditionTemplate, Vec<String>> {
+        let graph = graph(condition);
+        let subscription = graph.subscription.expect("a subscription type");
+        let field = graph.field(graph.field_named(subscription, "moved").expect("its field"));
+        let directives = &field.directives;
+        let directive = directives.iter().find(|it| &*it.name == "openfed__subscriptionFilter");
+        ConditionTemplate::read(&graph, field, directive.expect("a filter").argument("condition"))
+    }
+
+    fn render(condition: &str, arguments: Vec<(&str, Value)>) -> Result<Filter, String> {
+        let arguments: Vec<_> =
+            arguments.into_iter().map(|(name, value)| (name.into(), value)).collect();
+        let variables = Variables {
+            values: vec![Some(r#"{"ids":["1",2]}"#.into()), Some("[3,\"4\"]".into()), None],
+        };
+        let planned = PlannedArguments { arguments: &arguments, variables: &variables };
+        let condition = read(condition).expect("a valid condition");
+        condition.render(&planned).map_err(|error| error.message.to_string())
+    }
+
+    /// Which of the events pass, by position.
+    fn passing(
+        condition: &str,
+        arguments: Vec<(&str, Value)>,
+        events: &[&'static str],
+    ) -> Vec<usize> {
+        let filter = render(condition, arguments).expect("values to compare with");
+        let passes = |event: &'static str| {
+            FilteredEvent::read(&event.into()).is_some_and(|event| filter.passes(&event))
+        };
+        (0..events.len()).filter(|&index| passes(events[index])).collect()
+    }
+
+    fn string(text: &str) -> Value {
+        Value::String(text.into())
+    }
+
+    #[test]
+    fn values_are_compared_as_the_type_of_the_field_says() {
+        let id = r#"{IN: {fieldPath: "id", values: ["{{ args.id }}"]}}"#;
+        let events =
+            [r#"{"id":"7"}"#, r#"{"id":7}"#, r#"{"id":"07"}"#, r#"{"id":null}"#, "{}", "[]", "x"];
+        assert_eq!(passing(id, vec![("id", string("7"))], &events), [0, 1]);
+        assert_eq!(passing(id, vec![("id", Value::Int("7".into()))], &events), [0, 1]);
+        assert_eq!(passing(id, vec![("id", Value::Null)], &events), [3]);
+        assert_eq!(passing(id, vec![], &events), [3], "not given is null");
+
+        let total = r#"{IN: {fieldPath: "total", values: ["{{ args.total }}", 2.5, "3"]}}"#;
+        let events = [
+            r#"{"total":1}"#,
+            r#"{"total":1.0}"#,
+            r#"{"total":2.50}"#,
+            r#"{"total":3}"#,
+            r#"{"total":4}"#,
+            r#"{"total":1e0}"#,
+        ];
+        let one = vec![("total", Value::Int("1".into()))];
+        assert_eq!(passing(total, one, &events), [0, 1, 2, 3, 5]);
+
+        let paid = r#"{IN: {fieldPath: "paid", values: ["{{ args.paid }}"]}}"#;
+        let events = [r#"{"paid":true}"#, r#"{"paid":false}"#, r#"{"paid":1}"#];
+        assert_eq!(passing(paid, vec![("paid", Value::Boolean(true))], &events), [0]);
+    }
+
+    #[test]
+    fn lists_are_several_values_wherever_they_come_from() {
+        let events = ["1", "2", "3", "4", "5"].map(|id| match id {
+            "1" => r#"{"id":1}"#,
+            "2" => r#"{"id":"2"}"#,
+            "3" => r#"{"id":3}"#,
+            "4" => r#"{"id":4}"#,
+            _ => r#"{"id":5}"#,
+        });
+        let ids = r#"{IN: {fieldPath: "id", values: ["5", "{{ args.ids }}"]}}"#;
+        let literal = Value::List(vec![string("1"), Value::Variable(VariableId(2))]);
+        assert_eq!(passing(ids, vec![("ids", literal)], &events), [0, 4]);
+        assert_eq!(passing(ids, vec![("ids", Value::Variable(VariableId(1)))], &events), [2, 3, 4]);
+        let wanted = r#"{IN: {fieldPath: "id", values: ["{{ args.wanted.ids }}"]}}"#;
+        let variable = Value::Variable(VariableId(0));
+        assert_eq!(passing(wanted, vec![("wanted", variable)], &events), [0, 1]);
+        let object = Value::Object(vec![("ids".into(), Value::List(vec![string("2")]))]);
+        assert_eq!(passing(wanted, vec![("wanted", object)], &events), [1]);
+    }
+
+    #[test]
+    fn conditions_nest_and_reach_into_objects_of_the_event() {
+        let condition = r#"{AND: [
+            {OR: [
+                {IN: {fieldPath: "buyer.name", values: ["b-{{ args.id }}"]}},
+                {IN: {fieldPath: "__typename", values: ["Gift"]}}
+            ]},
+            {NOT: {IN: {fieldPath: "paid", values: [true]}}}
+        ]}"#;
+        let events = [
+            r#"{"buyer":{"name":"b-1"}}"#,
+            r#"{"buyer":{"name":"b-1"},"paid":true}"#,
+            r#"{"__typename":"Gift","buyer":null,"paid":false}"#,
+            r#"{"__typename":"Order","buyer":{"name":"b-2"}}"#,
+            r#"{"buyer":"b-1"}"#,
+        ];
+        assert_eq!(passing(condition, vec![("id", string("1"))], &events), [0, 2]);
+    }
+
+    #[test]
+    fn a_condition_that_cannot_be_meant_is_refused_with_the_reason() {
+        let path = |path: &str| format!(r#"{{IN: {{fieldPath: "{path}", values: ["1"]}}}}"#);
+        for (condition, error) in [
+            ("1".to_owned(), "a condition must be an object"),
+            ("{}".to_owned(), "a condition has exactly one of IN, AND, OR and NOT"),
+            (
+                format!("{{NOT: {}, OR: [{}]}}", path("id"), path("id")),
+                "a condition has exactly one of IN, AND, OR and NOT",
+            ),
+            ("{XOR: []}".to_owned(), r#""XOR" is none of IN, AND, OR and NOT"#),
+            ("{AND: []}".to_owned(), "AND is empty"),
+            ("{IN: {fieldPath: 1}}".to_owned(), "fieldPath must be a string"),
+            (path("tags"), r#"fieldPath "tags": `tags` is a list"#),
+            (path("buyer"), r#"fieldPath "buyer": `buyer` is an object; name a field of it"#),
+            (path("id.x"), r#"fieldPath "id.x": `id` is a ID and has no fields"#),
+            (path("buyer.age"), r#"fieldPath "buyer.age": `Buyer` has no field `age`"#),
+            (
+                r#"{IN: {fieldPath: "id", values: ["{{ args.none }}"]}}"#.to_owned(),
+                r#"values for fieldPath "id": there is no argument "none""#,
+            ),
+            (
+                r#"{IN: {fieldPath: "total", values: ["much"]}}"#.to_owned(),
+                r#"values for fieldPath "total": "much" is no value of the field"#,
+            ),
+        ] {
+            assert_eq!(read(&condition).unwrap_err(), [error], "{condition}");
+        }
+        let deep = "{NOT: ".repeat(DEPTH_MAX) + &path("id") + &"}".repeat(DEPTH_MAX);
+        assert!(read(&deep).unwrap_err()[0].starts_with("the condition is too large"));
+    }
+
+    #[test]
+    fn an_argument_that_is_no_value_or_too_many_is_refused() {
+        let id = r#"{IN: {fieldPath: "id", values: ["{{ args.wanted }}", "{{ args.ids }}"]}}"#;
+        let object = Value::Object(Vec::new());
+        assert_eq!(
+            render(id, vec![("wanted", object)]).unwrap_err(),
+            "Argument \"wanted\" cannot be compared: it is an object."
+        );
+        let many = Value::List(vec![string("1"); VALUES_MAX + 1]);
+        assert_eq!(
+            render(id, vec![("ids", many)]).unwrap_err(),
+            "The arguments name more than 1000 values to compare with."
+        );
+    }
 }

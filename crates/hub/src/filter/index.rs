@@ -131,3 +131,59 @@ impl GroupIndex {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(a: u64, b: u64) -> FilteredEvent {
+        FilteredEvent::read(&format!("{{\"a\":{a},\"b\":\"{b}\"}}").into()).expect("an object")
+    }
+
+    /// Some filter, decided by a number.
+    fn filter(number: u64, depth: u32) -> Filter {
+        let field = if number.is_multiple_of(2) { "a" } else { "b" };
+        let values = [number % 5, number / 7 % 5];
+        let plain = Filter::one_of(field, &values[..1 + (number % 3 % 2) as usize]);
+        if depth == 0 {
+            return plain;
+        }
+        let other = filter(number / 3 + 1, depth - 1);
+        match number % 7 {
+            0 | 1 => plain.and(other),
+            2 | 3 => plain.or(other),
+            4 => other.negated(),
+            _ => plain,
+        }
+    }
+
+    #[test]
+    fn whatever_a_filter_says_the_groups_that_it_lets_through_are_found() {
+        let mut index = GroupIndex::default();
+        let filters: Vec<_> = (0..500).map(|number| filter(number * 13, 3)).collect();
+        for (id, filter) in (0..).zip(&filters) {
+            index.insert(GroupId(id), Some(filter));
+        }
+        for removed in 0..=1 {
+            for (a, b) in (0..6).flat_map(|a| (0..6).map(move |b| (a, b))) {
+                let event = event(a, b);
+                let candidates = index.candidates(&event);
+                assert!(candidates.is_sorted_by_key(|id| id.0), "each once: {candidates:?}");
+                let live = (0..).zip(&filters).skip(removed).step_by(1 + removed);
+                for (id, filter) in live {
+                    let is_found = candidates.contains(&GroupId(id));
+                    assert!(is_found || !filter.passes(&event), "{a} {b}: {filter:?}");
+                }
+            }
+            if removed == 0 {
+                for (id, filter) in (0..).zip(&filters).step_by(2) {
+                    index.remove(GroupId(id), Some(filter));
+                }
+            }
+        }
+        for (id, filter) in (0..).zip(&filters).skip(1).step_by(2) {
+            index.remove(GroupId(id), Some(filter));
+        }
+        assert!(index.is_empty() && index.by_value.is_empty() && index.unindexed.is_empty());
+    }
+}

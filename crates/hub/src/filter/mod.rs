@@ -145,3 +145,25 @@ impl Condition {
         }
     }
 }
+
+#[cfg(test)]
+impl Filter {
+    /// The field has one of these values.
+    pub(crate) fn one_of(field: &str, values: &[u64]) -> Self {
+        let path = FieldPath { names: Box::new([field.into()]), comparison: Comparison::Text };
+        let keys = values.iter().map(|value| Key::Text(value.to_string().into()));
+        Self(Condition::In(Arc::new(path), keys.collect()))
+    }
+
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self(Condition::And(Box::new([self.0, other.0])))
+    }
+
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self(Condition::Or(Box::new([self.0, other.0])))
+    }
+
+    pub(crate) fn negated(self) -> Self {
+        Self(Condition::Not(Box::new(self.0)))
+    }
+}

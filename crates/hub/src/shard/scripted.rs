@@ -177,9 +177,18 @@ impl Stage {
         operation: u128,
         generation: u64,
     ) -> Answer {
+        self.subscribe_to(outlet, member, self.operation(topic, operation, generation))
+    }
+
+    pub(super) fn subscribe_to(
+        &mut self,
+        outlet: &Arc<ScriptedOutlet>,
+        member: Member,
+        operation: LiveOperation,
+    ) -> Answer {
         let (reply, answer) = oneshot::channel();
         self.shard.subscribe(Joining {
-            operation: self.operation(topic, operation, generation),
+            operation,
             outlet: Arc::clone(outlet) as Arc<dyn Outlet>,
             member,
             seat: Seat::take(&self.stats, usize::MAX).unwrap(),
@@ -272,7 +281,12 @@ impl Stage {
                     self.closed.push(trigger);
                 }
                 Effect::Resolve { group, ticket, event, resolve: _, abort } => {
-                    self.resolutions.push(Resolution { group, ticket, event: event.payload, abort });
+                    self.resolutions.push(Resolution {
+                        group,
+                        ticket,
+                        event: event.payload,
+                        abort,
+                    });
                 }
             }
         }

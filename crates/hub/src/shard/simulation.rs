@@ -332,10 +332,7 @@ impl Simulation {
             let drained = |id: GroupId| {
                 shard.groups.get(&id).is_some_and(|it| it.is_drained() && it.moving_to.is_none())
             };
-            assert!(
-                !ends || !trigger.groups.iter().any(drained),
-                "the last delivery ends a group"
-            );
+            assert!(!ends || !trigger.groups.iter().any(drained), "the last delivery ends a group");
             let waits = matches!(&trigger.state, super::State::Opening(it) if !it.is_empty());
             assert!(waits || !trigger.groups.is_empty(), "a trigger is needed");
         }

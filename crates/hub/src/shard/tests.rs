@@ -8,7 +8,7 @@ use execute::{ErrorCode, GraphqlError};
 
 use super::scripted::{Answer, ScriptedOutlet, Stage, member};
 use super::{Shard, TriggerId};
-use crate::{HubSettings, Subscription};
+use crate::{Filter, HubSettings, Subscription};
 
 fn stage() -> (Stage, Arc<ScriptedOutlet>) {
     (Stage::new(HubSettings::default()), Arc::default())
@@ -443,4 +443,42 @@ fn the_topology_shows_triggers_groups_and_counts() {
             ("memory/default".into(), vec!["b".into()], "opening", 0, vec![]),
         ]
     );
+}
+
+#[test]
+fn a_hundred_thousand_groups_that_wait_for_an_id_each_cost_an_event_one_look() {
+    const GROUPS: u64 = 100_000;
+    let (mut stage, outlet) = stage();
+    let mut held = Vec::new();
+    for number in 0..GROUPS {
+        let mut operation = stage.operation("a", number.into(), 1);
+        operation.filter = Some(Arc::new(Filter::one_of("id", &[number])));
+        let answer = stage.subscribe_to(&outlet, member(number), operation);
+        if number == 0 {
+            stage.open();
+        }
+        held.push(joined(answer));
+    }
+    let trigger = *stage.shard.triggers.keys().next().unwrap();
+    for id in [7, 99_999, GROUPS] {
+        stage.event(trigger, &format!("{{\"id\":{id}}}"));
+    }
+    stage.event(trigger, "not JSON");
+    stage.resolve_all();
+    assert_eq!(stage.stats.filters_evaluated.load(Relaxed), 2);
+    assert_eq!(stage.stats.deliveries.load(Relaxed), 2);
+    assert_eq!(stage.stats.filtered_out.load(Relaxed), 4 * GROUPS - 2);
+    assert_eq!(outlet.heard(member(7)), ["join", r#"{"data":{"id":7}}"#]);
+    assert_eq!(outlet.heard(member(8)), ["join"]);
+    // Another graph may have another filter.
+    let mut operation = stage.operation("a", 8, 2);
+    operation.filter = Some(Arc::new(Filter::one_of("id", &[9])));
+    stage.advance(2, vec![(held[8].group(), Ok(operation))]);
+    stage.event(trigger, r#"{"id":8}"#);
+    stage.event(trigger, r#"{"id":9}"#);
+    stage.resolve_all();
+    assert_eq!(outlet.heard(member(8)), ["join", r#"{"data":{"id":9}}"#]);
+    drop(held);
+    stage.hear_of_leaving();
+    assert!(is_empty(&stage.shard));
 }

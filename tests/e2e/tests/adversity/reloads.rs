@@ -151,7 +151,8 @@ fn a_hundred_reloads_under_load_lose_and_repeat_nothing() {
         replace_supergraph(&shop, &format!("# {reload}\n{}", shop.supergraph()));
         while shop.router.metric("starling_graph_generation") != Some(reload + 1) {
             published += 1;
-            let event = json!({ "__typename": "Product", "id": "1", "note": published.to_string() });
+            let event =
+                json!({ "__typename": "Product", "id": "1", "note": published.to_string() });
             shop.publish("products", event.to_string());
             std::thread::sleep(PACE);
         }
