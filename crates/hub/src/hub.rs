@@ -59,9 +59,11 @@ impl Hub {
             .map(|number| {
                 let (commands, command_receiver) = mpsc::channel(COMMANDS_MAX);
                 let (leaver, leaves) = Leaver::channel();
-                let (stats, room) = (Arc::clone(&stats), Arc::clone(&memo_room));
-                let shard = Shard::new(number, settings, stats, room, leaver);
-                let task = ShardTask::new(shard, Arc::clone(&cores), command_receiver, leaves);
+                let room = Arc::clone(&memo_room);
+                let shard = Shard::new(number, settings, Arc::clone(&stats), room, leaver);
+                let stats = Arc::clone(&stats);
+                let task =
+                    ShardTask::new(shard, stats, Arc::clone(&cores), command_receiver, leaves);
                 tokio::spawn(task.run());
                 commands
             })
@@ -136,7 +138,8 @@ impl Hub {
         self.ask_all(|done| Command::ShutDown { done }).await;
     }
 
-    /// The live topology: triggers and their groups, as they are now.
+    /// The live topology: triggers and their groups, as they are now; of very many the oldest triggers and the largest
+    /// groups.
     pub async fn topology(&self) -> Vec<TriggerView> {
         self.ask_all(|reply| Command::Topology { reply }).await.into_iter().flatten().collect()
     }

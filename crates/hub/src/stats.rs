@@ -3,11 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use prepare::Durations;
+
 use crate::GroupId;
 
-/// Counters of the whole hub. The first three go up and down, the others only grow.
+/// Counters of the whole hub. The first five go up and down, the others only grow.
 #[derive(Debug, Default)]
 pub struct HubStats {
+    /// Events that wait in groups until earlier ones are resolved.
+    pub waiting: AtomicU64,
+    /// Events being resolved.
+    pub resolving: AtomicU64,
     /// Triggers open or opening.
     pub triggers: AtomicU64,
     /// Groups.
@@ -18,6 +24,8 @@ pub struct HubStats {
     pub events: AtomicU64,
     /// Resolutions started: once per group and event.
     pub resolutions: AtomicU64,
+    /// How long they took, from the start to the payload.
+    pub resolve_durations: Durations,
     /// Resolutions that broke off without a payload (a defect, or the cores are going away).
     pub resolutions_failed: AtomicU64,
     /// Payloads handed to outlets: once per outlet, group and event.
@@ -89,7 +97,11 @@ pub struct TriggerView {
     pub state: TriggerState,
     /// Events that came so far.
     pub events: u64,
-    /// Its groups, oldest first.
+    /// Its subscribers.
+    pub members: u64,
+    /// Its groups.
+    pub group_count: u64,
+    /// Those with the most subscribers, a hundred at most.
     pub groups: Vec<GroupView>,
 }
 
@@ -124,6 +136,8 @@ pub struct GroupView {
     pub generation: u64,
     /// Identity of the operation.
     pub operation_id: u128,
+    /// Does a filter keep events from it?
+    pub filtered: bool,
     /// Subscribers.
     pub members: u64,
     /// Outlets that they sit behind.

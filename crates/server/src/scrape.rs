@@ -374,6 +374,22 @@ impl Writer<'_> {
         self.gauge("starling_hub_triggers", "Open triggers", read(&stats.triggers))?;
         self.gauge("starling_hub_groups", "Groups of equal subscribers", read(&stats.groups))?;
         self.gauge("starling_hub_subscribers", "Subscribers", read(&stats.subscribers))?;
+        self.gauge(
+            "starling_hub_events_waiting",
+            "Events that wait in groups until earlier ones are resolved",
+            read(&stats.waiting),
+        )?;
+        self.gauge("starling_hub_resolving", "Events being resolved", read(&stats.resolving))?;
+        self.gauge(
+            "starling_hub_memo_bytes",
+            "Answers of subgraphs kept while the groups of a trigger resolve their event",
+            router.hub.memo_bytes() as u64,
+        )?;
+        self.durations(
+            "starling_hub_resolve_duration_seconds",
+            "How long resolving an event for a group took",
+            &stats.resolve_durations,
+        )?;
         for (name, help, counter) in [
             ("starling_hub_events", "Events that reached triggers", &stats.events),
             ("starling_hub_resolutions", "Events resolved, once per group", &stats.resolutions),

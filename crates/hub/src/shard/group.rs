@@ -186,11 +186,17 @@ impl Group {
         self.in_flight.is_empty() && self.waiting.is_empty()
     }
 
+    /// How many events wait behind those in flight.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     pub(super) fn view(&self) -> GroupView {
         GroupView {
             id: self.id,
             generation: self.operation.generation,
             operation_id: self.operation.group.operation_id,
+            filtered: self.operation.filter.is_some(),
             members: self.members.count(),
             outlets: self.members.by_outlet().len() as u64,
             in_flight: self.in_flight.len() as u64,

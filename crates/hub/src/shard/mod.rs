@@ -159,6 +159,12 @@ pub(crate) struct Shard {
 /// Room in a [`GroupId`] for the groups that one shard ever makes; the bits above are the shard's number.
 pub(crate) const GROUP_NUMBER_BITS: u32 = 48;
 
+/// What a shard tells of itself at a time: as much as somebody can look at.
+const TRIGGERS_SHOWN_MAX: usize = 1_000;
+
+/// Of each trigger.
+const GROUPS_SHOWN_MAX: usize = 100;
+
 /// Entries of groups that are gone which may stand in line beside as many as there are groups, so that sweeping
 /// them out costs little for each.
 const STALE_READY_MAX: usize = 64;
@@ -376,11 +382,13 @@ impl Shard {
     fn offer(&mut self, group_id: GroupId, event: TriggerEvent) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         group.offer(event);
+        stats::add(&self.stats.waiting, 1);
         while self.resolving < self.resolutions_max && self.start(group_id) {}
         self.queue_if_ready(group_id);
         if let Some(group) = self.groups.get_mut(&group_id) {
             let dropped = group.trim(self.settings.group_waiting);
             stats::add(&self.stats.dropped_group_behind, dropped);
+            stats::subtract(&self.stats.waiting, dropped);
         }
     }
 
@@ -415,6 +423,7 @@ impl Shard {
     pub(crate) fn resolved(&mut self, group_id: GroupId, ticket: u64, payload: Option<Payload>) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         self.resolving -= 1;
+        stats::subtract(&self.stats.resolving, 1);
         let payload = payload.unwrap_or_else(|| {
             stats::add(&self.stats.resolutions_failed, 1);
             let message = "The event could not be resolved.";
@@ -449,10 +458,11 @@ impl Shard {
         debug_assert!(self.triggers.is_empty() && self.groups.is_empty() && self.resolving == 0);
     }
 
-    /// The live topology, oldest trigger first.
+    /// The live topology: the oldest triggers, and the largest groups of each.
     pub(crate) fn topology(&self) -> Vec<TriggerView> {
         let mut triggers: Vec<_> = self.triggers.iter().collect();
         triggers.sort_unstable_by_key(|(id, _)| id.0);
+        triggers.truncate(TRIGGERS_SHOWN_MAX);
         let view = |trigger: &Trigger| {
             let mut groups: Vec<_> = trigger
                 .groups
@@ -460,7 +470,11 @@ impl Shard {
                 .filter_map(|id| self.groups.get(&id))
                 .map(Group::view)
                 .collect();
-            groups.sort_unstable_by_key(|group| group.id.0);
+            let group_count = groups.len() as u64;
+            let members = groups.iter().map(|group| group.members).sum();
+            groups.sort_unstable_by_key(|group| (std::cmp::Reverse(group.members), group.id.0));
+            groups.truncate(GROUPS_SHOWN_MAX);
+            groups.shrink_to_fit();
             TriggerView {
                 provider: trigger.source.provider().name().into(),
                 topics: trigger.source.topics().to_vec(),
@@ -470,6 +484,8 @@ impl Shard {
                     State::Ending(_) => TriggerState::Ending,
                 },
                 events: trigger.events,
+                members,
+                group_count,
                 groups,
             }
         };
@@ -482,6 +498,8 @@ impl Shard {
         let Some(start) = group.start(self.settings.group_in_flight.max(1)) else { return false };
         self.resolving += 1;
         stats::add(&self.stats.resolutions, 1);
+        stats::add(&self.stats.resolving, 1);
+        stats::subtract(&self.stats.waiting, 1);
         self.effects.push(Effect::Resolve {
             group: group_id,
             ticket: start.ticket,
@@ -538,6 +556,8 @@ impl Shard {
         debug_assert!(group.is_empty(), "members are told before their group goes");
         let resolving = group.resolving();
         self.resolving -= resolving;
+        stats::subtract(&self.stats.resolving, resolving);
+        stats::subtract(&self.stats.waiting, group.waiting());
         stats::add(&self.stats.dropped_group_left, resolving);
         stats::subtract(&self.stats.groups, 1);
         // Its entry in the line is skipped when its turn comes, and swept out before such entries pile up.

@@ -401,6 +401,9 @@ impl Simulation {
         assert!(shard.groups.is_empty(), "groups leaked");
         assert!(shard.outlets.is_empty(), "outlets leaked");
         assert_eq!(shard.resolving, 0);
+        for gauge in [&self.stage.stats.waiting, &self.stage.stats.resolving] {
+            assert_eq!(gauge.load(std::sync::atomic::Ordering::Relaxed), 0, "counters leaked");
+        }
         let seats = self.stage.stats.subscribers.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(seats, 0, "seats leaked");
         for outlet in &self.outlets {

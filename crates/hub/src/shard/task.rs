@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use events::{EventStream, Position, SourceError, SourceMessage};
 use execute::Payload;
@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{Effect, Joining, OutletId, Shard, TriggerId};
 use crate::settings::{MESSAGES_PER_TURN, OFFERS_PER_TURN};
-use crate::stats::TriggerView;
+use crate::stats::{HubStats, TriggerView};
 use crate::{Cores, GroupId, LiveOperation, Member, Renewal, Resolve, Source, TriggerEvent};
 
 /// How long a provider may take to open a stream. Providers that wait for their broker give up sooner.
@@ -64,6 +64,7 @@ struct Received {
 
 pub(crate) struct ShardTask {
     shard: Shard,
+    stats: Arc<HubStats>,
     cores: Arc<dyn Cores>,
     commands: mpsc::Receiver<Command>,
     leaves: mpsc::UnboundedReceiver<Leave>,
@@ -77,12 +78,14 @@ pub(crate) struct ShardTask {
 impl ShardTask {
     pub(crate) fn new(
         shard: Shard,
+        stats: Arc<HubStats>,
         cores: Arc<dyn Cores>,
         commands: mpsc::Receiver<Command>,
         leaves: mpsc::UnboundedReceiver<Leave>,
     ) -> Self {
         Self {
             shard,
+            stats,
             cores,
             commands,
             leaves,
@@ -244,8 +247,12 @@ impl ShardTask {
         answer: oneshot::Receiver<Payload>,
         abort: AbortRegistration,
     ) {
-        let answered: BoxFuture<'static, _> =
-            Box::pin(async move { (group, ticket, answer.await.ok()) });
+        let (began, stats) = (Instant::now(), Arc::clone(&self.stats));
+        let answered: BoxFuture<'static, _> = Box::pin(async move {
+            let payload = answer.await.ok();
+            stats.resolve_durations.add(began.elapsed());
+            (group, ticket, payload)
+        });
         self.resolving.push(Abortable::new(answered, abort));
     }
 }
