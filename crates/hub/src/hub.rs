@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::settings::COMMANDS_MAX;
 use crate::shard::task::{Command, Leaver, Operations, ShardTask};
-use crate::shard::{GROUP_NUMBER_BITS, Joining, OutletId, Shard, shutting_down};
+use crate::shard::{GROUP_NUMBER_BITS, Joining, OutletId, Shard, SharedTurns, shutting_down};
 use crate::stats::{self, HubStats, Seat, TriggerView};
 use crate::{Cores, GroupId, HubSettings, LiveOperation, Member, Outlet, Renewal, Source};
 
@@ -54,13 +54,14 @@ impl Hub {
     pub fn new(settings: HubSettings, cores: Arc<dyn Cores>) -> Self {
         let settings = HubSettings { shards: settings.shards.max(1), ..settings };
         let stats = Arc::new(HubStats::default());
+        let turns = Arc::new(SharedTurns::new(settings.resolutions_in_flight, settings.shards));
         let memo_room = Arc::new(MemoRoom::new(settings.memo_bytes));
         let shards = (0..settings.shards)
             .map(|number| {
                 let (commands, command_receiver) = mpsc::channel(COMMANDS_MAX);
                 let (leaver, leaves) = Leaver::channel();
-                let room = Arc::clone(&memo_room);
-                let shard = Shard::new(number, settings, Arc::clone(&stats), room, leaver);
+                let (room, turns) = (Arc::clone(&memo_room), Arc::clone(&turns));
+                let shard = Shard::new(number, settings, Arc::clone(&stats), room, turns, leaver);
                 let stats = Arc::clone(&stats);
                 let task =
                     ShardTask::new(shard, stats, Arc::clone(&cores), command_receiver, leaves);

@@ -13,6 +13,7 @@ mod check;
 mod connections;
 mod cores;
 mod error_reference;
+mod farewell;
 mod forwarding;
 mod http;
 mod live;

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::cores::Cores;
+use crate::farewell::Farewell;
 use crate::http::compression::Compressor;
 #[cfg(target_os = "linux")]
 use crate::live::reactors::ReactorHandles;
@@ -55,6 +56,8 @@ pub(crate) struct Router {
     pub(crate) metrics: Metrics,
     /// Becomes true once, when the router ends.
     pub(crate) shutdown: watch::Receiver<bool>,
+    /// Who is asked to leave when, then.
+    pub(crate) farewell: Farewell,
 }
 
 impl Router {
@@ -68,6 +71,11 @@ impl Router {
         let number = loaded.generation.number;
         self.loaded.store(loaded);
         self.generation.send_replace(number);
+    }
+
+    /// Returns when one connection is to ask its client to leave.
+    pub(crate) async fn time_to_leave(&self) {
+        self.farewell.turn(self.shutdown.clone()).await;
     }
 
     /// The graph that serves, as soon as it is a later one than `number`.

@@ -6,6 +6,7 @@ mod advance;
 mod group;
 mod outlets;
 pub(crate) mod task;
+mod turns;
 
 #[cfg(test)]
 mod scripted;
@@ -35,6 +36,8 @@ use crate::{
 };
 use group::Group;
 use outlets::Outlets;
+pub(crate) use turns::SharedTurns;
+use turns::Turns;
 
 /// A trigger, numbered by its shard.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -135,8 +138,6 @@ pub(crate) type Leaver = task::Leaver;
 
 pub(crate) struct Shard {
     settings: HubSettings,
-    /// This shard's part of [`HubSettings::resolutions_in_flight`].
-    resolutions_max: usize,
     stats: Arc<HubStats>,
     /// Of the whole hub.
     memo_room: Arc<MemoRoom>,
@@ -147,7 +148,7 @@ pub(crate) struct Shard {
     outlets: Outlets,
     /// Groups that could start an event when a resolution ends.
     ready: VecDeque<GroupId>,
-    resolving: usize,
+    turns: Turns,
     next_trigger: u64,
     next_group: u64,
     is_shut_down: bool,
@@ -175,11 +176,11 @@ impl Shard {
         settings: HubSettings,
         stats: Arc<HubStats>,
         memo_room: Arc<MemoRoom>,
+        turns: Arc<SharedTurns>,
         leaver: Leaver,
     ) -> Self {
         Self {
             settings,
-            resolutions_max: (settings.resolutions_in_flight / settings.shards.max(1)).max(1),
             stats,
             memo_room,
             leaver,
@@ -188,7 +189,7 @@ impl Shard {
             groups: HashMap::default(),
             outlets: Outlets::default(),
             ready: VecDeque::new(),
-            resolving: 0,
+            turns: Turns::new(turns),
             next_trigger: 0,
             next_group: (number as u64) << GROUP_NUMBER_BITS,
             is_shut_down: false,
@@ -383,7 +384,7 @@ impl Shard {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         group.offer(event);
         stats::add(&self.stats.waiting, 1);
-        while self.resolving < self.resolutions_max && self.start(group_id) {}
+        while self.start(group_id) {}
         self.queue_if_ready(group_id);
         if let Some(group) = self.groups.get_mut(&group_id) {
             let dropped = group.trim(self.settings.group_waiting);
@@ -422,7 +423,7 @@ impl Shard {
     /// A resolution is done. `None`: it broke off.
     pub(crate) fn resolved(&mut self, group_id: GroupId, ticket: u64, payload: Option<Payload>) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
-        self.resolving -= 1;
+        self.turns.give_back(1);
         stats::subtract(&self.stats.resolving, 1);
         let payload = payload.unwrap_or_else(|| {
             stats::add(&self.stats.resolutions_failed, 1);
@@ -455,7 +456,9 @@ impl Shard {
         for id in triggers {
             self.close_if_unused(id);
         }
-        debug_assert!(self.triggers.is_empty() && self.groups.is_empty() && self.resolving == 0);
+        debug_assert!(
+            self.triggers.is_empty() && self.groups.is_empty() && self.turns.taken() == 0
+        );
     }
 
     /// The live topology: the oldest triggers, and the largest groups of each.
@@ -492,11 +495,14 @@ impl Shard {
         triggers.into_iter().map(|(_, trigger)| view(trigger)).collect()
     }
 
-    /// Starts one event of a group. False if there is none, or its window is full.
+    /// Starts one event of a group. False if there is none, its window is full, or no turn is left.
     fn start(&mut self, group_id: GroupId) -> bool {
         let Some(group) = self.groups.get_mut(&group_id) else { return false };
-        let Some(start) = group.start(self.settings.group_in_flight.max(1)) else { return false };
-        self.resolving += 1;
+        let window = self.settings.group_in_flight.max(1);
+        if !group.can_start(window) || !self.turns.take() {
+            return false;
+        }
+        let Some(start) = group.start(window) else { return false };
         stats::add(&self.stats.resolutions, 1);
         stats::add(&self.stats.resolving, 1);
         stats::subtract(&self.stats.waiting, 1);
@@ -521,7 +527,7 @@ impl Shard {
 
     /// One event of each group in line, and again, while there is room.
     fn start_ready(&mut self) {
-        while self.resolving < self.resolutions_max
+        while self.turns.may_take()
             && let Some(group_id) = self.ready.pop_front()
         {
             let Some(group) = self.groups.get_mut(&group_id) else { continue };
@@ -555,7 +561,7 @@ impl Shard {
         let Some(group) = self.groups.remove(&group_id) else { return };
         debug_assert!(group.is_empty(), "members are told before their group goes");
         let resolving = group.resolving();
-        self.resolving -= resolving;
+        self.turns.give_back(resolving);
         stats::subtract(&self.stats.resolving, resolving);
         stats::subtract(&self.stats.waiting, group.waiting());
         stats::add(&self.stats.dropped_group_left, resolving);

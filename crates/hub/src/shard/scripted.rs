@@ -12,7 +12,7 @@ use futures_util::future::{AbortRegistration, Abortable};
 use tokio::sync::{mpsc, oneshot};
 
 use super::task::{Leave, Operations};
-use super::{Effect, Joining, Leaver, Shard, TriggerId};
+use super::{Effect, Joining, Leaver, Shard, SharedTurns, TriggerId};
 use crate::stats::{HubStats, Seat};
 use crate::{
     EndReason, GroupId, GroupKey, HubSettings, LiveOperation, Member, Outlet, OutletCommand,
@@ -157,8 +157,10 @@ impl Stage {
         let stats = Arc::new(HubStats::default());
         let (leaver, leaves) = Leaver::channel();
         let settings = HubSettings { shards: 1, ..settings };
+        let turns = Arc::new(SharedTurns::new(settings.resolutions_in_flight, settings.shards));
+        let room = Arc::new(MemoRoom::new(0));
         Self {
-            shard: Shard::new(0, settings, Arc::clone(&stats), Arc::new(MemoRoom::new(0)), leaver),
+            shard: Shard::new(0, settings, Arc::clone(&stats), room, turns, leaver),
             stats,
             provider: Arc::new(Memory::new("default", MemorySettings::default())),
             opening: Vec::new(),

@@ -296,9 +296,9 @@ impl Simulation {
     fn check(&self) {
         let shard = &self.stage.shard;
         let running: usize = shard.groups.values().map(super::Group::resolving).sum();
-        assert_eq!(running, shard.resolving);
+        assert_eq!(running, shard.turns.taken());
         assert_eq!(running, self.stage.resolutions.len());
-        assert!(shard.resolving <= shard.resolutions_max);
+        assert!(shard.turns.taken() <= shard.settings.resolutions_in_flight);
         let in_triggers: usize = shard.triggers.values().map(|it| it.groups.len()).sum();
         assert_eq!(in_triggers, shard.groups.len());
         for (id, group) in &shard.groups {
@@ -316,10 +316,7 @@ impl Simulation {
             assert!(shard.ready.len() <= 2 * shard.groups.len() + super::STALE_READY_MAX + 1);
             let could_start = group.can_start(shard.settings.group_in_flight);
             assert!(!could_start || group.is_queued, "who waits is in line");
-            assert!(
-                !could_start || shard.resolving == shard.resolutions_max,
-                "nobody waits in vain"
-            );
+            assert!(!could_start || !shard.turns.may_take(), "nobody waits in vain");
         }
         for (id, trigger) in &shard.triggers {
             let ends = matches!(trigger.state, super::State::Ending(_));
@@ -400,7 +397,7 @@ impl Simulation {
         assert!(shard.triggers.is_empty() && shard.by_source.is_empty(), "triggers leaked");
         assert!(shard.groups.is_empty(), "groups leaked");
         assert!(shard.outlets.is_empty(), "outlets leaked");
-        assert_eq!(shard.resolving, 0);
+        assert_eq!(shard.turns.taken(), 0);
         for gauge in [&self.stage.stats.waiting, &self.stage.stats.resolving] {
             assert_eq!(gauge.load(std::sync::atomic::Ordering::Relaxed), 0, "counters leaked");
         }

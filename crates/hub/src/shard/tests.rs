@@ -34,7 +34,7 @@ fn is_empty(shard: &Shard) -> bool {
         && shard.outlets.is_empty()
         && shard.by_source.is_empty()
         && shard.groups.is_empty()
-        && shard.resolving == 0
+        && shard.turns.taken() == 0
 }
 
 #[test]

@@ -21,6 +21,7 @@ use wire::websocket::{CloseCode, deflate_shared};
 use super::client::{self, Client, Operation, SharedHeaders};
 use super::outlet::ReactorOutlet;
 use crate::connections::ConnectionPermit;
+use crate::farewell;
 use crate::live::backlog::{Bounds, Delivery, Taken};
 use crate::live::running::{self, too_slow};
 use crate::live::{SLOW_SUBSCRIBER, count_dropped, init_payload};
@@ -39,8 +40,11 @@ pub(crate) enum Message {
     Hub(OutletCommand),
     /// Of an operation that a connection has started.
     Operation(Token, u32, Outcome),
-    /// Everybody is to leave.
-    ShutDown,
+    /// Some are to leave, and whoever comes later.
+    ShutDown {
+        /// Of [`farewell::PORTIONS`].
+        portion: u32,
+    },
 }
 
 /// What a connection is made of.
@@ -402,10 +406,12 @@ impl Application for Live {
             Message::Operation(token, number, outcome) => {
                 self.concluded(sockets, token, number, outcome);
             }
-            Message::ShutDown => {
+            Message::ShutDown { portion } => {
                 self.is_shutting_down = true;
                 for token in sockets.tokens() {
-                    shut_down(sockets, token);
+                    if farewell::portion_of(token.to_u64()) == portion {
+                        shut_down(sockets, token);
+                    }
                 }
             }
         }
