@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use reactor::{Application, Reactor, Sockets, Token};
+use reactor::{Application, End, Reactor, Settings, Sockets, Stream, Token};
 use wire::Chunks;
 use wire::connection::{Connection, Output, Protocol};
 use wire::websocket::{self, Closed, handshake};
@@ -53,25 +53,27 @@ struct EchoServer {
     websocket: Arc<websocket::Config>,
 }
 
+type EchoSockets = Sockets<Connection<Echo>, ()>;
+
 impl Application for EchoServer {
-    type Protocol = Echo;
+    type Machine = Connection<Echo>;
     type Client = ();
     type Message = (TcpStream, Vec<u8>);
 
-    fn event(&mut self, _: &mut Sockets<Echo, ()>, _: Token, event: Infallible) {
+    fn event(&mut self, _: &mut EchoSockets, _: Token, event: Infallible) {
         match event {}
     }
 
-    fn message(&mut self, sockets: &mut Sockets<Echo, ()>, (socket, early): (TcpStream, Vec<u8>)) {
+    fn message(&mut self, sockets: &mut EchoSockets, (socket, early): (TcpStream, Vec<u8>)) {
         let machine =
             Connection::server(Arc::clone(&self.websocket), Echo::default(), Instant::now());
         // A socket that cannot be watched is closed, and its client sees that.
-        let _ = sockets.adopt(socket.into(), machine, &early, ());
+        let _ = sockets.adopt(Stream::new(socket.into(), None), machine, &early, ());
     }
 
-    fn writable(&mut self, _: &mut Sockets<Echo, ()>, _: Token) {}
+    fn writable(&mut self, _: &mut EchoSockets, _: Token) {}
 
-    fn closed(&mut self, _: Token, (): ()) {}
+    fn closed(&mut self, _: Token, (): (), _: End) {}
 }
 
 fn main() -> io::Result<()> {
@@ -87,7 +89,8 @@ fn main() -> io::Result<()> {
         ..websocket::Config::default()
     };
     let websocket = Arc::new(websocket);
-    let reactor = Reactor::start("echo".to_owned(), |_| EchoServer { websocket })?;
+    let settings = Settings { stall_time_max: Duration::from_secs(60) };
+    let reactor = Reactor::start("echo".to_owned(), settings, |_| EchoServer { websocket })?;
     let listener = TcpListener::bind(address)?;
     writeln!(io::stdout(), "listening on {}", listener.local_addr()?)?;
     for socket in listener.incoming() {

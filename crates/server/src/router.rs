@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::connections::Connections;
 use crate::cores::Cores;
 use crate::http::compression::Compressor;
+use crate::live::QueueTotal;
 #[cfg(target_os = "linux")]
 use crate::live::reactors::ReactorHandles;
 use crate::loaded::Loaded;
@@ -44,6 +45,8 @@ pub(crate) struct Router {
     pub(crate) page: Option<Page>,
     /// Open client connections.
     pub(crate) connections: Connections,
+    /// What waits for slow clients.
+    pub(crate) queue_total: Arc<QueueTotal>,
     /// Compresses answers.
     pub(crate) compressor: Compressor,
     /// Counters.

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::Chunks;
 use crate::websocket::{self, CloseCode, Closed, WebSocket, pop_or_release};
+use crate::{Chunks, Machine};
 
 /// A protocol of text messages on an open WebSocket, in one role.
 pub trait Protocol {
@@ -165,5 +165,41 @@ impl<P: Protocol> Connection<P> {
                 Output::Close(code, reason) => self.websocket.close(now, code, &reason),
             }
         }
+    }
+}
+
+impl<P: Protocol> Machine for Connection<P> {
+    type Event = P::Event;
+
+    fn receive(&mut self, now: Instant, bytes: &[u8]) {
+        Connection::receive(self, now, bytes);
+    }
+
+    fn receive_eof(&mut self, now: Instant) {
+        Connection::receive_eof(self, now);
+    }
+
+    fn poll_event(&mut self) -> Option<P::Event> {
+        Connection::poll_event(self)
+    }
+
+    fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
+        Connection::poll_transmit(self, now)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        Connection::poll_timeout(self)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        Connection::handle_timeout(self, now);
+    }
+
+    fn is_open(&self) -> bool {
+        Connection::is_open(self)
+    }
+
+    fn is_closed(&self) -> bool {
+        Connection::is_closed(self)
     }
 }

@@ -8,6 +8,8 @@
 //! - `poll_event()` gives what the peer meant, until it gives `None`;
 //! - `poll_timeout()` says when to call `handle_timeout(now)`; calling early does nothing.
 //!
+//! Whole machines of a socket have them as the trait [`Machine`].
+//!
 //! Drain `poll_transmit` and `poll_event` after each call. Machines have no queue that a slow peer
 //! could fill: what waits for a slow socket waits in the caller's own bounded queue.
 //!
@@ -17,6 +19,7 @@
 //! | [`graphql_transport_ws`] | the protocol of the npm package graphql-ws, server and client |
 //! | [`connection`] | a subprotocol joined to the WebSocket under it |
 //! | [`sse`] | GraphQL over server-sent events, distinct connections mode |
+//! | [`http1`] | the framing of a lasting HTTP/1.1 response body around an event stream |
 //! | `pair` | test kit (feature `testkit`): two machines, a virtual network and clock |
 //!
 //! A server's side of one socket, from the upgrade to the first result:
@@ -56,9 +59,12 @@
 mod chunks;
 pub mod connection;
 pub mod graphql_transport_ws;
+pub mod http1;
+mod machine;
 #[cfg(feature = "testkit")]
 pub mod pair;
 pub mod sse;
 pub mod websocket;
 
 pub use chunks::Chunks;
+pub use machine::Machine;

@@ -67,7 +67,7 @@ async fn route(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
 /// The GraphQL endpoint: every transport begins here.
 async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
     if websocket::is_wanted(request.headers()) {
-        return websocket::upgrade(router, request);
+        return websocket::upgrade(router, &request);
     }
     if request.method() == Method::OPTIONS {
         return answer::options(answer::ENDPOINT_METHODS);
@@ -113,7 +113,7 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
         );
     }
     if media == AnswerType::EventStream {
-        return sse::answer(router, ready, &head.headers);
+        return sse::answer(router, ready, &head);
     }
     if ready.prepared.kind == OperationKind::Subscription {
         let message = "a subscription is answered by a stream: ask with `Accept: text/event-stream`, or \

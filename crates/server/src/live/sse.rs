@@ -1,15 +1,26 @@
-//! GraphQL over server-sent events, distinct connections mode: one operation, one response body.
+//! GraphQL over server-sent events, distinct connections mode: one operation, one response body. By HTTP/1.1 the
+//! connection becomes the stream and leaves for a reactor; by HTTP/2 a task feeds the HTTP library.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 use execute::{ErrorCode, GraphqlError};
+use http::Response;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue};
-use http::{HeaderMap, Response};
+use http::request::Parts;
+#[cfg(target_os = "linux")]
+use http::{
+    Version,
+    header::{CONNECTION, TRANSFER_ENCODING},
+};
 use tokio::sync::mpsc;
+#[cfg(target_os = "linux")]
+use wire::http1::Framing;
 use wire::sse::{Config, Sse};
 
+#[cfg(target_os = "linux")]
+use super::leaving::{EventStream, Leaving};
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::{Running, too_slow};
 use super::{count_dropped, sleep_until};
@@ -26,14 +37,35 @@ const AHEAD: usize = 4;
 /// The one operation of a stream.
 const OPERATION: u32 = 0;
 
-/// Streams the results of `ready`.
-pub(crate) fn answer(router: &Arc<Router>, ready: Ready, headers: &HeaderMap) -> Answer {
-    let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions));
-    let running = Running::new(router, &outlet, headers.clone(), 0, Transport::sse);
+/// Streams the results of `ready`, the operation of a request with this head.
+pub(crate) fn answer(router: &Arc<Router>, ready: Ready, request: &Parts) -> Answer {
+    #[cfg(target_os = "linux")]
+    if request.version < Version::HTTP_2 && router.reactors.are_there() {
+        return leaving(ready, request);
+    }
+    let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
+    let running = Running::new(router, &outlet, request.headers.clone(), 0, Transport::sse);
     running.start_ready(OPERATION, ready);
     let (pieces, body) = mpsc::channel(AHEAD);
     tokio::task::spawn_local(stream(Arc::clone(router), outlet, running, pieces));
     head(AnswerBody::Stream(body))
+}
+
+/// The connection becomes the stream: nothing else is answered on it.
+#[cfg(target_os = "linux")]
+fn leaving(ready: Ready, request: &Parts) -> Answer {
+    let framing = match request.version {
+        Version::HTTP_11 => Framing::Chunked,
+        _ => Framing::UntilClose,
+    };
+    let leaving = Leaving::EventStream(EventStream { framing, ready });
+    let mut answer = head(AnswerBody::Leaving(Box::new(leaving)));
+    let headers = answer.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    if framing == Framing::Chunked {
+        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    answer
 }
 
 /// Errors found before anything ran, as the protocol wants them: on an established stream.
@@ -120,7 +152,7 @@ async fn stream(
     running.stop_all();
 }
 
-fn shutting_down_error() -> GraphqlError {
+pub(super) fn shutting_down_error() -> GraphqlError {
     let message = "the router is shutting down; connect again, to another instance";
     GraphqlError::new(ErrorCode::ShuttingDown, message)
 }

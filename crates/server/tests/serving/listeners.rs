@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::http::answer;
 use crate::http2::Client;
+use crate::leaving;
 use crate::router::{PATIENCE, Router};
 
 const AUTHORITY: &[u8] = include_bytes!("../../../net/tests/certificates/ca.pem");
@@ -106,6 +107,21 @@ fn websockets_and_event_streams_go_over_tls() {
         assert_eq!(tokio::task::spawn_blocking(publish).await.unwrap(), 200);
         hear(&mut stream, r#"data: {"data":{"tick":{"id":"1"}}}"#).await;
     });
+}
+
+#[test]
+fn frames_that_come_in_one_record_with_the_handshake_are_heard() {
+    let folder = certificates();
+    let lines = tls(&folder.join("localhost.pem"), &folder.join("localhost.key"), "");
+    for reactors in [1, 0] {
+        let router = Router::listening(&format!("{lines}\nreactors: {reactors}")).unwrap();
+        router.block_on(async {
+            let mut socket = open(&router, AUTHORITY, &[b"http/1.1"]).await.unwrap();
+            socket.write_all(&leaving::all_at_once()).await.unwrap();
+            socket.flush().await.unwrap();
+            hear(&mut socket, leaving::ALL_AT_ONCE_ANSWER).await;
+        });
+    }
 }
 
 /// Reads until this has come.

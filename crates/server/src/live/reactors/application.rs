@@ -1,7 +1,6 @@
 //! What a reactor thread does above its sockets.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,19 +11,17 @@ use hub::{EndReason, GroupId, Member, OutletCommand, Subscription};
 use indexmap::IndexSet;
 use plan::OperationKind;
 use prepare::OperationRequest;
-use reactor::{Application, Mailbox, Sent, Sockets, Token};
-use wire::connection::Connection;
-use wire::graphql_transport_ws::{self as protocol, Event, GraphqlTransportWs};
-use wire::websocket::CloseCode;
+use reactor::{Application, End, Mailbox, Sent, Sockets, Stream, Token};
+use wire::graphql_transport_ws::Event;
 
 use super::client::{Client, Operation, SharedHeaders};
+use super::machine::{ClientMachine, ONLY_OPERATION, Shared};
 use super::outlet::ReactorOutlet;
 use crate::connections::ConnectionPermit;
-use crate::live::backlog::{Bounds, Delivery, Taken};
-use crate::live::running::{self, too_slow};
-use crate::live::{SLOW_SUBSCRIBER, count_dropped};
-use crate::metrics::{Open, Transport};
-use crate::operation;
+use crate::live::backlog::{Backlog, Bounds, Delivery, Taken};
+use crate::live::{count_dropped, running};
+use crate::metrics::{Open, TimeoutPhase, Transport};
+use crate::operation::{self, Ready};
 use crate::router::Router;
 
 /// What other threads tell a reactor.
@@ -43,12 +40,22 @@ pub(crate) enum Message {
 
 /// What a connection is made of.
 pub(crate) struct Adoption {
-    pub(super) socket: OwnedFd,
-    pub(super) machine: Connection<GraphqlTransportWs>,
-    pub(super) early: Bytes,
+    pub(super) stream: Stream,
+    pub(super) machine: ClientMachine,
+    pub(super) early: Vec<u8>,
     pub(super) headers: HeaderMap,
     pub(super) permit: ConnectionPermit,
     pub(super) open: Open,
+    /// What it begins with, where its request has said it all.
+    pub(super) start: Option<Ready>,
+}
+
+/// An operation that is to begin.
+enum Wanted {
+    /// As a client said it.
+    Request(OperationRequest),
+    /// Prepared.
+    Ready(Box<Ready>),
 }
 
 /// What became of an operation.
@@ -72,7 +79,7 @@ pub(crate) struct Live {
     head: Vec<u8>,
 }
 
-type ClientSockets = Sockets<GraphqlTransportWs, Client>;
+type ClientSockets = Sockets<ClientMachine, Client>;
 
 impl Live {
     pub(super) fn new(outlet: Arc<ReactorOutlet>) -> Self {
@@ -87,27 +94,40 @@ impl Live {
     }
 
     fn adopt(&mut self, sockets: &mut ClientSockets, adoption: Adoption) {
-        let Adoption { socket, machine, early, headers, permit, open } = adoption;
+        let Adoption { stream, machine, early, headers, permit, open, start } = adoption;
         let headers = self.headers.share(headers);
-        let client = Client { headers, operations: Vec::new(), backlog: None, permit, open };
-        match sockets.adopt(socket, machine, &early, client) {
-            Ok(token) if self.is_shutting_down => shut_down(sockets, token),
-            Ok(_) => {}
-            // Out of memory for one more watch: the client sees its socket close.
-            Err((error, _)) => tracing::warn!(%error, "a connection cannot be watched"),
+        let transport = machine.transport();
+        let client =
+            Client { headers, operations: Vec::new(), backlog: None, transport, permit, open };
+        let token = match sockets.adopt(stream, machine, &early, client) {
+            Ok(token) => token,
+            Err((error, _)) => {
+                // Out of memory for one more watch: the client sees its socket close.
+                tracing::warn!(%error, "a connection cannot be watched");
+                return;
+            }
+        };
+        if self.is_shutting_down {
+            shut_down(sockets, token);
+        } else if let (Some(ready), Some(client)) = (start, sockets.client(token)) {
+            self.start(client, token, ONLY_OPERATION, Wanted::Ready(Box::new(ready)));
         }
     }
 
     /// Starts an operation on a core; its outcome comes back through the mailbox.
-    fn start(&self, client: &mut Client, token: Token, number: u32, request: OperationRequest) {
+    fn start(&self, client: &mut Client, token: Token, number: u32, wanted: Wanted) {
         let Some(router) = &self.router else { return };
         let (abort, registration) = AbortHandle::new_pair();
+        // One is the rule.
+        client.operations.reserve_exact(1);
         client.operations.push((number, Operation::Task(abort)));
-        let starting = Starting { outlet: Arc::clone(&self.outlet), token, number, is_done: false };
+        let outlet = Arc::clone(&self.outlet);
+        let starting =
+            Starting { outlet, token, number, transport: client.transport, is_done: false };
         let (serving, headers) = (Arc::clone(router), Arc::clone(&client.headers));
         router.cores.run(Box::new(move || {
             Box::pin(async move {
-                let run = starting.run(&serving, &request, &headers);
+                let run = starting.run(&serving, wanted, &headers);
                 // Aborted: the client has gone, or wants no more of it.
                 let _ = Abortable::new(run, registration).await;
             })
@@ -139,22 +159,24 @@ impl Live {
     // hot path: once per group and event, then once per member.
     fn broadcast(&mut self, sockets: &mut ClientSockets, group: GroupId, payload: &Payload) {
         let Some(members) = self.groups.get(&group) else { return };
+        let shared = Shared::new(payload);
         let mut slow = Vec::new();
         for member in members {
             let token = Token::from_u64(member.connection);
-            // What waits goes first, and what is owed is told.
-            if sockets.is_blocked(token)
-                || sockets.client(token).is_some_and(|client| client.backlog.is_some())
-            {
+            let (head, mut has_backlog) = (&mut self.head, false);
+            let sent = sockets.send_with(token, |machine, client| {
+                // What waits goes first, and what is owed is told.
+                has_backlog = client.backlog.is_some();
+                if has_backlog {
+                    return None;
+                }
+                head.clear();
+                let (body, tail) = machine.next(member.operation, &shared, head)?;
+                Some((&head[..], body, tail))
+            });
+            if has_backlog || sent == Some(Sent::Blocked) {
                 slow.push(*member);
-                continue;
             }
-            let Some(protocol) = sockets.protocol(token) else { continue };
-            // A client that completed it meanwhile has no id for it any more.
-            let Some(id) = protocol.id_of(member.operation) else { continue };
-            self.head.clear();
-            protocol::append_next_head(id, payload.bytes.len(), &mut self.head);
-            sockets.send(token, &self.head, &payload.bytes, b"}");
         }
         for member in slow {
             self.put_off(sockets, member, payload);
@@ -166,11 +188,11 @@ impl Live {
     fn put_off(&mut self, sockets: &mut ClientSockets, member: Member, payload: &Payload) {
         let Some(router) = &self.router else { return };
         let token = Token::from_u64(member.connection);
-        if sockets.protocol(token).is_none_or(|it| it.id_of(member.operation).is_none()) {
+        if !sockets.machine(token).is_some_and(|it| it.is_active(member.operation)) {
             return;
         }
         let Some(client) = sockets.client(token) else { return };
-        let backlog = client.backlog.get_or_insert_default();
+        let backlog = client.backlog.get_or_insert_with(|| new_backlog(router));
         let bounds = Bounds::new(&router.config.subscriptions);
         backlog.event(bounds, member.operation, payload.clone());
         count_dropped(router, backlog.take_dropped());
@@ -178,8 +200,8 @@ impl Live {
             // Nothing that waits is for anybody any more.
             client.backlog = None;
             client.stop_all();
-            if let Some(protocol) = sockets.protocol_mut(token) {
-                protocol.close(SLOW_SUBSCRIBER, &too_slow().message);
+            if let Some(machine) = sockets.machine_mut(token) {
+                machine.give_up();
             }
         }
     }
@@ -223,7 +245,8 @@ impl Live {
             }
             Outcome::Answered(payload) => {
                 client.forget(operation);
-                let backlog = client.backlog.get_or_insert_default();
+                let Some(router) = &self.router else { return };
+                let backlog = client.backlog.get_or_insert_with(|| new_backlog(router));
                 backlog.answer(operation, payload);
                 backlog.end(Delivery::Complete { operation });
                 self.empty(sockets, token);
@@ -258,45 +281,46 @@ impl Live {
 
     /// To a socket that has room.
     fn deliver(&mut self, sockets: &mut ClientSockets, token: Token, delivery: Delivery) {
-        // An operation that the client completed meanwhile has no id any more; its results go nowhere.
+        // An operation that the client completed meanwhile is known no more; its results go nowhere.
         match delivery {
             Delivery::Next { operation, payload, missed } => {
-                let Some(protocol) = sockets.protocol(token) else { return };
-                let Some(id) = protocol.id_of(operation) else { return };
                 let payload = payload.with_missed(missed);
-                self.head.clear();
-                protocol::append_next_head(id, payload.bytes.len(), &mut self.head);
-                let sent = sockets.send(token, &self.head, &payload.bytes, b"}");
-                debug_assert_ne!(sent, Sent::Blocked, "whoever calls this has looked");
+                let (head, shared) = (&mut self.head, Shared::new(&payload));
+                let sent = sockets.send_with(token, |machine, _| {
+                    head.clear();
+                    let (body, tail) = machine.next(operation, &shared, head)?;
+                    Some((&head[..], body, tail))
+                });
+                debug_assert_ne!(sent, Some(Sent::Blocked), "whoever calls this has looked");
             }
             Delivery::Complete { operation } => {
-                let Some(protocol) = sockets.protocol_mut(token) else { return };
-                if let Some(id) = protocol.id_of(operation).cloned() {
-                    protocol.complete(&id);
+                if let Some(machine) = sockets.machine_mut(token) {
+                    machine.complete(operation);
                 }
             }
             Delivery::Failed { operation, errors } => {
-                let Some(protocol) = sockets.protocol_mut(token) else { return };
-                if let Some(id) = protocol.id_of(operation).cloned() {
-                    let mut text = Vec::new();
-                    execute::print_errors(&errors, &mut text);
-                    protocol.error(&id, text.into());
+                if let Some(machine) = sockets.machine_mut(token) {
+                    machine.fail(operation, &errors);
                 }
             }
         }
     }
 }
 
+fn new_backlog(router: &Router) -> Box<Backlog> {
+    Box::new(Backlog::new(Arc::clone(&router.queue_total)))
+}
+
 impl Application for Live {
-    type Protocol = GraphqlTransportWs;
+    type Machine = ClientMachine;
     type Client = Client;
     type Message = Message;
 
     fn event(&mut self, sockets: &mut ClientSockets, token: Token, event: Event) {
         match event {
             Event::Init { .. } => {
-                if let Some(protocol) = sockets.protocol_mut(token) {
-                    protocol.accept_init(None);
+                if let Some(ClientMachine::WebSocket(connection)) = sockets.machine_mut(token) {
+                    connection.protocol.accept_init(None);
                 }
             }
             Event::Subscribe { number, request, .. } => {
@@ -310,7 +334,7 @@ impl Application for Live {
                     extensions: request.extensions.unwrap_or_default(),
                 };
                 if let Some(client) = sockets.client(token) {
-                    self.start(client, token, number, request);
+                    self.start(client, token, number, Wanted::Request(request));
                 }
             }
             Event::Complete { number, .. } => {
@@ -353,14 +377,17 @@ impl Application for Live {
         self.empty(sockets, token);
     }
 
-    fn closed(&mut self, _: Token, mut client: Client) {
+    fn closed(&mut self, _: Token, mut client: Client, end: End) {
         client.stop_all();
+        if let (End::Stalled, Some(router)) = (end, &self.router) {
+            router.metrics.timeout(TimeoutPhase::stall);
+        }
     }
 }
 
 fn shut_down(sockets: &mut ClientSockets, token: Token) {
-    if let Some(protocol) = sockets.protocol_mut(token) {
-        protocol.close(CloseCode(1001), "The router is shutting down");
+    if let Some(machine) = sockets.machine_mut(token) {
+        machine.shut_down();
     }
 }
 
@@ -369,19 +396,24 @@ struct Starting {
     outlet: Arc<ReactorOutlet>,
     token: Token,
     number: u32,
+    transport: Transport,
     is_done: bool,
 }
 
 impl Starting {
-    async fn run(mut self, router: &Arc<Router>, request: &OperationRequest, headers: &HeaderMap) {
-        let outcome = match operation::prepare(router, request, headers).await {
+    async fn run(mut self, router: &Arc<Router>, wanted: Wanted, headers: &HeaderMap) {
+        let prepared = match wanted {
+            Wanted::Ready(ready) => Ok(*ready),
+            Wanted::Request(request) => operation::prepare(router, &request, headers).await,
+        };
+        let outcome = match prepared {
             Err(errors) => Outcome::Failed(errors),
             Ok(ready) if ready.prepared.kind == OperationKind::Subscription => {
                 let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
                 let member = Member { connection: self.token.to_u64(), operation: self.number };
                 match running::subscribe(router, ready, outlet, member).await {
                     Ok(subscription) => {
-                        let open = router.metrics.subscription(Transport::websocket);
+                        let open = router.metrics.subscription(self.transport);
                         Outcome::Subscribed(subscription, open)
                     }
                     Err(error) => Outcome::Failed(vec![error]),

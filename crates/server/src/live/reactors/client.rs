@@ -10,7 +10,7 @@ use hub::Subscription;
 use super::super::backlog::Backlog;
 use crate::config::{HeaderRule, HeaderRules, Headers};
 use crate::connections::ConnectionPermit;
-use crate::metrics::Open;
+use crate::metrics::{Open, Transport};
 
 /// One connection.
 pub(crate) struct Client {
@@ -20,6 +20,7 @@ pub(crate) struct Client {
     pub(super) operations: Vec<(u32, Operation)>,
     /// Only a client whose socket is full has one.
     pub(super) backlog: Option<Box<Backlog>>,
+    pub(super) transport: Transport,
     #[expect(dead_code, reason = "held for its drop")]
     pub(super) permit: ConnectionPermit,
     #[expect(dead_code, reason = "held for its drop")]

@@ -1,0 +1,199 @@
+//! What the connections of a reactor speak. To add a transport: a machine in `wire`, a variant here, and its arm in each
+//! match; what happens to operations and slow clients is the same for all.
+
+use std::cell::OnceCell;
+use std::time::Instant;
+
+use bytes::Bytes;
+use execute::{GraphqlError, Payload};
+use wire::connection::Connection;
+use wire::graphql_transport_ws::{self, Event, GraphqlTransportWs};
+use wire::http1::ResponseBody;
+use wire::sse::{self, Sse};
+use wire::websocket::CloseCode;
+use wire::{Chunks, Machine};
+
+use crate::live::SLOW_SUBSCRIBER;
+use crate::live::running::too_slow;
+use crate::live::sse::shutting_down_error;
+use crate::metrics::Transport;
+
+/// The machine of one connection.
+// Not boxed: an idle connection has no heap object of its own.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a WebSocket is the rule, and the slab keeps it in place"
+)]
+pub(crate) enum ClientMachine {
+    /// graphql-transport-ws.
+    WebSocket(Connection<GraphqlTransportWs>),
+    /// Server-sent events as the body of an HTTP/1.1 response. Its one operation has the number [`ONLY_OPERATION`].
+    EventStream(ResponseBody<Sse>),
+}
+
+/// The number of the operation of a connection that has one.
+pub(super) const ONLY_OPERATION: u32 = 0;
+
+/// One result, in the forms that its recipients share. Each is made when the first one needs it.
+pub(super) struct Shared<'a> {
+    payload: &'a Payload,
+    event: OnceCell<Chunks>,
+}
+
+impl<'a> Shared<'a> {
+    pub(super) fn new(payload: &'a Payload) -> Self {
+        Self { payload, event: OnceCell::new() }
+    }
+
+    fn event(&self) -> &Chunks {
+        self.event.get_or_init(|| sse::next_event(self.payload.bytes.clone(), None))
+    }
+}
+
+impl ClientMachine {
+    /// For metrics.
+    pub(super) fn transport(&self) -> Transport {
+        match self {
+            Self::WebSocket(_) => Transport::websocket,
+            Self::EventStream(_) => Transport::sse,
+        }
+    }
+
+    /// Does the client still want that operation?
+    pub(super) fn is_active(&self, operation: u32) -> bool {
+        match self {
+            Self::WebSocket(connection) => connection.protocol.id_of(operation).is_some(),
+            Self::EventStream(body) => body.is_open() && operation == ONLY_OPERATION,
+        }
+    }
+
+    /// A result as a whole message: its head is appended to `head`, its body and tail are given. `None`: the client has
+    /// completed the operation meanwhile.
+    // hot path: once per recipient and event.
+    pub(super) fn next<'a>(
+        &self,
+        operation: u32,
+        shared: &'a Shared<'_>,
+        head: &mut Vec<u8>,
+    ) -> Option<(&'a Bytes, &'static [u8])> {
+        match self {
+            Self::WebSocket(connection) => {
+                let id = connection.protocol.id_of(operation)?;
+                let payload = &shared.payload.bytes;
+                graphql_transport_ws::append_next_head(id, payload.len(), head);
+                Some((payload, b"}"))
+            }
+            Self::EventStream(body) => {
+                let (event, framing) = (shared.event(), body.framing());
+                framing.append_head(event.len(), head);
+                head.extend_from_slice(&event.head);
+                // Known for events.
+                Some((&event.body, framing.tail(event.tail)?))
+            }
+        }
+    }
+
+    /// The operation has given all its results.
+    pub(super) fn complete(&mut self, operation: u32) {
+        match self {
+            Self::WebSocket(connection) => {
+                // A client that completed it meanwhile has no id for it any more.
+                if let Some(id) = connection.protocol.id_of(operation).cloned() {
+                    connection.protocol.complete(&id);
+                }
+            }
+            Self::EventStream(body) => body.body.complete(),
+        }
+    }
+
+    /// The operation could not run, or not go on.
+    pub(super) fn fail(&mut self, operation: u32, errors: &[GraphqlError]) {
+        match self {
+            Self::WebSocket(connection) => {
+                if let Some(id) = connection.protocol.id_of(operation).cloned() {
+                    let mut text = Vec::new();
+                    execute::print_errors(errors, &mut text);
+                    connection.protocol.error(&id, text.into());
+                }
+            }
+            Self::EventStream(body) => {
+                body.body.next(execute::request_error(errors).bytes, None);
+                body.body.complete();
+            }
+        }
+    }
+
+    /// The client has read too slowly: the connection ends.
+    pub(super) fn give_up(&mut self) {
+        match self {
+            Self::WebSocket(connection) => {
+                connection.protocol.close(SLOW_SUBSCRIBER, &too_slow().message);
+            }
+            Self::EventStream(_) => self.fail(ONLY_OPERATION, &[too_slow()]),
+        }
+    }
+
+    /// The router goes down.
+    pub(super) fn shut_down(&mut self) {
+        match self {
+            Self::WebSocket(connection) => {
+                connection.protocol.close(CloseCode(1001), "The router is shutting down");
+            }
+            // Without the error `complete` would say that the source has nothing more to tell.
+            Self::EventStream(_) => self.fail(ONLY_OPERATION, &[shutting_down_error()]),
+        }
+    }
+}
+
+/// The same call on whatever it is.
+macro_rules! each {
+    ($this:expr, $machine:ident => $call:expr) => {
+        match $this {
+            Self::WebSocket($machine) => $call,
+            Self::EventStream($machine) => $call,
+        }
+    };
+}
+
+impl Machine for ClientMachine {
+    type Event = Event;
+
+    fn receive(&mut self, now: Instant, bytes: &[u8]) {
+        each!(self, machine => machine.receive(now, bytes));
+    }
+
+    fn receive_eof(&mut self, now: Instant) {
+        each!(self, machine => machine.receive_eof(now));
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        match self {
+            Self::WebSocket(connection) => connection.poll_event(),
+            Self::EventStream(body) => body.poll_event().map(|never| match never {}),
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
+        each!(self, machine => machine.poll_transmit(now))
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        each!(self, machine => machine.poll_timeout())
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        each!(self, machine => machine.handle_timeout(now));
+    }
+
+    fn is_open(&self) -> bool {
+        each!(self, machine => machine.is_open())
+    }
+
+    fn is_closed(&self) -> bool {
+        each!(self, machine => machine.is_closed())
+    }
+
+    fn sent(&mut self, now: Instant) {
+        each!(self, machine => machine.sent(now));
+    }
+}
