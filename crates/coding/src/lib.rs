@@ -1,15 +1,17 @@
 //! Content codings of HTTP (RFC 9110, section 8.4.1): which one both sides know, compressing whole
-//! bodies, and expanding them with a bound.
+//! bodies, and expanding them with a bound; and the coding of single messages of WebSockets.
 //!
 //! Invariant: bytes in, bytes out. Knows no HTTP library, no sockets and no threads; who has a large
 //! body calls it where blocking is fine.
 
 mod compress;
 mod expand;
+mod message;
 mod negotiate;
 
 pub use compress::compress;
 pub use expand::{ExpandError, expand};
+pub use message::{STORED_HEAD_BYTES, append_stored, deflate_message, inflate_message};
 pub use negotiate::{Preference, negotiate};
 
 /// A way to make a body smaller.

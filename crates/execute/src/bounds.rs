@@ -34,7 +34,7 @@ pub(crate) const ERROR_PLACE_VISITS_MAX: u32 = 200_000;
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// Room made ahead for a payload, by the length of the last one of its operation. One huge answer must not make
-/// the small ones after it take as much.
+/// the small ones after it take as much: above this, what this operation has read counts.
 pub(crate) const PAYLOAD_ROOM_BYTES_MAX: usize = 256 * 1024;
 
 /// Known entities that one batch is compared with. Looking one up costs a fraction of asking for it, but only if

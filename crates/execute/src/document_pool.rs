@@ -26,6 +26,11 @@ impl PooledDocument {
         Self { document, text_bytes: 0 }
     }
 
+    /// Bytes of all texts that were parsed into it.
+    pub(crate) fn text_bytes(&self) -> usize {
+        self.text_bytes
+    }
+
     /// Parses one more text into it.
     pub(crate) fn parse(&mut self, text: Bytes) -> Result<NodeId, ParseError> {
         self.text_bytes = self.text_bytes.saturating_add(text.len());

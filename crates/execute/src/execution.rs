@@ -265,9 +265,16 @@ impl<'a> Execution<'a> {
     fn finish(mut self) -> Payload {
         let headers = self.disclosed_headers();
         let plan = &**self.executable.plan();
-        // Growing to a large payload step by step would copy it twice over.
+        // Growing to a large payload step by step would copy it twice over, and leave as much memory behind. What
+        // is printed seldom is more than what was read.
         let last = self.executable.payload_bytes.load(Ordering::Relaxed);
-        let mut out = Vec::with_capacity((last + last / 16).min(PAYLOAD_ROOM_BYTES_MAX));
+        let read = self.document.text_bytes();
+        let room = if read > PAYLOAD_ROOM_BYTES_MAX {
+            read.min(PAYLOAD_BYTES_MAX)
+        } else {
+            (last + last / 16).min(PAYLOAD_ROOM_BYTES_MAX)
+        };
+        let mut out = Vec::with_capacity(room);
         out.extend_from_slice(b"{\"data\":");
         let mark = out.len();
         self.errors.sort();
@@ -302,6 +309,9 @@ impl<'a> Execution<'a> {
         let splice = out.len();
         out.push(b'}');
         self.executable.payload_bytes.store(out.len(), Ordering::Relaxed);
+        if out.capacity() - out.len() > PAYLOAD_ROOM_BYTES_MAX {
+            out.shrink_to_fit();
+        }
         Payload {
             bytes: Bytes::from(out),
             splice,

@@ -52,6 +52,12 @@ impl<T> Flight<T> {
         self.aboard.load(Ordering::Acquire) == 0
     }
 
+    /// Does the leader alone wait, who is still aboard? Final if asked under the lock of the map.
+    pub(crate) fn has_only_leader(&self) -> bool {
+        self.aboard.load(Ordering::Acquire) == 1
+    }
+
+    /// The work has become a task: its leader has left.
     pub(crate) fn is_led_by(&self, task: AbortHandle) {
         // The leader calls this once.
         let _ = self.task.set(task);

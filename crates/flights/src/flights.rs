@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 use std::fmt::{Debug, Formatter};
 use std::hash::{BuildHasher, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use foldhash::fast::RandomState;
@@ -89,11 +92,12 @@ where
     /// `deadline` is when the caller's own time is up. It is not enforced here: the work and the caller do that.
     /// It keeps the caller out of flights whose leader has much less time.
     ///
-    /// Must be called inside a `tokio::task::LocalSet`, where the work of a leader is spawned. Dropping the
-    /// future leaves the flight.
+    /// Must be called inside a `tokio::task::LocalSet`, where the work goes on if its leader leaves before the
+    /// others. Dropping the future leaves the flight. A leader must be polled until it is done or dropped:
+    /// followers wait for it.
     ///
     /// # Errors
-    /// [`Broken`] if the work panicked or its core stopped.
+    /// [`Broken`] if the work panicked, which goes no further, or its core stopped.
     pub async fn join<F>(
         self: &Arc<Self>,
         key: K,
@@ -108,24 +112,15 @@ where
             count(&self.stats.alone);
             return Ok((start().await, Role::Alone));
         };
-        let passenger = Passenger { flights: self, key: &key, flight: &flight };
-        if role == Role::Follower {
-            count(&self.stats.followers);
-        } else {
+        if role == Role::Leader {
             count(&self.stats.leaders);
-            let landing = Landing {
-                flights: Arc::clone(self),
-                key: key.clone(),
-                flight: Arc::clone(&flight),
-                result: None,
-            };
-            let work = start();
-            let task = tokio::task::spawn_local(async move {
-                let mut landing = landing;
-                landing.result = Some(work.await);
-            });
-            flight.is_led_by(task.abort_handle());
+            let flights = Arc::clone(self);
+            let landing = Landing { flights, key, flight, result: None, has_landed: false };
+            let leading = Leading { work: Some(Box::pin(start())), landing: Some(landing) };
+            return leading.await.map(|result| (result, role));
         }
+        count(&self.stats.followers);
+        let passenger = Passenger { flights: self, key: &key, flight: &flight };
         let result = flight.wait().await.cloned();
         drop(passenger);
         result.map(|result| (result, role)).ok_or(Broken)
@@ -166,11 +161,16 @@ impl<K, T> Flights<K, T> {
 }
 
 impl<K: Eq, T> Flights<K, T> {
-    /// Takes `flight` out of the map, unless another has taken its place. `if_empty`: only if nobody waits.
-    /// False: it stays.
-    fn remove(&self, key: &Hashed<K>, flight: &Arc<Flight<T>>, if_empty: bool) -> bool {
+    /// Takes `flight` out of the map, unless another has taken its place, if `may_go` says so while nobody can
+    /// come aboard. False: it stays.
+    fn remove_if(
+        &self,
+        key: &Hashed<K>,
+        flight: &Arc<Flight<T>>,
+        may_go: impl FnOnce(&Flight<T>) -> bool,
+    ) -> bool {
         let mut part = self.part(key.hash);
-        if if_empty && !flight.is_empty() {
+        if !may_go(flight) {
             return false;
         }
         if part.get(key).is_some_and(|known| Arc::ptr_eq(known, flight)) {
@@ -190,10 +190,88 @@ struct Passenger<'a, K: Eq, T> {
 impl<K: Eq, T> Drop for Passenger<'_, K, T> {
     fn drop(&mut self) {
         // Somebody may come aboard until the flight is out of the map.
-        if self.flight.leave() && self.flights.remove(self.key, self.flight, true) {
+        if self.flight.leave() && self.flights.remove_if(self.key, self.flight, Flight::is_empty) {
             count(&self.flights.stats.cancelled);
             self.flight.cancel();
         }
+    }
+}
+
+/// The leader, who does the work himself: nine of ten have no followers, and a task of its own would be one more
+/// thing to schedule and to wake. The work becomes a task if the leader leaves while others wait.
+struct Leading<K, T, F>
+where
+    K: Eq + Clone + 'static,
+    T: Clone + 'static,
+    F: Future<Output = T> + 'static,
+{
+    /// None: it is over.
+    work: Option<Pin<Box<F>>>,
+    landing: Option<Landing<K, T>>,
+}
+
+/// Nothing in it is pinned but what is in its box.
+impl<K, T, F> Unpin for Leading<K, T, F>
+where
+    K: Eq + Clone + 'static,
+    T: Clone + 'static,
+    F: Future<Output = T> + 'static,
+{
+}
+
+impl<K, T, F> Future for Leading<K, T, F>
+where
+    K: Eq + Clone + 'static,
+    T: Clone + 'static,
+    F: Future<Output = T> + 'static,
+{
+    type Output = Result<T, Broken>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(mut work) = self.work.take() else {
+            return Poll::Ready(Err(Broken));
+        };
+        // What panicked is dropped and never polled again, so no broken state is seen by anybody.
+        let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
+        let result = match polled {
+            Ok(Poll::Pending) => {
+                self.work = Some(work);
+                return Poll::Pending;
+            }
+            Ok(Poll::Ready(result)) => Some(result),
+            Err(_) => None,
+        };
+        drop(work);
+        if let Some(landing) = self.landing.take() {
+            landing.land_with_leader(result.as_ref());
+        }
+        Poll::Ready(result.ok_or(Broken))
+    }
+}
+
+impl<K, T, F> Drop for Leading<K, T, F>
+where
+    K: Eq + Clone + 'static,
+    T: Clone + 'static,
+    F: Future<Output = T> + 'static,
+{
+    fn drop(&mut self) {
+        let (Some(work), Some(landing)) = (self.work.take(), self.landing.take()) else {
+            return;
+        };
+        let (flights, key) = (Arc::clone(&landing.flights), landing.key.clone());
+        let flight = Arc::clone(&landing.flight);
+        if flights.remove_if(&key, &flight, Flight::has_only_leader) {
+            count(&flights.stats.cancelled);
+            return;
+        }
+        // Still aboard, so the last of the others cannot leave before there is a task to cancel.
+        let task = tokio::task::spawn_local(async move {
+            let mut landing = landing;
+            landing.result = Some(work.await);
+        });
+        flight.is_led_by(task.abort_handle());
+        drop(Passenger { flights: &flights, key: &key, flight: &flight });
     }
 }
 
@@ -203,12 +281,28 @@ struct Landing<K: Eq, T> {
     key: Hashed<K>,
     flight: Arc<Flight<T>>,
     result: Option<T>,
+    has_landed: bool,
+}
+
+impl<K: Eq, T: Clone> Landing<K, T> {
+    /// Ends the flight while its leader is aboard, who has the result already.
+    fn land_with_leader(mut self, result: Option<&T>) {
+        self.flights.remove_if(&self.key, &self.flight, |_| true);
+        // Nobody comes aboard any more.
+        if !self.flight.has_only_leader() {
+            self.flight.land(result.cloned());
+        }
+        self.has_landed = true;
+    }
 }
 
 impl<K: Eq, T> Drop for Landing<K, T> {
     fn drop(&mut self) {
+        if self.has_landed {
+            return;
+        }
         // First nobody comes aboard any more, then those aboard get the result.
-        self.flights.remove(&self.key, &self.flight, false);
+        self.flights.remove_if(&self.key, &self.flight, |_| true);
         self.flight.land(self.result.take());
     }
 }

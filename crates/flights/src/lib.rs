@@ -1,7 +1,7 @@
 //! Work in flight that several wait for.
 //!
-//! Whoever asks for a key that nobody works on becomes the *leader*: the work starts at once, in a task of its
-//! own on the leader's core. Whoever asks for an equal key before the work is done becomes a *follower*, from
+//! Whoever asks for a key that nobody works on becomes the *leader*: the work starts at once, within the
+//! leader's own task. Whoever asks for an equal key before the work is done becomes a *follower*, from
 //! whatever core, and gets a clone of the same result. Then the flight is over; who asks now leads the next.
 //!
 //! - Nobody waits in order to be joined, and no result is given to anyone who asked after it was there.

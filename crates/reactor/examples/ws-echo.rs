@@ -1,4 +1,5 @@
-//! An echo server for WebSocket protocol suites: every message comes back as it is.
+//! An echo server for WebSocket protocol suites: every message comes back as it is. It takes offers of
+//! permessage-deflate.
 //!
 //! `cargo run -p reactor --example ws-echo -- --listen 127.0.0.1:9001`
 
@@ -49,6 +50,14 @@ impl Protocol for Echo {
     fn handle_timeout(&mut self, _: Instant) {}
 }
 
+/// A connection after its handshake.
+struct Opened {
+    socket: TcpStream,
+    /// What came behind the handshake.
+    early: Vec<u8>,
+    deflates: bool,
+}
+
 struct EchoServer {
     websocket: Arc<websocket::Config>,
 }
@@ -58,15 +67,17 @@ type EchoSockets = Sockets<Connection<Echo>, ()>;
 impl Application for EchoServer {
     type Machine = Connection<Echo>;
     type Client = ();
-    type Message = (TcpStream, Vec<u8>);
+    type Message = Opened;
 
     fn event(&mut self, _: &mut EchoSockets, _: Token, event: Infallible) {
         match event {}
     }
 
-    fn message(&mut self, sockets: &mut EchoSockets, (socket, early): (TcpStream, Vec<u8>)) {
+    fn message(&mut self, sockets: &mut EchoSockets, opened: Opened) {
+        let Opened { socket, early, deflates } = opened;
         let machine =
-            Connection::server(Arc::clone(&self.websocket), Echo::default(), Instant::now());
+            Connection::server(Arc::clone(&self.websocket), Echo::default(), Instant::now())
+                .with_deflate(deflates);
         // A socket that cannot be watched is closed, and its client sees that.
         let _ = sockets.adopt(Stream::new(socket.into(), None), machine, &early, ());
     }
@@ -86,6 +97,7 @@ fn main() -> io::Result<()> {
     let websocket = websocket::Config {
         message_bytes_max: 64 << 20,
         ping_interval: None,
+        deflate_bytes_min: 0,
         ..websocket::Config::default()
     };
     let websocket = Arc::new(websocket);
@@ -94,17 +106,16 @@ fn main() -> io::Result<()> {
     let listener = TcpListener::bind(address)?;
     writeln!(io::stdout(), "listening on {}", listener.local_addr()?)?;
     for socket in listener.incoming() {
-        let mut socket = socket?;
-        match shake_hands(&mut socket) {
-            Ok(early) => reactor.mailbox().send((socket, early)),
+        match shake_hands(socket?) {
+            Ok(opened) => reactor.mailbox().send(opened),
             Err(error) => writeln!(io::stderr(), "a handshake failed: {error}")?,
         }
     }
     Ok(())
 }
 
-/// The opening handshake, one connection at a time: enough for a suite. Gives what came behind it.
-fn shake_hands(socket: &mut TcpStream) -> io::Result<Vec<u8>> {
+/// The opening handshake, one connection at a time: enough for a suite.
+fn shake_hands(mut socket: TcpStream) -> io::Result<Opened> {
     socket.set_read_timeout(Some(Duration::from_secs(5)))?;
     let mut head = Vec::new();
     let end = loop {
@@ -134,5 +145,5 @@ fn shake_hands(socket: &mut TcpStream) -> io::Result<Vec<u8>> {
     socket.write_all(answer.as_bytes())?;
     socket.set_nonblocking(true)?;
     socket.set_nodelay(true)?;
-    Ok(early)
+    Ok(Opened { socket, early, deflates: accept.deflate.is_some() })
 }

@@ -119,7 +119,7 @@ struct TransportLabel {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "label values are lower case")]
 pub(crate) enum Transport {
-    /// graphql-transport-ws
+    /// graphql-transport-ws and graphql-ws
     websocket,
     /// GraphQL over SSE
     sse,

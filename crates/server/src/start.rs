@@ -211,11 +211,13 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         message_bytes_max: config.websocket.max_message_size,
         ping_interval: Some(config.websocket.ping_interval),
         pong_timeout: config.websocket.ping_interval,
+        deflate_bytes_min: config.websocket.compression.min_size,
         ..wire::websocket::Config::default()
     };
     let protocol = wire::graphql_transport_ws::Config {
         init_timeout: config.websocket.init_timeout,
         subscriptions_max: config.websocket.max_subscriptions_per_connection as usize,
+        keep_alive: Some(config.subscriptions.heartbeat),
         ..wire::graphql_transport_ws::Config::default()
     };
     let router = Arc::new(Router {

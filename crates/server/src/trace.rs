@@ -34,7 +34,8 @@ impl RequestTrace {
         Some(Self { started: Instant::now(), prepared: Duration::ZERO, fetches })
     }
 
-    /// The operation is prepared, the execution begins.
+    /// The operation is prepared, the execution begins. In a batch the others may have run in between, which counts
+    /// as preparing.
     pub(crate) fn prepared(&mut self) {
         self.prepared = self.started.elapsed();
         self.fetches = Arc::new(execute::Trace::new());

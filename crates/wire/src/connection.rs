@@ -101,6 +101,20 @@ impl<P: Protocol> Connection<P> {
         Connection { websocket: WebSocket::client(config, now, mask_seed), protocol }
     }
 
+    /// Says whether permessage-deflate was negotiated: [`handshake::Accept::deflate`]. It was not
+    /// unless said.
+    ///
+    /// [`handshake::Accept::deflate`]: crate::websocket::handshake::Accept::deflate
+    pub fn with_deflate(mut self, is_negotiated: bool) -> Connection<P> {
+        self.websocket.set_deflate(is_negotiated);
+        self
+    }
+
+    /// Whether compressed messages may be sent.
+    pub fn deflates(&self) -> bool {
+        self.websocket.deflates()
+    }
+
     /// Takes bytes that the transport delivered, in pieces of any size.
     pub fn receive(&mut self, now: Instant, bytes: &[u8]) {
         self.websocket.receive(now, bytes);

@@ -7,13 +7,15 @@
 //! stay text: what they mean is for the layers above.
 
 mod client;
-mod envelope;
+pub(crate) mod envelope;
 mod server;
 
 pub use client::{Client, ClientEvent};
 pub use envelope::Request;
-pub use server::{Config, Event, GraphqlTransportWs, Subscription, append_next_head, next_frame};
+pub use server::{Config, Event, GraphqlTransportWs, append_next_head, next_frame};
+pub(crate) use server::{NEXT, append_result_head};
 
+pub use crate::operations::Subscription;
 use crate::websocket::CloseCode;
 
 /// The name in `Sec-WebSocket-Protocol`.
@@ -39,7 +41,10 @@ pub const CLOSE_CODES: [(CloseCode, &str); 7] = [
     (INVALID_MESSAGE, "A message has a type or a form that the protocol does not have."),
     (UNAUTHORIZED, "`subscribe` came before `connection_ack`."),
     (FORBIDDEN, "The server refused the `connection_init`."),
-    (SUBPROTOCOL_NOT_ACCEPTABLE, "The client did not offer `graphql-transport-ws`."),
+    (
+        SUBPROTOCOL_NOT_ACCEPTABLE,
+        "The client offered neither `graphql-transport-ws` nor `graphql-ws`.",
+    ),
     (INITIALISATION_TIMEOUT, "`connection_init` did not come in time."),
     (SUBSCRIBER_ALREADY_EXISTS, "An operation with the same id is in progress."),
     (TOO_MANY_INITIALISATION_REQUESTS, "`connection_init` came twice."),

@@ -1,4 +1,4 @@
-//! Protocol machines without sockets: WebSocket, graphql-transport-ws, SSE.
+//! Protocol machines without sockets: WebSocket, both GraphQL subprotocols on it, SSE, multipart.
 //!
 //! Every machine here is plain state: bytes and commands go in, bytes and events come out, and the
 //! caller owns sockets, threads and clocks. Time is a parameter. The verbs are the same everywhere:
@@ -17,9 +17,13 @@
 //! |---|---|
 //! | [`websocket`] | RFC 6455: opening handshake, frames, closing handshake, liveness |
 //! | [`graphql_transport_ws`] | the protocol of the npm package graphql-ws, server and client |
+//! | [`graphql_ws`] | its predecessor, of the npm package subscriptions-transport-ws: the server |
+//! | [`subprotocol`] | whichever of the two a client negotiated |
 //! | [`connection`] | a subprotocol joined to the WebSocket under it |
-//! | [`sse`] | GraphQL over server-sent events, distinct connections mode |
-//! | [`http1`] | the framing of a lasting HTTP/1.1 response body around an event stream |
+//! | [`sse`] | GraphQL over server-sent events |
+//! | [`multipart`] | results as the parts of one HTTP response |
+//! | [`result_stream`] | whichever of the two a client accepts |
+//! | [`http1`] | the framing of a lasting HTTP/1.1 response body around such a stream |
 //! | `pair` | test kit (feature `testkit`): two machines, a virtual network and clock |
 //!
 //! A server's side of one socket, from the upgrade to the first result:
@@ -59,11 +63,16 @@
 mod chunks;
 pub mod connection;
 pub mod graphql_transport_ws;
+pub mod graphql_ws;
 pub mod http1;
 mod machine;
+pub mod multipart;
+mod operations;
 #[cfg(feature = "testkit")]
 pub mod pair;
+pub mod result_stream;
 pub mod sse;
+pub mod subprotocol;
 pub mod websocket;
 
 pub use chunks::Chunks;

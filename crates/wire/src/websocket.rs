@@ -1,16 +1,20 @@
 //! RFC 6455 for both roles: opening handshake, frames, messages, closing handshake, liveness.
 //!
 //! [`handshake`] judges and writes the HTTP part; [`WebSocket`] is the connection after it.
-//! Extensions (compression) are not negotiated, so reserved bits are a protocol error. What the
-//! messages mean is for [`crate::graphql_transport_ws`].
+//! The one extension is permessage-deflate (RFC 7692), each message for itself: [`deflate_shared`] makes
+//! the blocks of a broadcast once for all who get it. What the messages mean is for
+//! [`crate::subprotocol`].
 
 mod assembly;
 mod close;
+mod deflate;
 mod frame;
 pub mod handshake;
 mod machine;
 
 pub use close::{CloseCode, Closed, ClosedBy};
+pub(crate) use deflate::append_deflated_head;
+pub use deflate::deflate_shared;
 pub use frame::{FrameHeader, Opcode};
 pub(crate) use machine::pop_or_release;
 pub use machine::{Config, Event, WebSocket};

@@ -219,6 +219,24 @@ mod header_name {
     }
 }
 
+pub(super) mod header_names {
+    use super::{Deserialize, Deserializer, Error, HeaderName, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(
+        names: &[HeaderName],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(names.iter().map(HeaderName::as_str))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<HeaderName>, D::Error> {
+        let names = Vec::<String>::deserialize(deserializer)?.into_iter();
+        names.map(|name| name.parse().map_err(D::Error::custom)).collect()
+    }
+}
+
 mod header_value {
     use super::{Deserialize, Deserializer, Error, HIDDEN, HeaderValue, Serializer};
 

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use http::HeaderName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::format::{DurationOrZeroText, DurationText, SizeText};
+use super::format::{DurationOrZeroText, DurationText, HeaderNameText, SizeText};
+use super::headers::header_names;
 use super::{duration, size};
 
 /// WebSocket connections of clients.
@@ -32,6 +34,17 @@ pub struct WebSocket {
     /// How many operations may be open at a time on one connection.
     #[schemars(range(min = 1, max = 1_000_000), example = 50)]
     pub max_subscriptions_per_connection: u32,
+
+    /// Headers that a client may give in the payload of `connection_init`, since browsers cannot set any
+    /// for a WebSocket: as members of the payload, or of an object `headers` in it. They take the place of
+    /// those of the handshake for all operations of the connection, and rules (`headers`) see them so. Name
+    /// nothing here that a proxy before the router checks or sets.
+    #[serde(with = "header_names")]
+    #[schemars(with = "Vec<HeaderNameText>", example = ["authorization", "apollographql-client-name"])]
+    pub init_payload_headers: Vec<HeaderName>,
+
+    /// Compressed messages, for clients that offer it (`permessage-deflate`, RFC 7692).
+    pub compression: MessageCompression,
 }
 
 impl Default for WebSocket {
@@ -42,6 +55,35 @@ impl Default for WebSocket {
             // As `limits.body`: what fits over HTTP fits here.
             max_message_size: 2 << 20,
             max_subscriptions_per_connection: 1000,
+            init_payload_headers: Vec::new(),
+            compression: MessageCompression::default(),
+        }
+    }
+}
+
+/// Compressed messages on WebSockets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct MessageCompression {
+    /// Agree on compression with clients that offer it. Each message is compressed for itself
+    /// (`no_context_takeover` both ways), so an event is compressed once for all who get it, and an
+    /// idle connection keeps no window.
+    #[schemars(example = false)]
+    pub enabled: bool,
+
+    /// Smaller messages go as they are. What fits one packet of a network arrives no sooner for being
+    /// smaller.
+    #[serde(with = "size::text")]
+    #[schemars(with = "SizeText", example = &"4KiB")]
+    pub min_size: usize,
+}
+
+impl Default for MessageCompression {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            // As for answers over HTTP.
+            min_size: 1400,
         }
     }
 }
@@ -88,8 +130,9 @@ pub struct Subscriptions {
     #[schemars(range(min = 0, max = 100_000_000), example = 1000)]
     pub max_connections_per_ip: u32,
 
-    /// How often a quiet stream of server-sent events carries a comment, so that proxies keep it
-    /// open.
+    /// How often a quiet stream carries a sign of life, so that proxies keep it open: a comment in
+    /// server-sent events, `ka` on WebSockets with the subprotocol graphql-ws (whose npm client gives
+    /// up after 30 seconds without).
     #[serde(with = "duration::text")]
     #[schemars(with = "DurationText", example = &"5s", extend("x-minimum" = 1000))]
     pub heartbeat: Duration,

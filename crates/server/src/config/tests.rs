@@ -135,7 +135,8 @@ http:
   compression: {enabled: false, min_size: 7KiB}
   batching: {enabled: true, max_operations: 8}
 websocket:
-  {init_timeout: 1s, ping_interval: 2s, max_message_size: 3KiB, max_subscriptions_per_connection: 4}
+  {init_timeout: 1s, ping_interval: 2s, max_message_size: 3KiB, max_subscriptions_per_connection: 4,
+   compression: {enabled: false, min_size: 5KiB}, init_payload_headers: [authorization]}
 subscriptions:
   queue_bytes: 1KiB
   queue_events: 2

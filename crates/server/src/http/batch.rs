@@ -14,6 +14,7 @@ use super::answer::{self, Answer};
 use super::media::AnswerType;
 use crate::operation::{self, Ready};
 use crate::router::Router;
+use crate::trace::RequestTrace;
 
 /// Runs a batch. The answer is always 200: what is wrong with one operation stands in its place, and the others run.
 pub(crate) async fn answer(
@@ -28,9 +29,8 @@ pub(crate) async fn answer(
         return answer::refused(StatusCode::NOT_ACCEPTABLE, &[error], media);
     }
     router.metrics.batch(requests.len());
-    let prepare = |request| operation::prepare(router, request, headers);
-    let ready = join_all(requests.iter().map(prepare)).await;
-    let changes = |ready: &Ready| ready.prepared.kind == OperationKind::Mutation;
+    let ready = join_all(requests.iter().map(|it| prepare(router, it, headers))).await;
+    let changes = |(ready, _): &Readied| ready.prepared.kind == OperationKind::Mutation;
     // Who writes a mutation and a query behind it means the query to see what the mutation did.
     let answers = if ready.iter().flatten().any(changes) {
         let mut answers = Vec::with_capacity(ready.len());
@@ -45,9 +45,27 @@ pub(crate) async fn answer(
     answer::with_type(StatusCode::OK, AnswerType::Json.content_type(), array(&answers))
 }
 
-async fn run(router: &Arc<Router>, ready: Result<Ready, Vec<GraphqlError>>) -> Bytes {
+/// An operation that may run, with its trace if the client wants one.
+type Readied = (Ready, Option<RequestTrace>);
+
+async fn prepare(
+    router: &Router,
+    request: &OperationRequest,
+    headers: &HeaderMap,
+) -> Result<Readied, Vec<GraphqlError>> {
+    let trace = RequestTrace::wanted(&router.config, headers);
+    let ready = operation::prepare(router, request, headers).await?;
+    Ok((ready, trace))
+}
+
+async fn run(router: &Arc<Router>, ready: Result<Readied, Vec<GraphqlError>>) -> Bytes {
     let outcome = match ready {
-        Ok(ready) => operation::run(router, ready, None).await.map(|payload| payload.bytes),
+        Ok((ready, mut trace)) => {
+            if let Some(trace) = &mut trace {
+                trace.prepared();
+            }
+            operation::run(router, ready, trace).await.map(|payload| payload.bytes)
+        }
         Err(errors) => Err(errors),
     };
     outcome.unwrap_or_else(|errors| execute::request_error(&errors).bytes)

@@ -7,7 +7,7 @@ use http::HeaderMap;
 #[cfg(target_os = "linux")]
 use wire::http1::Framing;
 
-use super::websocket;
+use super::websocket::{self, Spoken};
 use crate::connections::ConnectionPermit;
 use crate::http::stream::ClientStream;
 #[cfg(target_os = "linux")]
@@ -27,8 +27,8 @@ pub(crate) enum Leaving {
 /// A WebSocket after its handshake.
 #[derive(Debug)]
 pub(crate) struct WebSocket {
-    /// Agreed on, if anything was.
-    pub(super) subprotocol: Option<&'static str>,
+    /// Agreed on.
+    pub(super) spoken: Spoken,
     /// Those of the handshake.
     pub(super) headers: HeaderMap,
 }
@@ -62,8 +62,8 @@ impl Leaving {
         }
         let Left { stream, early, permit: _permit } = left;
         match self {
-            Self::WebSocket(WebSocket { subprotocol, headers }) => {
-                websocket::run(router, stream, early, subprotocol, headers).await;
+            Self::WebSocket(WebSocket { spoken, headers }) => {
+                websocket::run(router, stream, early, spoken, headers).await;
             }
             // Does not leave where there are none.
             #[cfg(target_os = "linux")]

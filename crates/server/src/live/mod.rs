@@ -2,6 +2,7 @@
 //! waiting for a slow socket is bounded in [`backlog`].
 
 mod backlog;
+mod init_payload;
 mod leaving;
 pub(crate) mod outlet;
 #[cfg(target_os = "linux")]

@@ -14,8 +14,6 @@ use std::time::{Duration, Instant};
 use http::HeaderMap;
 use reactor::{Mailbox, Reactor, Settings, Stream};
 use socket2::SockRef;
-use wire::connection::Connection;
-use wire::graphql_transport_ws::GraphqlTransportWs;
 use wire::http1::ResponseBody;
 use wire::sse::{self, Sse};
 
@@ -99,12 +97,9 @@ impl ReactorHandles {
         let _ = SockRef::from(&socket).set_send_buffer_size(kernel_queue);
         let now = Instant::now();
         let (machine, headers, start) = match leaving {
-            Leaving::WebSocket(WebSocket { subprotocol, headers }) => {
-                let protocol = Arc::clone(&router.protocol);
-                let machine = GraphqlTransportWs::new(protocol, subprotocol, now);
-                let machine = Connection::server(Arc::clone(&router.websocket), machine, now);
-                let headers = client::needed_headers(&router.config.headers, &headers);
-                (ClientMachine::WebSocket(machine), headers, None)
+            Leaving::WebSocket(WebSocket { spoken, headers }) => {
+                let machine = ClientMachine::WebSocket(spoken.machine(router, now));
+                (machine, client::needed_headers(&router.config.headers, &headers), None)
             }
             Leaving::EventStream(EventStream { framing, ready }) => {
                 let heartbeat = Some(router.config.subscriptions.heartbeat);

@@ -1,9 +1,7 @@
 //! The operations in progress on one connection: started beside it, ended with it.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use execute::{ErrorCode, GraphqlError};
@@ -18,17 +16,21 @@ use crate::forwarding;
 use crate::metrics::{Open, Transport};
 use crate::operation::{self, Ready};
 use crate::router::Router;
+use crate::trace::RequestTrace;
 
 /// See the module. Clones share one list.
 #[derive(Clone)]
 pub(crate) struct Running {
     router: Arc<Router>,
     outlet: Arc<ConnectionOutlet>,
-    headers: Arc<HeaderMap>,
     connection: u64,
     transport: Transport,
-    operations: Rc<RefCell<HashMap<u32, Operation>>>,
+    operations: Operations,
 }
+
+/// The operations in progress on one connection, on whatever thread. Clones share one list.
+#[derive(Clone, Default)]
+pub(crate) struct Operations(Arc<Mutex<HashMap<u32, Operation>>>);
 
 enum Operation {
     /// Being prepared, joined to its group, or (queries) executed.
@@ -40,30 +42,36 @@ enum Operation {
 }
 
 impl Running {
-    /// An empty list for connection number `connection`, whose handshake or request had `headers`.
+    /// An empty list for connection number `connection`.
     pub(crate) fn new(
         router: &Arc<Router>,
         outlet: &Arc<ConnectionOutlet>,
-        headers: HeaderMap,
         connection: u64,
         transport: Transport,
     ) -> Self {
-        Self {
-            router: Arc::clone(router),
-            outlet: Arc::clone(outlet),
-            headers: Arc::new(headers),
-            connection,
-            transport,
-            operations: Rc::default(),
-        }
+        Self::of(router, outlet, connection, transport, Operations::default())
     }
 
-    /// Starts an operation that was not prepared yet. Its results come out of the outlet.
-    pub(crate) fn start(&self, number: u32, request: OperationRequest) {
+    /// More operations for a list that there is.
+    pub(crate) fn of(
+        router: &Arc<Router>,
+        outlet: &Arc<ConnectionOutlet>,
+        connection: u64,
+        transport: Transport,
+        operations: Operations,
+    ) -> Self {
+        let (router, outlet) = (Arc::clone(router), Arc::clone(outlet));
+        Self { router, outlet, connection, transport, operations }
+    }
+
+    /// Starts an operation that was not prepared yet, for a client with these headers. Its results come out of the
+    /// outlet.
+    pub(crate) fn start(&self, number: u32, request: OperationRequest, headers: Arc<HeaderMap>) {
         let this = self.clone();
         self.spawn(number, async move {
-            match operation::prepare(&this.router, &request, &this.headers).await {
-                Ok(ready) => this.run(number, ready).await,
+            let trace = RequestTrace::wanted(&this.router.config, &headers);
+            match operation::prepare(&this.router, &request, &headers).await {
+                Ok(ready) => this.run(number, ready, trace).await,
                 Err(errors) => this.failed(number, errors),
             }
         });
@@ -72,7 +80,7 @@ impl Running {
     /// Starts a prepared operation.
     pub(crate) fn start_ready(&self, number: u32, ready: Ready) {
         let this = self.clone();
-        self.spawn(number, async move { this.run(number, ready).await });
+        self.spawn(number, async move { this.run(number, ready, None).await });
     }
 
     fn spawn(&self, number: u32, task: impl Future<Output = ()> + 'static) {
@@ -82,14 +90,17 @@ impl Running {
             let _unfinished = unfinished;
             task.await;
         });
-        self.operations.borrow_mut().insert(number, Operation::Task(task.abort_handle()));
+        self.operations.lock().insert(number, Operation::Task(task.abort_handle()));
     }
 
-    async fn run(&self, number: u32, ready: Ready) {
+    async fn run(&self, number: u32, ready: Ready, mut trace: Option<RequestTrace>) {
         if ready.prepared.kind == OperationKind::Subscription {
             return self.subscribe(number, ready).await;
         }
-        match operation::run(&self.router, ready, None).await {
+        if let Some(trace) = &mut trace {
+            trace.prepared();
+        }
+        match operation::run(&self.router, ready, trace).await {
             Ok(payload) => {
                 self.forget(number);
                 self.outlet.answer(number, payload);
@@ -105,7 +116,7 @@ impl Running {
         match subscribe(&self.router, ready, outlet, member).await {
             Ok(subscription) => {
                 let open = self.router.metrics.subscription(self.transport);
-                let mut operations = self.operations.borrow_mut();
+                let mut operations = self.operations.lock();
                 // Without an entry the client has gone, or the end has come already: the subscription with it.
                 if let Some(entry) = operations.get_mut(&number) {
                     *entry = Operation::Subscription(subscription, open);
@@ -122,23 +133,43 @@ impl Running {
 
     /// The operation is over; nothing is stopped that has ended by itself.
     pub(crate) fn forget(&self, number: u32) {
-        self.operations.borrow_mut().remove(&number);
+        let over = self.operations.lock().remove(&number);
+        drop(over);
     }
 
     /// The client wants no more of it.
     pub(crate) fn stop(&self, number: u32) {
-        if let Some(Operation::Task(task)) = self.operations.borrow_mut().remove(&number) {
+        self.operations.stop(number);
+    }
+
+    /// The connection is over.
+    pub(crate) fn stop_all(&self) {
+        self.operations.stop_all();
+    }
+}
+
+impl Operations {
+    /// The client wants no more of it.
+    pub(crate) fn stop(&self, number: u32) {
+        let stopped = self.lock().remove(&number);
+        if let Some(Operation::Task(task)) = stopped {
             task.abort();
         }
     }
 
     /// The connection is over.
     pub(crate) fn stop_all(&self) {
-        for (_, operation) in self.operations.borrow_mut().drain() {
+        let stopped = std::mem::take(&mut *self.lock());
+        for operation in stopped.into_values() {
             if let Operation::Task(task) = operation {
                 task.abort();
             }
         }
+    }
+
+    /// Nothing runs user code under this lock, so a poisoned one holds a sound list.
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Operation>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -209,9 +240,7 @@ struct Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            if let Ok(mut operations) = self.running.operations.try_borrow_mut() {
-                operations.remove(&self.number);
-            }
+            self.running.forget(self.number);
             let errors = vec![broken_off()];
             self.running.outlet.end(Delivery::Failed { operation: self.number, errors });
         }

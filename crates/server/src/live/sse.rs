@@ -44,7 +44,7 @@ pub(crate) fn answer(router: &Arc<Router>, ready: Ready, request: &Parts) -> Ans
         return leaving(ready, request);
     }
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
-    let running = Running::new(router, &outlet, request.headers.clone(), 0, Transport::sse);
+    let running = Running::new(router, &outlet, 0, Transport::sse);
     running.start_ready(OPERATION, ready);
     let (pieces, body) = mpsc::channel(AHEAD);
     tokio::task::spawn_local(stream(Arc::clone(router), outlet, running, pieces));

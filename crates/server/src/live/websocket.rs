@@ -1,5 +1,5 @@
-//! GraphQL over WebSocket (graphql-transport-ws): the handshake, and where there is no reactor one task that joins
-//! socket, protocol machine and outlet.
+//! GraphQL over WebSocket (graphql-transport-ws and graphql-ws): the handshake, and where there is no reactor one task
+//! that joins socket, protocol machine and outlet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,14 +13,15 @@ use hyper::body::Incoming;
 use prepare::OperationRequest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wire::connection::Connection;
-use wire::graphql_transport_ws::{self as protocol, Event, GraphqlTransportWs};
+use wire::graphql_transport_ws::{Event, INVALID_MESSAGE};
+use wire::subprotocol::{SUPPORTED, Subprotocol};
 use wire::websocket::CloseCode;
 use wire::websocket::handshake;
 
 use super::leaving::{Leaving, WebSocket};
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::{Running, too_slow};
-use super::{count_dropped, sleep_until};
+use super::{count_dropped, init_payload, sleep_until};
 use crate::http::answer::{self, Answer, AnswerBody};
 use crate::http::cors;
 use crate::http::stream::ClientStream;
@@ -72,7 +73,7 @@ pub(crate) fn upgrade(router: &Router, request: &Request<Incoming>) -> Answer {
     }
     let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let method = request.method().as_str();
-    let accept = match handshake::accept(method, headers, &[protocol::SUBPROTOCOL]) {
+    let mut accept = match handshake::accept(method, headers, &SUPPORTED) {
         Ok(accept) => accept,
         Err(rejection) => {
             let status =
@@ -86,15 +87,35 @@ pub(crate) fn upgrade(router: &Router, request: &Request<Incoming>) -> Answer {
             return answer;
         }
     };
+    if !router.config.websocket.compression.enabled {
+        accept.deflate = None;
+    }
     let mut answer = answer::empty(StatusCode::SWITCHING_PROTOCOLS);
     for (name, value) in accept.headers() {
         if let Ok(value) = HeaderValue::from_str(value) {
             answer.headers_mut().insert(HeaderName::from_static(name), value);
         }
     }
-    let leaving = WebSocket { subprotocol: accept.subprotocol, headers: request.headers().clone() };
+    let spoken = Spoken { subprotocol: accept.subprotocol, deflates: accept.deflate.is_some() };
+    let leaving = WebSocket { spoken, headers: request.headers().clone() };
     *answer.body_mut() = AnswerBody::Leaving(Box::new(Leaving::WebSocket(leaving)));
     answer
+}
+
+/// What client and router have agreed on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spoken {
+    subprotocol: Option<&'static str>,
+    deflates: bool,
+}
+
+impl Spoken {
+    /// The machine of a connection that begins.
+    pub(crate) fn machine(self, router: &Router, now: Instant) -> Connection<Subprotocol> {
+        let protocol = Subprotocol::new(Arc::clone(&router.protocol), self.subprotocol, now);
+        let connection = Connection::server(Arc::clone(&router.websocket), protocol, now);
+        connection.with_deflate(self.deflates)
+    }
 }
 
 /// Where there is no reactor: the connection to its end.
@@ -102,16 +123,16 @@ pub(super) async fn run(
     router: &Arc<Router>,
     socket: ClientStream,
     early: Bytes,
-    subprotocol: Option<&'static str>,
+    spoken: Spoken,
     headers: HeaderMap,
 ) {
     let now = Instant::now();
-    let machine = GraphqlTransportWs::new(Arc::clone(&router.protocol), subprotocol, now);
-    let mut connection = Connection::server(Arc::clone(&router.websocket), machine, now);
+    let mut connection = spoken.machine(router, now);
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
     let _open = router.metrics.stream(Transport::websocket);
     let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
-    let running = Running::new(router, &outlet, headers, number, Transport::websocket);
+    let running = Running::new(router, &outlet, number, Transport::websocket);
+    let mut headers = Arc::new(headers);
     let mut shutdown = router.shutdown.clone();
     let mut shutting_down = false;
     let mut incoming = BytesMut::with_capacity(READ_BYTES);
@@ -124,7 +145,7 @@ pub(super) async fn run(
     drop(early);
     loop {
         while let Some(event) = connection.poll_event() {
-            obey(&mut connection, &running, event);
+            obey(router, &mut connection, &running, &mut headers, event);
         }
         fill(router, &mut connection, &outlet, &running, &mut outgoing);
         if connection.is_closed() {
@@ -196,9 +217,24 @@ pub(super) async fn run(
     }
 }
 
-fn obey(connection: &mut Connection<GraphqlTransportWs>, running: &Running, event: Event) {
+fn obey(
+    router: &Router,
+    connection: &mut Connection<Subprotocol>,
+    running: &Running,
+    headers: &mut Arc<HeaderMap>,
+    event: Event,
+) {
     match event {
-        Event::Init { .. } => connection.protocol.accept_init(None),
+        Event::Init { payload } => {
+            let allowed = &router.config.websocket.init_payload_headers;
+            match init_payload::headers(allowed, payload, headers) {
+                Ok(merged) => {
+                    *headers = Arc::new(merged);
+                    connection.protocol.accept_init(None);
+                }
+                Err(reason) => connection.protocol.close(INVALID_MESSAGE, &reason),
+            }
+        }
         Event::Subscribe { number, request, .. } => {
             running.start(
                 number,
@@ -211,6 +247,7 @@ fn obey(connection: &mut Connection<GraphqlTransportWs>, running: &Running, even
                     variables: request.variables.unwrap_or_default(),
                     extensions: request.extensions.unwrap_or_default(),
                 },
+                Arc::clone(headers),
             );
         }
         Event::Complete { number, .. } => running.stop(number),
@@ -221,7 +258,7 @@ fn obey(connection: &mut Connection<GraphqlTransportWs>, running: &Running, even
 /// Moves deliveries into the machine and frames out of it, as long as the socket keeps up.
 fn fill(
     router: &Router,
-    connection: &mut Connection<GraphqlTransportWs>,
+    connection: &mut Connection<Subprotocol>,
     outlet: &ConnectionOutlet,
     running: &Running,
     outgoing: &mut BytesMut,
@@ -257,7 +294,7 @@ fn fill(
 /// graphql-ws reconnects after it.
 pub(crate) const SLOW_SUBSCRIBER: CloseCode = CloseCode(4410);
 
-fn deliver(connection: &mut Connection<GraphqlTransportWs>, running: &Running, delivery: Delivery) {
+fn deliver(connection: &mut Connection<Subprotocol>, running: &Running, delivery: Delivery) {
     let machine = &mut connection.protocol;
     // An operation that the client completed meanwhile has no id any more; its results go nowhere.
     match delivery {

@@ -7,6 +7,7 @@ use std::path::Path;
 use server::SupergraphSource;
 use wire::graphql_transport_ws::ClientEvent;
 
+use crate::http::request;
 use crate::router::{Router, SUPERGRAPH};
 use crate::socket::Socket;
 
@@ -63,6 +64,37 @@ fn a_link_further_up_the_path_that_is_turned_to_another_release_is_seen() {
     router.publish(r#"{"__typename":"Tick","id":"1"}"#);
     let heard = socket.hear();
     assert!(matches!(heard, ClientEvent::Next { .. }), "{heard:?}");
+}
+
+#[test]
+fn a_new_graph_has_prepared_the_most_used_operations_before_it_serves() {
+    const MISSES: &str = "starling_operations_prepared_misses_total";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("supergraph.graphql");
+    fs::write(&file, SUPERGRAPH).unwrap();
+    let router = Router::serving(SupergraphSource::File(file.clone()), "");
+    let ask = |query: &str| {
+        let body = format!(r#"{{"query":"{query}"}}"#);
+        let headers = [("content-type", "application/json")];
+        let answer = request(router.address, "POST", "/graphql", &headers, &body);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    };
+    for query in
+        ["{ time }", "{ __typename time }", "{ time }", "{ __typename time }", "{ t: time }"]
+    {
+        ask(query);
+    }
+    router.wait_for(MISSES, 3);
+    fs::write(&file, format!("# 2\n{SUPERGRAPH}")).unwrap();
+    router.wait_for(GENERATION, 2);
+    // Those that were asked more than once were prepared while the old graph served; clients find them.
+    router.wait_for(MISSES, 2);
+    ask("{ time }");
+    ask("{ __typename time }");
+    router.wait_for("starling_operations_prepared_hits_total", 2);
+    router.wait_for(MISSES, 2);
+    ask("{ t: time }");
+    router.wait_for(MISSES, 3);
 }
 
 #[test]

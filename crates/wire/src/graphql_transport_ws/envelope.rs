@@ -42,7 +42,7 @@ impl fmt::Debug for Request {
 }
 
 /// Shows that there is text and how much.
-pub(super) struct Hidden<'a>(pub(super) &'a Option<Bytes>);
+pub(crate) struct Hidden<'a>(pub(crate) &'a Option<Bytes>);
 
 impl fmt::Debug for Hidden<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,7 +55,7 @@ impl fmt::Debug for Hidden<'_> {
 
 /// What a client says.
 #[derive(Debug)]
-pub(super) enum ClientMessage {
+pub(crate) enum ClientMessage {
     ConnectionInit { payload: Option<Bytes> },
     Ping { payload: Option<Bytes> },
     Pong,
@@ -65,7 +65,7 @@ pub(super) enum ClientMessage {
 
 /// What a server says.
 #[derive(Debug)]
-pub(super) enum ServerMessage {
+pub(crate) enum ServerMessage {
     ConnectionAck { payload: Option<Bytes> },
     Ping { payload: Option<Bytes> },
     Pong,
@@ -76,10 +76,10 @@ pub(super) enum ServerMessage {
 
 /// What is wrong with a message; becomes the reason of a close frame.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Invalid(pub(super) Cow<'static, str>);
+pub(crate) struct Invalid(pub(crate) Cow<'static, str>);
 
 impl ClientMessage {
-    pub(super) fn parse(text: Bytes) -> Result<ClientMessage, Invalid> {
+    pub(crate) fn parse(text: Bytes) -> Result<ClientMessage, Invalid> {
         let mut document = Document::with_depth_limit(MESSAGE_DEPTH_MAX);
         let message = Object::parse(&mut document, text)?;
         let kind = message.kind()?;
@@ -103,7 +103,7 @@ impl ClientMessage {
 }
 
 impl ServerMessage {
-    pub(super) fn parse(text: Bytes) -> Result<ServerMessage, Invalid> {
+    pub(crate) fn parse(text: Bytes) -> Result<ServerMessage, Invalid> {
         let mut document = Document::with_depth_limit(MESSAGE_DEPTH_MAX);
         let message = Object::parse(&mut document, text)?;
         let kind = message.kind()?;
@@ -130,7 +130,7 @@ impl ServerMessage {
     }
 }
 
-fn unknown(kind: &str) -> Invalid {
+pub(crate) fn unknown(kind: &str) -> Invalid {
     Invalid(format!("unknown message type `{kind}`").into())
 }
 
@@ -138,9 +138,25 @@ fn must_be(name: &str, what: &str) -> Invalid {
     Invalid(format!("`{name}` must be {what}").into())
 }
 
+/// The error of an operation that is one too many, a JSON object.
+pub(crate) fn too_many(most: usize) -> String {
+    format!(
+        r#"{{"message":"This connection has {most} operations in progress, the most it may have: complete one first.","extensions":{{"code":"TOO_MANY_SUBSCRIPTIONS"}}}}"#
+    )
+}
+
+/// Parses a message, which is a JSON object, into a document that is lent for it.
+pub(crate) fn parse_with<T>(
+    text: Bytes,
+    read: impl FnOnce(Object<'_>) -> Result<T, Invalid>,
+) -> Result<T, Invalid> {
+    let mut document = Document::with_depth_limit(MESSAGE_DEPTH_MAX);
+    read(Object::parse(&mut document, text)?)
+}
+
 /// A value in a message; an object but where `text` alone is asked for.
 #[derive(Clone, Copy)]
-struct Object<'d> {
+pub(crate) struct Object<'d> {
     document: &'d Document,
     node: NodeId,
 }
@@ -154,18 +170,18 @@ impl<'d> Object<'d> {
         }
     }
 
-    fn kind(self) -> Result<Cow<'d, str>, Invalid> {
+    pub(crate) fn kind(self) -> Result<Cow<'d, str>, Invalid> {
         self.optional_string("type")?.ok_or_else(|| must_be("type", "a string"))
     }
 
-    fn id(self) -> Result<String, Invalid> {
+    pub(crate) fn id(self) -> Result<String, Invalid> {
         match self.optional_string("id")? {
             Some(id) if !id.is_empty() => Ok(id.into_owned()),
             _ => Err(must_be("id", "a non-empty string")),
         }
     }
 
-    fn request(self) -> Result<Request, Invalid> {
+    pub(crate) fn request(self) -> Result<Request, Invalid> {
         let query = self.optional_string("query")?.map(Box::from);
         let operation_name = self.optional_string("operationName")?.map(Box::from);
         let variables = self.optional_object("variables")?;
@@ -187,14 +203,14 @@ impl<'d> Object<'d> {
             .transpose()
     }
 
-    fn optional_object(self, name: &str) -> Result<Option<Bytes>, Invalid> {
+    pub(crate) fn optional_object(self, name: &str) -> Result<Option<Bytes>, Invalid> {
         match self.get(name) {
             None => Ok(None),
             Some(_) => self.member(name, Kind::Object, "an object").map(|it| Some(it.text())),
         }
     }
 
-    fn member(self, name: &str, kind: Kind, what: &str) -> Result<Object<'d>, Invalid> {
+    pub(crate) fn member(self, name: &str, kind: Kind, what: &str) -> Result<Object<'d>, Invalid> {
         match self.get(name) {
             Some(node) if self.document.kind(node) == kind => Ok(Object { node, ..self }),
             _ => Err(must_be(name, what)),
@@ -209,7 +225,7 @@ impl<'d> Object<'d> {
 }
 
 /// `{"type":…,"payload":…}`.
-pub(super) fn message(kind: &str, payload: Option<Bytes>) -> Chunks {
+pub(crate) fn message(kind: &str, payload: Option<Bytes>) -> Chunks {
     match payload {
         None => Chunks::whole(format!("{{\"type\":\"{kind}\"}}")),
         Some(body) => {
@@ -220,7 +236,7 @@ pub(super) fn message(kind: &str, payload: Option<Bytes>) -> Chunks {
 }
 
 /// `{"id":…,"type":…,"payload":…}`.
-pub(super) fn operation_message(id: &str, kind: &str, payload: Option<Bytes>) -> Chunks {
+pub(crate) fn operation_message(id: &str, kind: &str, payload: Option<Bytes>) -> Chunks {
     let mut head = Vec::with_capacity(operation_prefix_len(id, kind));
     match payload {
         None => {
@@ -236,13 +252,13 @@ pub(super) fn operation_message(id: &str, kind: &str, payload: Option<Bytes>) ->
 }
 
 /// `{"id":…,"type":…,"payload":`.
-pub(super) fn append_operation_prefix(id: &str, kind: &str, out: &mut Vec<u8>) {
+pub(crate) fn append_operation_prefix(id: &str, kind: &str, out: &mut Vec<u8>) {
     append_operation_head(id, kind, out);
     out.extend_from_slice(br#","payload":"#);
 }
 
 /// About how long that is: exact unless the id needs escapes.
-pub(super) fn operation_prefix_len(id: &str, kind: &str) -> usize {
+pub(crate) fn operation_prefix_len(id: &str, kind: &str) -> usize {
     br#"{"id":"","type":"","payload":"#.len() + id.len() + kind.len()
 }
 

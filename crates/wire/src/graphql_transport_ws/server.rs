@@ -17,6 +17,7 @@ use super::{
 };
 use crate::Chunks;
 use crate::connection::{Connection, Outbox, Output, Protocol};
+use crate::operations::{Operations, Subscription};
 use crate::websocket::{CloseCode, Closed, ClosedBy, FrameHeader, Opcode, pop_or_release};
 
 /// Settings that many connections share.
@@ -28,14 +29,21 @@ pub struct Config {
     pub subscriptions_max: usize,
     /// Longest operation id in bytes; a longer one closes the socket with 4400.
     pub id_bytes_max: usize,
+    /// How often graphql-ws, which knows no pings, says that it is still there. `None`: never.
+    pub keep_alive: Option<Duration>,
 }
 
 impl Default for Config {
     /// 3 s to initialise, as graphql-ws does. A thousand operations: several for each part of the
     /// fullest page. 1 KiB for an id: clients use counters or UUIDs of 36 bytes, and the id goes out
-    /// again with each event.
+    /// again with each event. 12 s between signs of life: the npm client waits for 30.
     fn default() -> Config {
-        Config { init_timeout: Duration::from_secs(3), subscriptions_max: 1000, id_bytes_max: 1024 }
+        Config {
+            init_timeout: Duration::from_secs(3),
+            subscriptions_max: 1000,
+            id_bytes_max: 1024,
+            keep_alive: Some(Duration::from_secs(12)),
+        }
     }
 }
 
@@ -97,10 +105,7 @@ impl fmt::Debug for Event {
 pub struct GraphqlTransportWs {
     config: Arc<Config>,
     phase: Phase,
-    /// Operations in progress, sorted by id. A vector and not a map: one entry is the rule, and it
-    /// must be small.
-    subscriptions: Vec<Subscription>,
-    next_number: u32,
+    operations: Operations,
     events: VecDeque<Event>,
     outbox: Outbox,
 }
@@ -108,15 +113,6 @@ pub struct GraphqlTransportWs {
 // An idle connection with its first subscription may cost 512 bytes of our memory. The machines take
 // half, a subscription of theirs some 70; descriptor, timers and outlet need the rest.
 const _: () = assert!(size_of::<Connection<GraphqlTransportWs>>() <= 256);
-
-/// An operation in progress.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subscription {
-    /// The client's name for it.
-    pub id: Arc<str>,
-    /// Our name for it.
-    pub number: u32,
-}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -137,8 +133,7 @@ impl GraphqlTransportWs {
         let mut server = GraphqlTransportWs {
             config,
             phase,
-            subscriptions: Vec::new(),
-            next_number: 0,
+            operations: Operations::default(),
             events: VecDeque::new(),
             outbox: Outbox::default(),
         };
@@ -166,7 +161,7 @@ impl GraphqlTransportWs {
     pub fn next(&mut self, id: &str, payload: Bytes) -> bool {
         let is_active = self.is_active(id);
         if is_active {
-            self.outbox.text(operation_message(id, "next", Some(payload)));
+            self.outbox.text(operation_message(id, NEXT, Some(payload)));
         }
         is_active
     }
@@ -174,7 +169,7 @@ impl GraphqlTransportWs {
     /// Ends an operation that could not be executed; `errors` is a JSON list of GraphQL errors.
     /// Returns whether it was in progress.
     pub fn error(&mut self, id: &str, errors: Bytes) -> bool {
-        let was_active = self.remove(id).is_some();
+        let was_active = self.operations.remove(id).is_some();
         if was_active {
             self.outbox.text(operation_message(id, "error", Some(errors)));
         }
@@ -183,7 +178,7 @@ impl GraphqlTransportWs {
 
     /// Ends an operation that has given all its results. Returns whether it was in progress.
     pub fn complete(&mut self, id: &str) -> bool {
-        let was_active = self.remove(id).is_some();
+        let was_active = self.operations.remove(id).is_some();
         if was_active {
             self.outbox.text(operation_message(id, "complete", None));
         }
@@ -200,56 +195,31 @@ impl GraphqlTransportWs {
 
     /// Whether an operation is in progress.
     pub fn is_active(&self, id: &str) -> bool {
-        self.position(id).is_ok()
+        self.operations.contains(id)
     }
 
     /// The operations in progress, sorted by id.
     pub fn subscriptions(&self) -> &[Subscription] {
-        &self.subscriptions
+        self.operations.list()
     }
 
     /// The id of an operation in progress. Looks at each: there are seldom more than a few, and the
     /// most that there may be are read in under a microsecond.
     pub fn id_of(&self, number: u32) -> Option<&Arc<str>> {
-        self.subscriptions.iter().find(|it| it.number == number).map(|it| &it.id)
-    }
-
-    fn position(&self, id: &str) -> Result<usize, usize> {
-        self.subscriptions.binary_search_by(|it| (*it.id).cmp(id))
-    }
-
-    fn remove(&mut self, id: &str) -> Option<Subscription> {
-        let subscription = self.subscriptions.remove(self.position(id).ok()?);
-        if self.subscriptions.is_empty() {
-            self.subscriptions = Vec::new();
-        }
-        Some(subscription)
+        self.operations.id_of(number)
     }
 
     fn subscribe(&mut self, id: &str, request: Request) {
-        let position = match self.position(id) {
-            Err(position) => position,
-            Ok(_) => {
-                let reason = format!("Subscriber for {id} already exists");
-                return self.close(SUBSCRIBER_ALREADY_EXISTS, &reason);
-            }
-        };
-        if self.subscriptions.len() >= self.config.subscriptions_max {
-            let errors = format!(
-                r#"[{{"message":"This connection has {} operations in progress, the most it may have: complete one first.","extensions":{{"code":"TOO_MANY_SUBSCRIPTIONS"}}}}]"#,
-                self.config.subscriptions_max
-            );
+        if self.operations.contains(id) {
+            let reason = format!("Subscriber for {id} already exists");
+            return self.close(SUBSCRIBER_ALREADY_EXISTS, &reason);
+        }
+        let most = self.config.subscriptions_max;
+        if self.operations.list().len() >= most {
+            let errors = format!("[{}]", envelope::too_many(most));
             return self.outbox.text(operation_message(id, "error", Some(errors.into())));
         }
-        if self.subscriptions.is_empty() {
-            self.subscriptions.reserve_exact(1);
-        }
-        // After four thousand million operations on one connection numbers repeat; by then the one
-        // that had the number first is long over.
-        let number = self.next_number;
-        self.next_number = number.wrapping_add(1);
-        let id: Arc<str> = id.into();
-        self.subscriptions.insert(position, Subscription { id: id.clone(), number });
+        let Subscription { id, number } = self.operations.insert(id);
         self.events.push_back(Event::Subscribe { id, number, request });
     }
 
@@ -279,7 +249,7 @@ impl GraphqlTransportWs {
                 }
             }
             ClientMessage::Complete { id } => {
-                if let Some(Subscription { id, number }) = self.remove(&id) {
+                if let Some(Subscription { id, number }) = self.operations.remove(&id) {
                     self.events.push_back(Event::Complete { id, number });
                 }
             }
@@ -311,7 +281,7 @@ impl Protocol for GraphqlTransportWs {
     fn ended(&mut self, closed: Closed) {
         if self.phase != Phase::Ended {
             self.phase = Phase::Ended;
-            self.subscriptions = Vec::new();
+            self.operations.clear();
             self.events.push_back(Event::Ended(closed));
         }
     }
@@ -344,7 +314,7 @@ impl Protocol for GraphqlTransportWs {
 /// For outlets that keep their own queue. It is for them to send nothing for an id that is not in
 /// progress, and nothing after the connection has ended.
 pub fn next_frame(id: &str, payload: Bytes) -> Chunks {
-    let mut head = Vec::with_capacity(10 + operation_prefix_len(id, "next"));
+    let mut head = Vec::with_capacity(10 + operation_prefix_len(id, NEXT));
     append_next_head(id, payload.len(), &mut head);
     Chunks { head: head.into(), body: payload, tail: b"}" }
 }
@@ -355,13 +325,20 @@ pub fn next_frame(id: &str, payload: Bytes) -> Chunks {
 /// Hot path of a broadcast: called for each recipient and event. It allocates nothing when `out`
 /// has room.
 pub fn append_next_head(id: &str, payload_len: usize, out: &mut Vec<u8>) {
+    append_result_head(id, NEXT, payload_len, out);
+}
+
+/// The type of a result's message.
+pub(crate) const NEXT: &str = "next";
+
+/// [`append_next_head`] for a message of any type.
+pub(crate) fn append_result_head(id: &str, kind: &str, payload_len: usize, out: &mut Vec<u8>) {
     let start = out.len();
     // The header's size depends on the length of an id that may need escapes. So the usual size is
     // assumed, and corrected where it is wrong.
-    let assumed =
-        FrameHeader::new(Opcode::Text, operation_prefix_len(id, "next") + payload_len + 1);
+    let assumed = FrameHeader::new(Opcode::Text, operation_prefix_len(id, kind) + payload_len + 1);
     out.extend_from_slice(&assumed);
-    append_operation_prefix(id, "next", out);
+    append_operation_prefix(id, kind, out);
     let prefix_len = out.len() - start - assumed.len();
     let actual = FrameHeader::new(Opcode::Text, prefix_len + payload_len + 1);
     if actual != assumed {

@@ -1,8 +1,10 @@
-//! Frames to messages: fragments, control frames between them, unmasking, UTF-8, size limits.
+//! Frames to messages: fragments, control frames between them, unmasking, expanding, UTF-8, size
+//! limits.
 //!
 //! An [`Assembly`] exists only while something is half received; an idle connection has none.
 
 use bytes::Bytes;
+use coding::ExpandError;
 
 use super::close::{self, CloseCode, Failure};
 use super::frame::{CONTROL_BYTES_MAX, HEADER_BYTES_MAX, IncomingHeader, Opcode, apply_mask};
@@ -23,6 +25,8 @@ pub(super) struct Rules {
     /// Clients must mask, servers must not (RFC 6455 section 5.1).
     pub(super) expects_mask: bool,
     pub(super) message_bytes_max: usize,
+    /// permessage-deflate was negotiated.
+    pub(super) deflates: bool,
     /// We have sent a close frame: messages no longer matter, only the peer's close frame does.
     pub(super) discards_messages: bool,
 }
@@ -48,6 +52,7 @@ struct Frame {
 
 struct Message {
     is_text: bool,
+    is_compressed: bool,
     bytes: Vec<u8>,
     /// How many of `bytes` are known to be whole UTF-8 characters; only kept for text.
     valid_up_to: usize,
@@ -98,7 +103,7 @@ impl Assembly {
                 return Ok(None);
             }
             self.frame = None;
-            if let Some(arrival) = self.finish(opcode, is_final)? {
+            if let Some(arrival) = self.finish(opcode, is_final, rules)? {
                 return Ok(Some(arrival));
             }
         }
@@ -130,7 +135,11 @@ impl Assembly {
     }
 
     fn begin(&mut self, header: IncomingHeader, rules: Rules) -> Result<Frame, Failure> {
-        let IncomingHeader { opcode, is_final, mask, payload_len } = header;
+        let IncomingHeader { opcode, is_final, is_compressed, mask, payload_len } = header;
+        // The bit belongs to the first frame of a message (RFC 7692, section 6).
+        if is_compressed && !(rules.deflates && matches!(opcode, Opcode::Text | Opcode::Binary)) {
+            return Err(Failure::protocol("reserved bits are set"));
+        }
         match (mask.is_some(), rules.expects_mask) {
             (false, true) => return Err(Failure::protocol("client frame is not masked")),
             (true, false) => return Err(Failure::protocol("server frame is masked")),
@@ -149,20 +158,26 @@ impl Assembly {
                 }
                 (Opcode::Text | Opcode::Binary, None) => {
                     let is_text = opcode == Opcode::Text;
-                    self.message = Some(Message { is_text, bytes: Vec::new(), valid_up_to: 0 });
+                    let (bytes, valid_up_to) = (Vec::new(), 0);
+                    self.message = Some(Message { is_text, is_compressed, bytes, valid_up_to });
                 }
                 _ => {}
             }
             let received = self.message.as_ref().map_or(0, |message| message.bytes.len());
             let room = rules.message_bytes_max.saturating_sub(received);
             if payload_len > room as u64 {
-                return Err(Failure { code: CloseCode::TOO_BIG, reason: "message is too big" });
+                return Err(TOO_BIG);
             }
         }
         Ok(Frame { opcode, is_final, mask, received: 0, payload_len })
     }
 
-    fn finish(&mut self, opcode: Opcode, is_final: bool) -> Result<Option<Arrival>, Failure> {
+    fn finish(
+        &mut self,
+        opcode: Opcode,
+        is_final: bool,
+        rules: Rules,
+    ) -> Result<Option<Arrival>, Failure> {
         Ok(match opcode {
             Opcode::Ping => Some(Arrival::Ping(std::mem::take(&mut self.control))),
             Opcode::Pong => {
@@ -176,7 +191,9 @@ impl Assembly {
             }
             Opcode::Text | Opcode::Binary | Opcode::Continuation if !is_final => None,
             Opcode::Text | Opcode::Binary | Opcode::Continuation => {
-                self.message.take().map(|message| match message.is_text {
+                let message = self.message.take();
+                let message = message.map(|it| it.expanded(rules.message_bytes_max)).transpose()?;
+                message.map(|message| match message.is_text {
                     true => Arrival::Text(message.bytes.into()),
                     false => Arrival::Binary(message.bytes.into()),
                 })
@@ -185,13 +202,31 @@ impl Assembly {
     }
 }
 
+const TOO_BIG: Failure = Failure { code: CloseCode::TOO_BIG, reason: "message is too big" };
+
 impl Message {
+    /// What a whole message says.
+    fn expanded(mut self, limit: usize) -> Result<Message, Failure> {
+        if !self.is_compressed {
+            return Ok(self);
+        }
+        self.is_compressed = false;
+        self.bytes = coding::inflate_message(&self.bytes, limit).map_err(|error| match error {
+            ExpandError::TooLarge(_) => TOO_BIG,
+            ExpandError::Broken { .. } => {
+                Failure { code: CloseCode::INVALID_PAYLOAD, reason: "message is not valid deflate" }
+            }
+        })?;
+        self.check_utf8(true)?;
+        Ok(self)
+    }
+
     /// Fails as soon as the text received so far cannot become UTF-8 (RFC 6455 section 8.1). Each
     /// byte is looked at once, but for the up to three of an unfinished character.
     fn check_utf8(&mut self, is_end: bool) -> Result<(), Failure> {
         const FAILURE: Failure =
             Failure { code: CloseCode::INVALID_PAYLOAD, reason: "text is not UTF-8" };
-        if !self.is_text {
+        if !self.is_text || self.is_compressed {
             return Ok(());
         }
         match std::str::from_utf8(&self.bytes[self.valid_up_to..]) {

@@ -6,6 +6,10 @@ use super::close::Failure;
 
 /// Longest header in bytes: two, eight of length, four of mask.
 pub(super) const HEADER_BYTES_MAX: usize = 14;
+/// RSV1: under permessage-deflate, the message that the frame begins is compressed.
+const COMPRESSED_BIT: u8 = 0x40;
+/// RSV2 and RSV3: no extension of ours gives them a meaning.
+const RESERVED_BITS: u8 = 0x30;
 /// Longest payload of a control frame in bytes (RFC 6455 section 5.5).
 pub(super) const CONTROL_BYTES_MAX: u64 = 125;
 
@@ -82,6 +86,12 @@ impl FrameHeader {
         header
     }
 
+    /// The same header for a payload that is compressed (RFC 7692, section 6).
+    pub(crate) fn compressed(mut self) -> FrameHeader {
+        self.bytes[0] |= COMPRESSED_BIT;
+        self
+    }
+
     fn push(&mut self, bytes: &[u8]) {
         let len = usize::from(self.len);
         self.bytes[len..len + bytes.len()].copy_from_slice(bytes);
@@ -102,6 +112,7 @@ impl Deref for FrameHeader {
 pub(super) struct IncomingHeader {
     pub(super) opcode: Opcode,
     pub(super) is_final: bool,
+    pub(super) is_compressed: bool,
     pub(super) mask: Option<[u8; 4]>,
     pub(super) payload_len: u64,
 }
@@ -113,9 +124,10 @@ impl IncomingHeader {
     /// A length that is written longer than needed is taken as it is: it does no harm.
     pub(super) fn parse(bytes: &[u8]) -> Result<Option<(IncomingHeader, usize)>, Failure> {
         let [first, second, rest @ ..] = bytes else { return Ok(None) };
-        if first & 0x70 != 0 {
+        if first & RESERVED_BITS != 0 {
             return Err(Failure::protocol("reserved bits are set"));
         }
+        let is_compressed = first & COMPRESSED_BIT != 0;
         let Some(opcode) = Opcode::from_bits(first & 0x0f) else {
             return Err(Failure::protocol("reserved opcode"));
         };
@@ -146,7 +158,7 @@ impl IncomingHeader {
             },
         };
         let taken = bytes.len() - rest.len();
-        Ok(Some((IncomingHeader { opcode, is_final, mask, payload_len }, taken)))
+        Ok(Some((IncomingHeader { opcode, is_final, is_compressed, mask, payload_len }, taken)))
     }
 }
 
@@ -188,6 +200,7 @@ mod tests {
             let expected = IncomingHeader {
                 opcode: Opcode::Binary,
                 is_final: true,
+                is_compressed: false,
                 mask: Some([1, 2, 3, 4]),
                 payload_len: len as u64,
             };

@@ -27,6 +27,10 @@ pub struct Accept<'s> {
     /// the server supports. Without one, the header is left out, and a server that needs one
     /// upgrades and closes with a code of that protocol, because a browser shows no HTTP status.
     pub subprotocol: Option<&'s str>,
+    /// The first offer of compression that can be taken. A server that does not want to compress
+    /// makes it `None`; otherwise it hands `is_some()` to
+    /// [`with_deflate`](crate::connection::Connection::with_deflate).
+    pub deflate: Option<Deflate>,
 }
 
 impl Accept<'_> {
@@ -35,6 +39,7 @@ impl Accept<'_> {
         [("upgrade", "websocket"), ("connection", "Upgrade"), ("sec-websocket-accept", &self.key)]
             .into_iter()
             .chain(self.subprotocol.map(|name| ("sec-websocket-protocol", name)))
+            .chain(self.deflate.map(|deflate| ("sec-websocket-extensions", deflate.response())))
     }
 
     /// The whole response head, for servers without an HTTP library.
@@ -46,6 +51,64 @@ impl Accept<'_> {
         response.push_str("\r\n");
         response.into_bytes()
     }
+}
+
+/// An offer of permessage-deflate that is taken (RFC 7692, section 7.1): without context takeover both
+/// ways, which a server may always ask for, and with the full window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deflate {
+    /// The offer named the size of our window, so that the response has to.
+    names_window: bool,
+}
+
+impl Deflate {
+    /// Judges one offer; `None` where it is of another extension, malformed, or asks for a smaller window
+    /// than ours: what is compressed once for everybody cannot have several.
+    fn judge(offer: &[u8]) -> Option<Deflate> {
+        let mut parts = std::str::from_utf8(offer).ok()?.split(';').map(str::trim);
+        if parts.next() != Some("permessage-deflate") {
+            return None;
+        }
+        let mut seen: [Option<&str>; 4] = [None; 4];
+        for (at, part) in parts.enumerate() {
+            let (name, value) = match part.split_once('=') {
+                Some((name, value)) => (name.trim_end(), Some(unquoted(value.trim_start()))),
+                None => (part, None),
+            };
+            let is_fine = match name {
+                "server_no_context_takeover" | "client_no_context_takeover" => value.is_none(),
+                "server_max_window_bits" => value == Some("15"),
+                // We ask for nothing smaller, and can read everything.
+                "client_max_window_bits" => value.is_none_or(is_window_bits),
+                _ => false,
+            };
+            // There are four parameters, so a fifth is one of them twice.
+            if !is_fine || seen.contains(&Some(name)) {
+                return None;
+            }
+            *seen.get_mut(at)? = Some(name);
+        }
+        Some(Deflate { names_window: seen.contains(&Some("server_max_window_bits")) })
+    }
+
+    /// Value of the `Sec-WebSocket-Extensions` header of the response.
+    fn response(self) -> &'static str {
+        match self.names_window {
+            false => "permessage-deflate; server_no_context_takeover; client_no_context_takeover",
+            true => {
+                "permessage-deflate; server_no_context_takeover; client_no_context_takeover; \
+                 server_max_window_bits=15"
+            }
+        }
+    }
+}
+
+fn is_window_bits(value: &str) -> bool {
+    matches!(value, "8" | "9" | "10" | "11" | "12" | "13" | "14" | "15")
+}
+
+fn unquoted(value: &str) -> &str {
+    value.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(value)
 }
 
 /// An upgrade request that is refused. The message says what the client should change.
@@ -105,6 +168,7 @@ pub fn accept<'h, 's>(
     let (mut connection, mut upgrade, mut version) = (false, false, false);
     let mut key = None;
     let mut subprotocol = None;
+    let mut deflate = None;
     for (name, value) in headers {
         if name.eq_ignore_ascii_case("connection") {
             connection |= tokens(value).any(|token| token.eq_ignore_ascii_case(b"upgrade"));
@@ -119,6 +183,8 @@ pub fn accept<'h, 's>(
         } else if name.eq_ignore_ascii_case("sec-websocket-protocol") && subprotocol.is_none() {
             subprotocol = tokens(value)
                 .find_map(|token| supported.iter().find(|name| name.as_bytes() == token).copied());
+        } else if name.eq_ignore_ascii_case("sec-websocket-extensions") && deflate.is_none() {
+            deflate = tokens(value).find_map(Deflate::judge);
         }
     }
     if !(connection && upgrade) {
@@ -131,7 +197,7 @@ pub fn accept<'h, 's>(
     if BASE64.decode(key).map(|key| key.len()) != Ok(KEY_BYTES) {
         return Err(Rejection::InvalidKey);
     }
-    Ok(Accept { key: accept_key(key), subprotocol })
+    Ok(Accept { key: accept_key(key), subprotocol, deflate })
 }
 
 /// The elements of a comma-separated header value.
@@ -308,6 +374,7 @@ mod tests {
         let expected = Accept {
             key: "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=".into(),
             subprotocol: Some("graphql-transport-ws"),
+            deflate: None,
         };
         assert_eq!(accepted, expected);
     }
@@ -349,6 +416,43 @@ mod tests {
     }
 
     #[test]
+    fn the_first_offer_of_compression_that_can_be_taken_is_taken() {
+        let answer = |offers: &'static str| {
+            let accepted = judge("GET", REQUEST.into_iter().chain([(EXTENSIONS, offers)])).unwrap();
+            accepted.deflate.map(Deflate::response)
+        };
+        const EXTENSIONS: &str = "Sec-WebSocket-Extensions";
+        const PLAIN: &str =
+            "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
+        for offers in [
+            "permessage-deflate",
+            "permessage-deflate; client_max_window_bits",
+            "permessage-deflate;client_max_window_bits=9;server_no_context_takeover",
+            "permessage-deflate; client_no_context_takeover; client_max_window_bits = \"12\"",
+            "x-webkit-deflate-frame, permessage-deflate",
+            "permessage-deflate; server_max_window_bits=10, permessage-deflate",
+        ] {
+            assert_eq!(answer(offers), Some(PLAIN), "{offers}");
+        }
+        let named = answer("permessage-deflate; server_max_window_bits=15").unwrap();
+        assert_eq!(named.strip_prefix(PLAIN), Some("; server_max_window_bits=15"));
+        for offers in [
+            "",
+            "x-webkit-deflate-frame",
+            "permessage-deflate; server_max_window_bits=10",
+            "permessage-deflate; server_max_window_bits",
+            "permessage-deflate; client_max_window_bits=7",
+            "permessage-deflate; client_max_window_bits=015",
+            "permessage-deflate; server_no_context_takeover=1",
+            "permessage-deflate; server_no_context_takeover; server_no_context_takeover",
+            "permessage-deflate; unknown",
+            "permessage-deflate;",
+        ] {
+            assert_eq!(answer(offers), None, "{offers}");
+        }
+    }
+
+    #[test]
     fn a_client_and_a_server_agree_whatever_the_splits() {
         let (_, request) = ClientHandshake::new("h", "/g", [7; 16], &["b", "a"], &[]).unwrap();
         let mut headers = [httparse::EMPTY_HEADER; 16];
@@ -379,7 +483,8 @@ mod tests {
             judge("HTTP/1.1 503 Service Unavailable\r\n\r\n"),
             Err(HandshakeError::Refused(503))
         );
-        let foreign = Accept { key: accept_key(b"another key"), subprotocol: None };
+        let key = accept_key(b"another key");
+        let foreign = Accept { key, subprotocol: None, deflate: None };
         assert_eq!(
             judge(&String::from_utf8(foreign.response()).unwrap()),
             Err(HandshakeError::InvalidHeader("sec-websocket-accept"))

@@ -25,13 +25,15 @@ pub struct Config {
     pub message_timeout: Duration,
     /// How long the peer may take to answer our close frame.
     pub close_timeout: Duration,
+    /// Messages from this size on are compressed, where that was negotiated and makes them smaller.
+    pub deflate_bytes_min: usize,
 }
 
 impl Default for Config {
     /// 1 MiB a message: far above any GraphQL document that the limits let pass. 30 s to a ping:
     /// under the idle timeout of common proxies (60 s). 30 s for its answer: phones sleep. 60 s for
     /// a message: the largest one at 140 kbit/s. 5 s for the closing handshake: a peer that lives
-    /// answers in a round trip.
+    /// answers in a round trip. 1,400 bytes: what fits one packet arrives no sooner for being smaller.
     fn default() -> Config {
         Config {
             message_bytes_max: 1024 * 1024,
@@ -39,6 +41,7 @@ impl Default for Config {
             pong_timeout: Duration::from_secs(30),
             message_timeout: Duration::from_secs(60),
             close_timeout: Duration::from_secs(5),
+            deflate_bytes_min: 1400,
         }
     }
 }
@@ -73,6 +76,8 @@ pub struct WebSocket {
     mask_state: u64,
     role: Role,
     state: State,
+    /// permessage-deflate was negotiated, without context takeover both ways.
+    deflates: bool,
 }
 
 // See the budget in `graphql_transport_ws::server`.
@@ -124,7 +129,19 @@ impl WebSocket {
             mask_state,
             role,
             state: State::Open,
+            deflates: false,
         }
+    }
+
+    /// Says whether permessage-deflate was negotiated, without context takeover both ways. It was not
+    /// unless said.
+    pub fn set_deflate(&mut self, is_negotiated: bool) {
+        self.deflates = is_negotiated;
+    }
+
+    /// Whether compressed messages may be sent.
+    pub fn deflates(&self) -> bool {
+        self.deflates
     }
 
     /// Takes bytes that the transport delivered, in pieces of any size.
@@ -176,7 +193,7 @@ impl WebSocket {
     /// see [`WebSocket::is_open`].
     pub fn poll_transmit(&mut self) -> Option<Chunks> {
         if let Some(payload) = self.pong.take() {
-            return Some(self.frame(Opcode::Pong, Chunks::whole(Vec::from(payload))));
+            return Some(self.frame(Opcode::Pong, false, Chunks::whole(Vec::from(payload))));
         }
         pop_or_release(&mut self.outgoing)
     }
@@ -264,15 +281,23 @@ impl WebSocket {
     }
 
     fn send(&mut self, opcode: Opcode, payload: Chunks) {
-        if self.is_open() {
-            self.push(opcode, payload);
+        if !self.is_open() {
+            return;
         }
+        let is_worth_it = self.deflates && payload.len() >= self.config.deflate_bytes_min;
+        let blocks = is_worth_it.then(|| coding::deflate_message(&payload.parts())).flatten();
+        let frame = match blocks {
+            Some(blocks) => self.frame(opcode, true, Chunks::whole(blocks)),
+            None => self.frame(opcode, false, payload),
+        };
+        self.outgoing.push_back(frame);
     }
 
     fn rules(&self) -> Rules {
         Rules {
             expects_mask: self.role == Role::Server,
             message_bytes_max: self.config.message_bytes_max,
+            deflates: self.deflates,
             discards_messages: self.state == State::Closing,
         }
     }
@@ -319,20 +344,21 @@ impl WebSocket {
     }
 
     fn push(&mut self, opcode: Opcode, payload: Chunks) {
-        let frame = self.frame(opcode, payload);
+        let frame = self.frame(opcode, false, payload);
         self.outgoing.push_back(frame);
     }
 
-    fn frame(&mut self, opcode: Opcode, payload: Chunks) -> Chunks {
+    fn frame(&mut self, opcode: Opcode, is_compressed: bool, payload: Chunks) -> Chunks {
+        let mark = |header: FrameHeader| if is_compressed { header.compressed() } else { header };
         match self.role {
             Role::Server => {
-                let header = FrameHeader::new(opcode, payload.len());
+                let header = mark(FrameHeader::new(opcode, payload.len()));
                 let head = [&*header, &payload.head].concat();
                 Chunks { head: head.into(), ..payload }
             }
             Role::Client => {
                 let mask = next_mask(&mut self.mask_state);
-                let header = FrameHeader::masked(opcode, payload.len(), mask);
+                let header = mark(FrameHeader::masked(opcode, payload.len(), mask));
                 let mut frame = Vec::with_capacity(header.len() + payload.len());
                 frame.extend_from_slice(&header);
                 payload.append_to(&mut frame);

@@ -345,6 +345,23 @@ fn a_client_that_asks_is_told_what_its_request_cost() {
 }
 
 #[test]
+fn each_operation_of_a_batch_is_told_what_it_cost() {
+    let shop = Shop::with("trace: {enabled: true}\nhttp: {batching: {enabled: true}}\n");
+    let headers = [("content-type", "application/json"), ("starling-trace", "1")];
+    let body =
+        json!([{ "query": QUERY }, { "query": "{ __typename }" }, { "query": "{" }]).to_string();
+    let answer = request(shop.address(), "POST", "/graphql", &headers, body.as_bytes()).unwrap();
+    let answers: Value = serde_json::from_slice(&answer.body).unwrap();
+    let trace = |index: usize| &answers[index]["extensions"]["trace"];
+    assert_eq!(answers[0]["data"], kettle()["data"]);
+    assert_eq!(trace(0)["fetches"][0]["subgraph"], "products");
+    assert_eq!(trace(1)["fetches"], json!([]));
+    // What was refused has cost nothing worth telling.
+    assert_eq!((trace(2), &answers[2]["data"]), (&Value::Null, &Value::Null));
+    shop.assert_unharmed();
+}
+
+#[test]
 fn costs_are_told_to_nobody_by_default() {
     let shop = Shop::open();
     assert_eq!(ask_with(&shop, QUERY, &[("starling-trace", "1")]), kettle());

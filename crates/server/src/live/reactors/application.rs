@@ -12,17 +12,18 @@ use indexmap::IndexSet;
 use plan::OperationKind;
 use prepare::OperationRequest;
 use reactor::{Application, End, Mailbox, Sent, Sockets, Stream, Token};
-use wire::graphql_transport_ws::Event;
+use wire::graphql_transport_ws::{Event, INVALID_MESSAGE};
 
-use super::client::{Client, Operation, SharedHeaders};
+use super::client::{self, Client, Operation, SharedHeaders};
 use super::machine::{ClientMachine, ONLY_OPERATION, Shared};
 use super::outlet::ReactorOutlet;
 use crate::connections::ConnectionPermit;
 use crate::live::backlog::{Backlog, Bounds, Delivery, Taken};
-use crate::live::{count_dropped, running};
+use crate::live::{count_dropped, init_payload, running};
 use crate::metrics::{Open, TimeoutPhase, Transport};
 use crate::operation::{self, Ready};
 use crate::router::Router;
+use crate::trace::RequestTrace;
 
 /// What other threads tell a reactor.
 pub(crate) enum Message {
@@ -134,6 +135,29 @@ impl Live {
         }));
     }
 
+    /// A client introduces itself.
+    fn initialise(&mut self, sockets: &mut ClientSockets, token: Token, payload: Option<Bytes>) {
+        let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
+        let allowed = &router.config.websocket.init_payload_headers;
+        let merged = init_payload::headers(allowed, payload, &client.headers);
+        if let Ok(merged) = &merged
+            && *merged != *client.headers
+        {
+            let needed = client::needed_headers(&router.config.headers, merged);
+            client.headers = self.headers.share(needed);
+        }
+        let Some(ClientMachine::WebSocket(connection)) = sockets.machine_mut(token) else { return };
+        match merged {
+            Ok(_) => connection.protocol.accept_init(None),
+            Err(reason) => connection.protocol.close(INVALID_MESSAGE, &reason),
+        }
+    }
+
+    /// Payloads below this size are not compressed.
+    fn deflate_bytes_min(&self) -> usize {
+        self.router.as_ref().map_or(usize::MAX, |it| it.websocket.deflate_bytes_min)
+    }
+
     fn obey(&mut self, sockets: &mut ClientSockets, command: OutletCommand) {
         match command {
             OutletCommand::Join { group, member } => {
@@ -159,7 +183,7 @@ impl Live {
     // hot path: once per group and event, then once per member.
     fn broadcast(&mut self, sockets: &mut ClientSockets, group: GroupId, payload: &Payload) {
         let Some(members) = self.groups.get(&group) else { return };
-        let shared = Shared::new(payload);
+        let shared = Shared::new(payload, self.deflate_bytes_min());
         let mut slow = Vec::new();
         for member in members {
             let token = Token::from_u64(member.connection);
@@ -285,7 +309,8 @@ impl Live {
         match delivery {
             Delivery::Next { operation, payload, missed } => {
                 let payload = payload.with_missed(missed);
-                let (head, shared) = (&mut self.head, Shared::new(&payload));
+                let shared = Shared::new(&payload, self.deflate_bytes_min());
+                let head = &mut self.head;
                 let sent = sockets.send_with(token, |machine, _| {
                     head.clear();
                     let (body, tail) = machine.next(operation, &shared, head)?;
@@ -318,11 +343,7 @@ impl Application for Live {
 
     fn event(&mut self, sockets: &mut ClientSockets, token: Token, event: Event) {
         match event {
-            Event::Init { .. } => {
-                if let Some(ClientMachine::WebSocket(connection)) = sockets.machine_mut(token) {
-                    connection.protocol.accept_init(None);
-                }
-            }
+            Event::Init { payload } => self.initialise(sockets, token, payload),
             Event::Subscribe { number, request, .. } => {
                 let request = OperationRequest {
                     query: request
@@ -402,9 +423,12 @@ struct Starting {
 
 impl Starting {
     async fn run(mut self, router: &Arc<Router>, wanted: Wanted, headers: &HeaderMap) {
-        let prepared = match wanted {
-            Wanted::Ready(ready) => Ok(*ready),
-            Wanted::Request(request) => operation::prepare(router, &request, headers).await,
+        let (mut trace, prepared) = match wanted {
+            Wanted::Ready(ready) => (None, Ok(*ready)),
+            Wanted::Request(request) => {
+                let trace = RequestTrace::wanted(&router.config, headers);
+                (trace, operation::prepare(router, &request, headers).await)
+            }
         };
         let outcome = match prepared {
             Err(errors) => Outcome::Failed(errors),
@@ -419,10 +443,15 @@ impl Starting {
                     Err(error) => Outcome::Failed(vec![error]),
                 }
             }
-            Ok(ready) => match operation::run(router, ready, None).await {
-                Ok(payload) => Outcome::Answered(payload),
-                Err(errors) => Outcome::Failed(errors),
-            },
+            Ok(ready) => {
+                if let Some(trace) = &mut trace {
+                    trace.prepared();
+                }
+                match operation::run(router, ready, trace).await {
+                    Ok(payload) => Outcome::Answered(payload),
+                    Err(errors) => Outcome::Failed(errors),
+                }
+            }
         };
         self.conclude(outcome);
     }

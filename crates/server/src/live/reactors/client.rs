@@ -27,7 +27,7 @@ pub(crate) struct Client {
     pub(super) open: Open,
 }
 
-// Part of the 512 bytes that an idle connection may cost; see `wire::graphql_transport_ws`.
+// Part of the 512 bytes that an idle connection may cost; see `wire::subprotocol`.
 const _: () = assert!(size_of::<Client>() <= 64);
 
 /// An operation in progress.

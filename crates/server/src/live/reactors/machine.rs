@@ -7,10 +7,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use execute::{GraphqlError, Payload};
 use wire::connection::Connection;
-use wire::graphql_transport_ws::{self, Event, GraphqlTransportWs};
+use wire::graphql_transport_ws::Event;
 use wire::http1::ResponseBody;
 use wire::sse::{self, Sse};
-use wire::websocket::CloseCode;
+use wire::subprotocol::Subprotocol;
+use wire::websocket::{CloseCode, deflate_shared};
 use wire::{Chunks, Machine};
 
 use crate::live::SLOW_SUBSCRIBER;
@@ -25,8 +26,8 @@ use crate::metrics::Transport;
     reason = "a WebSocket is the rule, and the slab keeps it in place"
 )]
 pub(crate) enum ClientMachine {
-    /// graphql-transport-ws.
-    WebSocket(Connection<GraphqlTransportWs>),
+    /// A WebSocket of either subprotocol.
+    WebSocket(Connection<Subprotocol>),
     /// Server-sent events as the body of an HTTP/1.1 response. Its one operation has the number [`ONLY_OPERATION`].
     EventStream(ResponseBody<Sse>),
 }
@@ -37,12 +38,24 @@ pub(super) const ONLY_OPERATION: u32 = 0;
 /// One result, in the forms that its recipients share. Each is made when the first one needs it.
 pub(super) struct Shared<'a> {
     payload: &'a Payload,
+    deflate_bytes_min: usize,
+    /// `None` in it: it would not become smaller.
+    deflated: OnceCell<Option<Bytes>>,
     event: OnceCell<Chunks>,
 }
 
 impl<'a> Shared<'a> {
-    pub(super) fn new(payload: &'a Payload) -> Self {
-        Self { payload, event: OnceCell::new() }
+    pub(super) fn new(payload: &'a Payload, deflate_bytes_min: usize) -> Self {
+        Self { payload, deflate_bytes_min, deflated: OnceCell::new(), event: OnceCell::new() }
+    }
+
+    /// Compressed for all who take it so; `None` where that is not worth it.
+    fn deflated(&self) -> Option<&Bytes> {
+        let payload = &self.payload.bytes;
+        if payload.len() < self.deflate_bytes_min {
+            return None;
+        }
+        self.deflated.get_or_init(|| deflate_shared(payload, b"}")).as_ref()
     }
 
     fn event(&self) -> &Chunks {
@@ -78,10 +91,16 @@ impl ClientMachine {
     ) -> Option<(&'a Bytes, &'static [u8])> {
         match self {
             Self::WebSocket(connection) => {
-                let id = connection.protocol.id_of(operation)?;
+                let protocol = &connection.protocol;
+                if connection.deflates()
+                    && let Some(blocks) = shared.deflated()
+                {
+                    let is_active = protocol.append_deflated_head(operation, blocks.len(), head);
+                    return is_active.then_some((blocks, b""));
+                }
                 let payload = &shared.payload.bytes;
-                graphql_transport_ws::append_next_head(id, payload.len(), head);
-                Some((payload, b"}"))
+                let is_active = protocol.append_result_head(operation, payload.len(), head);
+                is_active.then_some((payload, b"}"))
             }
             Self::EventStream(body) => {
                 let (event, framing) = (shared.event(), body.framing());

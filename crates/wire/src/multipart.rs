@@ -1,0 +1,251 @@
+//! Results of one operation as the parts of one HTTP response, `multipart/mixed` (RFC 2046 section 5.1).
+//!
+//! [`Multipart`] is the server's side of a response body. It ends each part with the next delimiter: a
+//! client knows a part to be whole only when it sees one.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::Chunks;
+use crate::websocket::pop_or_release;
+
+/// What stands in the parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `subscriptionSpec=1.0`, as Apollo's clients speak it: results in `payload`, `{}` as a sign of life,
+    /// errors of the transport beside a `payload` of null.
+    Subscription,
+    /// As incremental delivery writes it: results themselves, each saying by `hasNext` whether more follow.
+    Incremental,
+}
+
+impl Form {
+    /// The content type of the response.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Form::Subscription => r#"multipart/mixed;boundary="graphql";subscriptionSpec="1.0""#,
+            Form::Incremental => r#"multipart/mixed;boundary="graphql";deferSpec=20220824"#,
+        }
+    }
+}
+
+/// What stands before the first part.
+const OPENING: &[u8] = b"\r\n--graphql";
+/// What makes of a delimiter the last one (RFC 2046, `close-delimiter`).
+const CLOSING: &[u8] = b"--\r\n";
+const PART: &[u8] = b"\r\ncontent-type: application/json\r\n\r\n";
+const PAYLOAD_HEAD: &[u8] = b"\r\ncontent-type: application/json\r\n\r\n{\"payload\":";
+const PAYLOAD_TAIL: &[u8] = b"}\r\n--graphql";
+const RESULT_HEAD: &[u8] = b"\r\ncontent-type: application/json\r\n\r\n{\"hasNext\":true,";
+const RESULT_TAIL: &[u8] = b"\r\n--graphql";
+/// Behind a delimiter there may be spaces (RFC 2046, `transport-padding`). An empty object would be a
+/// result here.
+const PADDING: &[u8] = b" ";
+
+/// A result, a JSON object, as a part. The payload is shared and not copied: a broadcast makes the part once
+/// and clones it.
+pub fn next_part(form: Form, payload: Bytes) -> Chunks {
+    let (head, body, tail) = match form {
+        Form::Subscription => (PAYLOAD_HEAD, payload, PAYLOAD_TAIL),
+        // The member goes before the first one. An object that has none, or is spaced out, is sent as it is:
+        // clients take what does not say otherwise for not the last.
+        Form::Incremental if payload.starts_with(b"{\"") => {
+            (RESULT_HEAD, payload.slice(1..), RESULT_TAIL)
+        }
+        Form::Incremental => (PART, payload, RESULT_TAIL),
+    };
+    Chunks { head: Bytes::from_static(head), body, tail }
+}
+
+/// One response body.
+///
+/// It opens with a delimiter, so that the client sees the response head before the first part.
+pub struct Multipart {
+    outgoing: VecDeque<Chunks>,
+    heartbeat: Option<Duration>,
+    last_sent: Instant,
+    form: Form,
+    is_completed: bool,
+}
+
+const _: () = assert!(size_of::<Multipart>() <= 80);
+
+impl Multipart {
+    /// Begins a response body. `heartbeat` is how long nothing may be sent before a sign of life is.
+    pub fn new(form: Form, heartbeat: Option<Duration>, now: Instant) -> Multipart {
+        let outgoing = VecDeque::from([Chunks::whole(OPENING)]);
+        Multipart { outgoing, heartbeat, last_sent: now, form, is_completed: false }
+    }
+
+    /// What stands in the parts.
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Queues a result. Dropped after the end.
+    pub fn next(&mut self, payload: Bytes) {
+        if !self.is_completed {
+            self.outgoing.push_back(next_part(self.form, payload));
+        }
+    }
+
+    /// Queues the end of an operation that could not run, or not go on. `answer` is a JSON object with
+    /// `errors`.
+    pub fn fail(&mut self, answer: &[u8]) {
+        let head: &[u8] = match self.form {
+            Form::Subscription => b"{\"payload\":null,",
+            Form::Incremental => b"{\"hasNext\":false,",
+        };
+        let rest = answer.strip_prefix(b"{").unwrap_or(answer);
+        self.end(&[PART, head, rest, OPENING, CLOSING]);
+    }
+
+    /// Queues the end.
+    pub fn complete(&mut self) {
+        match self.form {
+            Form::Subscription => self.end(&[CLOSING]),
+            Form::Incremental => self.end(&[PART, b"{\"hasNext\":false}", OPENING, CLOSING]),
+        }
+    }
+
+    fn end(&mut self, parts: &[&[u8]]) {
+        if !self.is_completed {
+            self.outgoing.push_back(Chunks::whole(parts.concat()));
+            self.is_completed = true;
+        }
+    }
+
+    /// The next bytes to write.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
+        let chunks = pop_or_release(&mut self.outgoing)?;
+        self.last_sent = now;
+        Some(chunks)
+    }
+
+    /// Says that the caller wrote a part by itself, see [`next_part`].
+    pub fn sent(&mut self, now: Instant) {
+        self.last_sent = now;
+    }
+
+    /// When a sign of life is due. The time moves back whenever something is sent; a caller may keep its
+    /// timer and call early.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        match self.is_completed {
+            true => None,
+            false => self.last_sent.checked_add(self.heartbeat?),
+        }
+    }
+
+    /// Gives a sign of life when one is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.poll_timeout().is_some_and(|deadline| deadline <= now) && self.outgoing.is_empty() {
+            self.outgoing.push_back(match self.form {
+                Form::Subscription => Chunks::whole([PART, b"{}", OPENING].concat()),
+                Form::Incremental => Chunks::whole(PADDING),
+            });
+        }
+    }
+
+    /// Whether the body ends once everything is written.
+    pub fn is_finished(&self) -> bool {
+        self.is_completed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(multipart: &mut Multipart, now: Instant) -> String {
+        let mut out = Vec::new();
+        while let Some(chunks) = multipart.poll_transmit(now) {
+            chunks.append_to(&mut out);
+        }
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    /// The bodies of the parts, read as RFC 2046 has it; the last delimiter must be there.
+    fn parts(text: &str) -> Vec<String> {
+        let mut sections: Vec<&str> = text.split("\r\n--graphql").collect();
+        assert_eq!((sections.remove(0), sections.pop()), ("", Some("--\r\n")), "{text}");
+        let part = |section: &str| {
+            let (head, body) = section.split_once("\r\n\r\n").expect("a head");
+            assert_eq!(head.trim(), "content-type: application/json");
+            body.to_owned()
+        };
+        sections.into_iter().map(part).collect()
+    }
+
+    #[test]
+    fn a_subscription_has_its_results_in_payload_and_ends_with_the_last_delimiter() {
+        let now = Instant::now();
+        let mut multipart = Multipart::new(Form::Subscription, None, now);
+        multipart.next(r#"{"data":1}"#.into());
+        multipart.next(r#"{"data":2}"#.into());
+        multipart.complete();
+        multipart.next("late".into());
+        multipart.complete();
+        assert!(multipart.is_finished());
+        let text = drain(&mut multipart, now);
+        assert_eq!(parts(&text), [r#"{"payload":{"data":1}}"#, r#"{"payload":{"data":2}}"#]);
+    }
+
+    #[test]
+    fn incremental_delivery_says_whether_more_follows() {
+        let now = Instant::now();
+        let mut multipart = Multipart::new(Form::Incremental, None, now);
+        multipart.next(r#"{"data":1}"#.into());
+        multipart.next("{}".into());
+        multipart.complete();
+        let text = drain(&mut multipart, now);
+        assert_eq!(parts(&text), [r#"{"hasNext":true,"data":1}"#, "{}", r#"{"hasNext":false}"#]);
+    }
+
+    #[test]
+    fn a_failure_is_the_last_part() {
+        let now = Instant::now();
+        for (form, expected) in [
+            (Form::Subscription, r#"{"payload":null,"errors":[{"message":"no"}]}"#),
+            (Form::Incremental, r#"{"hasNext":false,"errors":[{"message":"no"}]}"#),
+        ] {
+            let mut multipart = Multipart::new(form, None, now);
+            multipart.fail(br#"{"errors":[{"message":"no"}]}"#);
+            multipart.complete();
+            assert_eq!(parts(&drain(&mut multipart, now)), [expected]);
+        }
+    }
+
+    #[test]
+    fn a_part_is_whole_for_the_client_at_once_and_shares_its_payload() {
+        let payload = Bytes::from_static(br#"{"data":null}"#);
+        for form in [Form::Subscription, Form::Incremental] {
+            let part = next_part(form, payload.clone());
+            assert!(part.to_vec().ends_with(b"\r\n--graphql"));
+            assert!(payload.as_ptr_range().contains(&part.body.as_ptr()));
+        }
+    }
+
+    #[test]
+    fn a_quiet_response_gives_signs_of_life_that_are_no_results() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        for (form, sign) in [(Form::Subscription, vec!["{}"]), (Form::Incremental, vec![])] {
+            let mut multipart = Multipart::new(form, Some(Duration::from_secs(5)), start);
+            let mut text = drain(&mut multipart, at(1));
+            assert_eq!(text, "\r\n--graphql");
+            assert_eq!(multipart.poll_timeout(), Some(at(6)));
+            multipart.handle_timeout(at(5));
+            assert_eq!(drain(&mut multipart, at(5)), "");
+            multipart.handle_timeout(at(6));
+            text += &drain(&mut multipart, at(6));
+            multipart.fail(b"{\"errors\":[]}");
+            text += &drain(&mut multipart, at(7));
+            assert_eq!(multipart.poll_timeout(), None);
+            let mut read = parts(&text);
+            read.pop();
+            assert_eq!(read, sign, "{form:?}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The WebSocket subprotocols that a server speaks on one path, and the machine of whichever was
+//! negotiated. Both have the same events; what is sent for a command is theirs to know.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::connection::{Connection, Output, Protocol};
+use crate::graphql_transport_ws::envelope::{append_operation_prefix, operation_prefix_len};
+use crate::graphql_transport_ws::{
+    self, Config, Event, GraphqlTransportWs, NEXT, Subscription, append_result_head,
+};
+use crate::graphql_ws::{self, DATA, GraphqlWs};
+use crate::websocket::{CloseCode, Closed, append_deflated_head};
+
+/// The names for [`crate::websocket::handshake::accept`]. Where a client offers both, its order
+/// decides.
+pub const SUPPORTED: [&str; 2] = [graphql_transport_ws::SUBPROTOCOL, graphql_ws::SUBPROTOCOL];
+
+/// The server's machine of one connection.
+pub enum Subprotocol {
+    /// `graphql-transport-ws`.
+    TransportWs(GraphqlTransportWs),
+    /// `graphql-ws`.
+    Ws(GraphqlWs),
+}
+
+// An idle connection with its first subscription may cost 512 bytes of our memory. The machines take
+// half, a subscription of theirs some 70; descriptor, timers and outlet need the rest.
+const _: () = assert!(size_of::<Connection<Subprotocol>>() <= 256);
+
+macro_rules! each {
+    ($this:expr, $machine:ident => $call:expr) => {
+        match $this {
+            Subprotocol::TransportWs($machine) => $call,
+            Subprotocol::Ws($machine) => $call,
+        }
+    };
+}
+
+impl Subprotocol {
+    /// Begins on a fresh WebSocket. Without one of [`SUPPORTED`] as the `negotiated` subprotocol the
+    /// socket is closed with 4406.
+    pub fn new(config: Arc<Config>, negotiated: Option<&str>, now: Instant) -> Subprotocol {
+        match negotiated {
+            Some(graphql_ws::SUBPROTOCOL) => {
+                Subprotocol::Ws(GraphqlWs::new(config, negotiated, now))
+            }
+            _ => Subprotocol::TransportWs(GraphqlTransportWs::new(config, negotiated, now)),
+        }
+    }
+
+    /// The name that was negotiated.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Subprotocol::TransportWs(_) => graphql_transport_ws::SUBPROTOCOL,
+            Subprotocol::Ws(_) => graphql_ws::SUBPROTOCOL,
+        }
+    }
+
+    /// Acknowledges the client's `connection_init`, with a JSON object if there is something to
+    /// tell.
+    pub fn accept_init(&mut self, payload: Option<Bytes>) {
+        each!(self, machine => machine.accept_init(payload));
+    }
+
+    /// Turns the client away: closes with 4403.
+    pub fn forbid(&mut self) {
+        each!(self, machine => machine.forbid());
+    }
+
+    /// Sends a result, a JSON object. Returns whether the operation is in progress.
+    pub fn next(&mut self, id: &str, payload: Bytes) -> bool {
+        each!(self, machine => machine.next(id, payload))
+    }
+
+    /// Ends an operation that could not be executed; `errors` is a JSON list of GraphQL errors.
+    pub fn error(&mut self, id: &str, errors: Bytes) -> bool {
+        each!(self, machine => machine.error(id, errors))
+    }
+
+    /// Ends an operation that has given all its results.
+    pub fn complete(&mut self, id: &str) -> bool {
+        each!(self, machine => machine.complete(id))
+    }
+
+    /// Ends the connection.
+    pub fn close(&mut self, code: CloseCode, reason: &str) {
+        each!(self, machine => machine.close(code, reason));
+    }
+
+    /// The operations in progress, sorted by id.
+    pub fn subscriptions(&self) -> &[Subscription] {
+        each!(self, machine => machine.subscriptions())
+    }
+
+    /// The id of an operation in progress.
+    pub fn id_of(&self, number: u32) -> Option<&Arc<str>> {
+        each!(self, machine => machine.id_of(number))
+    }
+
+    /// Appends what stands before the payload of a result's message, frame header included; behind
+    /// the payload, write `}`. `false`: the operation is not in progress, and nothing was appended.
+    ///
+    /// Hot path of a broadcast: called for each recipient and event. It allocates nothing when `out`
+    /// has room.
+    pub fn append_result_head(&self, number: u32, payload_len: usize, out: &mut Vec<u8>) -> bool {
+        let Some(id) = self.id_of(number) else { return false };
+        append_result_head(id, self.result_type(), payload_len, out);
+        true
+    }
+
+    /// [`Subprotocol::append_result_head`] where the payload comes from [`deflate_shared`] and has
+    /// `blocks_len` bytes: the head is compressed in form only. Behind the payload, write nothing.
+    ///
+    /// [`deflate_shared`]: crate::websocket::deflate_shared
+    pub fn append_deflated_head(&self, number: u32, blocks_len: usize, out: &mut Vec<u8>) -> bool {
+        let Some(id) = self.id_of(number) else { return false };
+        let prefix_len = operation_prefix_len(id, self.result_type());
+        append_deflated_head(blocks_len, prefix_len, out, |out| {
+            append_operation_prefix(id, self.result_type(), out);
+        })
+    }
+
+    fn result_type(&self) -> &'static str {
+        match self {
+            Subprotocol::TransportWs(_) => NEXT,
+            Subprotocol::Ws(_) => DATA,
+        }
+    }
+}
+
+impl Protocol for Subprotocol {
+    type Event = Event;
+
+    fn receive_text(&mut self, text: Bytes) {
+        each!(self, machine => machine.receive_text(text));
+    }
+
+    fn receive_binary(&mut self, bytes: Bytes) {
+        each!(self, machine => machine.receive_binary(bytes));
+    }
+
+    fn ended(&mut self, closed: Closed) {
+        each!(self, machine => machine.ended(closed));
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        each!(self, machine => machine.poll_event())
+    }
+
+    fn poll_output(&mut self) -> Option<Output> {
+        each!(self, machine => machine.poll_output())
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        each!(self, machine => machine.poll_timeout())
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        each!(self, machine => machine.handle_timeout(now));
+    }
+}

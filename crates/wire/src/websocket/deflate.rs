@@ -1,0 +1,50 @@
+//! Broadcasts under permessage-deflate: the payload is compressed once, and before it stands what is each
+//! recipient's own, in a block that is compressed in form only.
+
+use bytes::Bytes;
+
+use super::frame::{FrameHeader, Opcode};
+
+/// The blocks of `payload` and the `tail` that closes its message, for every recipient of a broadcast;
+/// `None` where sending them as they are takes fewer bytes.
+///
+/// Write frame header and head ([`crate::subprotocol::Subprotocol::append_deflated_head`]), then this.
+pub fn deflate_shared(payload: &Bytes, tail: &[u8]) -> Option<Bytes> {
+    let blocks = coding::deflate_message(&[payload, tail])?;
+    let is_smaller = blocks.len() + coding::STORED_HEAD_BYTES < payload.len() + tail.len();
+    is_smaller.then(|| blocks.into())
+}
+
+/// Appends frame header and stored block of a message whose shared blocks have `blocks_len` bytes, with
+/// the prefix that `write` appends, about `prefix_len` bytes. `false`, and nothing appended: the prefix is
+/// too long for one block.
+pub(crate) fn append_deflated_head(
+    blocks_len: usize,
+    prefix_len: usize,
+    out: &mut Vec<u8>,
+    write: impl Fn(&mut Vec<u8>),
+) -> bool {
+    let start = out.len();
+    let header = |prefix_len: usize| {
+        let payload_len = coding::STORED_HEAD_BYTES + prefix_len + blocks_len;
+        FrameHeader::new(Opcode::Text, payload_len).compressed()
+    };
+    // The prefix is written in its place, and what stands before it corrected where the length that was
+    // assumed is wrong: an id may need escapes.
+    let assumed = header(prefix_len);
+    out.extend_from_slice(&assumed);
+    coding::append_stored(&[], out);
+    let prefix_start = out.len();
+    write(out);
+    let Ok(prefix_len) = u16::try_from(out.len() - prefix_start) else {
+        out.truncate(start);
+        return false;
+    };
+    out[prefix_start - 4..prefix_start - 2].copy_from_slice(&prefix_len.to_le_bytes());
+    out[prefix_start - 2..prefix_start].copy_from_slice(&(!prefix_len).to_le_bytes());
+    let actual = header(usize::from(prefix_len));
+    if actual != assumed {
+        out.splice(start..start + assumed.len(), actual.iter().copied());
+    }
+    true
+}
