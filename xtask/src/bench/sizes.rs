@@ -5,8 +5,9 @@ use super::machine::{LoadRun, write};
 use crate::Failure;
 use serde_json::json;
 
-/// Items of an answer; each has some 200 bytes in it, half of them from a second subgraph by its key.
-const ITEMS: [u32; 8] = [5, 40, 160, 640, 2_500, 10_000, 20_000, 40_000];
+/// Items of an answer; each has some 200 bytes in it, half of them from a second subgraph by its key. The last answer
+/// has 8 MiB.
+const ITEMS: [u32; 8] = [5, 40, 160, 640, 2_500, 10_000, 20_000, 36_000];
 
 /// Measures one connection at each size, each with a router of its own.
 pub(super) fn run(bench: &Bench) -> Result<(), Failure> {

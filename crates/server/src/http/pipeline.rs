@@ -143,16 +143,52 @@ where
     B: Body<Data = Bytes>,
     B::Error: std::error::Error,
 {
-    let malformed = |status, message: String| {
-        let error = GraphqlError::new(ErrorCode::BadRequest, message);
-        Box::new(answer::refused(status, &[error], media))
-    };
+    let malformed = |status, message: String| malformed(status, message, media);
     let bad = |message: String| malformed(StatusCode::BAD_REQUEST, message);
     if head.method == Method::GET {
+        // It means nothing here, but it is a part of the request: what is wrong with it has to come out, and over
+        // HTTP/1.1 the next request stands behind it.
+        if !body.is_end_stream() {
+            receive(router, head, body, media).await?;
+        }
         let request = request::from_query_string(head.uri.query().unwrap_or_default());
         return request.map(Requested::One).map_err(|error| bad(error.0));
     }
-    let unsupported = |message| malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
+    let coding = match body_coding(head, media) {
+        Ok(coding) => coding,
+        Err(answer) => {
+            // RFC 9113, section 8.1.1: what is wrong with the rest of the stream is an error of the stream, and the
+            // library sees it only while somebody reads. Over HTTP/1.1 nobody is made to send what is not wanted.
+            if head.version == Version::HTTP_2 {
+                receive(router, head, body, media).await?;
+            }
+            return Err(answer);
+        }
+    };
+    let mut body = receive(router, head, body, media).await?;
+    if let Some(coding) = coding {
+        body = compression::expand(coding, body, router.config.limits.body).await.map_err(
+            |error| match error {
+                ExpandError::TooLarge(limit) => malformed(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    format!("the request body expands to more than {limit} bytes (`limits.body`)"),
+                ),
+                error @ ExpandError::Broken { .. } => bad(format!("the request body: {error}")),
+            },
+        )?;
+    }
+    let batching = &router.config.http.batching;
+    let batch_max = if batching.enabled { usize::from(batching.max_operations) } else { 0 };
+    let read = |body| request::from_json(body, batch_max);
+    known_bodies::recall(body, read).map_err(|error| bad(error.0))
+}
+
+/// How the body of a request is compressed, or the answer that says why it cannot be read.
+fn body_coding(
+    head: &http::request::Parts,
+    media: AnswerType,
+) -> Result<Option<Coding>, Box<Answer>> {
+    let unsupported = |message| malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, message, media);
     let Ok(coding) = compression::of_request(&head.headers) else {
         let mut answer = unsupported(format!(
             "the request body is compressed in a way that is not known here: send `content-encoding` with \
@@ -168,39 +204,49 @@ where
             "the request body must be JSON in UTF-8: send `content-type: application/json`";
         return Err(unsupported(message.to_owned()));
     }
+    Ok(coding)
+}
+
+/// The whole body of a request, as it comes.
+async fn receive<B>(
+    router: &Router,
+    head: &http::request::Parts,
+    body: B,
+    media: AnswerType,
+) -> Result<Bytes, Box<Answer>>
+where
+    B: Body<Data = Bytes>,
+    B::Error: std::error::Error,
+{
     let (limit, time) = (router.config.limits.body, router.config.http.body_timeout);
-    let mut body = match body::read(body, limit, time).await {
-        Ok(body) => body,
-        Err(BodyError::TooLarge) => {
+    let error = match body::read(body, limit, time).await {
+        Ok(body) => return Ok(body),
+        Err(error) => error,
+    };
+    Err(match error {
+        BodyError::TooLarge => {
             let message = format!("the request body is larger than {limit} bytes (`limits.body`)");
-            return Err(malformed(StatusCode::PAYLOAD_TOO_LARGE, message));
+            malformed(StatusCode::PAYLOAD_TOO_LARGE, message, media)
         }
-        Err(BodyError::TooSlow) => {
+        BodyError::TooSlow => {
             router.metrics.timeout(TimeoutPhase::body);
             let message =
                 format!("the request body did not arrive within {time:?} (`http.body_timeout`)");
-            let mut answer = malformed(StatusCode::REQUEST_TIMEOUT, message);
+            let mut answer = malformed(StatusCode::REQUEST_TIMEOUT, message, media);
             if head.version < Version::HTTP_2 {
                 // RFC 9110, section 15.5.9: what still comes is no request.
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            return Err(answer);
+            answer
         }
-        Err(BodyError::Broken(reason)) => {
-            return Err(bad(format!("the request body broke off: {reason}")));
+        BodyError::Broken(reason) => {
+            let message = format!("the request body broke off: {reason}");
+            malformed(StatusCode::BAD_REQUEST, message, media)
         }
-    };
-    if let Some(coding) = coding {
-        body = compression::expand(coding, body, limit).await.map_err(|error| match error {
-            ExpandError::TooLarge(limit) => malformed(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                format!("the request body expands to more than {limit} bytes (`limits.body`)"),
-            ),
-            error @ ExpandError::Broken { .. } => bad(format!("the request body: {error}")),
-        })?;
-    }
-    let batching = &router.config.http.batching;
-    let batch_max = if batching.enabled { usize::from(batching.max_operations) } else { 0 };
-    let read = |body| request::from_json(body, batch_max);
-    known_bodies::recall(body, read).map_err(|error| bad(error.0))
+    })
+}
+
+fn malformed(status: StatusCode, message: String, media: AnswerType) -> Box<Answer> {
+    let error = GraphqlError::new(ErrorCode::BadRequest, message);
+    Box::new(answer::refused(status, &[error], media))
 }
