@@ -12,7 +12,7 @@ use upstream::belongs_to_connection;
 
 use super::address::{AddressError, parse_address};
 use super::headers::HeaderPattern;
-use super::listen::{ReactorThreads, WORKERS_MAX, Workers, parse_mode};
+use super::listen::{REACTORS_MAX, ReactorThreads, WORKERS_MAX, Workers, parse_mode};
 use super::override_labels::LabelSetting;
 use super::{duration, size};
 
@@ -358,6 +358,13 @@ fn scalar_schema(name: &str) -> Schema {
             "type": ["integer", "string"],
             "minimum": 1,
             "maximum": WORKERS_MAX,
+            "pattern": "^(auto|[0-9]+)$",
+            "format": name,
+        }),
+        "reactors" => json_schema!({
+            "type": ["integer", "string"],
+            "minimum": 0,
+            "maximum": REACTORS_MAX,
             "pattern": "^(auto|[0-9]+)$",
             "format": name,
         }),

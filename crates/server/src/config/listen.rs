@@ -20,7 +20,7 @@ const LISTENERS_MAX: usize = 64;
 pub(super) const WORKERS_MAX: u16 = 1024;
 
 /// One fills a core only with some hundred thousand messages a second.
-const REACTORS_MAX: u16 = 256;
+pub(super) const REACTORS_MAX: u16 = 256;
 
 /// One place where clients connect.
 #[derive(Debug, Clone, PartialEq, Eq)]

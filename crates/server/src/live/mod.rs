@@ -8,6 +8,7 @@ pub(crate) mod outlet;
 #[cfg(target_os = "linux")]
 pub(crate) mod reactors;
 pub(crate) mod running;
+mod spread;
 pub(crate) mod sse;
 pub(crate) mod websocket;
 

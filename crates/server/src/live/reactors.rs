@@ -19,6 +19,7 @@ use wire::http1::ResponseBody;
 use wire::sse::{self, Sse};
 
 use super::leaving::{EventStream, Leaving, Left, WebSocket};
+use super::spread;
 use crate::router::Router;
 use application::{Adoption, Live, Message};
 use machine::ClientMachine;
@@ -103,7 +104,9 @@ impl ReactorHandles {
                 (machine, client::needed_headers(&router.config.headers, &headers), None)
             }
             Leaving::EventStream(EventStream { framing, ready }) => {
-                let heartbeat = Some(router.config.subscriptions.heartbeat);
+                // Those that got an event at one moment are not due at one.
+                let heartbeat = router.config.subscriptions.heartbeat;
+                let heartbeat = Some(heartbeat - spread::part_of(heartbeat));
                 let sse = Sse::new(&sse::Config { heartbeat }, now);
                 let machine = ResponseBody::new(framing, sse);
                 (ClientMachine::EventStream(machine), HeaderMap::new(), Some(ready))

@@ -21,7 +21,7 @@ use wire::websocket::handshake;
 use super::leaving::{Leaving, WebSocket};
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::{Running, too_slow};
-use super::{count_dropped, init_payload, sleep_until};
+use super::{count_dropped, init_payload, sleep_until, spread};
 use crate::http::answer::{self, Answer, AnswerBody};
 use crate::http::cors;
 use crate::http::stream::ClientStream;
@@ -113,7 +113,10 @@ impl Spoken {
     /// The machine of a connection that begins.
     pub(crate) fn machine(self, router: &Router, now: Instant) -> Connection<Subprotocol> {
         let protocol = Subprotocol::new(Arc::clone(&router.protocol), self.subprotocol, now);
-        let connection = Connection::server(Arc::clone(&router.websocket), protocol, now);
+        // As if it had been quiet for a while: those that come together are not pinged together.
+        let interval = router.websocket.ping_interval.unwrap_or_default();
+        let quiet_since = now.checked_sub(spread::part_of(interval)).unwrap_or(now);
+        let connection = Connection::server(Arc::clone(&router.websocket), protocol, quiet_since);
         connection.with_deflate(self.deflates)
     }
 }
