@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use wire::Machine;
 
 use crate::Stream;
-use crate::wheel::Tick;
+use crate::wheel::{Tick, Wheel};
 
 /// How long a peer may take to read our last words. A live one needs a round trip.
 pub(crate) const FAREWELL_TIME_MAX: Duration = Duration::from_secs(5);
@@ -43,9 +43,9 @@ pub(crate) enum Phase {
     /// Both directions work.
     Open,
     /// The machine has ended; what waits must be written until then.
-    Farewell(Instant),
+    Farewell(Tick),
     /// All is written; the peer must hang up until then.
-    HangUp(Instant),
+    HangUp(Tick),
     /// Nobody is there any more, or nobody who reads.
     Lost(End),
 }
@@ -60,15 +60,18 @@ pub enum End {
 }
 
 impl<M: Machine, C> Entry<M, C> {
-    /// When something has to be done, though nothing comes. `stall_time_max`: how long a peer may take nothing at all
-    /// of what waits for it.
-    pub(crate) fn deadline(&self, stall_time_max: Duration) -> Option<Instant> {
+    /// The tick of `wheel` in which something has to be done, though nothing comes. `stall_time_max`: how long a peer
+    /// may take nothing at all of what waits for it.
+    pub(crate) fn due(&self, wheel: &Wheel, stall_time_max: Duration) -> Option<Tick> {
         match self.phase {
-            Phase::Open => match (self.machine.poll_timeout(), self.stall_deadline(stall_time_max))
-            {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            },
+            Phase::Open => {
+                let stall = self.stall_deadline(stall_time_max);
+                let deadline = match (self.machine.poll_timeout(), stall) {
+                    (Some(a), Some(b)) => Some(a.min(b)),
+                    (a, b) => a.or(b),
+                };
+                deadline.map(|deadline| wheel.tick_of(deadline))
+            }
             Phase::Farewell(until) | Phase::HangUp(until) => Some(until),
             Phase::Lost(_) => None,
         }

@@ -306,25 +306,24 @@ impl<M: Machine, C> Sockets<M, C> {
         let Some(entry) = self.slab.get_mut(token) else { return false };
         if entry.phase == Phase::Open && entry.machine.is_closed() {
             entry.phase = match entry.stream.close(&mut self.lent, now) {
-                true => Phase::Farewell(now + FAREWELL_TIME_MAX),
+                true => Phase::Farewell(self.wheel.tick_of(now + FAREWELL_TIME_MAX)),
                 false => Phase::Lost(End::Closed),
             };
         }
         if matches!(entry.phase, Phase::Farewell(_)) && !entry.stream.is_blocked() {
             entry.phase = match entry.stream.finish() {
-                true => Phase::HangUp(now + HANG_UP_TIME_MAX),
+                true => Phase::HangUp(self.wheel.tick_of(now + HANG_UP_TIME_MAX)),
                 false => Phase::Lost(End::Closed),
             };
         }
         if matches!(entry.phase, Phase::Lost(_)) {
             return true;
         }
-        if let Some(deadline) = entry.deadline(self.stall_time_max) {
-            let tick = self.wheel.tick_of(deadline);
-            if tick < entry.tick {
-                entry.tick = tick;
-                self.wheel.insert(tick, token);
-            }
+        if let Some(tick) = entry.due(&self.wheel, self.stall_time_max)
+            && tick < entry.tick
+        {
+            entry.tick = tick;
+            self.wheel.insert(tick, token);
         }
         false
     }
@@ -347,7 +346,7 @@ impl<M: Machine, C> Sockets<M, C> {
                 entry.machine.handle_timeout(now);
             }
             Phase::Farewell(until) | Phase::HangUp(until) => {
-                if until <= now {
+                if until <= tick {
                     entry.phase = Phase::Lost(End::Closed);
                 }
             }

@@ -3,13 +3,13 @@
 //! [`Connection`] is what a server's task or a reactor holds per socket. The machines stay apart in
 //! their own modules; this one only carries between them.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::websocket::{self, CloseCode, Closed, WebSocket, pop_or_release};
+use crate::queue::Queue;
+use crate::websocket::{self, CloseCode, Closed, WebSocket};
 use crate::{Chunks, Machine};
 
 /// A protocol of text messages on an open WebSocket, in one role.
@@ -48,7 +48,7 @@ pub enum Output {
 /// pings gets one pong per read.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    outputs: VecDeque<Output>,
+    outputs: Queue<Output>,
     pong: Option<Box<Chunks>>,
 }
 
@@ -69,7 +69,7 @@ impl Outbox {
     pub(crate) fn poll(&mut self) -> Option<Output> {
         match self.pong.take() {
             Some(pong) => Some(Output::Text(*pong)),
-            None => pop_or_release(&mut self.outputs),
+            None => self.outputs.pop_front(),
         }
     }
 }

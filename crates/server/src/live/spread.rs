@@ -14,7 +14,7 @@ static TURN: AtomicU32 = AtomicU32::new(0);
 pub(super) fn part_of(interval: Duration) -> Duration {
     // Multiples of the golden ratio, without their whole part, leave no large gaps (Weyl's sequence).
     let turn = TURN.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9);
-    let nanos = interval.as_nanos() / u128::from(PART) * u128::from(turn) >> u32::BITS;
+    let nanos = (interval.as_nanos() / u128::from(PART) * u128::from(turn)) >> u32::BITS;
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 

@@ -10,6 +10,7 @@ use super::assembly::{Arrival, Assembly, Rules};
 use super::close::{self, CloseCode, Closed, ClosedBy, Failure};
 use super::frame::{FrameHeader, Opcode, apply_mask};
 use crate::Chunks;
+use crate::queue::Queue;
 
 /// Settings that many connections share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,8 +67,8 @@ pub enum Event {
 pub struct WebSocket {
     config: Arc<Config>,
     partial: Option<Box<Partial>>,
-    events: VecDeque<Event>,
-    outgoing: VecDeque<Chunks>,
+    events: Queue<Event>,
+    outgoing: Queue<Chunks>,
     pong: Option<Box<[u8]>>,
     /// Since when `state` waits for something.
     since: Instant,
@@ -81,7 +82,7 @@ pub struct WebSocket {
 }
 
 // See the budget in `graphql_transport_ws::server`.
-const _: () = assert!(size_of::<WebSocket>() <= 128);
+const _: () = assert!(size_of::<WebSocket>() <= 80);
 
 /// What is half received.
 struct Partial {
@@ -122,8 +123,8 @@ impl WebSocket {
         WebSocket {
             config,
             partial: None,
-            events: VecDeque::new(),
-            outgoing: VecDeque::new(),
+            events: Queue::default(),
+            outgoing: Queue::default(),
             pong: None,
             since: now,
             mask_state,
@@ -185,7 +186,7 @@ impl WebSocket {
 
     /// The next thing to tell the layer above.
     pub fn poll_event(&mut self) -> Option<Event> {
-        pop_or_release(&mut self.events)
+        self.events.pop_front()
     }
 
     /// The next bytes to write. Each run is whole frames; a run can be put between any two frames
@@ -195,7 +196,7 @@ impl WebSocket {
         if let Some(payload) = self.pong.take() {
             return Some(self.frame(Opcode::Pong, false, Chunks::whole(Vec::from(payload))));
         }
-        pop_or_release(&mut self.outgoing)
+        self.outgoing.pop_front()
     }
 
     /// When [`WebSocket::handle_timeout`] wants to be called. The time can move back whenever bytes

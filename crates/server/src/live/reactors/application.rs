@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use wire::Machine;
 use wire::graphql_transport_ws::{Event, INVALID_MESSAGE};
 
-use super::client::{self, Client, Operation, SharedHeaders};
+use super::client::{self, Client, Operation, Operations, SharedHeaders};
 use super::machine::{ClientMachine, ONLY_OPERATION, Shared};
 use super::outlet::ReactorOutlet;
 use crate::connections::ConnectionPermit;
@@ -107,8 +107,14 @@ impl Live {
         let Adoption { stream, machine, early, headers, permit, open, start, later } = adoption;
         let headers = self.headers.share(headers);
         let transport = machine.transport();
-        let client =
-            Client { headers, operations: Vec::new(), backlog: None, transport, permit, open };
+        let client = Client {
+            headers,
+            operations: Operations::None,
+            backlog: None,
+            transport,
+            permit,
+            open,
+        };
         let token = match sockets.adopt(stream, machine, &early, client) {
             Ok(token) => token,
             Err((error, _)) => {
@@ -132,9 +138,7 @@ impl Live {
     fn start(&self, client: &mut Client, token: Token, number: u32, wanted: Wanted) {
         let Some(router) = &self.router else { return };
         let (abort, registration) = AbortHandle::new_pair();
-        // One is the rule.
-        client.operations.reserve_exact(1);
-        client.operations.push((number, Operation::Task(abort)));
+        client.operations.add(number, Operation::Task(abort));
         let outlet = Arc::clone(&self.outlet);
         let starting =
             Starting { outlet, token, number, transport: client.transport, is_done: false };
@@ -272,13 +276,13 @@ impl Live {
         outcome: Outcome,
     ) {
         let Some(client) = sockets.client(token) else { return };
-        let Some(entry) = client.operations.iter_mut().find(|(it, _)| *it == operation) else {
+        let Some(entry) = client.operations.get_mut(operation) else {
             // The client has completed it meanwhile, or the hub has.
             return;
         };
         match outcome {
             Outcome::Subscribed(subscription, open) => {
-                entry.1 = Operation::Subscription(subscription, open);
+                *entry = Operation::Subscription(subscription, open);
             }
             Outcome::Answered(payload) => {
                 client.forget(operation);

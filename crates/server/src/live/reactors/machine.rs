@@ -21,10 +21,6 @@ use crate::metrics::Transport;
 
 /// The machine of one connection.
 // Not boxed: an idle connection has no heap object of its own.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a WebSocket is the rule, and the slab keeps it in place"
-)]
 pub(crate) enum ClientMachine {
     /// A WebSocket of either subprotocol.
     WebSocket(Connection<Subprotocol>),
