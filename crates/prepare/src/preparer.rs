@@ -484,6 +484,7 @@ impl Work {
         let Understood { operation, operation_id, variables, introspection, .. } = understood;
         Prepared {
             operation_id: identity::with_labels(operation_id, labels),
+            query: bytes::Bytes::copy_from_slice(query),
             name: operation.name.clone(),
             kind: operation.kind,
             weight: weight(query, &operation, introspection.is_some()),

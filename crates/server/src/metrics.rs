@@ -123,6 +123,20 @@ pub(crate) enum Transport {
     websocket,
     /// GraphQL over SSE
     sse,
+    /// `multipart/mixed`
+    multipart,
+    /// `?once`: a plain answer
+    once,
+}
+
+impl Transport {
+    /// Of a stream of that kind.
+    pub(crate) fn of(kind: wire::result_stream::Kind) -> Self {
+        match kind {
+            wire::result_stream::Kind::EventStream => Self::sse,
+            wire::result_stream::Kind::Multipart(_) => Self::multipart,
+        }
+    }
 }
 
 /// What was done to a slow subscriber.

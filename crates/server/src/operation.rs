@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use execute::{ErrorCode, ForwardedHeaders, GraphqlError, Payload, RequestContext, Seed};
 use flights::Broken;
 use plan::{OperationKind, Variables};
@@ -24,6 +25,8 @@ pub(crate) struct Ready {
     pub(crate) prepared: Arc<Prepared>,
     /// Its values.
     pub(crate) variables: Variables,
+    /// As the client wrote them, in memory of their own; empty but for subscriptions, which outlive their graph.
+    pub(crate) variables_text: Bytes,
     /// What goes along to subgraphs.
     pub(crate) headers: Arc<ForwardedHeaders>,
 }
@@ -48,8 +51,16 @@ pub(crate) async fn prepare(
     let prepared = loaded.preparer.prepare(request).await.map_err(|error| refused(&error))?;
     let variables = prepared.coerce(&request.variables).map_err(|error| refused(&error))?;
     let headers = loaded.forwarding.apply(client_headers);
-    Ok(Ready { loaded, prepared, variables, headers })
+    let variables_text = match prepared.kind {
+        OperationKind::Subscription => Bytes::copy_from_slice(&request.variables),
+        OperationKind::Query | OperationKind::Mutation => Bytes::new(),
+    };
+    Ok(Ready { loaded, prepared, variables, variables_text, headers })
 }
+
+/// What a client is told whose subscription cannot be answered in the way it asked.
+pub(crate) const NEEDS_A_STREAM: &str = "a subscription is answered by a stream: ask with `Accept: text/event-stream` or `multipart/mixed`, over a \
+     WebSocket with the subprotocol graphql-transport-ws, or for the first event alone by the URL parameter `once`";
 
 /// Runs a query or mutation to its end, or joins an equal query that is in flight. A traced one is told what it
 /// cost.
@@ -63,11 +74,7 @@ pub(crate) async fn run(
 ) -> Result<Payload, Vec<GraphqlError>> {
     let kind = ready.prepared.kind;
     if kind == OperationKind::Subscription {
-        return Err(vec![GraphqlError::new(
-            ErrorCode::BadRequest,
-            "a subscription is answered by a stream: ask with `Accept: text/event-stream`, or over a \
-             WebSocket with the subprotocol graphql-transport-ws",
-        )]);
+        return Err(vec![GraphqlError::new(ErrorCode::BadRequest, NEEDS_A_STREAM)]);
     }
     let started = Instant::now();
     let deadline = started + router.config.limits.time;

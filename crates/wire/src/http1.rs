@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::multipart::{PAYLOAD_TAIL, RESULT_TAIL};
 use crate::sse::NEXT_SUFFIX;
 use crate::{Chunks, Machine};
 
@@ -39,6 +40,14 @@ pub enum Framing {
     UntilClose,
 }
 
+/// Tails of results, and how they end a chunk.
+const TAILS: [(&[u8], &[u8]); 4] = [
+    (b"", b"\r\n"),
+    (NEXT_SUFFIX, b"\n\n\r\n"),
+    (RESULT_TAIL, b"\r\n--graphql\r\n"),
+    (PAYLOAD_TAIL, b"}\r\n--graphql\r\n"),
+];
+
 impl Framing {
     /// What stands before `len` bytes of body.
     pub fn append_head(self, len: usize, out: &mut Vec<u8>) {
@@ -55,9 +64,9 @@ impl Framing {
     pub fn tail(self, tail: &'static [u8]) -> Option<&'static [u8]> {
         match self {
             Framing::UntilClose => Some(tail),
-            Framing::Chunked if tail.is_empty() => Some(b"\r\n"),
-            Framing::Chunked if tail == NEXT_SUFFIX => Some(b"\n\n\r\n"),
-            Framing::Chunked => None,
+            Framing::Chunked => {
+                TAILS.iter().find(|(known, _)| *known == tail).map(|(_, framed)| *framed)
+            }
         }
     }
 
@@ -172,6 +181,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::multipart::Form;
+    use crate::result_stream::Kind;
     use crate::sse::{self, Sse};
 
     fn all(machine: &mut ResponseBody<Sse>, now: Instant) -> String {
@@ -234,6 +245,18 @@ mod tests {
         assert!(machine.is_open());
         machine.receive(now, &[b'x'; IGNORED_BYTES_MAX as usize]);
         assert!(machine.is_closed());
+    }
+
+    #[test]
+    fn no_result_of_any_kind_is_copied_to_be_framed() {
+        for (tail, framed) in TAILS {
+            assert_eq!([tail, b"\r\n"].concat(), framed);
+        }
+        let forms = [Form::Subscription, Form::Incremental].map(Kind::Multipart);
+        for kind in [Kind::EventStream].iter().chain(&forms) {
+            let result = kind.next(r#"{"data":null}"#.into());
+            assert!(Framing::Chunked.tail(result.tail).is_some(), "{kind:?}");
+        }
     }
 
     #[test]

@@ -6,6 +6,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 #[cfg(target_os = "linux")]
 use wire::http1::Framing;
+#[cfg(target_os = "linux")]
+use wire::result_stream::Kind;
 
 use super::websocket::{self, Spoken};
 use crate::connections::ConnectionPermit;
@@ -19,9 +21,9 @@ use crate::router::Router;
 pub(crate) enum Leaving {
     /// A WebSocket.
     WebSocket(WebSocket),
-    /// A response body of events.
+    /// A response body of results.
     #[cfg(target_os = "linux")]
-    EventStream(EventStream),
+    ResultStream(Streamed),
 }
 
 /// A WebSocket after its handshake.
@@ -33,11 +35,12 @@ pub(crate) struct WebSocket {
     pub(super) headers: HeaderMap,
 }
 
-/// A response body of server-sent events after its head.
+/// A response body of results after its head.
 #[cfg(target_os = "linux")]
 #[derive(Debug)]
-pub(crate) struct EventStream {
+pub(crate) struct Streamed {
     pub(super) framing: Framing,
+    pub(super) kind: Kind,
     /// Its one operation.
     pub(super) ready: Ready,
 }
@@ -67,7 +70,7 @@ impl Leaving {
             }
             // Does not leave where there are none.
             #[cfg(target_os = "linux")]
-            Self::EventStream(_) => {}
+            Self::ResultStream(_) => {}
         }
     }
 }

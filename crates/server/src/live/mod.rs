@@ -4,10 +4,12 @@
 mod backlog;
 mod init_payload;
 mod leaving;
+pub(crate) mod once;
 pub(crate) mod outlet;
 #[cfg(target_os = "linux")]
 pub(crate) mod reactors;
 pub(crate) mod running;
+pub(crate) mod single;
 mod spread;
 pub(crate) mod sse;
 pub(crate) mod websocket;

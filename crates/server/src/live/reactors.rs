@@ -16,9 +16,9 @@ use http::HeaderMap;
 use reactor::{Mailbox, Reactor, Settings, Stream};
 use socket2::SockRef;
 use wire::http1::ResponseBody;
-use wire::sse::{self, Sse};
+use wire::result_stream::ResultStream;
 
-use super::leaving::{EventStream, Leaving, Left, WebSocket};
+use super::leaving::{Leaving, Left, Streamed, WebSocket};
 use super::spread;
 use crate::router::Router;
 use application::{Adoption, Live, Message};
@@ -70,10 +70,10 @@ impl Reactors {
         }
     }
 
-    /// Asks every client to leave, now and whoever comes later.
-    pub(crate) fn shut_down(&self) {
+    /// Asks the clients of a portion to leave, see [`crate::farewell`], and whoever comes later.
+    pub(crate) fn shut_down(&self, portion: u32) {
         for reactor in &self.reactors {
-            reactor.mailbox().send(Message::ShutDown);
+            reactor.mailbox().send(Message::ShutDown { portion });
         }
     }
 }
@@ -103,13 +103,13 @@ impl ReactorHandles {
                 let machine = ClientMachine::WebSocket(spoken.machine(router, now));
                 (machine, client::needed_headers(&router.config.headers, &headers), None)
             }
-            Leaving::EventStream(EventStream { framing, ready }) => {
+            Leaving::ResultStream(Streamed { framing, kind, ready }) => {
                 // Those that got an event at one moment are not due at one.
                 let heartbeat = router.config.subscriptions.heartbeat;
                 let heartbeat = Some(heartbeat - spread::part_of(heartbeat));
-                let sse = Sse::new(&sse::Config { heartbeat }, now);
-                let machine = ResponseBody::new(framing, sse);
-                (ClientMachine::EventStream(machine), HeaderMap::new(), Some(ready))
+                let results = ResultStream::new(kind, heartbeat, now);
+                let machine = ResponseBody::new(framing, results);
+                (ClientMachine::ResultStream(machine), HeaderMap::new(), Some(ready))
             }
         };
         let adoption = Adoption {

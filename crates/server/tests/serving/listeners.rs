@@ -99,6 +99,8 @@ fn websockets_and_event_streams_go_over_tls() {
         stream.write_all(subscribe.as_bytes()).await.unwrap();
         stream.flush().await.unwrap();
         hear(&mut stream, ":\n\n").await;
+        // The stream begins before its subscription.
+        router.wait_for("starling_hub_subscribers", 1);
         let (admin, event) = (router.admin, r#"{"__typename":"Tick","id":"1"}"#);
         let publish = move || {
             let target = "/admin/publish?topic=ticks";

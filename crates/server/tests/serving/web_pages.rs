@@ -54,9 +54,9 @@ fn answers_are_kept_by_no_cache_and_guessed_at_by_no_browser() {
 fn the_methods_of_the_endpoint_can_be_asked_for() {
     let router = Router::start("");
     let answer = request(router.address, "OPTIONS", "/graphql", &[], "");
-    assert_eq!((answer.status, &*answer.header("allow")), (204, "GET, POST, OPTIONS"));
+    assert_eq!((answer.status, &*answer.header("allow")), (204, "GET, POST, PUT, DELETE, OPTIONS"));
     let answer = request(router.address, "DELETE", "/graphql", &[], "");
-    assert_eq!((answer.status, &*answer.header("allow")), (405, "GET, POST, OPTIONS"));
+    assert_eq!((answer.status, &*answer.header("allow")), (405, "GET, POST, PUT, DELETE, OPTIONS"));
 }
 
 #[test]

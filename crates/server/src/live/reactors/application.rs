@@ -21,6 +21,7 @@ use super::client::{self, Client, Operation, Operations, SharedHeaders};
 use super::machine::{ClientMachine, ONLY_OPERATION, Shared};
 use super::outlet::ReactorOutlet;
 use crate::connections::ConnectionPermit;
+use crate::farewell;
 use crate::live::backlog::{Backlog, Bounds, Delivery, Taken};
 use crate::live::{count_dropped, init_payload, running};
 use crate::metrics::{Open, TimeoutPhase, Transport};
@@ -42,8 +43,11 @@ pub(crate) enum Message {
     Said(Token, Bytes),
     /// What has been sent to those without sockets?
     Sunk(oneshot::Sender<Sunk>),
-    /// Everybody is to leave.
-    ShutDown,
+    /// Some are to leave, and whoever comes later.
+    ShutDown {
+        /// Of [`farewell::PORTIONS`].
+        portion: u32,
+    },
 }
 
 /// What a connection is made of.
@@ -184,7 +188,7 @@ impl Live {
                 self.outlet.taken(group, payload.bytes.len());
                 self.broadcast(sockets, group, &payload);
             }
-            OutletCommand::End { group, member, reason } => {
+            OutletCommand::Leave { group, member } => {
                 if let Some(members) = self.groups.get_mut(&group) {
                     members.swap_remove(&member);
                     if members.is_empty() {
@@ -192,7 +196,14 @@ impl Live {
                         self.outlet.forget(group);
                     }
                 }
-                self.ended(sockets, member, reason);
+                left(sockets, member);
+            }
+            OutletCommand::End { group, reason } => {
+                let members = self.groups.remove(&group).unwrap_or_default();
+                self.outlet.forget(group);
+                for member in members {
+                    self.ended(sockets, member, &reason);
+                }
             }
         }
     }
@@ -248,18 +259,14 @@ impl Live {
     }
 
     /// The hub's last word about a subscription.
-    fn ended(&mut self, sockets: &mut ClientSockets, member: Member, reason: EndReason) {
+    fn ended(&mut self, sockets: &mut ClientSockets, member: Member, reason: &EndReason) {
         let (token, operation) = (Token::from_u64(member.connection), member.operation);
         let Some(client) = sockets.client(token) else { return };
         client.forget(operation);
         let end = match reason {
             EndReason::Complete => Delivery::Complete { operation },
-            EndReason::Error(error) => Delivery::Failed { operation, errors: vec![*error] },
-            EndReason::Unsubscribed => {
-                if let Some(backlog) = &mut client.backlog {
-                    backlog.forget_missed(operation);
-                }
-                return;
+            EndReason::Error(error) => {
+                Delivery::Failed { operation, errors: vec![(**error).clone()] }
             }
         };
         match &mut client.backlog {
@@ -411,10 +418,12 @@ impl Application for Live {
                 // Whoever asked may have gone.
                 let _ = reply.send(sockets.sunk());
             }
-            Message::ShutDown => {
+            Message::ShutDown { portion } => {
                 self.is_shutting_down = true;
                 for token in sockets.tokens() {
-                    shut_down(sockets, token);
+                    if farewell::portion_of(token.to_u64()) == portion {
+                        shut_down(sockets, token);
+                    }
                 }
             }
         }
@@ -429,6 +438,15 @@ impl Application for Live {
         if let (End::Stalled, Some(router)) = (end, &self.router) {
             router.metrics.timeout(TimeoutPhase::stall);
         }
+    }
+}
+
+/// A subscription is over because its client, or the operation that it belongs to, has gone.
+fn left(sockets: &mut ClientSockets, member: Member) {
+    let Some(client) = sockets.client(Token::from_u64(member.connection)) else { return };
+    client.forget(member.operation);
+    if let Some(backlog) = &mut client.backlog {
+        backlog.forget_missed(member.operation);
     }
 }
 

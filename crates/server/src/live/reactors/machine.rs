@@ -9,7 +9,8 @@ use execute::{GraphqlError, Payload};
 use wire::connection::Connection;
 use wire::graphql_transport_ws::Event;
 use wire::http1::ResponseBody;
-use wire::sse::{self, Sse};
+use wire::multipart::Form;
+use wire::result_stream::{Kind, ResultStream};
 use wire::subprotocol::Subprotocol;
 use wire::websocket::{CloseCode, deflate_shared};
 use wire::{Chunks, Machine};
@@ -24,8 +25,9 @@ use crate::metrics::Transport;
 pub(crate) enum ClientMachine {
     /// A WebSocket of either subprotocol.
     WebSocket(Connection<Subprotocol>),
-    /// Server-sent events as the body of an HTTP/1.1 response. Its one operation has the number [`ONLY_OPERATION`].
-    EventStream(ResponseBody<Sse>),
+    /// The results of one operation as the body of an HTTP/1.1 response, events or parts. The operation has the number
+    /// [`ONLY_OPERATION`].
+    ResultStream(ResponseBody<ResultStream>),
 }
 
 /// The number of the operation of a connection that has one.
@@ -37,12 +39,13 @@ pub(super) struct Shared<'a> {
     deflate_bytes_min: usize,
     /// `None` in it: it would not become smaller.
     deflated: OnceCell<Option<Bytes>>,
-    event: OnceCell<Chunks>,
+    /// As results of streams, by [`place_of`].
+    streamed: [OnceCell<Chunks>; KINDS],
 }
 
 impl<'a> Shared<'a> {
     pub(super) fn new(payload: &'a Payload, deflate_bytes_min: usize) -> Self {
-        Self { payload, deflate_bytes_min, deflated: OnceCell::new(), event: OnceCell::new() }
+        Self { payload, deflate_bytes_min, deflated: OnceCell::new(), streamed: Default::default() }
     }
 
     /// Compressed for all who take it so; `None` where that is not worth it.
@@ -54,8 +57,19 @@ impl<'a> Shared<'a> {
         self.deflated.get_or_init(|| deflate_shared(payload, b"}")).as_ref()
     }
 
-    fn event(&self) -> &Chunks {
-        self.event.get_or_init(|| sse::next_event(self.payload.bytes.clone(), None))
+    fn streamed(&self, kind: Kind) -> &Chunks {
+        self.streamed[place_of(kind)].get_or_init(|| kind.next(self.payload.bytes.clone()))
+    }
+}
+
+/// Kinds of streams.
+const KINDS: usize = 3;
+
+fn place_of(kind: Kind) -> usize {
+    match kind {
+        Kind::EventStream => 0,
+        Kind::Multipart(Form::Subscription) => 1,
+        Kind::Multipart(Form::Incremental) => 2,
     }
 }
 
@@ -64,7 +78,7 @@ impl ClientMachine {
     pub(super) fn transport(&self) -> Transport {
         match self {
             Self::WebSocket(_) => Transport::websocket,
-            Self::EventStream(_) => Transport::sse,
+            Self::ResultStream(body) => Transport::of(body.body.kind()),
         }
     }
 
@@ -72,7 +86,7 @@ impl ClientMachine {
     pub(super) fn is_active(&self, operation: u32) -> bool {
         match self {
             Self::WebSocket(connection) => connection.protocol.id_of(operation).is_some(),
-            Self::EventStream(body) => body.is_open() && operation == ONLY_OPERATION,
+            Self::ResultStream(body) => body.is_open() && operation == ONLY_OPERATION,
         }
     }
 
@@ -98,12 +112,12 @@ impl ClientMachine {
                 let is_active = protocol.append_result_head(operation, payload.len(), head);
                 is_active.then_some((payload, b"}"))
             }
-            Self::EventStream(body) => {
-                let (event, framing) = (shared.event(), body.framing());
-                framing.append_head(event.len(), head);
-                head.extend_from_slice(&event.head);
-                // Known for events.
-                Some((&event.body, framing.tail(event.tail)?))
+            Self::ResultStream(body) => {
+                let (result, framing) = (shared.streamed(body.body.kind()), body.framing());
+                framing.append_head(result.len(), head);
+                head.extend_from_slice(&result.head);
+                // Known for every kind.
+                Some((&result.body, framing.tail(result.tail)?))
             }
         }
     }
@@ -117,7 +131,7 @@ impl ClientMachine {
                     connection.protocol.complete(&id);
                 }
             }
-            Self::EventStream(body) => body.body.complete(),
+            Self::ResultStream(body) => body.body.complete(),
         }
     }
 
@@ -131,10 +145,7 @@ impl ClientMachine {
                     connection.protocol.error(&id, text.into());
                 }
             }
-            Self::EventStream(body) => {
-                body.body.next(execute::request_error(errors).bytes, None);
-                body.body.complete();
-            }
+            Self::ResultStream(body) => body.body.fail(execute::request_error(errors).bytes),
         }
     }
 
@@ -144,7 +155,7 @@ impl ClientMachine {
             Self::WebSocket(connection) => {
                 connection.protocol.close(SLOW_SUBSCRIBER, &too_slow().message);
             }
-            Self::EventStream(_) => self.fail(ONLY_OPERATION, &[too_slow()]),
+            Self::ResultStream(_) => self.fail(ONLY_OPERATION, &[too_slow()]),
         }
     }
 
@@ -155,7 +166,7 @@ impl ClientMachine {
                 connection.protocol.close(CloseCode(1001), "The router is shutting down");
             }
             // Without the error `complete` would say that the source has nothing more to tell.
-            Self::EventStream(_) => self.fail(ONLY_OPERATION, &[shutting_down_error()]),
+            Self::ResultStream(_) => self.fail(ONLY_OPERATION, &[shutting_down_error()]),
         }
     }
 }
@@ -165,7 +176,7 @@ macro_rules! each {
     ($this:expr, $machine:ident => $call:expr) => {
         match $this {
             Self::WebSocket($machine) => $call,
-            Self::EventStream($machine) => $call,
+            Self::ResultStream($machine) => $call,
         }
     };
 }
@@ -184,7 +195,7 @@ impl Machine for ClientMachine {
     fn poll_event(&mut self) -> Option<Event> {
         match self {
             Self::WebSocket(connection) => connection.poll_event(),
-            Self::EventStream(body) => body.poll_event().map(|never| match never {}),
+            Self::ResultStream(body) => body.poll_event().map(|never| match never {}),
         }
     }
 
