@@ -38,6 +38,11 @@ type edfs__PublishResult @join__type(graph: EVENTS) { success: Boolean! }
 type Subscription @join__type(graph: EVENTS) {
   moved(region: String!): Order @join__field(graph: EVENTS)
     @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["orders.{{ args.region }}"]})
+  some(ids: [ID!]): Order @join__field(graph: EVENTS)
+    @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["orders.eu"]})
+    @join__directive(graphs: [EVENTS], name: "openfed__subscriptionFilter", args: {
+      condition: {IN: {fieldPath: "id", values: ["{{ args.ids }}"]}}
+    })
 }
 type Mutation @join__type(graph: EVENTS) {
   move(region: String!, id: ID!): edfs__PublishResult! @join__field(graph: EVENTS)
@@ -270,6 +275,30 @@ async fn a_variable_chooses_the_topic() {
         assert_eq!(listener.next().await, "join");
         assert_eq!(listener.next().await, r#"{"data":{"moved":{"key":"7"}}}"#);
         assert_eq!(router.orders.requests.load(Relaxed), 0, "the event has all that is asked for");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_filter_decides_before_anything_is_resolved() {
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (router, mut listener) = (Router::load(), Listener::new());
+        let query = "subscription($ids: [ID!]) { some(ids: $ids) { id } }";
+        let mut held = Vec::new();
+        for (number, ids) in [r#"{"ids":["1","2"]}"#, r#"{"ids":3}"#, "{}"].into_iter().enumerate()
+        {
+            held.push(router.subscribe(&hub, &listener, number as u64, query, ids).await);
+            assert_eq!(listener.next().await, "join");
+        }
+        for id in ["3", "4", "2"] {
+            let event = format!(r#"{{"__typename":"Order","id":"{id}"}}"#);
+            router.memory.publish("orders.eu", event.into()).await.expect("published");
+        }
+        assert_eq!(listener.next().await, r#"{"data":{"some":{"id":"3"}}}"#);
+        assert_eq!(listener.next().await, r#"{"data":{"some":{"id":"2"}}}"#);
+        let stats = hub.stats();
+        assert_eq!(stats.resolutions.load(Relaxed), 2);
+        assert_eq!(stats.filters_evaluated.load(Relaxed), 2);
     })
     .await;
 }

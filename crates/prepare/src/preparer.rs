@@ -653,7 +653,8 @@ fn weight(query: &[u8], operation: &plan::Operation, introspects: bool) -> u64 {
         });
         below.sum()
     }
-    let text = query.len() * if introspects { CHARACTER } else { 1 };
+    // The cache and the operation have a copy each.
+    let text = query.len() * if introspects { CHARACTER } else { 2 };
     (BASE + text + SELECTION * selections(&operation.selection_set)) as u64
 }
 

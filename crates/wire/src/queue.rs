@@ -31,6 +31,10 @@ impl<T> Queue<T> {
         front
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |queue| queue.len())
+    }
+
     pub(crate) fn front(&self) -> Option<&T> {
         self.0.as_ref()?.front()
     }

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use astjson::{Document, Kind, NodeId};
 use bytes::Bytes;
 
+use crate::EVENT_BYTES_MAX;
+
 /// Nesting of an event that filters look into. Deeper ones are no events either.
 const DEPTH_MAX: u32 = 64;
 
@@ -85,8 +87,12 @@ pub(crate) struct FilteredEvent {
 }
 
 impl FilteredEvent {
-    /// `None`: it is no JSON object. Such an event passes no filter.
+    /// `None`: it is no JSON object, or too large. Such an event passes no filter.
     pub(crate) fn read(payload: &Bytes) -> Option<Self> {
+        // Nobody resolves it either.
+        if payload.len() > EVENT_BYTES_MAX {
+            return None;
+        }
         let mut document = Document::with_depth_limit(DEPTH_MAX);
         let root = document.parse(payload.clone()).ok()?;
         (document.kind(root) == Kind::Object).then_some(Self { document, root })

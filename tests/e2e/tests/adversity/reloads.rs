@@ -142,6 +142,7 @@ fn a_hundred_reloads_under_load_lose_and_repeat_nothing() {
     sockets.iter_mut().for_each(|socket| socket.subscribe("1", query));
     let mut stream = Stream::open(shop.address(), query);
     shop.wait_for_subscribers(SOCKETS as u64 + 1);
+    let mut comer = Socket::ready(shop.address());
     let data = |number: u64| {
         let number = number.to_string();
         json!({ "data": { "productChanged": { "note": number, "name": "Kettle" } } })
@@ -151,6 +152,12 @@ fn a_hundred_reloads_under_load_lose_and_repeat_nothing() {
         replace_supergraph(&shop, &format!("# {reload}\n{}", shop.supergraph()));
         while shop.router.metric("starling_graph_generation") != Some(reload + 1) {
             published += 1;
+            // Somebody comes and goes all the time.
+            comer.subscribe(&published.to_string(), query);
+            if published > 1 {
+                let before = (published - 1).to_string();
+                comer.send(&json!({ "id": before, "type": "complete" }).to_string());
+            }
             let event =
                 json!({ "__typename": "Product", "id": "1", "note": published.to_string() });
             shop.publish("products", event.to_string());
@@ -167,8 +174,18 @@ fn a_hundred_reloads_under_load_lose_and_repeat_nothing() {
             assert_eq!(stream.event().unwrap(), format!("next {expected}"));
         }
         heard = published;
+        comer.subscribe("read", "{ __typename }");
+        loop {
+            let message = comer.message();
+            assert_ne!(message["type"], "error", "who comes during a reload is served: {message}");
+            if message == json!({ "id": "read", "type": "complete" }) {
+                break;
+            }
+        }
     }
     assert!(heard > RELOADS, "every reload happened under load");
+    comer.send(&json!({ "id": published.to_string(), "type": "complete" }).to_string());
+    shop.wait_for_subscribers(SOCKETS as u64 + 1);
     assert_eq!(shop.subscribers(), SOCKETS as u64 + 2, "nobody had to come again");
     assert_eq!(shop.router.metric("starling_hub_groups"), Some(2));
     shop.assert_unharmed();
