@@ -10,6 +10,7 @@ use super::assembly::{Arrival, Assembly, Rules};
 use super::close::{self, CloseCode, Closed, ClosedBy, Failure};
 use super::frame::{FrameHeader, Opcode, apply_mask};
 use crate::Chunks;
+use crate::queue::Queue;
 
 /// Settings that many connections share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,8 +67,8 @@ pub enum Event {
 pub struct WebSocket {
     config: Arc<Config>,
     partial: Option<Box<Partial>>,
-    events: VecDeque<Event>,
-    outgoing: VecDeque<Chunks>,
+    events: Queue<Event>,
+    outgoing: Queue<Chunks>,
     /// The answer to the last of more pings than there is room for in `outgoing`.
     pong: Option<Box<[u8]>>,
     /// Since when `state` waits for something.
@@ -82,7 +83,7 @@ pub struct WebSocket {
 }
 
 // See the budget in `graphql_transport_ws::server`.
-const _: () = assert!(size_of::<WebSocket>() <= 128);
+const _: () = assert!(size_of::<WebSocket>() <= 80);
 
 /// Frames that may wait when a ping is answered at once. Protocol suites send ten pings and want ten
 /// answers; nobody else sends two.
@@ -127,8 +128,8 @@ impl WebSocket {
         WebSocket {
             config,
             partial: None,
-            events: VecDeque::new(),
-            outgoing: VecDeque::new(),
+            events: Queue::default(),
+            outgoing: Queue::default(),
             pong: None,
             since: now,
             mask_state,
@@ -190,14 +191,14 @@ impl WebSocket {
 
     /// The next thing to tell the layer above.
     pub fn poll_event(&mut self) -> Option<Event> {
-        pop_or_release(&mut self.events)
+        self.events.pop_front()
     }
 
     /// The next bytes to write. Each run is whole frames; a run can be put between any two frames
     /// that the caller writes by itself with [`FrameHeader`], but nothing may follow a close frame:
     /// see [`WebSocket::is_open`].
     pub fn poll_transmit(&mut self) -> Option<Chunks> {
-        if let Some(frame) = pop_or_release(&mut self.outgoing) {
+        if let Some(frame) = self.outgoing.pop_front() {
             return Some(frame);
         }
         // Nothing may follow a close frame.
