@@ -157,6 +157,8 @@ impl<'a> Execution<'a> {
             let path = answer::error_path(&self.document, node);
             if path.is_empty() || answer.data.is_none() {
                 self.explain_objects(collected);
+            }
+            if path.is_empty() {
                 let place = self.first_place(index, fetch, collected);
                 self.push_subgraph_error(index, fetch, node, place);
                 continue;
