@@ -3,8 +3,8 @@
 /// How long a soak or one fuzz target runs if nobody says otherwise.
 const SECONDS_DEFAULT: u32 = 60;
 
-/// How long the soak of queries runs: memory is to be flat after the first minute, for a while.
-const SOAK_QUERIES_SECONDS_DEFAULT: u32 = 600;
+/// How long the soaks run that look at memory: it is to be flat after the first minute, for a while.
+const SOAK_MEMORY_SECONDS_DEFAULT: u32 = 600;
 
 pub(crate) const HELP: &str = "\
 Usage: cargo xtask COMMAND
@@ -12,8 +12,10 @@ Usage: cargo xtask COMMAND
   test [--filter NAME]            every test: cargo's, then the end-to-end suites in JavaScript.
                                   With a filter: those whose name contains NAME; none is a failure
   bench NAME [--seconds N] [--pairs N] [--filter NAME] [--router NAME]
-                                  measures a release build: router, rate or sizes
-  soak NAME [--seconds N]         one long run: live (default 60 s) or queries (default 600 s)
+                                  measures a release build: router, rate, sizes or
+                                  subscriptions
+  soak NAME [--seconds N]         one long run: live (default 60 s), queries or churn
+                                  (default 600 s)
   fuzz [TARGET] [--seconds N]     one fuzz target or all (default 60 s each)
   sanitize                        the tests of crates with `unsafe` under Miri and AddressSanitizer
   docs [--write]                  checks the pages that are generated from code, or writes them
@@ -121,11 +123,11 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
         return misplaced("--write");
     }
     if name == "bench" {
-        let name = operand.ok_or("bench needs a name: router, rate or sizes")?;
+        let name = operand.ok_or("bench needs a name: router, rate, sizes or subscriptions")?;
         return Ok(Command::Bench { name, seconds, pairs, filter, router });
     }
     let default = match operand.as_deref() {
-        Some("queries") if name == "soak" => SOAK_QUERIES_SECONDS_DEFAULT,
+        Some("queries" | "churn") if name == "soak" => SOAK_MEMORY_SECONDS_DEFAULT,
         _ => SECONDS_DEFAULT,
     };
     let seconds = seconds.unwrap_or(default);
@@ -163,6 +165,7 @@ mod tests {
             ("test --filter=a=b", Command::Test { filter: Some("a=b".to_owned()) }),
             ("soak live", Command::Soak { name: "live".to_owned(), seconds: 60 }),
             ("soak queries", Command::Soak { name: "queries".to_owned(), seconds: 600 }),
+            ("soak churn", Command::Soak { name: "churn".to_owned(), seconds: 600 }),
             ("soak --seconds 5 live", Command::Soak { name: "live".to_owned(), seconds: 5 }),
             (
                 "bench router --pairs 3 --seconds=2 --filter share --router other",
@@ -193,7 +196,7 @@ mod tests {
             ("test --filter", "--filter needs a value"),
             ("test --filter=", "--filter is empty; leave it out to run every test"),
             ("test --seconds 3", "--seconds does not belong to `test`"),
-            ("bench", "bench needs a name: router, rate or sizes"),
+            ("bench", "bench needs a name: router, rate, sizes or subscriptions"),
             ("test --pairs 3", "--pairs does not belong to `test`"),
             ("soak", "soak needs the name of a run"),
             ("soak a b", "`b` is one argument too many"),

@@ -68,6 +68,19 @@ pub(crate) fn prepare() -> Result<Found, Failure> {
     Ok(found)
 }
 
+/// Finds one program by its package; as root on Debian installs it.
+pub(crate) fn find(package: &str) -> Result<PathBuf, Failure> {
+    let program = PROGRAMS.iter().find(|program| program.package == package);
+    let program = program.ok_or_else(|| format!("`{package}` is none of our programs"))?;
+    if locate(program).is_none() && can_install() {
+        apt_get(&["update", "-q"])?;
+        apt_get(&["install", "-q", "-y", "--no-install-recommends", package])?;
+    }
+    locate(program).ok_or_else(|| {
+        format!("{package} is not on PATH; install it, or name it in {}", program.variable)
+    })
+}
+
 /// The path of a program: the one its variable names, or the first on `PATH`.
 fn locate(program: &Program) -> Option<PathBuf> {
     if let Some(path) = std::env::var_os(program.variable).filter(|path| !path.is_empty()) {

@@ -1,13 +1,20 @@
-//! Long runs: `tests/e2e/js/soaks/NAME.mjs`, against a release build.
+//! Long runs against a release build: `tests/e2e/js/soaks/NAME.mjs`, and `churn` by our own load generator.
 
-use crate::{Failure, process, test};
+use crate::{Failure, bench, process, test};
 use std::path::Path;
 use std::process::Command;
 
+/// Clients that come, subscribe, unsubscribe and go.
+pub(crate) const CHURN: &str = "churn";
+
 /// Runs the soak `name` for `seconds`.
 pub(crate) fn run(root: &Path, name: &str, seconds: u32) -> Result<(), Failure> {
+    if name == CHURN {
+        return bench::churn(root, seconds);
+    }
     let js = root.join(test::JS_FOLDER);
-    let known = names(&js.join("soaks"))?;
+    let mut known = names(&js.join("soaks"))?;
+    known.push(CHURN.to_owned());
     if !known.iter().any(|soak| soak == name) {
         return Err(format!("no soak is called `{name}`; there are: {}", known.join(", ")));
     }

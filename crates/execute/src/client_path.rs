@@ -2,10 +2,14 @@
 //! object, and to a place inside it. Only errors need this, so it is worked out when one comes.
 
 use astjson::{Document, Kind, NodeId};
-use plan::{ObjectShape, Path, PathStep, Shape, ValueKind, ValueShape};
+use plan::{
+    Condition, ContextSource, ObjectShape, Path, PathStep, Plan, RepresentationField, Shape,
+    ShapeField, ValueKind, ValueShape, Variables, Variant,
+};
 
 use crate::PathSegment;
 use crate::bounds::ERROR_PLACE_VISITS_MAX;
+use crate::executable::batches_of;
 
 /// A position in the shape of the client's answer.
 #[derive(Clone, Copy, Debug)]
@@ -46,16 +50,24 @@ impl<'a> Position<'a> {
         data_key: &str,
     ) -> Option<(&'a str, Self)> {
         let Self::Object(here) = self else { return None };
-        let typename = object
-            .filter(|_| here.is_abstract)
-            .and_then(|object| document.get(object, "__typename"));
-        here.variants
-            .iter()
-            .filter(|variant| typename.is_none_or(|it| document.str_eq(it, &variant.type_name)))
+        variants(here, document, object)
             .flat_map(|variant| &variant.fields)
             .find(|field| &*field.data_key == data_key)
             .map(|field| (&*field.response_key, Self::of(shape, &field.value)))
     }
+}
+
+/// What an object may be: of the type that it says, or of any.
+fn variants<'a>(
+    here: &'a ObjectShape,
+    document: &Document,
+    object: Option<NodeId>,
+) -> impl Iterator<Item = &'a Variant> {
+    let typename =
+        object.filter(|_| here.is_abstract).and_then(|object| document.get(object, "__typename"));
+    here.variants
+        .iter()
+        .filter(move |variant| typename.is_none_or(|it| document.str_eq(it, &variant.type_name)))
 }
 
 /// A place in the client's answer.
@@ -163,13 +175,13 @@ pub(crate) fn has_type(document: &Document, object: NodeId, types: &[Box<str>]) 
 }
 
 /// Extends `path`, which has led to `position` and `node`, by the segments of a subgraph's own
-/// error path. Stops where the client's answer has no such place.
+/// error path. Stops where the client's answer has no such place, and names the key there.
 pub(crate) fn extend(
     document: &Document,
     shape: &Shape,
     place: Place<'_>,
     segments: &[NodeId],
-) -> Vec<PathSegment> {
+) -> (Vec<PathSegment>, Option<Box<str>>) {
     let Place { node, mut path, mut position } = place;
     let mut node = Some(node);
     for &segment in segments {
@@ -178,7 +190,7 @@ pub(crate) fn extend(
                 let Some(key) = document.as_str(segment) else { break };
                 let Some((response_key, below)) = position.below(shape, document, node, &key)
                 else {
-                    break;
+                    return (path, Some(key.as_ref().into()));
                 };
                 path.push(PathSegment::Key(response_key.into()));
                 position = below;
@@ -194,5 +206,120 @@ pub(crate) fn extend(
             Kind::Null | Kind::Bool | Kind::Array | Kind::Object => break,
         }
     }
-    path
+    (path, None)
+}
+
+/// Where a path leaves the client's answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Outside {
+    /// So many segments lead to the last object that is in the answer.
+    pub(crate) inside: usize,
+    /// What failed is null, and nothing of the answer is made of it.
+    pub(crate) is_aside: bool,
+}
+
+/// Is `path` a path of the client's answer? Asked when the tree is complete: errors come earlier, before it
+/// is known what the objects of an interface object are, and from fields that only requests need; such a
+/// field is named by `beyond`, its key in the tree below the end of the path. `None`: it is a path of the
+/// answer, or ends in a null.
+pub(crate) fn outside(
+    document: &Document,
+    plan: &Plan,
+    variables: &Variables,
+    root: NodeId,
+    (path, beyond): (&[PathSegment], Option<&str>),
+) -> Option<Outside> {
+    let shape = &plan.shape;
+    let mut position = Position::root(shape);
+    let mut node = root;
+    let mut data_keys: Vec<&str> = Vec::new();
+    // Where the path leaves the answer, and whether there is anything in the tree.
+    let mut left: Option<(usize, bool)> = None;
+    for (at, segment) in path.iter().enumerate() {
+        let below = match (segment, position) {
+            (PathSegment::Index(index), Position::List(element)) => {
+                position = Position::of(shape, element);
+                document.at(node, *index as usize)
+            }
+            (PathSegment::Key(key), Position::Object(here)) => {
+                if left.is_none() && document.kind(node) != Kind::Object {
+                    return None;
+                }
+                let is_same = |field: &&ShapeField| field.response_key == *key;
+                let mut shown = variants(here, document, Some(node))
+                    .flat_map(|variant| &variant.fields)
+                    .filter(|field| field.is_shown(variables));
+                let shown = if left.is_none() { shown.find(is_same) } else { None };
+                let mut all = here.variants.iter().flat_map(|variant| &variant.fields);
+                let Some(field) = shown.or_else(|| all.find(is_same)) else {
+                    let (inside, _) = left.unwrap_or((at, false));
+                    return Some(Outside { inside, is_aside: false });
+                };
+                let value = document.get(node, &field.data_key);
+                if shown.is_none() && left.is_none() {
+                    left = Some((at, value.is_some()));
+                }
+                data_keys.push(&field.data_key);
+                position = Position::of(shape, &field.value);
+                value
+            }
+            _ => break,
+        };
+        match (below, left) {
+            (Some(below), _) => node = below,
+            (None, None) => return None,
+            (None, Some(_)) => {}
+        }
+    }
+    if let Some(data_key) = beyond {
+        data_keys.push(data_key);
+        left = left.or_else(|| {
+            let is_object = document.kind(node) == Kind::Object;
+            is_object.then(|| (path.len(), document.get(node, data_key).is_some()))
+        });
+    }
+    let (inside, is_there) = left?;
+    Some(Outside { inside, is_aside: is_there && !is_sent(plan, variables, &data_keys) })
+}
+
+/// Does any of them hold? None at all: always.
+pub(crate) fn any_holds(any_of: &[Condition], variables: &Variables) -> bool {
+    any_of.is_empty() || any_of.iter().any(|condition| condition.holds(variables))
+}
+
+/// Is what stands under these keys of the tree part of what some request is sent?
+fn is_sent(plan: &Plan, variables: &Variables, data_keys: &[&str]) -> bool {
+    let wanted = plan.fetches.iter().filter(|fetch| any_holds(&fetch.any_of, variables));
+    let batches = wanted.flat_map(|fetch| batches_of(&fetch.kind));
+    batches.filter(|batch| any_holds(&batch.any_of, variables)).any(|batch| {
+        batch.targets.iter().any(|target| {
+            let below = below_target(&target.steps, data_keys);
+            let mut below = below.filter(|keys| !keys.is_empty()).into_iter();
+            below.any(|keys| is_member(&batch.representation.fields, keys))
+                || batch
+                    .context
+                    .iter()
+                    .flat_map(|variable| &variable.sources)
+                    .any(|source| is_read(target, source, data_keys))
+        })
+    })
+}
+
+/// The keys below the objects that a target leads to; `None`: they are elsewhere.
+fn below_target<'k>(steps: &[PathStep], data_keys: &'k [&'k str]) -> Option<&'k [&'k str]> {
+    let (above, below) = data_keys.split_at_checked(steps.len())?;
+    steps.iter().zip(above).all(|(step, key)| *step.data_key == **key).then_some(below)
+}
+
+fn is_member(fields: &[RepresentationField], data_keys: &[&str]) -> bool {
+    let [first, below @ ..] = data_keys else { return true };
+    fields.iter().any(|field| *field.data_key == **first && is_member(&field.fields, below))
+}
+
+fn is_read(target: &Path, source: &ContextSource, data_keys: &[&str]) -> bool {
+    let steps = target.steps.get(..source.steps as usize).unwrap_or(&target.steps);
+    below_target(steps, data_keys).is_some_and(|below| {
+        below.len() <= source.data_keys.len()
+            && below.iter().zip(&source.data_keys).all(|(key, read)| **key == **read)
+    })
 }

@@ -6,13 +6,13 @@ use astjson::NodeId;
 use foldhash::HashSet;
 
 use crate::bounds::{ERROR_MESSAGE_BYTES_MAX, ERRORS_MAX};
-use crate::{ErrorCode, GraphqlError};
+use crate::client_path::Outside;
+use crate::{ErrorCode, GraphqlError, PathSegment};
 
 /// Collects errors up to [`ERRORS_MAX`] and counts the rest.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorList {
-    /// With the index of the fetch that they came from.
-    errors: Vec<(u32, GraphqlError)>,
+    errors: Vec<Recorded>,
     left_out: u32,
     /// Objects that a failed or complaining fetch was about: a null in or below them needs no
     /// error of its own.
@@ -23,21 +23,61 @@ pub(crate) struct ErrorList {
     pub(crate) explained_all: bool,
 }
 
+#[derive(Debug)]
+struct Recorded {
+    /// The index of the fetch that it came from.
+    fetch: u32,
+    error: GraphqlError,
+    /// It is about one place and nothing else: where its path leads, or the key of the tree below that.
+    place: Option<Placed>,
+}
+
+/// The key of the tree below the end of an error's path that it is about, if the answer has no such place.
+pub(crate) type Placed = Option<Box<str>>;
+
 impl ErrorList {
     /// Adds an error of fetch `fetch`; a message that is too long is cut.
-    pub(crate) fn push(&mut self, fetch: u32, mut error: GraphqlError) {
+    pub(crate) fn push(&mut self, fetch: u32, error: GraphqlError) {
+        self.record(fetch, error, None);
+    }
+
+    /// Adds an error that a subgraph reports for the place that `error.path` and then `place` lead to.
+    pub(crate) fn push_placed(&mut self, fetch: u32, error: GraphqlError, place: Placed) {
+        self.record(fetch, error, Some(place));
+    }
+
+    fn record(&mut self, fetch: u32, mut error: GraphqlError, place: Option<Placed>) {
         if self.is_full() {
             self.left_out = self.left_out.saturating_add(1);
             return;
         }
         error.message = shortened(error.message);
-        self.errors.push((fetch, error));
+        self.errors.push(Recorded { fetch, error, place });
+    }
+
+    /// Leaves nothing but paths of the client's answer: what leads out of it ends at the last object
+    /// inside, and what was reported for a place that concerns nobody is left out.
+    pub(crate) fn keep_inside(
+        &mut self,
+        outside: impl Fn((&[PathSegment], Option<&str>)) -> Option<Outside>,
+    ) {
+        self.errors.retain_mut(|Recorded { error, place, .. }| {
+            let beyond = place.as_ref().and_then(|place| place.as_deref());
+            match outside((&error.path, beyond)) {
+                None => true,
+                Some(Outside { is_aside: true, .. }) if place.is_some() => false,
+                Some(Outside { inside, .. }) => {
+                    error.path.truncate(inside);
+                    true
+                }
+            }
+        });
     }
 
     /// Puts the errors into the order of the plan: which subgraph answers first is chance, and
     /// an answer should not depend on it.
     pub(crate) fn sort(&mut self) {
-        self.errors.sort_by_key(|(fetch, _)| *fetch);
+        self.errors.sort_by_key(|recorded| recorded.fetch);
     }
 
     /// From here on errors are only counted.
@@ -52,7 +92,7 @@ impl ErrorList {
 
     /// Those kept.
     pub(crate) fn kept(&self) -> impl Iterator<Item = &GraphqlError> {
-        self.errors.iter().map(|(_, error)| error)
+        self.errors.iter().map(|recorded| &recorded.error)
     }
 
     /// Marks keys of the root as accounted for.
@@ -62,7 +102,7 @@ impl ErrorList {
 
     /// All errors, the last one saying how many were left out, if any were.
     pub(crate) fn into_errors(self) -> Vec<GraphqlError> {
-        let mut errors: Vec<_> = self.errors.into_iter().map(|(_, error)| error).collect();
+        let mut errors: Vec<_> = self.errors.into_iter().map(|recorded| recorded.error).collect();
         if self.left_out > 0 {
             errors.push(GraphqlError::new(
                 ErrorCode::OperationLimitExceeded,

@@ -44,10 +44,22 @@ pub(crate) struct CompiledFetch {
     pub(crate) constant_body: Bytes,
     /// Root fetches: the keys of the answer's `data`, as the operation's text names them.
     pub(crate) root_keys: Vec<Box<str>>,
+    /// Root fields below others: how to get to the objects.
+    pub(crate) below: Option<CompiledBelow>,
     /// Entity fetches: by batch.
     pub(crate) batches: Vec<CompiledBatch>,
     /// What the answer looks like.
     pub(crate) answer: Shape,
+}
+
+/// What is constant about the objects that root fields below others are for.
+#[derive(Debug)]
+pub(crate) struct CompiledBelow {
+    pub(crate) target: CompiledTarget,
+    /// See [`CompiledBatch::one_each`].
+    pub(crate) one_each: bool,
+    /// What one of them looks like.
+    pub(crate) object: Shape,
 }
 
 /// What is constant about one entity batch.
@@ -129,6 +141,7 @@ impl Executable {
             .iter()
             .map(|fetch| match &fetch.kind {
                 FetchKind::Root(_) => expected.root_answer(&plan),
+                FetchKind::RootBelow { target, .. } => expected.root_below_answer(&plan, target),
                 FetchKind::Entities { batches, .. } => expected.entity_answer(&plan, batches),
                 FetchKind::Publish(_) => usize::MAX,
             })
@@ -181,6 +194,7 @@ fn compile(
         head: Vec::new(),
         constant_body: Bytes::new(),
         root_keys: Vec::new(),
+        below: None,
         batches: Vec::new(),
         answer: shape.at(answer),
     };
@@ -189,6 +203,19 @@ fn compile(
             compiled.head = head(operation);
             compiled.constant_body = [&compiled.head[..], b"}}"].concat().into();
             compiled.root_keys = root_keys(&operation.text);
+        }
+        FetchKind::RootBelow { operation, target } => {
+            compiled.head = head(operation);
+            compiled.below = Some(CompiledBelow {
+                one_each: is_read_through(plan, target),
+                object: shape.at(expected.kind_at(plan, target).unwrap_or(usize::MAX)),
+                target: CompiledTarget {
+                    shared_from: all_targets.shared_from(target),
+                    as_before: 0,
+                    slots: step_slots(plan, expected, target),
+                    group: 0,
+                },
+            });
         }
         FetchKind::Entities { operation, batches } => {
             compiled.head = head(operation);
@@ -280,7 +307,7 @@ fn members(objects: Cursor<'_>, fields: &[RepresentationField]) -> Vec<CompiledM
 pub(crate) fn batches_of(kind: &FetchKind) -> &[EntityBatch] {
     match kind {
         FetchKind::Entities { batches, .. } => batches,
-        FetchKind::Root(_) | FetchKind::Publish(_) => &[],
+        FetchKind::Root(_) | FetchKind::RootBelow { .. } | FetchKind::Publish(_) => &[],
     }
 }
 

@@ -14,6 +14,7 @@ use http::HeaderMap;
 use plan::{EventField, Fetch, SubscriptionRoot, Variables};
 
 use crate::bounds::{PAYLOAD_BYTES_MAX, PAYLOAD_ROOM_BYTES_MAX, REPRESENTATIONS_MAX};
+use crate::client_path;
 use crate::document_pool::PooledDocument;
 use crate::error_list::ErrorList;
 use crate::executable::Executable;
@@ -259,8 +260,9 @@ impl<'a> Execution<'a> {
     }
 
     fn is_wanted(&self, fetch: &Fetch) -> bool {
-        fetch.any_of.is_empty() || fetch.any_of.iter().any(|it| it.holds(self.variables))
+        client_path::any_holds(&fetch.any_of, self.variables)
     }
+
     /// Checks and prints what is in the tree.
     fn finish(mut self) -> Payload {
         let headers = self.disclosed_headers();
@@ -277,6 +279,9 @@ impl<'a> Execution<'a> {
         let mut out = Vec::with_capacity(room);
         out.extend_from_slice(b"{\"data\":");
         let mark = out.len();
+        self.errors.keep_inside(|path| {
+            client_path::outside(&self.document, plan, self.variables, self.root, path)
+        });
         self.errors.sort();
         let printed = projection::print_data(
             &self.document,

@@ -7,7 +7,9 @@
 //! that asked for them have the same slots.
 
 use astjson::{LinkedObject, Shape};
-use plan::{ContextSource, EntityBatch, Path, Plan, RepresentationField, ValueKind, ValueShape};
+use plan::{
+    ContextSource, EntityBatch, FetchKind, Path, Plan, RepresentationField, ValueKind, ValueShape,
+};
 
 use crate::executable::batches_of;
 
@@ -61,6 +63,11 @@ impl Expected {
             expected.kinds.push(Kind::default());
         }
         let root = plan.shape.root.0 as usize;
+        for fetch in &plan.fetches {
+            if let FetchKind::RootBelow { target, .. } = &fetch.kind {
+                expected.walk(root, target);
+            }
+        }
         for batch in plan.fetches.iter().flat_map(|fetch| batches_of(&fetch.kind)) {
             let mut common = None;
             for target in &batch.targets {
@@ -201,13 +208,16 @@ impl Expected {
 
     /// The kind of the objects that a batch is about.
     pub(crate) fn target(&self, plan: &Plan, batch: &EntityBatch) -> Option<KindId> {
-        batch.targets.iter().find_map(|path| {
-            let mut kind = plan.shape.root.0 as usize;
-            for step in &path.steps {
-                kind = self.member_kind(kind, &step.data_key)?;
-            }
-            Some(self.find(kind))
-        })
+        batch.targets.iter().find_map(|path| self.kind_at(plan, path))
+    }
+
+    /// The kind of the objects at the end of `path`.
+    pub(crate) fn kind_at(&self, plan: &Plan, path: &Path) -> Option<KindId> {
+        let mut kind = plan.shape.root.0 as usize;
+        for step in &path.steps {
+            kind = self.member_kind(kind, &step.data_key)?;
+        }
+        Some(self.find(kind))
     }
 
     fn member_kind(&self, kind: KindId, key: &str) -> Option<KindId> {
@@ -224,6 +234,12 @@ impl Expected {
         self.answer(root)
     }
 
+    /// Expects the answer of a fetch of root fields below others; returns its place in [`Expected::shape`].
+    pub(crate) fn root_below_answer(&mut self, plan: &Plan, target: &Path) -> usize {
+        let data = self.kind_at(plan, target);
+        self.answer_of(data)
+    }
+
     /// Expects the answer of an entity fetch; returns its place in [`Expected::shape`].
     pub(crate) fn entity_answer(&mut self, plan: &Plan, batches: &[EntityBatch]) -> usize {
         let fields = batches.iter().map(|batch| (batch.data_key.clone(), self.target(plan, batch)));
@@ -233,7 +249,11 @@ impl Expected {
     }
 
     fn answer(&mut self, data: usize) -> usize {
-        let fields = vec![("data".into(), Some(data)), ("errors".into(), None)];
+        self.answer_of(Some(data))
+    }
+
+    fn answer_of(&mut self, data: Option<usize>) -> usize {
+        let fields = vec![("data".into(), data), ("errors".into(), None)];
         self.envelopes.push(LinkedObject { fields });
         self.kinds.len() + self.envelopes.len() - 1
     }

@@ -80,7 +80,7 @@ pub(crate) fn sources(
 fn changes_something(fetch: &Fetch) -> bool {
     match &fetch.kind {
         FetchKind::Root(operation) => operation.kind == OperationKind::Mutation,
-        FetchKind::Entities { .. } => false,
+        FetchKind::Entities { .. } | FetchKind::RootBelow { .. } => false,
         FetchKind::Publish(_) => true,
     }
 }
@@ -153,7 +153,7 @@ struct Place {
 fn places(plan: &Plan, fetch: &Fetch, wanted: &Wanted<'_>, found: &mut dyn FnMut(Place)) {
     let operation = match &fetch.kind {
         FetchKind::Root(operation) | FetchKind::Entities { operation, .. } => operation,
-        FetchKind::Publish(_) => return,
+        FetchKind::RootBelow { .. } | FetchKind::Publish(_) => return,
     };
     let Some(selected) = selections(&operation.text) else { return };
     if let FetchKind::Root(_) = &fetch.kind {

@@ -2,7 +2,7 @@
 //! once per plan, so that a plan with thousands of targets is compiled in linear time.
 
 use foldhash::{HashMap, HashMapExt};
-use plan::{Path, PathStep, Plan};
+use plan::{FetchKind, Path, PathStep, Plan};
 
 use crate::executable::batches_of;
 
@@ -29,6 +29,9 @@ impl<'a> TargetTree<'a> {
     pub(crate) fn new(plan: &'a Plan) -> Self {
         let mut tree = Self { nodes: vec![Node::default()] };
         for (fetch, it) in plan.fetches.iter().enumerate() {
+            if let FetchKind::RootBelow { target, .. } = &it.kind {
+                tree.add((fetch, 0), target);
+            }
             for (batch, it) in batches_of(&it.kind).iter().enumerate() {
                 for target in &it.targets {
                     tree.add((fetch, batch), target);

@@ -5,6 +5,7 @@
 //! Lines that go in:
 //! - `shape …`: see `kit::notation`
 //! - `root SUBGRAPH [after 0,1] [if 0,!1] | TEXT`, `mutation …` likewise
+//! - `below SUBGRAPH at PATH [after 0] [if …] | TEXT`: root fields of the query below others
 //! - `entities SUBGRAPH [after 0] [if …] [max 2] | TEXT`, followed by `batch …` lines; `max`: how many
 //!   representations go in one request
 //! - `alone TEXT`: the operation with the last batch only
@@ -26,7 +27,7 @@ use execute::{Executable, Seed};
 use kit::notation;
 use kit::subgraphs::{Rule, World, subgraph_id};
 use plan::{
-    EventField, Fetch, FetchId, FetchKind, OperationKind, Plan, Shape, SubgraphOperation,
+    EventField, Fetch, FetchId, FetchKind, OperationKind, Path, Plan, Shape, SubgraphOperation,
     SubscriptionRoot, Value, VariableId, Variables,
 };
 
@@ -85,7 +86,9 @@ fn run(input: &str) -> String {
         .map(|(index, (name, _))| (name.clone(), VariableId(index as u16)))
         .collect();
     for fetch in &mut case.fetches {
-        if let FetchKind::Root(operation) | FetchKind::Entities { operation, .. } = &mut fetch.kind
+        if let FetchKind::Root(operation)
+        | FetchKind::RootBelow { operation, .. }
+        | FetchKind::Entities { operation, .. } = &mut fetch.kind
         {
             operation.variables.clone_from(&declared);
         }
@@ -136,7 +139,7 @@ impl Case {
     fn read(&mut self, verb: &str, rest: &str) {
         match verb {
             "shape" => self.shape = notation::shape(rest),
-            "root" | "mutation" | "entities" => self.fetch(verb, rest),
+            "root" | "below" | "mutation" | "entities" => self.fetch(verb, rest),
             "batch" => {
                 let Some(FetchKind::Entities { batches, .. }) =
                     self.fetches.last_mut().map(|fetch| &mut fetch.kind)
@@ -228,6 +231,7 @@ impl Case {
         let subgraph = subgraph_id(&mut self.names, words.next().unwrap());
         let (mut depends_on, mut any_of) = (vec![], vec![]);
         let mut representations_max = 1000;
+        let mut target = Path::default();
         while let Some(word) = words.next() {
             let value = words.next().unwrap();
             match word {
@@ -236,6 +240,7 @@ impl Case {
                 }
                 "if" => any_of = notation::conditions(value),
                 "max" => representations_max = value.parse().unwrap(),
+                "at" => target = notation::path(value),
                 _ => panic!("{word}"),
             }
         }
@@ -250,6 +255,7 @@ impl Case {
         };
         let kind = match verb {
             "entities" => FetchKind::Entities { operation, batches: vec![] },
+            "below" => FetchKind::RootBelow { operation, target },
             _ => FetchKind::Root(operation),
         };
         self.fetches.push(Fetch { subgraph, kind, depends_on, any_of, representations_max });

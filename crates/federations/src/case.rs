@@ -19,13 +19,15 @@ pub struct Case {
     pub operation: String,
     /// Values of its variables.
     pub variables: Variables,
+    /// The labels of progressive overrides that are on.
+    pub labels: Vec<String>,
     /// All objects.
     pub data: Data,
 }
 
 impl Case {
     /// Reads a folder: `supergraph.graphql`, `operation.graphql`, `data.json`, and, where there are
-    /// variables, `variables.json`.
+    /// any, `variables.json` and `labels.json`.
     ///
     /// # Errors
     /// What is missing or cannot be read.
@@ -38,7 +40,12 @@ impl Case {
             true => serde_json::from_str(&text("variables.json")?).map_err(|e| e.to_string())?,
             false => Variables::new(),
         };
+        let labels = match folder.join("labels.json").exists() {
+            true => serde_json::from_str(&text("labels.json")?).map_err(|e| e.to_string())?,
+            false => Vec::new(),
+        };
         Ok(Self {
+            labels,
             supergraph: text("supergraph.graphql")?,
             operation: text("operation.graphql")?,
             variables,
@@ -51,7 +58,7 @@ impl Case {
     /// # Errors
     /// The case cannot be loaded.
     pub fn ask(&self) -> Result<Result<Answered, Failure>, String> {
-        let world = World::load(&self.supergraph, self.data.clone())?;
+        let world = World::load(&self.supergraph, self.data.clone(), &self.labels)?;
         Ok(world.ask(&self.operation, &self.variables))
     }
 
@@ -60,7 +67,7 @@ impl Case {
     /// # Errors
     /// The case cannot be loaded.
     pub fn right(&self) -> Result<Value, String> {
-        let world = World::load(&self.supergraph, self.data.clone())?;
+        let world = World::load(&self.supergraph, self.data.clone(), &self.labels)?;
         world.right(&self.operation, &self.variables).ok_or_else(|| "no operation".to_owned())
     }
 
@@ -77,6 +84,10 @@ impl Case {
         write("operation.graphql", tidy(&self.operation))?;
         if !self.variables.is_empty() {
             write("variables.json", pretty(&Value::Object(self.variables.clone())))?;
+        }
+        if !self.labels.is_empty() {
+            let labels = self.labels.iter().map(|label| Value::String(label.clone()));
+            write("labels.json", pretty(&labels.collect()))?;
         }
         let objects = self
             .data

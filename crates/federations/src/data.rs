@@ -162,18 +162,58 @@ impl Data {
         field: FieldId,
         arguments: &Map<String, Value>,
     ) -> Stored {
-        let mentions = interface_mentions(graph, object.ty, field);
-        let requires = mentions
-            .iter()
-            .flat_map(|mention| &graph.field(*mention).subgraphs)
-            .find_map(|there| there.requires.as_ref());
-        let required = requires.map(|set| Value::Object(self.project(graph, set, object)));
+        let required = requires(graph, object.ty, field);
+        let required = required.map(|set| Value::Object(self.project(graph, set, object)));
         self.value(graph, object, field, arguments, required.as_ref())
+    }
+
+    /// Does anything fail that a field requires, directly or because of what that requires in turn?
+    pub(crate) fn requires_failures(
+        &self,
+        graph: &Supergraph,
+        object: &Object,
+        field: FieldId,
+    ) -> bool {
+        let required = requires(graph, object.ty, field);
+        required.is_some_and(|set| self.fails(graph, set, object))
+    }
+
+    fn fails(&self, graph: &Supergraph, set: &FieldSet, object: &Object) -> bool {
+        set.items.iter().any(|item| match item {
+            FieldSetItem::Fragment { on, fields } => {
+                let applies = *on == object.ty || graph.ty(*on).possible.contains(&object.ty);
+                applies && self.fails(graph, fields, object)
+            }
+            FieldSetItem::Field { field, arguments, fields } => {
+                let name = &graph.field(*field).name;
+                let Some(own) = graph.field_named(object.ty, name) else { return false };
+                let arguments = constant_arguments(graph, own, arguments);
+                let stored = self.whole_value(graph, object, own, &arguments);
+                self.requires_failures(graph, object, own)
+                    || self.fails_below(graph, &stored, fields)
+            }
+        })
+    }
+
+    fn fails_below(&self, graph: &Supergraph, stored: &Stored, set: &FieldSet) -> bool {
+        match stored {
+            Stored::Leaf(_) => false,
+            Stored::Error(_) => true,
+            Stored::List(items) => items.iter().any(|item| self.fails_below(graph, item, set)),
+            Stored::Object(object) => self.fails(graph, set, object),
+        }
     }
 }
 
+/// What a field of objects of type `ty` requires.
+fn requires(graph: &Supergraph, ty: TypeId, field: FieldId) -> Option<&FieldSet> {
+    let mentions = interface_mentions(graph, ty, field);
+    let there = mentions.into_iter().flat_map(|mention| &graph.field(mention).subgraphs);
+    there.into_iter().find_map(|there| there.requires.as_ref())
+}
+
 /// The field itself, and the same field of the interface objects that may resolve it.
-fn interface_mentions(graph: &Supergraph, ty: TypeId, field: FieldId) -> Vec<FieldId> {
+pub(crate) fn interface_mentions(graph: &Supergraph, ty: TypeId, field: FieldId) -> Vec<FieldId> {
     let name = &graph.field(field).name;
     let is_object = |interface: &&TypeId| {
         graph.ty(**interface).subgraphs.iter().any(|there| there.interface_object)

@@ -29,12 +29,17 @@ pub(crate) trait Resolver {
         field: &Field,
         arguments: Map<String, Value>,
     ) -> (Resolved<Self::Object>, TypeRef);
+
+    /// Has anything failed that the field is made of, of which the client need not know?
+    fn is_made_of_failures(&self, object: &Self::Object, field: &Field) -> bool;
 }
 
 /// `data`, and the path and message of each error.
 pub(crate) struct Response {
     pub(crate) data: Value,
     pub(crate) errors: Vec<(Vec<Value>, String)>,
+    /// The objects that have fields made of failures.
+    pub(crate) impaired: Vec<Vec<Value>>,
 }
 
 impl Response {
@@ -68,7 +73,8 @@ pub(crate) fn execute<R: Resolver>(
         }
     }
     let Some(operation) = operation else {
-        return Response { data: Value::Null, errors: vec![(Vec::new(), "no operation".into())] };
+        let errors = vec![(Vec::new(), "no operation".into())];
+        return Response { data: Value::Null, errors, impaired: Vec::new() };
     };
     let mut given = Map::new();
     for variable in &operation.variables {
@@ -76,11 +82,17 @@ pub(crate) fn execute<R: Resolver>(
         let value = variables.get(variable.name.as_str()).cloned().or_else(default);
         given.extend(value.map(|value| (variable.name.to_string(), value)));
     }
-    let mut run =
-        Run { resolver, fragments, variables: given, path: Vec::new(), errors: Vec::new() };
+    let mut run = Run {
+        resolver,
+        fragments,
+        variables: given,
+        path: Vec::new(),
+        errors: Vec::new(),
+        impaired: Vec::new(),
+    };
     let sets = [operation.selection_set.as_slice()];
     let data = run.object(&sets, &root).unwrap_or(Value::Null);
-    Response { data, errors: run.errors }
+    Response { data, errors: run.errors, impaired: run.impaired }
 }
 
 /// A null that moves up.
@@ -92,6 +104,7 @@ struct Run<'a, R: Resolver> {
     variables: Map<String, Value>,
     path: Vec<Value>,
     errors: Vec<(Vec<Value>, String)>,
+    impaired: Vec<Vec<Value>>,
 }
 
 impl<'a, R: Resolver> Run<'a, R> {
@@ -107,6 +120,9 @@ impl<'a, R: Resolver> Run<'a, R> {
         let mut out = Map::new();
         let mut is_null = false;
         for (key, fields) in collected {
+            if self.resolver.is_made_of_failures(object, fields[0]) {
+                self.impaired.push(self.path.clone());
+            }
             self.path.push(json!(key));
             let arguments = self.arguments(fields[0]);
             let (resolved, ty) = self.resolver.resolve(object, fields[0], arguments);

@@ -8,6 +8,7 @@ use crate::Random;
 
 const ENTITIES: [&str; 5] = ["Ant", "Bee", "Cat", "Dog", "Elk"];
 const SUBGRAPHS: [&str; 8] = ["A", "B", "C", "D", "E", "F", "G", "H"];
+const LABELS: [&str; 3] = ["percent(25)", "percent(0.5)", "half"];
 const LEAVES: [&str; 7] = ["Int", "String", "String", "Boolean", "Float", "Hue", "ID"];
 
 /// One `@join__field`.
@@ -18,6 +19,10 @@ struct Mention {
     requires: Option<String>,
     provides: Option<String>,
     overrides: Option<usize>,
+    /// The label on which it moves there, or away.
+    label: Option<&'static str>,
+    /// An argument that clients do not know, and the selection that it reads of what sets the context.
+    context: Option<String>,
     ty: Option<String>,
 }
 
@@ -59,6 +64,14 @@ impl Field {
         self.mentions.iter().all(|mention| mention.requires.is_none())
     }
 
+    /// Does it stay where it is, whatever is asked for with it?
+    fn is_settled(&self) -> bool {
+        let is_settled = |mention: &Mention| {
+            mention.overrides.is_none() && mention.label.is_none() && mention.context.is_none()
+        };
+        self.mentions.iter().all(is_settled)
+    }
+
     fn mention_external(&mut self, graph: usize) {
         if !self.mentions.iter().any(|mention| mention.graph == graph) {
             self.mentions.push(Mention { is_external: true, ..Mention::of(graph) });
@@ -73,6 +86,8 @@ struct Object {
     fields: Vec<Field>,
     /// Interface and subgraphs.
     implements: Vec<(String, Vec<usize>)>,
+    /// The subgraphs in which it sets the context that there is.
+    contexts: Vec<usize>,
 }
 
 impl Object {
@@ -136,6 +151,7 @@ pub fn federation(random: &mut Random, subgraphs: usize) -> String {
     federation.fields();
     federation.requires();
     federation.provides();
+    federation.contexts();
     federation.roots();
     federation.print()
 }
@@ -160,6 +176,7 @@ impl Federation<'_> {
                 presence: all.iter().map(|&graph| (graph, Vec::new(), true)).collect(),
                 fields,
                 implements: Vec::new(),
+                contexts: Vec::new(),
             });
         }
         // Nested keys are made of this one.
@@ -168,6 +185,7 @@ impl Federation<'_> {
             presence: all.iter().map(|&graph| (graph, Vec::new(), true)).collect(),
             fields: vec![Field::new("x", "Int!", &all), Field::new("y", "Int!", &all)],
             implements: Vec::new(),
+            contexts: Vec::new(),
         });
     }
 
@@ -226,6 +244,7 @@ impl Federation<'_> {
                 presence,
                 fields,
                 implements: Vec::new(),
+                contexts: Vec::new(),
             });
         }
     }
@@ -274,9 +293,10 @@ impl Federation<'_> {
         if has_name {
             media.fields.push(Field::new("name", "String", &known_by));
         }
-        let mut own = vec![Field::new("io0", "String", &[object])];
+        let ty = if self.random.one_in(4) { "String!" } else { "String" };
+        let mut own = vec![Field::new("io0", ty, &[object])];
         if self.random.one_in(2) {
-            let ty = self.wrapped("Media".to_owned()).trim_end_matches('!').to_owned();
+            let ty = self.wrapped("Media".to_owned());
             own.push(Field::new("io1", ty, &[object]));
         }
         if has_name && self.random.one_in(2) {
@@ -304,6 +324,7 @@ impl Federation<'_> {
                 presence,
                 fields,
                 implements: vec![("Media".to_owned(), known_by.clone())],
+                contexts: Vec::new(),
             });
         }
         media.fields.extend(own);
@@ -458,10 +479,16 @@ impl Federation<'_> {
             false => self.random.some(graphs),
         };
         if self.random.one_in(2) {
-            let ty = self.composite(by[0]);
-            by = self.returners(&ty, &by);
-            let ty = self.wrapped(ty);
+            let named = self.composite(by[0]);
+            by = self.returners(&named, &by);
+            let ty = self.wrapped(named.clone());
             let mut field = Field::new(name, ty, &by);
+            if by.len() == 1 && self.random.one_in(10) {
+                let from = *self.random.pick(graphs);
+                if self.returners(&named, &[by[0], from]).len() == 2 {
+                    self.moves(&mut field, from);
+                }
+            }
             if field.ty.starts_with('[') && self.random.one_in(4) {
                 field.arguments = "(first: Int = 2)";
             }
@@ -482,11 +509,67 @@ impl Federation<'_> {
         }
         if by.len() == 1
             && let Some(&other) = graphs.iter().find(|graph| **graph != by[0])
-            && self.random.one_in(10)
+            && self.random.one_in(6)
         {
-            field.mentions[0].overrides = Some(other);
+            match self.random.one_in(2) {
+                true => field.mentions[0].overrides = Some(other),
+                false => self.moves(&mut field, other),
+            }
         }
         field
+    }
+
+    /// The only subgraph that has the field takes it over from another one for some of the requests.
+    fn moves(&mut self, field: &mut Field, from: usize) {
+        let label = Some(*self.random.pick(&LABELS));
+        if field.mentions[0].graph != from {
+            field.mentions[0].overrides = Some(from);
+            field.mentions[0].label = label;
+            field.mentions.push(Mention { label, ..Mention::of(from) });
+        }
+    }
+
+    /// Fields with an argument that is read from the nearest object above of several types.
+    fn contexts(&mut self) {
+        if !self.random.one_in(3) {
+            return;
+        }
+        let graph = self.random.below(self.graphs);
+        let mut read = Vec::new();
+        for object in self.objects.iter_mut().filter(|object| object.is_in(graph)) {
+            let leaf = object.fields.iter().find(|field| {
+                field.ty.trim_end_matches('!') == "String"
+                    && field.arguments.is_empty()
+                    && !field.is_hidden
+                    && field.resolves(graph)
+                    && field.requires_nothing()
+                    && field.is_settled()
+            });
+            let Some(leaf) = leaf else { continue };
+            if self.random.one_in(4) {
+                continue;
+            }
+            read.push(format!("... on {} {{ {} }}", object.name, leaf.name));
+            object.contexts.push(graph);
+        }
+        if read.is_empty() {
+            return;
+        }
+        let selection = read.join(" ");
+        for object in &mut self.objects {
+            let is_asked_by_key = object.presence.iter().any(|(known, keys, is_resolvable)| {
+                *known == graph && *is_resolvable && !keys.is_empty()
+            });
+            let is_masked = object.implements.iter().any(|(interface, _)| interface == "Media");
+            if is_asked_by_key && !is_masked && !self.random.one_in(3) {
+                let mut field = Field::new("told", "String", &[graph]);
+                field.mentions[0].context = Some(selection.clone());
+                if self.random.one_in(3) {
+                    field.arguments = "(x: Int)";
+                }
+                object.fields.push(field);
+            }
+        }
     }
 
     fn fields(&mut self) {
@@ -498,6 +581,11 @@ impl Federation<'_> {
             for number in 0..2 + self.random.below(4) {
                 let field = self.field(format!("f{number}"), &graphs);
                 self.objects[index].fields.push(field);
+            }
+            if self.random.one_in(6) {
+                let by = self.random.some(&graphs);
+                let ty = self.wrapped("Query".to_owned());
+                self.objects[index].fields.push(Field::new("home", ty, &by));
             }
         }
     }
@@ -520,7 +608,7 @@ impl Federation<'_> {
                     .filter(|&at| {
                         let field = &self.objects[index].fields[at];
                         !field.mentions.iter().any(|mention| mention.graph == graph)
-                            && field.mentions.iter().all(|mention| mention.overrides.is_none())
+                            && field.is_settled()
                             && !field.is_hidden
                     })
                     .collect();
@@ -551,6 +639,9 @@ impl Federation<'_> {
     /// The text by which `graph` requires a field; what is below becomes external there.
     fn required(&mut self, index: usize, at: usize, graph: usize) -> Option<String> {
         let field = self.objects[index].fields[at].clone();
+        if field.named() == "Query" {
+            return None;
+        }
         let mut text = field.name.clone();
         text.push_str(match field.arguments {
             "(x: Int)" => "(x: 3)",
@@ -595,7 +686,7 @@ impl Federation<'_> {
                     && !field.mentions.is_empty()
                     && field.arguments.is_empty()
                     && field.requires_nothing()
-                    && field.mentions.iter().all(|mention| mention.overrides.is_none())
+                    && field.is_settled()
             })
             .collect();
         if leaves.is_empty() {
@@ -644,7 +735,10 @@ impl Federation<'_> {
         }
         for number in 0..self.random.below(3) {
             let graph = *self.random.pick(&all);
-            let ty = self.composite(graph);
+            let ty = match self.random.one_in(4) {
+                true => "Query".to_owned(),
+                false => self.composite(graph),
+            };
             let by = self.returners(&ty, &[graph]);
             let mut field = Field::new(format!("m{number}"), ty, &by);
             if self.random.one_in(3) {
@@ -657,7 +751,7 @@ impl Federation<'_> {
 
     fn print(&self) -> String {
         let mut sdl = String::from(
-            "schema @link(url: \"https://specs.apollo.dev/link/v1.0\") @link(url: \"https://specs.apollo.dev/join/v0.5\", for: EXECUTION) @link(url: \"https://specs.apollo.dev/inaccessible/v0.2\", for: SECURITY) {\n  query: Query\n",
+            "schema @link(url: \"https://specs.apollo.dev/link/v1.0\") @link(url: \"https://specs.apollo.dev/join/v0.5\", for: EXECUTION) @link(url: \"https://specs.apollo.dev/inaccessible/v0.2\", for: SECURITY) @link(url: \"https://specs.apollo.dev/context/v0.1\", for: SECURITY) {\n  query: Query\n",
         );
         if !self.mutation.is_empty() {
             sdl.push_str("  mutation: Mutation\n");
@@ -719,6 +813,10 @@ impl Federation<'_> {
                     let _ = write!(sdl, " @join__type(graph: {graph})");
                 }
             }
+            for &graph in &object.contexts {
+                let _ =
+                    write!(sdl, " @context(name: \"{}__above\")", SUBGRAPHS[graph].to_lowercase());
+            }
             print_fields(&mut sdl, &object.fields, &object.graphs());
         }
         for known in &self.abstracts {
@@ -769,6 +867,8 @@ fn print_fields(sdl: &mut String, fields: &[Field], everywhere: &[usize]) {
                     && mention.requires.is_none()
                     && mention.provides.is_none()
                     && mention.overrides.is_none()
+                    && mention.label.is_none()
+                    && mention.context.is_none()
                     && mention.ty.is_none()
             });
         for mention in field.mentions.iter().filter(|_| !is_plain) {
@@ -786,6 +886,16 @@ fn print_fields(sdl: &mut String, fields: &[Field], everywhere: &[usize]) {
             }
             if let Some(other) = mention.overrides {
                 let _ = write!(sdl, ", override: \"{}\"", SUBGRAPHS[other].to_lowercase());
+            }
+            if let Some(label) = mention.label {
+                let _ = write!(sdl, ", overrideLabel: \"{label}\"");
+            }
+            if let Some(selection) = &mention.context {
+                let above = format!("{}__above", SUBGRAPHS[mention.graph].to_lowercase());
+                let _ = write!(
+                    sdl,
+                    ", contextArguments: [{{context: \"{above}\", name: \"of\", type: \"String\", selection: \"{selection}\"}}]"
+                );
             }
             sdl.push(')');
         }

@@ -83,7 +83,14 @@ fn roots(graph: &Supergraph) -> [Option<TypeId>; 3] {
 /// The object types that every subgraph that resolves the field can return.
 fn agreed(graph: &Supergraph, ty: TypeId, field: FieldId) -> Vec<TypeId> {
     let mut types = graph.ty(ty).possible.clone();
-    for subgraph in graph.field(field).resolved_by.iter() {
+    let definition = graph.field(field);
+    // Whatever labels are on.
+    let mut resolvers = definition.resolved_by;
+    for moving in &definition.progressive {
+        resolvers.insert(moving.from);
+        resolvers.insert(moving.to);
+    }
+    for subgraph in resolvers.iter() {
         let named = graph.field_type_in(field, subgraph);
         let there = graph.type_in(named, subgraph);
         if there.is_some_and(|there| there.interface_object) {
@@ -103,40 +110,70 @@ fn agreed(graph: &Supergraph, ty: TypeId, field: FieldId) -> Vec<TypeId> {
 struct Special {
     /// In keys: they tell objects apart.
     keys: Vec<FieldId>,
-    /// In `@requires`: their failure would be seen where nobody asked for them.
-    required: Vec<FieldId>,
+    /// They do not fail. What arguments read further up, and what would take an object away from those who
+    /// require something of it: other requests may ask for more of the object, and a null instead of it is
+    /// right where they do.
+    steady: Vec<FieldId>,
 }
 
 fn special(graph: &Supergraph) -> Special {
-    let mut special = Special { keys: Vec::new(), required: Vec::new() };
+    let mut special = Special { keys: Vec::new(), steady: Vec::new() };
     for ty in &graph.types {
         for key in ty.subgraphs.iter().flat_map(|there| &there.keys) {
             note(graph, &key.fields, &mut special.keys);
         }
     }
     for there in graph.fields.iter().flat_map(|field| &field.subgraphs) {
+        for (_, set) in there.context.iter().flat_map(|argument| &argument.selections) {
+            note(graph, set, &mut special.steady);
+        }
         if let Some(set) = &there.requires {
-            note(graph, set, &mut special.required);
-            beside(graph, set, &mut special.required);
+            let mut required = Vec::new();
+            note(graph, set, &mut required);
+            special.steady.extend(required.into_iter().filter(|&field| takes_away(graph, field)));
+            let mut through = Vec::new();
+            leads_through(graph, set, &mut through);
+            beside(graph, through, &mut special.steady);
         }
     }
     special
 }
 
-/// All fields of the objects that a set leads through: what fails beside something required may take the
-/// object away.
-fn beside(graph: &Supergraph, set: &FieldSet, found: &mut Vec<FieldId>) {
+/// The object types that a set leads through.
+fn leads_through(graph: &Supergraph, set: &FieldSet, found: &mut Vec<TypeId>) {
     for item in &set.items {
         match item {
             FieldSetItem::Field { field, fields, .. } if !fields.items.is_empty() => {
-                let members = &graph.ty(graph.field(*field).ty.named()).possible;
-                found.extend(members.iter().flat_map(|&member| &graph.ty(member).fields));
-                beside(graph, fields, found);
+                found.extend(&graph.ty(graph.field(*field).ty.named()).possible);
+                leads_through(graph, fields, found);
             }
             FieldSetItem::Field { .. } => {}
-            FieldSetItem::Fragment { fields, .. } => beside(graph, fields, found),
+            FieldSetItem::Fragment { fields, .. } => leads_through(graph, fields, found),
         }
     }
+}
+
+/// The fields of objects of these types whose failure takes the object away, also from further below.
+fn beside(graph: &Supergraph, mut types: Vec<TypeId>, found: &mut Vec<FieldId>) {
+    let mut next = 0;
+    while let Some(&ty) = types.get(next) {
+        next += 1;
+        for &field in graph.ty(ty).fields.iter().filter(|&&field| takes_away(graph, field)) {
+            found.push(field);
+            for member in &graph.ty(graph.field(field).ty.named()).possible {
+                if !types.contains(member) {
+                    types.push(*member);
+                }
+            }
+        }
+    }
+}
+
+/// Does a failure of the field take away its object, somewhere at least?
+fn takes_away(graph: &Supergraph, field: FieldId) -> bool {
+    let definition = graph.field(field);
+    let there = definition.subgraphs.iter().filter_map(|there| there.ty.as_ref());
+    !definition.ty.nullable || there.into_iter().any(|ty| !ty.nullable)
 }
 
 fn note(graph: &Supergraph, set: &FieldSet, found: &mut Vec<FieldId>) {
@@ -211,7 +248,7 @@ impl Maker<'_> {
             TypeRef { nullable: definition.ty.nullable && !is_strict, ..definition.ty.clone() };
         if self.has_errors
             && !is_strict
-            && !self.special.required.contains(&field)
+            && !self.special.steady.contains(&field)
             && self.random.one_in(25)
         {
             return json!({ "error": format!("no {}", definition.name) });

@@ -1,11 +1,13 @@
 //! One server with the whole store: what it answers is right.
 
+use std::rc::Rc;
+
 use apollo_compiler::ast::{Document, Field};
-use graph::{Supergraph, TypeId, TypeRef, TypeRefShape};
+use graph::{FieldId, Supergraph, TypeId, TypeRef, TypeRefShape};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    data::{Data, Object, Stored, complete_arguments},
+    data::{Data, Object, Stored, complete_arguments, interface_mentions},
     executor::{self, Resolved, Resolver, Response},
 };
 
@@ -18,7 +20,8 @@ pub(crate) fn answer(
     root: TypeId,
 ) -> Response {
     let object = Object { name: graph.ty(root).name.to_string(), ty: root };
-    executor::execute(&Monolith { graph, data }, document, variables, object)
+    let root = Here(Rc::new(Way { object, above: None }));
+    executor::execute(&Monolith { graph, data }, document, variables, root)
 }
 
 struct Monolith<'a> {
@@ -26,39 +29,91 @@ struct Monolith<'a> {
     data: &'a Data,
 }
 
-impl Resolver for Monolith<'_> {
-    type Object = Object;
+/// An object and how it was come to.
+#[derive(Clone)]
+struct Here(Rc<Way>);
 
-    fn is_a(&self, object: &Object, ty: &str) -> bool {
+struct Way {
+    object: Object,
+    above: Option<Here>,
+}
+
+impl Resolver for Monolith<'_> {
+    type Object = Here;
+
+    fn is_a(&self, here: &Here, ty: &str) -> bool {
+        let own = here.0.object.ty;
         let ty = self.graph.type_named(ty);
-        ty.is_some_and(|ty| ty == object.ty || self.graph.ty(ty).possible.contains(&object.ty))
+        ty.is_some_and(|ty| ty == own || self.graph.ty(ty).possible.contains(&own))
     }
 
     fn resolve(
         &self,
-        object: &Object,
+        here: &Here,
         field: &Field,
         arguments: Map<String, Value>,
-    ) -> (Resolved<Object>, TypeRef) {
+    ) -> (Resolved<Here>, TypeRef) {
+        let object = &here.0.object;
         if field.name == "__typename" {
             return (Resolved::Leaf(json!(*self.graph.ty(object.ty).name)), any_leaf());
         }
         match self.graph.field_named(object.ty, &field.name) {
             Some(own) => {
-                let arguments = complete_arguments(self.graph, own, arguments);
+                let mut arguments = complete_arguments(self.graph, own, arguments);
+                self.add_context(here, own, &mut arguments);
                 let stored = self.data.whole_value(self.graph, object, own, &arguments);
-                (resolved(stored), self.graph.field(own).ty.clone())
+                (resolved(stored, here), self.graph.field(own).ty.clone())
             }
             None => (Resolved::Error(format!("there is no field {}", field.name)), any_leaf()),
         }
     }
+
+    fn is_made_of_failures(&self, here: &Here, field: &Field) -> bool {
+        let object = &here.0.object;
+        let own = self.graph.field_named(object.ty, &field.name);
+        own.is_some_and(|own| self.data.requires_failures(self.graph, object, own))
+    }
 }
 
-fn resolved(stored: Stored) -> Resolved<Object> {
+impl Monolith<'_> {
+    /// What arguments read from the nearest object above that sets their context.
+    fn add_context(&self, here: &Here, field: FieldId, arguments: &mut Map<String, Value>) {
+        let graph = self.graph;
+        let mentions = interface_mentions(graph, here.0.object.ty, field);
+        let there = mentions.iter().flat_map(|mention| &graph.field(*mention).subgraphs);
+        for wanted in there.flat_map(|there| &there.context) {
+            let above = std::iter::successors(here.0.above.as_ref(), |it| it.0.above.as_ref());
+            let mut values = above.filter_map(|above| {
+                let object = &above.0.object;
+                let sets =
+                    |ty: TypeId| ty == object.ty || graph.ty(ty).possible.contains(&object.ty);
+                let (_, set) = wanted.selections.iter().find(|(ty, _)| sets(*ty))?;
+                Some(leaf(Value::Object(self.data.project(graph, set, object))))
+            });
+            arguments.insert(wanted.name.to_string(), values.next().unwrap_or_default());
+        }
+    }
+}
+
+/// The only leaf below objects of one member.
+fn leaf(value: Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            members.into_iter().next().map_or(Value::Null, |(_, it)| leaf(it))
+        }
+        leaf => leaf,
+    }
+}
+
+fn resolved(stored: Stored, above: &Here) -> Resolved<Here> {
     match stored {
         Stored::Leaf(value) => Resolved::Leaf(value),
-        Stored::List(items) => Resolved::List(items.into_iter().map(resolved).collect()),
-        Stored::Object(object) => Resolved::Object(object),
+        Stored::List(items) => {
+            Resolved::List(items.into_iter().map(|item| resolved(item, above)).collect())
+        }
+        Stored::Object(object) => {
+            Resolved::Object(Here(Rc::new(Way { object, above: Some(above.clone()) })))
+        }
         Stored::Error(message) => Resolved::Error(message),
     }
 }

@@ -23,8 +23,14 @@ pub struct Asked {
 pub fn operation(graph: &Supergraph, random: &mut Random) -> Asked {
     let mutation = graph.mutation.filter(|_| random.one_in(6));
     let root = mutation.unwrap_or(graph.query);
-    let mut writer =
-        Writer { graph, random, fragments: Vec::new(), has_conditions: false, uses: [false; 4] };
+    let mut writer = Writer {
+        graph,
+        random,
+        above: Vec::new(),
+        fragments: Vec::new(),
+        has_conditions: false,
+        uses: [false; 4],
+    };
     writer.has_conditions = writer.random.one_in(2);
     let body = writer.selection_set(root, DEPTH_MAX);
     let keyword = if mutation.is_some() { "mutation" } else { "query" };
@@ -64,6 +70,8 @@ pub fn operation(graph: &Supergraph, random: &mut Random) -> Asked {
 struct Writer<'a> {
     graph: &'a Supergraph,
     random: &'a mut Random,
+    /// The types that the selection stands below.
+    above: Vec<TypeId>,
     /// Definitions of named fragments.
     fragments: Vec<String>,
     has_conditions: bool,
@@ -90,7 +98,7 @@ impl Writer<'_> {
         }
         let graph = self.graph;
         let fields: Vec<_> =
-            ty.fields.iter().copied().filter(|&field| !graph.field(field).inaccessible).collect();
+            ty.fields.iter().copied().filter(|&field| self.can_be_asked(field)).collect();
         let count = if fields.is_empty() { 0 } else { 1 + self.random.below(4) };
         for _ in 0..count {
             let field = *self.random.pick(&fields);
@@ -122,6 +130,18 @@ impl Writer<'_> {
                 }
             }
         }
+    }
+
+    /// What arguments of a field read from further up must be somewhere above.
+    fn can_be_asked(&self, field: graph::FieldId) -> bool {
+        let graph = self.graph;
+        let definition = graph.field(field);
+        let mut read = definition.subgraphs.iter().flat_map(|there| &there.context);
+        !definition.inaccessible
+            && read.all(|argument| {
+                let sets = |ty: &TypeId| argument.selections.iter().any(|(setter, _)| setter == ty);
+                self.above.iter().any(|&above| graph.ty(above).possible.iter().any(sets))
+            })
     }
 
     fn fragment(&mut self, on: TypeId, depth: usize, out: &mut String) {
@@ -214,7 +234,9 @@ impl Writer<'_> {
         out.push_str(self.condition());
         out.push(' ');
         if is_composite {
+            self.above.push(definition.parent);
             let inner = self.selection_set(below, depth - 1);
+            self.above.pop();
             out.push_str(&inner);
         }
     }

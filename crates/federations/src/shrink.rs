@@ -86,7 +86,12 @@ impl Shrinking {
 
     fn operation(&mut self) -> bool {
         let text: fn(&mut Case) -> &mut String = |case| &mut case.operation;
-        let is_smaller = self.documents(text, edit_operation);
+        let mut is_smaller = self.documents(text, edit_operation);
+        for label in self.case.labels.clone() {
+            let mut candidate = self.case.clone();
+            candidate.labels.retain(|known| *known != label);
+            is_smaller |= self.try_case(candidate);
+        }
         // Larger at first, but what is selected for one place alone can go.
         is_smaller | self.documents(text, inline_spread)
     }

@@ -110,6 +110,10 @@ impl<'a> Resolver for Server<'a> {
         ty == here.known_as || self.graph.possible_in(ty, self.subgraph.id).contains(&here.known_as)
     }
 
+    fn is_made_of_failures(&self, _: &Here<'a>, _: &Field) -> bool {
+        false
+    }
+
     fn resolve(
         &self,
         here: &Here<'a>,
@@ -161,7 +165,13 @@ impl<'a> Server<'a> {
         };
         let own = graph.field_named(here.object.ty, &field.name);
         let own = own.ok_or_else(|| format!("{coordinate} is nothing that the object has"))?;
-        let arguments = complete_arguments(graph, mention, arguments);
+        let mut complete = complete_arguments(graph, mention, arguments.clone());
+        for wanted in &there.context {
+            let read = arguments.get(&*wanted.name);
+            let read = read.ok_or_else(|| format!("{coordinate} lacks `{}`", wanted.name))?;
+            complete.insert(wanted.name.to_string(), read.clone());
+        }
+        let arguments = complete;
         // With `@provides` the subgraph knows the value without knowing what it depends on.
         let stored = match (required, provides.is_empty()) {
             (None, false) => self.subgraph.data.whole_value(graph, &here.object, own, &arguments),

@@ -75,58 +75,83 @@ pub fn trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), Box<
     };
     let has_errors = random.one_in(3);
     let data = Data::random(&graph, &mut random, has_errors);
-    let load = |sdl: &str| match World::load(sdl, data.clone()) {
-        Ok(world) => world,
-        Err(problem) => panic!("seed {seed}: {problem}\n{sdl}"),
-    };
-    let world = load(&supergraph);
-    let larger = with_unused_subgraph(&supergraph).map(|sdl| load(&sdl));
+    let worlds: Vec<Tried> = settings(&graph)
+        .into_iter()
+        .map(|labels| {
+            let load = |sdl: &str| match World::load(sdl, data.clone(), &labels) {
+                Ok(world) => world,
+                Err(problem) => panic!("seed {seed}: {problem}\n{sdl}"),
+            };
+            let world = load(&supergraph);
+            let larger = with_unused_subgraph(&supergraph).map(|sdl| load(&sdl));
+            Tried { world, larger, labels }
+        })
+        .collect();
     tally.federations += 1;
     for _ in 0..operations {
-        let asked = operation(&world.graph, &mut random);
-        let found = |text: &str, variables: &Variables, failure| {
-            let case = Case {
-                supergraph: supergraph.clone(),
-                operation: text.to_owned(),
-                variables: variables.clone(),
-                data: data.clone(),
+        let asked = operation(&graph, &mut random);
+        for Tried { world, larger, labels } in &worlds {
+            let found = |text: &str, variables: &Variables, failure| {
+                let case = Case {
+                    supergraph: supergraph.clone(),
+                    operation: text.to_owned(),
+                    variables: variables.clone(),
+                    labels: labels.clone(),
+                    data: data.clone(),
+                };
+                Box::new(Found { seed, case, failure })
             };
-            Box::new(Found { seed, case, failure })
-        };
-        for variables in &asked.variables {
-            let answered = world.ask(&asked.text, variables);
-            let answered = answered.map_err(|failure| found(&asked.text, variables, failure))?;
-            let (response, requests) = match &answered {
-                Answered::Right { response, requests } => (response, requests),
-                Answered::Refused(_) => {
-                    tally.refused += 1;
-                    break;
+            for variables in &asked.variables {
+                let answered = world.ask(&asked.text, variables);
+                let answered =
+                    answered.map_err(|failure| found(&asked.text, variables, failure))?;
+                let (response, requests) = match &answered {
+                    Answered::Right { response, requests } => (response, requests),
+                    Answered::Refused(_) => {
+                        tally.refused += 1;
+                        break;
+                    }
+                    Answered::Invalid(_) => {
+                        tally.invalid += 1;
+                        break;
+                    }
+                };
+                tally.right += 1;
+                tally.requests += requests.len() as u64;
+                if let Some(larger) = larger
+                    && larger.ask(&asked.text, variables).as_ref() != Ok(&answered)
+                {
+                    let message = "a subgraph that nobody uses changes the requests".to_owned();
+                    let failure = Failure { kind: FailureKind::Variation, message };
+                    return Err(found(&asked.text, variables, failure));
                 }
-                Answered::Invalid(_) => {
-                    tally.invalid += 1;
-                    break;
+                let variation = *random.pick(&Variation::ALL);
+                let text = variation.of(&world.graph, &asked.text, &mut random);
+                let Some(text) = text else { continue };
+                let other = world.ask(&text, variables);
+                let other = other.map_err(|failure| found(&text, variables, failure))?;
+                if let Some(message) = variation.differs(response, requests.len(), &other) {
+                    let message = format!("{variation:?}: {message}\n{text}");
+                    let failure = Failure { kind: FailureKind::Variation, message };
+                    return Err(found(&asked.text, variables, failure));
                 }
-            };
-            tally.right += 1;
-            tally.requests += requests.len() as u64;
-            if let Some(larger) = &larger
-                && larger.ask(&asked.text, variables).as_ref() != Ok(&answered)
-            {
-                let message = "a subgraph that nobody uses changes the requests".to_owned();
-                let failure = Failure { kind: FailureKind::Variation, message };
-                return Err(found(&asked.text, variables, failure));
+                tally.variations += 1;
             }
-            let variation = *random.pick(&Variation::ALL);
-            let Some(text) = variation.of(&world.graph, &asked.text, &mut random) else { continue };
-            let other = world.ask(&text, variables);
-            let other = other.map_err(|failure| found(&text, variables, failure))?;
-            if let Some(message) = variation.differs(response, requests.len(), &other) {
-                let message = format!("{variation:?}: {message}\n{text}");
-                let failure = Failure { kind: FailureKind::Variation, message };
-                return Err(found(&asked.text, variables, failure));
-            }
-            tally.variations += 1;
         }
     }
     Ok(())
+}
+
+/// A federation while some of its labels are on.
+struct Tried {
+    world: World,
+    /// The same with a subgraph that nobody uses.
+    larger: Option<World>,
+    labels: Vec<String>,
+}
+
+/// Sets of labels to try: none, and where there are any, all.
+fn settings(graph: &Supergraph) -> Vec<Vec<String>> {
+    let all: Vec<String> = graph.override_labels.iter().map(ToString::to_string).collect();
+    if all.is_empty() { vec![Vec::new()] } else { vec![Vec::new(), all] }
 }

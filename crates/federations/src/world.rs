@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 use apollo_compiler::ast::Document;
 use bytes::Bytes;
 use execute::{ForwardedHeaders, Generation, RequestContext, Seed};
-use graph::{SubgraphId, SubgraphKind, Supergraph, TypeId};
+use graph::{OverrideLabels, SubgraphId, SubgraphKind, Supergraph, TypeId};
 use plan::OperationKind;
 use prepare::{PrepareError, PrepareSettings, Preparer};
 use serde_json::{Map, Value};
 
 use crate::{
-    Data, monolith,
+    Data,
+    executor::Response,
+    monolith,
     subgraph::{InMemory, Log, NoPublisher},
 };
 
@@ -26,6 +28,7 @@ pub struct World {
     pub graph: Arc<Supergraph>,
     data: Arc<Data>,
     preparer: Preparer,
+    labels: OverrideLabels,
     checker: soundness::Checker,
     generation: Arc<Generation>,
     log: Arc<Mutex<Log>>,
@@ -110,13 +113,15 @@ impl Failure {
 }
 
 impl World {
-    /// Loads a supergraph and its store.
+    /// Loads a supergraph and its store, while just these labels of progressive overrides are on.
     ///
     /// # Errors
     /// What is wrong with them.
-    pub fn load(sdl: &str, data: Data) -> Result<Self, String> {
+    pub fn load(sdl: &str, data: Data, labels: &[String]) -> Result<Self, String> {
         let graph = Supergraph::from_sdl(sdl, "supergraph.graphql");
-        let graph = Arc::new(graph.map_err(|errors| errors.to_string())?);
+        let as_read = Arc::new(graph.map_err(|errors| errors.to_string())?);
+        let labels = labels_of(&as_read, labels)?;
+        let graph = Arc::new(as_read.with_override_labels(labels));
         coherent(&graph)?;
         data.check(&graph)?;
         let data = Arc::new(data);
@@ -139,7 +144,8 @@ impl World {
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         Ok(Self {
-            preparer: Preparer::new(Arc::clone(&graph), 1, PrepareSettings::default()),
+            preparer: Preparer::new(as_read, 1, PrepareSettings::default()),
+            labels,
             checker: soundness::Checker::new(Arc::clone(&graph)),
             graph,
             data,
@@ -164,10 +170,13 @@ impl World {
 
     /// What the one server answers: `data` and the paths of errors. `None`: the document has no meaning.
     pub fn right(&self, text: &str, variables: &Map<String, Value>) -> Option<Value> {
+        Some(self.right_response(text, variables)?.to_json())
+    }
+
+    fn right_response(&self, text: &str, variables: &Map<String, Value>) -> Option<Response> {
         let document = Document::parse(text.to_owned(), "operation.graphql").ok()?;
-        let response =
-            monolith::answer(&self.graph, &self.data, &document, variables, self.root(&document)?);
-        Some(response.to_json())
+        let root = self.root(&document)?;
+        Some(monolith::answer(&self.graph, &self.data, &document, variables, root))
     }
 
     fn root(&self, document: &Document) -> Option<TypeId> {
@@ -186,7 +195,7 @@ impl World {
         variables: &Map<String, Value>,
     ) -> Result<Answered, Failure> {
         let other = |message: String| Failure::new(FailureKind::Other, message);
-        let prepared = match self.preparer.prepare_now(text.as_bytes(), None) {
+        let prepared = match self.preparer.prepare_now_with(text.as_bytes(), None, self.labels) {
             Ok(prepared) => prepared,
             Err(PrepareError::Plan(plan::PlanError::TooComplex(message))) => {
                 return Err(other(message));
@@ -208,9 +217,10 @@ impl World {
         if prepared.kind == OperationKind::Subscription {
             return Ok(Answered::Invalid("subscriptions have no single answer".to_owned()));
         }
-        let Some(right) = self.right(text, variables) else {
+        let Some(expected) = self.right_response(text, variables) else {
             return Ok(Answered::Invalid("no operation".to_owned()));
         };
+        let right = expected.to_json();
         self.take_log();
         let context = RequestContext {
             generation: Arc::clone(&self.generation),
@@ -237,7 +247,7 @@ impl World {
             let message = format!("answered {response}\nbut right is {right}\n{}", plan());
             return Err(Failure::new(FailureKind::Data, message));
         }
-        if let Some(difference) = different_errors(&response, &right) {
+        if let Some(difference) = different_errors(&response, &right, &expected.impaired) {
             let message =
                 format!("{difference}\nanswered {response}\nbut right is {right}\n{}", plan());
             return Err(Failure::new(FailureKind::Errors, message));
@@ -258,45 +268,40 @@ fn has_data(response: &str, data: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with([',', '}']))
 }
 
-/// Errors are for places that have errors, and there are some where there must be. Where a null takes an
-/// object away, one error is enough, and any: what else is wrong in it may remain unknown (GraphQL
-/// specification, section 6.4.4), and a subgraph that had to leave out the object says nothing of the rest.
-fn different_errors(response: &str, right: &Value) -> Option<String> {
+/// So many errors one answer is sure to have room for: the router names so many places of one of a subgraph's.
+const PLACES_SURE: usize = 16;
+
+/// Errors are for places that have errors, and each of these places has one. Where a null takes an object away,
+/// one error is enough, and any: what else is wrong in it may remain unknown (GraphQL specification, section
+/// 6.4.4), and a subgraph that had to leave out the object says nothing of the rest. In and below the objects of
+/// `impaired` fields are made of failures, which may be told.
+fn different_errors(response: &str, right: &Value, impaired: &[Vec<Value>]) -> Option<String> {
     let answered: Value = serde_json::from_str(response).ok()?;
     let paths = |of: &Value| -> Vec<Value> {
         let errors = of["errors"].as_array();
         errors.into_iter().flatten().map(|error| error["path"].clone()).collect()
     };
     let data = &right["data"];
-    let (mut answered, right) = (paths(&answered), paths(right));
-    // An interface object is asked before anybody knows what its objects are, so some of what fails was
-    // wanted of objects of other types only.
-    answered.retain(|path| is_in_answer(data, path));
-    if answered.is_empty() != right.is_empty() {
-        return Some("errors without a reason, or none where there must be some".to_owned());
-    }
-    let is_known = |path: &Value| {
-        let null = null_above(data, path);
-        right.contains(path)
-            || (null.is_some() && right.iter().any(|other| null_above(data, other) == null))
+    let (answered, right) = (paths(&answered), paths(right));
+    let is_same_null = |one: &Value, other: &Value| {
+        let null = null_above(data, one);
+        one == other || (null.is_some() && null_above(data, other) == null)
     };
-    let stray = answered.iter().find(|path| !is_known(path))?;
-    Some(format!("there is no error at {stray}"))
-}
-
-/// Does a path lead to something that is in `data`, or was taken away by a null?
-fn is_in_answer(data: &Value, path: &Value) -> bool {
-    let mut here = data;
-    for step in path.as_array().into_iter().flatten() {
-        let below = match (step, here) {
-            (Value::String(key), Value::Object(members)) => members.get(key),
-            (step, Value::Array(items)) => items.get(step.as_u64().unwrap_or(u64::MAX) as usize),
-            _ => return true,
-        };
-        let Some(below) = below else { return false };
-        here = below;
+    let is_told = |path: &Value| {
+        let steps = path.as_array().map_or(&[][..], Vec::as_slice);
+        impaired.iter().any(|object| steps.starts_with(object))
+    };
+    let is_known = |path: &&Value| right.iter().any(|it| is_same_null(path, it)) || is_told(path);
+    if let Some(stray) = answered.iter().find(|path| !is_known(path)) {
+        return Some(format!("there is no error at {stray}"));
     }
-    true
+    let is_there = |path: &&Value| answered.iter().any(|it| is_same_null(path, it));
+    match right.iter().find(|path| !is_there(path)) {
+        Some(missing) if answered.is_empty() || right.len() <= PLACES_SURE => {
+            Some(format!("nothing is said of the error at {missing}"))
+        }
+        _ => None,
+    }
 }
 
 /// The first part of a path, to the null that took away what follows.
@@ -378,4 +383,13 @@ fn field_id(graph: &Supergraph, field: &graph::Field) -> graph::FieldId {
     let fields = graph.ty(field.parent).fields.iter().copied();
     let mut same = fields.filter(|&id| graph.field(id).name == field.name);
     same.next().unwrap_or(graph::FieldId(0))
+}
+
+fn labels_of(graph: &Supergraph, names: &[String]) -> Result<OverrideLabels, String> {
+    let mut labels = OverrideLabels::NONE;
+    for name in names {
+        let label = graph.override_labels.iter().position(|known| **known == *name);
+        labels.insert(label.ok_or_else(|| format!("there is no label {name}"))?);
+    }
+    Ok(labels)
 }

@@ -96,7 +96,7 @@ fn operations_of_the_planners_fixtures_are_answered_as_by_one_server() {
         }
         for seed in 0..STORES {
             let data = Data::random(&graph, &mut Random::new(seed + 1), seed % 2 == 1);
-            let world = match World::load(&sdl, data) {
+            let world = match World::load(&sdl, data, &[]) {
                 Ok(world) => world,
                 Err(problem) => panic!("{}: {problem}", folder.display()),
             };

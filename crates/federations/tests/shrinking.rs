@@ -41,6 +41,7 @@ fn broken() -> Case {
     let mut variables = Variables::new();
     variables.insert("x".to_owned(), true.into());
     Case {
+        labels: Vec::new(),
         supergraph: SUPERGRAPH.to_owned(),
         operation: OPERATION.to_owned(),
         variables,

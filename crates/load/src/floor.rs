@@ -2,6 +2,10 @@
 //!
 //! One epoll loop reads each request whole (head and `content-length` body) and writes the same prepared answer. No
 //! routing, no GraphQL, no task: what a router needs above this, measured in the same run, is its own doing.
+//!
+//! [`broadcast`] is the same for subscriptions.
+
+pub mod broadcast;
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read as _, Write as _};

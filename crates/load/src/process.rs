@@ -1,4 +1,4 @@
-//! What a process uses, read from `/proc`: CPU of all its threads, resident memory.
+//! What a process uses, read from `/proc`: CPU of all its threads, resident memory, descriptors.
 
 use std::io;
 use std::time::Duration;
@@ -15,6 +15,8 @@ pub struct Usage {
     pub resident_kib: u64,
     /// The most that was resident since the process began, in KiB.
     pub resident_peak_kib: u64,
+    /// Threads, which Linux also calls tasks.
+    pub threads: u64,
 }
 
 /// A process that is watched.
@@ -41,6 +43,18 @@ impl Process {
         parse(&stat, &status)
             .ok_or_else(|| io::Error::other(format!("{folder}/stat is not understood")))
     }
+
+    /// How many descriptors it has open.
+    ///
+    /// # Errors
+    /// Where there is no such process, or it is somebody else's.
+    pub fn descriptors(self) -> io::Result<usize> {
+        let folder = match self {
+            Self::Own => "/proc/self/fd".to_owned(),
+            Self::Id(id) => format!("/proc/{id}/fd"),
+        };
+        Ok(std::fs::read_dir(folder)?.count())
+    }
 }
 
 fn parse(stat: &str, status: &str) -> Option<Usage> {
@@ -49,15 +63,16 @@ fn parse(stat: &str, status: &str) -> Option<Usage> {
     let mut fields = after_name.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<u64>().ok();
     let (user, system) = (ticks()?, ticks()?);
-    let kib = |key: &str| {
+    let number = |key: &str| {
         let line = status.lines().find(|line| line.starts_with(key))?;
         line.split_whitespace().nth(1)?.parse::<u64>().ok()
     };
     Some(Usage {
         cpu: Duration::from_secs_f64((user + system) as f64 / TICKS_PER_SECOND),
         // A process that has ended and was not waited for has no memory any more.
-        resident_kib: kib("VmRSS:").unwrap_or(0),
-        resident_peak_kib: kib("VmHWM:").unwrap_or(0),
+        resident_kib: number("VmRSS:").unwrap_or(0),
+        resident_peak_kib: number("VmHWM:").unwrap_or(0),
+        threads: number("Threads:").unwrap_or(0),
     })
 }
 
@@ -68,9 +83,13 @@ mod tests {
     #[test]
     fn the_name_of_a_program_cannot_shift_the_figures() {
         let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 4 0 100 0 0";
-        let status = "Name:\ta\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
-        let expected =
-            Usage { cpu: Duration::from_secs(2), resident_kib: 1024, resident_peak_kib: 2048 };
+        let status = "Name:\ta\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\nThreads:\t4\n";
+        let expected = Usage {
+            cpu: Duration::from_secs(2),
+            resident_kib: 1024,
+            resident_peak_kib: 2048,
+            threads: 4,
+        };
         assert_eq!(parse(stat, status), Some(expected));
         assert_eq!(parse("7 (a) S 1", status), None);
     }
@@ -80,6 +99,7 @@ mod tests {
     fn a_process_sees_itself() {
         let usage = Process::Own.usage().unwrap();
         assert!(usage.resident_kib > 0 && usage.resident_peak_kib >= usage.resident_kib);
+        assert!(usage.threads > 0 && Process::Own.descriptors().unwrap() > 0);
         assert!(Process::Id(u32::MAX).usage().is_err());
     }
 }

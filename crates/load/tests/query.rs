@@ -9,7 +9,7 @@ use std::time::Duration;
 use load::floor::Floor;
 use load::query::{Check, Load, Operation, QueryError, Settings, Step, Target, find_max, run};
 use load::rate::{Arrivals, Rate};
-use load::report::Run;
+use load::report::{Run, Runs};
 
 const BODY: &str = r#"{"data":{"a":1}}"#;
 
@@ -248,7 +248,7 @@ fn a_report_is_the_same_after_json_and_back() {
     let run = measured(&Settings { pid: Some(std::process::id()), ..settings(floor(BODY)) });
     assert!(run.server.as_ref().is_some_and(|server| server.resident_end_mib > 0.0));
     let text = serde_json::to_string(&[&run]).unwrap();
-    let read = Run::read_all(&text).unwrap();
+    let Runs::Query(read) = Runs::read(&text).unwrap() else { panic!("of another kind") };
     assert_eq!(read.len(), 1);
     assert_eq!((read[0].requests, &read[0].histogram), (run.requests, &run.histogram));
     assert!(load::report::html("t", &read).contains("test"));

@@ -42,6 +42,12 @@ impl Plan {
                             json.text("kind", "root");
                             operation_members(json, operation);
                         }
+                        FetchKind::RootBelow { operation, target } => {
+                            json.text("kind", "rootBelow");
+                            operation_members(json, operation);
+                            json.member("target");
+                            path(json, target);
+                        }
                         FetchKind::Publish(event) => {
                             json.text("kind", "publish");
                             event_members(json, event, graph);
@@ -96,6 +102,9 @@ fn batch(json: &mut Json, batch: &EntityBatch) {
             }
             json.list("fields", &batch.representation.fields, representation_field);
         });
+        if !batch.any_of.is_empty() {
+            json.list("anyOf", &batch.any_of, condition);
+        }
         if !batch.context.is_empty() {
             json.list("context", &batch.context, context_variable);
         }

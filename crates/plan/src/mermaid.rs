@@ -35,6 +35,9 @@ impl Plan {
                 let mut lines = vec![format!("#{index} {}", graph.subgraph(fetch.subgraph).name)];
                 match &fetch.kind {
                     FetchKind::Root(_) => lines.push("root fields".to_owned()),
+                    FetchKind::RootBelow { target, .. } => {
+                        lines.push(format!("root fields at {}", keys(target)));
+                    }
                     FetchKind::Publish(event) => lines.push(format!("publish {}", event.data_key)),
                     FetchKind::Entities { batches, .. } => {
                         let mut places = Vec::new();

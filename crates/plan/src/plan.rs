@@ -43,6 +43,15 @@ pub struct Fetch {
 pub enum FetchKind {
     /// Root fields. The answer's `data` merges into the root of the tree.
     Root(SubgraphOperation),
+    /// Query root fields for objects below other fields, such as a mutation's `payload { query { … } }`. There is
+    /// only one such object, wherever it stands, so the answer's `data` merges into every object that the path
+    /// leads to. Not sent where it leads to none.
+    RootBelow {
+        /// What is sent.
+        operation: SubgraphOperation,
+        /// Where the objects are.
+        target: Path,
+    },
     /// `_entities`, once or under several aliases. Each object of an answer merges into the objects
     /// whose representation asked for it.
     Entities {
@@ -80,6 +89,9 @@ pub struct EntityBatch {
     pub targets: Vec<Path>,
     /// How one of them is represented.
     pub representation: Representation,
+    /// Objects are asked for if any of these holds, beside what the fetch needs; empty: always. While none
+    /// does, the list is empty: what representations are made of may not have been fetched.
+    pub any_of: Vec<Condition>,
     /// The operation with this alias only, for when the whole fails; `None` if there is no other alias.
     pub alone: Option<SubgraphOperation>,
     /// Further variables, whose values are read from objects further up. Objects for which these

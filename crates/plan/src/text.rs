@@ -71,6 +71,10 @@ fn fetch_text(out: &mut String, index: usize, fetch: &Fetch, graph: &Supergraph)
     line(out, 1, &head);
     match &fetch.kind {
         FetchKind::Root(operation) => operation_text(out, 2, operation),
+        FetchKind::RootBelow { operation, target } => {
+            line(out, 2, &format!("at {}", path_text(target)));
+            operation_text(out, 2, operation);
+        }
         FetchKind::Publish(event) => {
             line(out, 2, &format!("publish {}", event_text(event, graph)));
         }
@@ -86,7 +90,11 @@ fn fetch_text(out: &mut String, index: usize, fetch: &Fetch, graph: &Supergraph)
 fn batch_text(out: &mut String, batch: &EntityBatch) {
     let typename = batch.representation.typename.as_deref().unwrap_or("*");
     let fields = representation_text(&batch.representation.fields);
-    line(out, 2, &format!("{}: {typename} {fields}", batch.data_key));
+    let mut head = format!("{}: {typename} {fields}", batch.data_key);
+    if !batch.any_of.is_empty() {
+        let _ = write!(head, " if {}", conditions_text(&batch.any_of));
+    }
+    line(out, 2, &head);
     for target in &batch.targets {
         line(out, 3, &format!("at {}", path_text(target)));
     }

@@ -62,7 +62,9 @@ fn representation(plan: &mut Plan, fetch: usize) -> &mut Vec<RepresentationField
 
 fn sent(plan: &mut Plan, fetch: usize) -> &mut SubgraphOperation {
     match &mut plan.fetches[fetch].kind {
-        FetchKind::Entities { operation, .. } | FetchKind::Root(operation) => operation,
+        FetchKind::Entities { operation, .. }
+        | FetchKind::RootBelow { operation, .. }
+        | FetchKind::Root(operation) => operation,
         other => panic!("{other:?} has no text"),
     }
 }
@@ -291,4 +293,24 @@ fn arguments_from_context_are_sent() {
         }
     };
     check("contexts/operation.graphql", spoil, "is asked for without its argument `currency`");
+}
+
+#[test]
+fn root_fields_below_others_are_asked_for_where_the_root_is() {
+    let spoil = |plan: &mut Plan| match &mut plan.fetches[1].kind {
+        FetchKind::RootBelow { target, .. } => drop(target.steps.pop()),
+        other => panic!("{other:?} is not below others"),
+    };
+    check(
+        "roots/operation.below.graphql",
+        spoil,
+        "root fields are asked for where a Changed stands",
+    );
+}
+
+#[test]
+fn a_batch_is_asked_for_whenever_it_is_wanted() {
+    let never = || Condition { all: vec![(plan::VariableId(0), true)] };
+    let spoil = |plan: &mut Plan| batch(plan, 1, 0).any_of.push(never());
+    check(REQUIRES, spoil, "nobody selects `Product.shipping`");
 }

@@ -1,7 +1,7 @@
 //! What a running process does with its CPU and its memory, for people who have to find out.
 //!
 //! [`cpu`] samples the stacks of all threads for a while; [`heap`] asks the allocator who holds memory; [`threads`] lists
-//! threads by name. The first two are in the format of pprof (`profile.proto`), with names in it, so that
+//! threads by name; [`usage`] says what all of it takes. The first two are in the format of pprof (`profile.proto`), with names in it, so that
 //! `go tool pprof`, Pyroscope, Parca or speedscope read them without the program's file. Nothing here knows of HTTP.
 //!
 //! The allocator is chosen here too ([`Allocator`]), because only it can say who holds memory.
@@ -12,12 +12,14 @@ mod encoding;
 #[cfg(target_os = "linux")]
 mod heap;
 mod threads;
+mod usage;
 
 #[cfg(target_os = "linux")]
 pub use cpu::cpu;
 #[cfg(target_os = "linux")]
 pub use heap::heap;
 pub use threads::{Thread, threads};
+pub use usage::{Usage, usage};
 
 /// The allocator of the router: jemalloc, chosen by measurement (benches/README.md) and for its profiler.
 #[cfg(target_os = "linux")]

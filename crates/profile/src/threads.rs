@@ -14,7 +14,7 @@ pub struct Thread {
 }
 
 /// Clock ticks of `/proc/*/stat` a second: fixed at 100 in what Linux tells programs (`USER_HZ`).
-const TICKS_PER_SECOND: f64 = 100.0;
+pub(crate) const TICKS_PER_SECOND: f64 = 100.0;
 
 /// All threads, in the order of their ids; none where the system has no `/proc`.
 pub fn threads() -> Vec<Thread> {

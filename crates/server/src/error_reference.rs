@@ -30,17 +30,23 @@ pub fn error_reference() -> String {
     text.push_str(
         "\n## HTTP statuses of the endpoint\n\n| status | when |\n|---|---|\n\
          | 200 | the operation ran, with or without errors of fields |\n\
+         | 201, 202 | single connection mode of server-sent events: the stream is reserved; the operation has \
+         started, its results come over the stream |\n\
          | 400 | the request is not well-formed, or (graphql-response+json) the operation cannot run |\n\
          | 403 | a WebSocket or a GET from a web page whose origin `cors.origins` does not allow |\n\
-         | 404 | neither the endpoint nor a file of the page |\n\
-         | 405 | neither GET nor POST; or a mutation by GET |\n\
+         | 404 | neither the endpoint nor a file of the page; or no stream has the token of the request |\n\
+         | 405 | a method that the endpoint does not have; or a mutation by GET |\n\
          | 406 | nothing in `accept` can be served; or a subscription without a stream |\n\
          | 408 | the body did not arrive in time |\n\
+         | 409 | the stream of this token is open already, or has an operation with this id |\n\
          | 413 | the body is over `limits.body` |\n\
          | 414 | the URL is too long: send the operation by POST |\n\
          | 415 | the body is not JSON in UTF-8, or compressed |\n\
          | 426 | a WebSocket handshake of another version |\n\
-         | 431 | the head is too large |\n\n\
+         | 429 | the stream of this token has as many operations as it may have |\n\
+         | 431 | the head is too large |\n\
+         | 503 | a limit of this router is reached, or it is shutting down |\n\
+         | 504 | the operation, or the first event of `?once`, took longer than `limits.time` |\n\n\
          ## Close codes of WebSockets\n\n| code | when |\n|---|---|\n",
     );
     for (code, meaning) in CLOSE_CODES {
@@ -54,6 +60,11 @@ pub fn error_reference() -> String {
          | 1008 | a message took longer than a minute from its first byte to its last |\n\
          | 1009 | a message is over `websocket.max_message_size` |",
         SLOW_SUBSCRIBER.0
+    );
+    text.push_str(
+        "\nWith the subprotocol `graphql-ws` a message that is wrong is answered by `connection_error` and does not end \
+         the connection, a second `connection_init` is answered in the same way, and an id in use takes the place of \
+         its operation: 4400 is left for binary messages and ids over 1 KiB.\n",
     );
     text.push_str(
         "\nOne more error is sent for a single operation: `TOO_MANY_SUBSCRIPTIONS`, when a connection has \

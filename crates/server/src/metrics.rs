@@ -123,6 +123,10 @@ pub(crate) enum Transport {
     websocket,
     /// GraphQL over SSE
     sse,
+    /// `multipart/mixed`
+    multipart,
+    /// `?once`: a plain answer
+    once,
 }
 
 /// What was done to a slow subscriber.

@@ -51,6 +51,10 @@ pub(crate) async fn prepare(
     Ok(Ready { loaded, prepared, variables, headers })
 }
 
+/// What a client is told whose subscription cannot be answered in the way it asked.
+pub(crate) const NEEDS_A_STREAM: &str = "a subscription is answered by a stream: ask with `Accept: text/event-stream` or `multipart/mixed`, over a \
+     WebSocket with the subprotocol graphql-transport-ws, or for the first event alone by the URL parameter `once`";
+
 /// Runs a query or mutation to its end, or joins an equal query that is in flight. A traced one is told what it
 /// cost.
 ///
@@ -63,11 +67,7 @@ pub(crate) async fn run(
 ) -> Result<Payload, Vec<GraphqlError>> {
     let kind = ready.prepared.kind;
     if kind == OperationKind::Subscription {
-        return Err(vec![GraphqlError::new(
-            ErrorCode::BadRequest,
-            "a subscription is answered by a stream: ask with `Accept: text/event-stream`, or over a \
-             WebSocket with the subprotocol graphql-transport-ws",
-        )]);
+        return Err(vec![GraphqlError::new(ErrorCode::BadRequest, NEEDS_A_STREAM)]);
     }
     let started = Instant::now();
     let deadline = started + router.config.limits.time;

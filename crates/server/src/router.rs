@@ -15,6 +15,7 @@ use crate::cores::Cores;
 use crate::http::compression::Compressor;
 #[cfg(target_os = "linux")]
 use crate::live::reactors::ReactorHandles;
+use crate::live::single::Streams;
 use crate::loaded::Loaded;
 use crate::metrics::Metrics;
 use crate::sharing::Sharing;
@@ -36,6 +37,8 @@ pub(crate) struct Router {
     /// Where WebSockets live.
     #[cfg(target_os = "linux")]
     pub(crate) reactors: ReactorHandles,
+    /// Event streams that carry several operations.
+    pub(crate) streams: Streams,
     /// How WebSocket connections behave.
     pub(crate) websocket: Arc<wire::websocket::Config>,
     /// How the GraphQL protocol on them behaves.

@@ -37,12 +37,23 @@ impl Writer<'_> {
     fn all(&mut self, router: &Router) -> Result<(), Error> {
         let version = vec![([("version", env!("CARGO_PKG_VERSION").to_owned())], 1)];
         self.gauges("starling_build_info", "Which version this is; always 1", version)?;
+        self.process()?;
         self.connections(router)?;
         self.preparing(router)?;
         self.sharing(router)?;
         self.subgraphs(router)?;
         self.providers(router)?;
         self.hub(router)
+    }
+
+    /// Under the names that Prometheus' own clients use. CPU seconds by `starling_http_answers` is what a request costs.
+    fn process(&mut self) -> Result<(), Error> {
+        let Some(usage) = profile::usage() else { return Ok(()) };
+        let help = "CPU time of all threads";
+        let metric = self.descriptor("process_cpu_seconds", help, MetricType::Counter)?;
+        ConstCounter::new(usage.cpu_seconds).encode(metric)?;
+        self.gauge("process_resident_memory_bytes", "Resident memory", usage.resident_bytes)?;
+        self.gauge("process_threads", "Threads that are alive", usage.threads)
     }
 
     fn connections(&mut self, router: &Router) -> Result<(), Error> {

@@ -24,6 +24,7 @@ use crate::http::listener::{self, Bound};
 use crate::http::unix;
 #[cfg(target_os = "linux")]
 use crate::live::reactors::Reactors;
+use crate::live::single::Streams;
 use crate::loaded::{self, SupergraphSource};
 use crate::metrics::{Metrics, ReloadResult};
 use crate::reload;
@@ -230,6 +231,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         connections: Connections::new(config.subscriptions.max_connections as usize),
         metrics: Metrics::new(),
         compressor: Compressor::new(config.http.compression.clone(), count),
+        streams: Streams::default(),
         websocket: Arc::new(websocket),
         protocol: Arc::new(protocol),
         shutdown,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use plan::{Condition, Operation, Plan, Selection, SelectionSet, VariableId, Variables};
+use plan::{Condition, FetchKind, Operation, Plan, Selection, SelectionSet, VariableId, Variables};
 
 /// Up to so many variables all combinations are tried: sixteen executions.
 const EXHAUSTIVE_VARIABLES_MAX: usize = 4;
@@ -19,7 +19,12 @@ pub(crate) fn all(operation: &Operation, plan: &Plan) -> Vec<Variables> {
         .flat_map(|variant| &variant.fields)
         .flat_map(|field| field.any_of.iter().chain(&field.unless));
     let sent = plan.fetches.iter().flat_map(|fetch| &fetch.any_of);
-    shown.chain(sent).for_each(|condition| note(condition, &mut read));
+    let batches = plan.fetches.iter().flat_map(|fetch| match &fetch.kind {
+        FetchKind::Entities { batches, .. } => &batches[..],
+        _ => &[],
+    });
+    let asked = batches.flat_map(|batch| &batch.any_of);
+    shown.chain(sent).chain(asked).for_each(|condition| note(condition, &mut read));
     let read: Vec<VariableId> = read.into_iter().collect();
     let mut chosen: Vec<BTreeSet<VariableId>> = Vec::new();
     if read.len() <= EXHAUSTIVE_VARIABLES_MAX {

@@ -1,6 +1,6 @@
 //! The data tree of an execution, with object types instead of objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use graph::{FieldId, SubgraphId, Supergraph, TypeId};
 
@@ -26,6 +26,9 @@ pub(crate) struct Known {
     pub(crate) typename: Vec<Producer>,
     /// By data key.
     pub(crate) fields: BTreeMap<Box<str>, Entry>,
+    /// Keys under which an interface object's own name stands, for want of anything to select: nobody may
+    /// read it.
+    pub(crate) unread: BTreeSet<Box<str>>,
     /// It is (part of) the payload of this event subgraph: what the subgraph declares may be there.
     pub(crate) payload: Option<SubgraphId>,
 }

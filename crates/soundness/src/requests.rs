@@ -1,11 +1,12 @@
 //! The texts of a plan's subgraph operations: parsed, and valid for the schemas of their subgraphs.
 
-use apollo_compiler::Node;
 use apollo_compiler::ast::{Definition, Document, OperationDefinition, Selection};
+use apollo_compiler::validation::Valid;
+use apollo_compiler::{Node, Schema};
 use graph::{SubgraphId, Supergraph};
 use plan::{EntityBatch, FetchKind, Operation, Plan, SubgraphOperation, SubscriptionRoot};
 
-use crate::{Unsound, subgraph_schema::Schemas, unsound};
+use crate::{Unsound, VALIDATED_BYTES_MAX, subgraph_schema::Schemas, unsound};
 
 /// What is sent, parsed.
 pub(crate) struct Requests {
@@ -18,7 +19,9 @@ pub(crate) struct Requests {
 /// The length of all that `plan` sends.
 pub(crate) fn bytes(plan: &Plan) -> usize {
     let of_fetch = |kind: &FetchKind| match kind {
-        FetchKind::Root(sent) | FetchKind::Entities { operation: sent, .. } => sent.text.len(),
+        FetchKind::Root(sent)
+        | FetchKind::RootBelow { operation: sent, .. }
+        | FetchKind::Entities { operation: sent, .. } => sent.text.len(),
         FetchKind::Publish(_) => 0,
     };
     let subscription = match &plan.subscription {
@@ -28,7 +31,7 @@ pub(crate) fn bytes(plan: &Plan) -> usize {
     subscription + plan.fetches.iter().map(|fetch| of_fetch(&fetch.kind)).sum::<usize>()
 }
 
-/// Parses and validates all that `plan` sends.
+/// Parses all that `plan` sends, and validates it up to [`VALIDATED_BYTES_MAX`].
 pub(crate) fn read(
     graph: &Supergraph,
     schemas: &Schemas,
@@ -36,13 +39,23 @@ pub(crate) fn read(
     plan: &Plan,
 ) -> Result<Requests, Unsound> {
     let mut requests = Requests { fetches: Vec::new(), subscription: None };
-    let read = |subgraph, sent, batches| one(graph, schemas, operation, subgraph, sent, batches);
+    let mut validated = 0;
+    let mut read = |subgraph, sent: &SubgraphOperation, batches| {
+        validated += sent.text.len();
+        let schema = match validated <= VALIDATED_BYTES_MAX {
+            true => Some(schemas.of(graph, subgraph)?),
+            false => None,
+        };
+        one(graph, schema, operation, subgraph, sent, batches)
+    };
     if let Some(SubscriptionRoot::Upstream { subgraph, operation }) = &plan.subscription {
         requests.subscription = Some(read(*subgraph, operation, &[])?);
     }
     for fetch in &plan.fetches {
         requests.fetches.push(match &fetch.kind {
-            FetchKind::Root(sent) => Some(read(fetch.subgraph, sent, &[])?),
+            FetchKind::Root(sent) | FetchKind::RootBelow { operation: sent, .. } => {
+                Some(read(fetch.subgraph, sent, &[])?)
+            }
             FetchKind::Entities { operation: sent, batches } => {
                 Some(read(fetch.subgraph, sent, batches)?)
             }
@@ -54,7 +67,7 @@ pub(crate) fn read(
 
 fn one(
     graph: &Supergraph,
-    schemas: &Schemas,
+    schema: Option<&Valid<Schema>>,
     operation: &Operation,
     subgraph: SubgraphId,
     sent: &SubgraphOperation,
@@ -68,7 +81,9 @@ fn one(
     let [Definition::OperationDefinition(parsed)] = &*document.definitions else {
         unsound!("a subgraph operation is not one operation: {text}")
     };
-    if let Err(failed) = document.to_executable_validate(schemas.of(graph, subgraph)?) {
+    if let Some(schema) = schema
+        && let Err(failed) = document.to_executable_validate(schema)
+    {
         unsound!(
             "an operation is not valid for subgraph `{}`: {}\n{text}",
             graph.subgraph(subgraph).name,

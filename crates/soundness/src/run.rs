@@ -7,8 +7,8 @@ use apollo_compiler::Node;
 use apollo_compiler::ast::{self, Directive, OperationDefinition, Selection};
 use graph::{FieldId, FieldSet, FieldSetItem, SubgraphId, Supergraph, TypeId};
 use plan::{
-    EntityBatch, EventField, FetchKind, Operation, OperationKind, PathStep, Plan, SubscriptionRoot,
-    Variables,
+    EntityBatch, EventField, FetchKind, Operation, OperationKind, Path, PathStep, Plan,
+    SubscriptionRoot, Variables,
 };
 
 use crate::{
@@ -88,6 +88,9 @@ impl<'a> Run<'a> {
                     (FetchKind::Root(_), Some(sent)) => {
                         self.fetch_root(fetch.subgraph, sent, producer)?;
                     }
+                    (FetchKind::RootBelow { target, .. }, Some(sent)) => {
+                        self.fetch_root_below(fetch.subgraph, target, sent, producer, &all)?;
+                    }
                     (FetchKind::Entities { batches, .. }, Some(sent)) => {
                         for (batch, selection) in batches.iter().zip(&sent.selection_set) {
                             self.fetch_entities(fetch.subgraph, batch, selection, producer, &all)?;
@@ -110,7 +113,8 @@ impl<'a> Run<'a> {
         all: &BTreeSet<Producer>,
         before: &[BTreeSet<Producer>],
     ) -> Result<(), Unsound> {
-        let is_root = !matches!(self.plan.fetches[index].kind, FetchKind::Entities { .. });
+        let kind = &self.plan.fetches[index].kind;
+        let is_root = matches!(kind, FetchKind::Root(_) | FetchKind::Publish(_));
         if self.plan.kind != OperationKind::Mutation || !is_root {
             return Ok(());
         }
@@ -151,6 +155,29 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    fn fetch_root_below(
+        &mut self,
+        subgraph: SubgraphId,
+        target: &Path,
+        sent: &'a Node<OperationDefinition>,
+        producer: Producer,
+        before: &BTreeSet<Producer>,
+    ) -> Result<(), Unsound> {
+        if sent.operation_type != ast::OperationType::Query {
+            unsound!("root fields below others are asked for by a {}", sent.operation_type)
+        }
+        let answering = Answering { subgraph, producer, provides: Vec::new(), batch: None };
+        let mut root = std::mem::take(&mut self.root);
+        self.at(&mut root, &target.steps, &[], before, &mut |run, ty, known| {
+            if ty != run.graph.query {
+                unsound!("root fields are asked for where a {} stands", run.graph.ty(ty).name)
+            }
+            run.select(ty, known, &sent.selection_set, &answering)
+        })?;
+        self.root = root;
+        Ok(())
+    }
+
     fn check_called_once(&self, known: &Known, selections: &[Selection]) -> Result<(), Unsound> {
         for selection in selections {
             if let Selection::Field(field) = selection
@@ -173,7 +200,7 @@ impl<'a> Run<'a> {
     ) -> Result<(), Unsound> {
         let Selection::Field(entities) = selection else { return Ok(()) };
         // Others in the same request are wanted; this one asks for nothing, whatever it is sent.
-        if !self.asks(&entities.selection_set) {
+        if !any_holds(&batch.any_of, self.variables) || !self.asks(&entities.selection_set) {
             return Ok(());
         }
         let answering = Answering { subgraph, producer, provides: Vec::new(), batch: Some(batch) };
@@ -210,7 +237,8 @@ impl<'a> Run<'a> {
     ) -> Result<(), Unsound> {
         for (&ty, known) in &mut place.types {
             if !types.is_empty() {
-                // Of whom nobody said before what it is, nobody is asked. What is wanted of it is missed later.
+                // Of whom nobody said before what it is, nobody is asked: that is what execution does. Where
+                // something was wanted of it, the answer or a representation lacks it.
                 let is_said = known.typename.iter().any(|producer| before.contains(producer));
                 if !is_said || !types.contains(&self.graph.ty(ty).name) {
                     continue;
@@ -283,13 +311,17 @@ impl<'a> Run<'a> {
             match key {
                 "__typename" if !is_masked => known.typename.push(answering.producer),
                 "__typename" => {}
-                // An interface object's own name, for want of anything to select: nobody may read it.
-                _ if is_masked && !known.fields.contains_key(key) => {}
+                _ if is_masked && !known.fields.contains_key(key) => {
+                    known.unread.insert(key.into());
+                }
                 _ => unsound!("`__typename` stands under `{key}`"),
             }
             return Ok(());
         }
         let type_name = &graph.ty(ty).name;
+        if known.unread.contains(key) {
+            unsound!("`{key}` of `{type_name}` is also the name of an interface object");
+        }
         let Some(own) = graph.field_named(ty, &selected.name) else {
             unsound!("`{type_name}` has no field `{}`", selected.name)
         };

@@ -39,7 +39,10 @@ pub const TOO_MANY_INITIALISATION_REQUESTS: CloseCode = CloseCode(4429);
 /// Every close code of the protocol with what it tells a client's author, for the reference pages.
 pub const CLOSE_CODES: [(CloseCode, &str); 7] = [
     (INVALID_MESSAGE, "A message has a type or a form that the protocol does not have."),
-    (UNAUTHORIZED, "`subscribe` came before `connection_ack`."),
+    (
+        UNAUTHORIZED,
+        "`subscribe` came before `connection_ack` (with `graphql-ws`: `start` before `connection_init`).",
+    ),
     (FORBIDDEN, "The server refused the `connection_init`."),
     (
         SUBPROTOCOL_NOT_ACCEPTABLE,

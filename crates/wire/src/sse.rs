@@ -1,5 +1,5 @@
-//! GraphQL over server-sent events, distinct connections mode (PROTOCOL.md of the npm package
-//! graphql-sse): one HTTP response is one operation.
+//! GraphQL over server-sent events (PROTOCOL.md of the npm package graphql-sse): one HTTP response is
+//! one operation in distinct connections mode, and carries several in single connection mode.
 //!
 //! [`Sse`] is the server's side of a response body, [`Decoder`] the client's. Status, headers and
 //! the request belong to the HTTP server; the content type is [`CONTENT_TYPE`].

@@ -69,6 +69,11 @@ impl Router {
         self.admin
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.running.id()
+    }
+
     /// What it has printed so far.
     pub fn said(&self) -> String {
         self.running.said()

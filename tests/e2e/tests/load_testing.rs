@@ -41,7 +41,7 @@ fn a_graph_is_mocked_served_and_measured_without_its_subgraphs() {
     let url = format!("http://{}/graphql", router.address());
     let measured = |extra: &[&str]| {
         let mut words = vec!["bench", "query", "--url", &url, "--operation", &operation, "--quiet"];
-        words.extend(["--warmup", "0s", "--duration", "300ms", "--connections", "2"]);
+        words.extend(["--warmup", "0s", "--duration", "300ms", "--connections", "8"]);
         words.extend(extra);
         run(words)
     };
@@ -79,4 +79,77 @@ fn a_server_that_answers_wrongly_is_not_measured() {
         run(["bench", "query", "--url", url.trim(), "--operation", &operation, "--quiet"]);
     assert_eq!((code, out.as_str()), (Some(1), ""));
     assert!(err.contains("not today"), "{err}");
+}
+
+#[test]
+fn subscriptions_are_held_and_measured_beside_the_floor() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    // The graph of the benchmark, with the provider that needs no broker.
+    let graph =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/subscriptions/supergraph.graphql");
+    let graph = fs::read_to_string(graph)
+        .unwrap()
+        .replace("edfs__natsSubscribe", "events__subscribe")
+        .replace("subjects:", "topics:")
+        .replace("providerId: \"default\"", "providerId: \"memory/default\"");
+    fs::write(file("graph.graphql"), graph).unwrap();
+    let mock = Program::start(
+        ["mock", "--supergraph", &file("graph.graphql"), "--listen", "127.0.0.1:0"],
+        "serving 1 mock subgraphs",
+    );
+    let config = eventually("the configuration for the router", || {
+        let config = mock.said_out();
+        (config.contains("{url: ") && config.ends_with('\n')).then_some(config)
+    });
+    fs::write(file("mock.yaml"), config).unwrap();
+    let router = Router::start([
+        "serve",
+        "--config",
+        &file("mock.yaml"),
+        "--supergraph",
+        &file("graph.graphql"),
+    ]);
+
+    let (url, pid) = (format!("ws://{}/graphql", router.address()), router.id().to_string());
+    let measured = |query: &str, topic: &str, extra: &[&str]| {
+        let publish = format!("memory://{}/{topic}", router.admin());
+        let mut words = vec!["bench", "subscriptions", "--url", &url, "--pid", &pid, "--quiet"];
+        words.extend(["--query", query, "--publish", &publish, "--clients", "30"]);
+        words.extend(["--events", "20", "--rate", "50"]);
+        words.extend(extra);
+        run(words)
+    };
+    let (json, page) = (file("both.json"), file("both.html"));
+    let joined = "subscription { tick { id name } }";
+    let (code, table, err) = measured(
+        joined,
+        "tick",
+        &["--floor", "--name", "router", "--json", &json, "--html", &page],
+    );
+    assert_eq!(code, Some(0), "{table}{err}");
+    assert!(table.contains("router: times the floor: "), "{table}");
+    let runs: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    for (run, name) in [(&runs[0], "floor"), (&runs[1], "router")] {
+        assert_eq!(run["name"], name);
+        assert_eq!((&run["received"], &run["missing"]), (&600.into(), &0.into()), "{run}");
+    }
+    let length = |run: &Value| run["message"].as_str().unwrap().len();
+    assert_eq!(length(&runs[0]), length(&runs[1]));
+    assert!(runs[1]["message"].as_str().unwrap().contains("\"name\":\""), "{}", runs[1]["message"]);
+    assert!(runs[1]["server"]["descriptors_idle"].as_u64().unwrap() > 30);
+    assert!(fs::read_to_string(&page).unwrap().contains("<svg"));
+    let (code, again, err) = run(["bench", "report", &json]);
+    assert_eq!((code, again), (Some(0), table), "{err}");
+
+    let keyed = "subscription { tickOf(key: \"$K\") { id } }";
+    let (code, table, err) = measured(keyed, "tick.$K", &["--scenario", "filters"]);
+    assert_eq!(code, Some(0), "{table}{err}");
+    let (code, table, err) = measured(keyed, "tick.$K", &["--scenario", "mass-disconnect"]);
+    assert_eq!(code, Some(0), "{table}{err}");
+    assert!(table.contains("all forgotten within"), "{table}");
+
+    let (code, table, err) = measured(joined, "tock", &[]);
+    assert_eq!((code, table.as_str()), (Some(1), ""));
+    assert!(err.contains("30 of 30 subscribed clients got none of the first events"), "{err}");
 }

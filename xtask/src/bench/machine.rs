@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -76,6 +76,34 @@ pub(super) fn has_two_cores() -> Result<(), Failure> {
     taskset.map(|_| ()).map_err(|error| format!("cannot run `taskset` (util-linux): {error}"))
 }
 
+/// A load generator that runs.
+pub(super) struct RunningLoad {
+    child: Child,
+    report: PathBuf,
+}
+
+impl RunningLoad {
+    /// Waits for its end and answers with its report.
+    pub(super) fn finish(mut self) -> Result<serde_json::Value, Failure> {
+        // A status of 1 may mean that something was lost; the report says so. No report is another matter.
+        let status =
+            self.child.wait().map_err(|error| format!("the load generator is gone: {error}"))?;
+        read_report(&self.report, status)
+    }
+}
+
+/// The first run of a report.
+fn read_report(
+    path: &Path,
+    status: std::process::ExitStatus,
+) -> Result<serde_json::Value, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|_| format!("the load generator left no report ({status})"))?;
+    let runs: serde_json::Value = serde_json::from_str(&text)
+        .map_err(|error| format!("the report of the load generator: {error}"))?;
+    Ok(runs[0].clone())
+}
+
 /// One run of the load generator.
 pub(super) struct LoadRun<'a> {
     pub(super) name: &'a str,
@@ -89,7 +117,7 @@ impl Bench {
     /// The least work there is, on the core of what is measured.
     pub(super) fn start_floor(&self, answer: &Path) -> Result<Serving, Failure> {
         let address = free_address()?;
-        let mut command = pinned(MEASURED_CORE, &self.starling);
+        let mut command = pinned(MEASURED_CORE, &self.tool);
         command.args(["bench", "floor", "--listen", &address.to_string(), "--file"]).arg(answer);
         self.started(command, "floor", address, "/".to_owned(), None)
     }
@@ -104,9 +132,19 @@ impl Bench {
 
     /// Mocks for all subgraphs of a supergraph.
     pub(super) fn start_mock(&self, supergraph: &Path) -> Result<Serving, Failure> {
+        self.start_mock_with(supergraph, &[])
+    }
+
+    /// The same, with further words of `starling mock`.
+    pub(super) fn start_mock_with(
+        &self,
+        supergraph: &Path,
+        words: &[&str],
+    ) -> Result<Serving, Failure> {
         let address = free_address()?;
-        let mut command = pinned(OTHER_CORE, &self.starling);
-        command.args(["mock", "--listen", &address.to_string(), "--supergraph"]).arg(supergraph);
+        let mut command = pinned(OTHER_CORE, &self.tool);
+        command.args(["mock", "--listen", &address.to_string()]).args(words);
+        command.arg("--supergraph").arg(supergraph);
         self.started(command, "mock", address, "/".to_owned(), None)
     }
 
@@ -148,6 +186,72 @@ impl Bench {
         self.started(command, &self.router, address, path, Some(&body))
     }
 
+    /// Starling with a configuration of its own.
+    pub(super) fn start_starling(
+        &self,
+        config: &Path,
+        supergraph: &Path,
+    ) -> Result<Serving, Failure> {
+        let address = free_address()?;
+        let mut command = pinned(MEASURED_CORE, &self.starling);
+        command.arg("serve").arg("--config").arg(config).arg("--supergraph").arg(supergraph);
+        command.args(["--listen", &address.to_string(), "--admin-listen", "127.0.0.1:0"]);
+        let body = r#"{"query":"{ __typename }"}"#;
+        self.started(command, "starling", address, "/graphql".to_owned(), Some(body))
+    }
+
+    /// A NATS server, beside the load generator.
+    pub(super) fn start_broker(&self, program: &Path) -> Result<Serving, Failure> {
+        let address = free_address()?;
+        let mut command = pinned(OTHER_CORE, program);
+        command.args(["--addr", "127.0.0.1", "--port", &address.port().to_string()]);
+        self.started(command, "nats-server", address, String::new(), None)
+    }
+
+    /// The least work that sending an event to all clients is, with the message of another server.
+    pub(super) fn start_broadcast_floor(
+        &self,
+        message: &str,
+        nats: SocketAddr,
+        subject: &str,
+    ) -> Result<Serving, Failure> {
+        let address = free_address()?;
+        let mut command = pinned(MEASURED_CORE, &self.tool);
+        command.args(["bench", "floor", "--subscriptions", "--listen", &address.to_string()]);
+        command.args(["--message", message, "--events", &format!("nats://{nats}/{subject}")]);
+        self.started(command, "floor", address, "/".to_owned(), None)
+    }
+
+    /// Runs `starling bench subscriptions` against a server and answers with its report.
+    pub(super) fn subscriptions(
+        &self,
+        server: &Serving,
+        words: Vec<String>,
+    ) -> Result<serde_json::Value, Failure> {
+        self.begin_subscriptions(server, words)?.finish()
+    }
+
+    /// Begins the same and lets it run.
+    pub(super) fn begin_subscriptions(
+        &self,
+        server: &Serving,
+        words: Vec<String>,
+    ) -> Result<RunningLoad, Failure> {
+        let report = self.reports.join("subscriptions-run.json");
+        let _ = std::fs::remove_file(&report);
+        let mut command = pinned(OTHER_CORE, &self.tool);
+        command
+            .args(["bench", "subscriptions", "--quiet", "--pid", &server.pid().to_string()])
+            .args(["--url", &server.url().replacen("http", "ws", 1), "--json"])
+            .arg(&report)
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let child =
+            command.spawn().map_err(|error| format!("cannot run the load generator: {error}"))?;
+        Ok(RunningLoad { child, report })
+    }
+
     /// The router in front of the benchmark's subgraphs.
     pub(super) fn start_benchmark_router(&self, subgraphs: &Serving) -> Result<Serving, Failure> {
         let folder = self.file("fixtures/federation-benchmark");
@@ -166,7 +270,7 @@ impl Bench {
         run: &LoadRun<'_>,
     ) -> Result<serde_json::Value, Failure> {
         let report = self.reports.join("run.json");
-        let mut command = pinned(OTHER_CORE, &self.starling);
+        let mut command = pinned(OTHER_CORE, &self.tool);
         command
             .args(["bench", "query", "--quiet", "--warmup", "1s", "--name", run.name])
             .args(["--url", &server.url(), "--pid", &server.pid().to_string()])
@@ -182,11 +286,7 @@ impl Bench {
         let _ = std::fs::remove_file(&report);
         let status =
             command.status().map_err(|error| format!("cannot run the load generator: {error}"))?;
-        let text = std::fs::read_to_string(&report)
-            .map_err(|_| format!("the load generator left no report ({status})"))?;
-        let runs: serde_json::Value = serde_json::from_str(&text)
-            .map_err(|error| format!("the report of the load generator: {error}"))?;
-        Ok(runs[0].clone())
+        read_report(&report, status)
     }
 
     /// Writes the runs as JSON and as a page, side by side.
@@ -194,7 +294,7 @@ impl Bench {
         let json = self.reports.join(format!("{name}.json"));
         let html = self.reports.join(format!("{name}.html"));
         write(&json, &format!("{:#}\n", serde_json::Value::from(runs)))?;
-        let mut command = Command::new(&self.starling);
+        let mut command = Command::new(&self.tool);
         command.args(["bench", "report", "--title", name, "--html"]).arg(&html).arg(&json);
         let status = command.stdout(Stdio::null()).status();
         match status {
@@ -249,7 +349,7 @@ pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 /// A supergraph whose subgraphs are at this address, each at its name.
-fn with_urls(supergraph: &str, names: &[&str], address: SocketAddr) -> String {
+pub(super) fn with_urls(supergraph: &str, names: &[&str], address: SocketAddr) -> String {
     let mut placed = String::new();
     for line in supergraph.split_inclusive('\n') {
         let name = names.iter().find(|name| line.contains(&format!("name: \"{name}\"")));

@@ -7,12 +7,14 @@
 //! - `bench router`: what an answer costs above the floor, alone and under load that can and cannot be shared.
 //! - `bench rate`: latency at 70 % of the most it can do.
 //! - `bench sizes`: cost and memory by the size of the answer.
+//! - `bench subscriptions`: what holding subscriptions and sending events costs.
 
 mod machine;
 mod rate;
 mod router;
 mod sizes;
 mod statistics;
+mod subscriptions;
 
 use crate::{Failure, process};
 use std::path::{Path, PathBuf};
@@ -22,6 +24,8 @@ pub(crate) struct Bench {
     root: PathBuf,
     /// The release build of the router.
     starling: PathBuf,
+    /// What drives it: load generator, floor and mocks.
+    tool: PathBuf,
     /// The release build of the benchmark's subgraphs.
     subgraphs: PathBuf,
     /// Where reports go.
@@ -34,7 +38,7 @@ pub(crate) struct Bench {
 }
 
 /// What to run, by its name on the command line.
-const NAMES: [&str; 3] = ["router", "rate", "sizes"];
+const NAMES: [&str; 4] = ["router", "rate", "sizes", "subscriptions"];
 
 /// Measured seconds of one run, if nobody says otherwise.
 const SECONDS_DEFAULT: u32 = 4;
@@ -44,6 +48,9 @@ const PAIRS_DEFAULT: u32 = 5;
 
 /// Names a router to measure instead of building one, with the benchmark's subgraphs beside it: an older one, say.
 const BINARY_VARIABLE: &str = "STARLING_BIN";
+
+/// Names another binary for load generator, floor and mocks, for a router that has none of them.
+const TOOL_VARIABLE: &str = "STARLING_BENCH_BIN";
 
 /// Builds what is needed and measures.
 pub(crate) fn run(
@@ -57,28 +64,41 @@ pub(crate) fn run(
     if !NAMES.contains(&name) {
         return Err(format!("no bench is called `{name}`; there are: {}", NAMES.join(", ")));
     }
+    let bench = prepare(
+        root,
+        seconds.unwrap_or(match name {
+            "subscriptions" => subscriptions::SECONDS_DEFAULT,
+            _ => SECONDS_DEFAULT,
+        }),
+        pairs.unwrap_or(PAIRS_DEFAULT),
+        router.unwrap_or_else(|| "starling".to_owned()),
+    )?;
+    match name {
+        "router" => router::run(&bench, filter),
+        "rate" => rate::run(&bench),
+        "subscriptions" => subscriptions::run(&bench, filter),
+        _ => sizes::run(&bench),
+    }
+}
+
+/// `cargo xtask soak churn`: whether anything is left of clients that came and went.
+pub(crate) fn churn(root: &Path, seconds: u32) -> Result<(), Failure> {
+    let bench = prepare(root, seconds, 1, "starling".to_owned())?;
+    subscriptions::churn(&bench)
+}
+
+/// Builds what is needed.
+fn prepare(root: &Path, seconds: u32, pairs: u32, router: String) -> Result<Bench, Failure> {
     machine::has_two_cores()?;
     let [starling, subgraphs] = match std::env::var_os(BINARY_VARIABLE) {
         Some(path) => [PathBuf::from(&path), PathBuf::from(path).with_file_name("bench-subgraphs")],
         None => build(root, ["starling", "bench-subgraphs"])?,
     };
+    let tool = std::env::var_os(TOOL_VARIABLE).map_or_else(|| starling.clone(), PathBuf::from);
     let release = starling.parent().unwrap_or(Path::new("."));
     let reports = release.parent().unwrap_or(release).join("bench");
     std::fs::create_dir_all(&reports).map_err(|error| format!("{}: {error}", reports.display()))?;
-    let bench = Bench {
-        root: root.to_owned(),
-        starling,
-        subgraphs,
-        reports,
-        seconds: seconds.unwrap_or(SECONDS_DEFAULT),
-        pairs: pairs.unwrap_or(PAIRS_DEFAULT),
-        router: router.unwrap_or_else(|| "starling".to_owned()),
-    };
-    match name {
-        "router" => router::run(&bench, filter),
-        "rate" => rate::run(&bench),
-        _ => sizes::run(&bench),
-    }
+    Ok(Bench { root: root.to_owned(), starling, tool, subgraphs, reports, seconds, pairs, router })
 }
 
 /// The release builds of these packages' programs. One command for all, so that the features of dependencies agree and

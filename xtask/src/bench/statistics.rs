@@ -20,13 +20,17 @@ impl Sample {
         }
     }
 
+    pub(super) fn min(&self) -> f64 {
+        self.0.first().copied().unwrap_or(0.0)
+    }
+
     pub(super) fn max(&self) -> f64 {
         self.0.last().copied().unwrap_or(0.0)
     }
 
     /// `median (smallest–largest)`, with so many decimals.
     pub(super) fn show(&self, decimals: usize) -> String {
-        let (low, high) = (self.0.first().copied().unwrap_or(0.0), self.max());
+        let (low, high) = (self.min(), self.max());
         format!("{:.decimals$} ({low:.decimals$}–{high:.decimals$})", self.median())
     }
 }

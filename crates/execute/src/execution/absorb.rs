@@ -6,7 +6,7 @@ use std::time::Instant;
 use astjson::{Kind, NodeId, Shape};
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt, HashSet};
-use plan::{Fetch, FetchKind};
+use plan::{Fetch, FetchKind, Path};
 
 use super::batching::{is_about_the_request, is_overload};
 use super::{Call, Execution, Outcome};
@@ -14,8 +14,9 @@ use crate::answer::{self, Answer};
 use crate::bounds::ERROR_PLACES_MAX;
 use crate::client_path::{self, Place, Position};
 use crate::document_pool::PooledDocument;
+use crate::error_list::Placed;
 use crate::representations::Collected;
-use crate::{ErrorCode, FetchError, PathSegment};
+use crate::{ErrorCode, FetchError, GraphqlError, PathSegment};
 
 impl<'a> Execution<'a> {
     /// Takes in what came of a request. What must be asked again goes into `calls`.
@@ -101,11 +102,71 @@ impl<'a> Execution<'a> {
                 }
                 self.root_errors(index, fetch, answer);
             }
+            FetchKind::RootBelow { target, .. } => {
+                if let Some(data) = answer.data {
+                    self.fill_below(index, fetch, collected, data);
+                }
+                self.errors_below(index, fetch, target, collected, answer);
+            }
             FetchKind::Entities { .. } => {
                 if let Some(data) = answer.data {
                     self.scatter(index, fetch, collected, data, !answer.errors.is_empty());
                 }
                 self.entity_errors(index, fetch, collected, answer);
+            }
+        }
+    }
+
+    /// Links the root fields of an answer into all objects that they are for.
+    fn fill_below(
+        &mut self,
+        index: usize,
+        fetch: &'a Fetch,
+        collected: &[Collected],
+        data: NodeId,
+    ) {
+        let Some(below) = &self.executable.fetches[index].below else { return };
+        let mut copies = below.one_each.then(Copies::new);
+        let mut fits = true;
+        for (number, object) in collected.iter().flat_map(|it| &it.objects).enumerate() {
+            let data = match &mut copies {
+                Some(copies) => copies.of(&mut self.document, data, number as u32, &below.object),
+                None => data,
+            };
+            fits &= self.document.merge_filling(object.node, data).is_ok();
+        }
+        if !fits {
+            let problem = "sent lists that do not fit what other subgraphs sent";
+            self.bad_answer(index, fetch, collected, problem);
+        }
+    }
+
+    /// Each error is one of every object that the root fields are for.
+    fn errors_below(
+        &mut self,
+        index: usize,
+        fetch: &'a Fetch,
+        target: &'a Path,
+        collected: &[Collected],
+        answer: &Answer,
+    ) {
+        let shape = &self.executable.plan().shape;
+        let objects = collected.iter().flat_map(|it| &it.objects);
+        let nodes: HashSet<NodeId> = objects.map(|object| object.node).collect();
+        for &node in &answer.errors {
+            let path = answer::error_path(&self.document, node);
+            if path.is_empty() || answer.data.is_none() {
+                self.explain_objects(collected);
+                let place = self.first_place(index, fetch, collected);
+                self.push_subgraph_error(index, fetch, node, place);
+                continue;
+            }
+            let wanted = |node| nodes.contains(&node);
+            let (document, limit) = (&self.document, ERROR_PLACES_MAX);
+            let places = client_path::places(document, shape, self.root, target, limit, wanted);
+            for place in places {
+                let place = client_path::extend(&self.document, shape, place, &path);
+                self.push_placed_error(index, fetch, node, place);
             }
         }
     }
@@ -180,14 +241,16 @@ impl<'a> Execution<'a> {
             let path = answer::error_path(&self.document, node);
             let start =
                 Place { node: self.root, path: Vec::new(), position: Position::root(shape) };
-            let mut place = client_path::extend(&self.document, shape, start, &path);
+            let (mut place, beyond) = client_path::extend(&self.document, shape, start, &path);
             if place.is_empty() {
                 self.errors.explain_keys(&self.executable.fetches[index].root_keys);
                 if answer.data.is_none() {
                     place = self.first_place(index, fetch, &[]);
                 }
+                self.push_subgraph_error(index, fetch, node, place);
+                continue;
             }
-            self.push_subgraph_error(index, fetch, node, place);
+            self.push_placed_error(index, fetch, node, (place, beyond));
         }
     }
 
@@ -247,8 +310,21 @@ impl<'a> Execution<'a> {
             }
             for place in found {
                 let place = client_path::extend(&self.document, shape, place, &path[2..]);
-                self.push_subgraph_error(index, fetch, node, place);
+                self.push_placed_error(index, fetch, node, place);
             }
+        }
+    }
+
+    /// As [`Self::push_subgraph_error`], where the subgraph said which place it is about.
+    fn push_placed_error(
+        &mut self,
+        index: usize,
+        fetch: &Fetch,
+        node: NodeId,
+        (path, beyond): (Vec<PathSegment>, Placed),
+    ) {
+        if let Some(error) = self.subgraph_error(fetch, node, path) {
+            self.errors.push_placed(index as u32, error, beyond);
         }
     }
 
@@ -259,12 +335,24 @@ impl<'a> Execution<'a> {
         node: NodeId,
         path: Vec<PathSegment>,
     ) {
+        if let Some(error) = self.subgraph_error(fetch, node, path) {
+            self.errors.push(index as u32, error);
+        }
+    }
+
+    /// `None`: there are too many already; it is counted.
+    fn subgraph_error(
+        &mut self,
+        fetch: &Fetch,
+        node: NodeId,
+        path: Vec<PathSegment>,
+    ) -> Option<GraphqlError> {
         if self.errors.is_full() {
             self.errors.count_left_out();
-            return;
+            return None;
         }
         let error = answer::error_of(&self.document, node, self.subgraph_name(fetch)).at(path);
-        self.errors.push(index as u32, self.disclosed(fetch, error));
+        Some(self.disclosed(fetch, error))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use plan::{Fetch, FetchKind, OperationKind};
+use plan::{Fetch, FetchKind, OperationKind, Path};
 
 use super::{Execution, State};
 use crate::bounds::{CONTEXTS_MAX, REPRESENTATIONS_MAX, TARGET_OBJECTS_MAX};
@@ -101,13 +101,20 @@ impl<'a> Execution<'a> {
         collected: &[Collected],
     ) -> Vec<PathSegment> {
         let shape = &self.executable.plan().shape;
-        if let FetchKind::Entities { batches, .. } = &fetch.kind {
-            let first = batches
-                .iter()
+        let targets: Option<Vec<&'a [Path]>> = match &fetch.kind {
+            FetchKind::Entities { batches, .. } => {
+                Some(batches.iter().map(|batch| &batch.targets[..]).collect())
+            }
+            FetchKind::RootBelow { target, .. } => Some(vec![std::slice::from_ref(target)]),
+            FetchKind::Root(_) | FetchKind::Publish(_) => None,
+        };
+        if let Some(targets) = targets {
+            let first = targets
+                .into_iter()
                 .zip(collected)
-                .find_map(|(batch, collected)| Some((batch, collected.objects.first()?)));
-            let Some((batch, object)) = first else { return Vec::new() };
-            let path = &batch.targets[object.target as usize];
+                .find_map(|(targets, collected)| Some((targets, collected.objects.first()?)));
+            let Some((targets, object)) = first else { return Vec::new() };
+            let path = &targets[object.target as usize];
             let wanted = |node| node == object.node;
             let places = client_path::places(&self.document, shape, self.root, path, 1, wanted);
             return places.into_iter().next().map(|place| place.path).unwrap_or_default();
@@ -156,6 +163,15 @@ impl<'a> Execution<'a> {
                         }
                     }
                 }
+                (State::Waiting, FetchKind::RootBelow { target, .. }) => {
+                    let Some(below) = &self.executable.fetches[index].below else { continue };
+                    let mut walk = Walk::default();
+                    let (document, shape) = (&self.document, &below.object);
+                    let walked = walk.objects_at(document, self.root, shape, target, &below.target);
+                    if let Ok(objects) = walked {
+                        self.errors.explained_objects.extend(objects);
+                    }
+                }
                 (State::Waiting, FetchKind::Root(_) | FetchKind::Publish(_)) => {
                     let message = "Not executed: the request's time was up before its turn came.";
                     self.fail(index, fetch, &[], ErrorCode::Timeout, message);
@@ -169,7 +185,7 @@ impl<'a> Execution<'a> {
         let is_mutation = match &fetch.kind {
             FetchKind::Root(operation) => operation.kind == OperationKind::Mutation,
             FetchKind::Publish(_) => true,
-            FetchKind::Entities { .. } => false,
+            FetchKind::RootBelow { .. } | FetchKind::Entities { .. } => false,
         };
         let warning = if is_mutation { " The mutation may have taken effect." } else { "" };
         format!("Subgraph \"{name}\" did not answer before the request's time was up.{warning}")

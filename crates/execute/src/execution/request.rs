@@ -1,14 +1,16 @@
 //! What a fetch sends: its request body, or the arguments of what it publishes.
 
+use astjson::NodeId;
 use bytes::Bytes;
 use plan::{Fetch, FetchKind, OperationKind, SubgraphOperation};
 
 use super::batching::{Sent, Start, cut};
 use super::{Call, Execution};
 use crate::argument_text::print_arguments;
+use crate::client_path::any_holds;
 use crate::context_values;
 use crate::executable::batches_of;
-use crate::representations::{Collected, write_representations};
+use crate::representations::{Collected, CollectedObject, Walk, write_representations};
 
 impl<'a> Execution<'a> {
     /// Builds the requests of a fetch: mostly one, none if there is nothing to ask.
@@ -36,6 +38,30 @@ impl<'a> Execution<'a> {
                 let call = subgraph_call(operation, Bytes::from(body));
                 self.send(Sent::whole(index), call, calls);
             }
+            FetchKind::RootBelow { operation, target } => {
+                let Some(below) = &compiled.below else { return };
+                let mut walk = Walk::default();
+                let shape = &below.object;
+                let found =
+                    walk.objects_at(&self.document, self.root, shape, target, &below.target);
+                let objects = match found {
+                    Ok(objects) => objects,
+                    Err(error) => return self.over_bound(index, fetch, error),
+                };
+                if objects.is_empty() {
+                    return;
+                }
+                let collected = |&node: &NodeId| CollectedObject { node, item: 0, target: 0 };
+                let objects = objects.iter().map(collected).collect();
+                let collected = Collected { objects, items: 1, ..Collected::default() };
+                let mut body = Vec::with_capacity(compiled.head.len() + 64);
+                body.extend_from_slice(&compiled.head);
+                self.write_variables(operation, &mut body);
+                body.extend_from_slice(b"}}");
+                let call = subgraph_call(operation, Bytes::from(body));
+                let sent = Sent::entities(index, vec![collected], Bytes::new());
+                self.send(sent, call, calls);
+            }
             FetchKind::Entities { operation, batches }
                 if batches.iter().any(|batch| !batch.context.is_empty()) =>
             {
@@ -53,6 +79,12 @@ impl<'a> Execution<'a> {
                     body.push(b'"');
                     body.extend_from_slice(batch.variable.as_bytes());
                     body.extend_from_slice(b"\":");
+                    if !any_holds(&batch.any_of, self.variables) {
+                        let start = body.len();
+                        body.extend_from_slice(b"[]");
+                        all.push(Collected { list: start..body.len(), ..Collected::default() });
+                        continue;
+                    }
                     let written = write_representations(
                         &self.document,
                         self.root,

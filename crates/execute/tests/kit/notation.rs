@@ -204,7 +204,15 @@ pub fn batch(text: &str) -> EntityBatch {
         typename: (typename != "*").then(|| typename.into()),
         fields: representation_fields(&mut reader),
     };
-    EntityBatch { data_key, variable, targets, representation, context, alone: None }
+    EntityBatch {
+        data_key,
+        variable,
+        targets,
+        representation,
+        context,
+        any_of: Vec::new(),
+        alone: None,
+    }
 }
 
 /// `currency=1[User]:locale.currency,0:currency`: variable, then sources: steps, types, keys.

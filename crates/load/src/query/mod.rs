@@ -16,7 +16,7 @@ mod condition;
 mod driver;
 mod recorder;
 mod request;
-mod response;
+pub(crate) mod response;
 mod search;
 
 use std::io::{self, Read as _, Write as _};

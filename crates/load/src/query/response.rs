@@ -11,21 +11,21 @@ const LINE_BYTES_MAX: usize = 4096;
 
 /// What is known once an answer is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Completed {
-    pub(super) status: u16,
+pub(crate) struct Completed {
+    pub(crate) status: u16,
     /// The connection can carry another request.
-    pub(super) keep_alive: bool,
+    pub(crate) keep_alive: bool,
     /// The body has a content coding, so it is not JSON as it stands.
-    pub(super) encoded: bool,
+    pub(crate) encoded: bool,
 }
 
 /// The answer cannot be understood; the connection is of no use any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Malformed(pub(super) &'static str);
+pub(crate) struct Malformed(pub(crate) &'static str);
 
 /// One answer after the other on one connection.
 #[derive(Debug)]
-pub(super) struct ResponseReader {
+pub(crate) struct ResponseReader {
     state: State,
     /// The part of a head or line that has arrived, where it did not arrive in one piece.
     partial: Vec<u8>,
@@ -71,7 +71,7 @@ impl ResponseReader {
     /// Takes bytes off the front of `input` and hands the body's to `body`. Ends with the answer, where it is complete,
     /// or with an empty input.
     // hot path: a head in one piece is parsed where it lies; the body is handed on as it is.
-    pub(super) fn read(
+    pub(crate) fn read(
         &mut self,
         input: &mut &[u8],
         mut body: impl FnMut(&[u8]),
@@ -129,7 +129,7 @@ impl ResponseReader {
     }
 
     /// The connection was closed by the other side: whether that completes an answer.
-    pub(super) fn closed(&mut self) -> Option<Completed> {
+    pub(crate) fn closed(&mut self) -> Option<Completed> {
         (self.state == State::Rest).then(|| self.complete())
     }
 

@@ -5,9 +5,12 @@
 
 mod page;
 mod plot;
+pub mod subscriptions;
 mod table;
 
 use serde::{Deserialize, Serialize};
+
+use subscriptions::SubscriptionRun;
 
 pub use page::html;
 pub use table::text;
@@ -160,28 +163,70 @@ impl Latency {
     }
 }
 
+/// Runs of one kind: those of different kinds have nothing to compare.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Runs {
+    /// Of `bench query`.
+    Query(Vec<Run>),
+    /// Of `bench subscriptions`.
+    Subscriptions(Vec<SubscriptionRun>),
+}
+
+impl Runs {
+    /// Reads a report of either kind, or several in one list.
+    ///
+    /// # Errors
+    /// What is wrong with the JSON.
+    pub fn read(text: &str) -> Result<Self, serde_json::Error> {
+        let value: serde_json::Value = serde_json::from_str(text)?;
+        let list = match value {
+            serde_json::Value::Array(list) => list,
+            one => vec![one],
+        };
+        let list_value = serde_json::Value::from(list);
+        // Only runs of `bench subscriptions` have a scenario.
+        if list_value.get(0).is_some_and(|run| run.get("scenario").is_some()) {
+            serde_json::from_value(list_value).map(Self::Subscriptions)
+        } else {
+            serde_json::from_value(list_value).map(Self::Query)
+        }
+    }
+
+    /// As a table in plain text.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Query(runs) => text(runs),
+            Self::Subscriptions(runs) => subscriptions::text(runs),
+        }
+    }
+
+    /// As a page.
+    pub fn html(&self, title: &str) -> String {
+        match self {
+            Self::Query(runs) => html(title, runs),
+            Self::Subscriptions(runs) => subscriptions::html(title, runs),
+        }
+    }
+
+    /// Adds runs of the same kind.
+    ///
+    /// # Errors
+    /// Where they are of another.
+    pub fn append(&mut self, other: Self) -> Result<(), &'static str> {
+        match (self, other) {
+            (Self::Query(runs), Self::Query(more)) => runs.extend(more),
+            (Self::Subscriptions(runs), Self::Subscriptions(more)) => runs.extend(more),
+            _ => return Err("runs of `bench query` and of `bench subscriptions` do not compare"),
+        }
+        Ok(())
+    }
+}
+
 impl Run {
     /// The latency that this share of all did not exceed, in microseconds.
     pub fn quantile_us(&self, share: f64) -> f64 {
         let cumulative = self.histogram.cumulative();
         let reached = cumulative.iter().find(|(seen, _)| *seen >= share - 1e-12);
         reached.or(cumulative.last()).map_or(0.0, |(_, upper)| *upper)
-    }
-
-    /// Reads a report, or several in one list.
-    ///
-    /// # Errors
-    /// What is wrong with the JSON.
-    pub fn read_all(text: &str) -> Result<Vec<Self>, serde_json::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum OneOrMany {
-            One(Box<Run>),
-            Many(Vec<Run>),
-        }
-        Ok(match serde_json::from_str(text)? {
-            OneOrMany::One(run) => vec![*run],
-            OneOrMany::Many(runs) => runs,
-        })
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::plot::{Axes, COLOURS, Line, escape, svg};
 use super::{Interval, Run, table};
+use crate::histogram::Buckets;
 
 /// Colours that differ also for most people who see fewer of them (Okabe and Ito), on light and on dark ground.
 const PALETTE: [&str; COLOURS] =
@@ -38,6 +39,21 @@ type Value = fn(&Interval) -> Option<f64>;
 
 /// The page.
 pub fn html(title: &str, runs: &[Run]) -> String {
+    let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
+    let remarks: Vec<Vec<String>> = runs.iter().map(table::remarks).collect();
+    let mut figures = String::new();
+    plots(runs, &mut figures);
+    document(title, &names, &table::rows(runs), &remarks, &figures)
+}
+
+/// A page of a table, remarks on its columns, and figures.
+pub(super) fn document(
+    title: &str,
+    names: &[&str],
+    rows: &[table::Row],
+    remarks: &[Vec<String>],
+    figures: &str,
+) -> String {
     let mut out = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\"><title>{}</title><style>{STYLE}",
@@ -48,12 +64,12 @@ pub fn html(title: &str, runs: &[Run]) -> String {
     }
     let _ = write!(out, "</style></head><body><h1>{}</h1>", escape(title));
     out.push_str("<table><thead><tr><th></th>");
-    for (index, run) in runs.iter().enumerate() {
+    for (index, name) in names.iter().enumerate() {
         let colour = index % COLOURS;
-        let _ = write!(out, "<th><span class=\"key c{colour}\"></span>{}</th>", escape(&run.name));
+        let _ = write!(out, "<th><span class=\"key c{colour}\"></span>{}</th>", escape(name));
     }
     out.push_str("</tr></thead><tbody>");
-    for (label, cells) in table::rows(runs) {
+    for (label, cells) in rows {
         let _ = write!(out, "<tr><th>{}</th>", escape(label.trim_start()));
         for cell in cells {
             let _ = write!(out, "<td>{}</td>", escape(cell.as_deref().unwrap_or("–")));
@@ -61,35 +77,29 @@ pub fn html(title: &str, runs: &[Run]) -> String {
         out.push_str("</tr>");
     }
     out.push_str("</tbody></table>");
-    let remarks: Vec<String> = runs
-        .iter()
-        .flat_map(|run| {
-            table::remarks(run).into_iter().map(move |remark| format!("{}: {remark}", run.name))
-        })
-        .collect();
-    if !remarks.is_empty() {
+    if remarks.iter().any(|remarks| !remarks.is_empty()) {
         out.push_str("<ul>");
-        for remark in remarks {
-            let _ = write!(out, "<li>{}</li>", escape(&remark));
+        for (name, remarks) in names.iter().zip(remarks) {
+            for remark in remarks {
+                let _ = write!(out, "<li>{}</li>", escape(&format!("{name}: {remark}")));
+            }
         }
         out.push_str("</ul>");
     }
-    out.push_str("<h2>Plots</h2><div class=\"plots\">");
-    plots(runs, &mut out);
-    out.push_str("</div></body></html>\n");
+    let _ = writeln!(out, "<h2>Plots</h2><div class=\"plots\">{figures}</div></body></html>");
     out
 }
 
-fn plots(runs: &[Run], out: &mut String) {
-    let percentiles: Vec<Line> = runs
+/// Latency by the share of all that it did not exceed; a line for each run.
+pub(super) fn percentiles(of: &str, runs: &[(&str, &Buckets)]) -> String {
+    let lines: Vec<Line> = runs
         .iter()
         .enumerate()
-        .map(|(colour, run)| Line {
-            name: run.name.clone(),
+        .map(|(colour, (name, histogram))| Line {
+            name: (*name).to_owned(),
             colour,
             dashed: false,
-            points: run
-                .histogram
+            points: histogram
                 .cumulative()
                 .into_iter()
                 .filter(|(share, _)| *share <= SHARES[SHARES.len() - 1].0)
@@ -99,16 +109,19 @@ fn plots(runs: &[Run], out: &mut String) {
         .collect();
     let ticks: Vec<(f64, &str)> =
         SHARES.iter().map(|(share, name)| (tail(*share), *name)).collect();
-    out.push_str(&svg(
-        &Axes {
-            title: "Latency by share of answers",
-            x: "share of answers",
-            y: "ms",
-            x_ticks: &ticks,
-            y_logarithmic: true,
-        },
-        &percentiles,
-    ));
+    let axes = Axes {
+        title: &format!("Latency by share of {of}"),
+        x: &format!("share of {of}"),
+        y: "ms",
+        x_ticks: &ticks,
+        y_logarithmic: true,
+    };
+    svg(&axes, &lines)
+}
+
+fn plots(runs: &[Run], out: &mut String) {
+    let histograms: Vec<_> = runs.iter().map(|run| (run.name.as_str(), &run.histogram)).collect();
+    out.push_str(&percentiles("answers", &histograms));
     let over_time = |title: &str, y: &str, values: &[(bool, Value)]| {
         let mut lines = Vec::new();
         for (colour, run) in runs.iter().enumerate() {

@@ -14,8 +14,13 @@ pub(super) type Row = (&'static str, Vec<Option<String>>);
 
 /// The runs side by side, and below what needs saying about them.
 pub fn text(runs: &[Run]) -> String {
-    let rows = rows(runs);
     let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
+    let remarks: Vec<Vec<String>> = runs.iter().map(remarks).collect();
+    side_by_side(&names, &rows(runs), &remarks)
+}
+
+/// Named columns of rows, and below the remarks on each of them.
+pub(super) fn side_by_side(names: &[&str], rows: &[Row], remarks: &[Vec<String>]) -> String {
     let label_width = rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = names
         .iter()
@@ -26,25 +31,25 @@ pub fn text(runs: &[Run]) -> String {
         })
         .collect();
     let mut out = String::new();
-    if runs.len() > 1 {
+    if names.len() > 1 {
         let _ = write!(out, "{:label_width$}", "");
         for (name, width) in names.iter().zip(&widths) {
             let _ = write!(out, "  {name:>width$}");
         }
         out.push('\n');
     }
-    for (label, cells) in &rows {
+    for (label, cells) in rows {
         let _ = write!(out, "{label:label_width$}");
         for (cell, width) in cells.iter().zip(&widths) {
             let _ = write!(out, "  {:>width$}", cell.as_deref().unwrap_or("–"));
         }
         out.push('\n');
     }
-    for run in runs {
-        for remark in remarks(run) {
-            let _ = match runs.len() {
+    for (name, remarks) in names.iter().zip(remarks) {
+        for remark in remarks {
+            let _ = match names.len() {
                 1 => writeln!(out, "{remark}"),
-                _ => writeln!(out, "{}: {remark}", run.name),
+                _ => writeln!(out, "{name}: {remark}"),
             };
         }
     }
@@ -86,6 +91,11 @@ pub(super) fn rows(runs: &[Run]) -> Vec<Row> {
         ("server memory, end", of(&|run| mib(run.server.as_ref()?.resident_end_mib))),
         ("generator cores", of(&|run| Some(format!("{:.2}", run.generator.cores)))),
     ];
+    applying(rows)
+}
+
+/// Those that say something of at least one run.
+pub(super) fn applying(rows: Vec<Row>) -> Vec<Row> {
     rows.into_iter().filter(|(_, cells)| cells.iter().any(Option::is_some)).collect()
 }
 

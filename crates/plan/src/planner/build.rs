@@ -45,6 +45,8 @@ pub(super) struct Node {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum NodeKind {
     Root(OperationKind),
+    /// Query root fields of objects below other fields.
+    RootBelow,
     Entity,
     Publish(EventField),
     /// The event of a subscription: in the tree before any request.
@@ -424,10 +426,17 @@ impl<'a> Builder<'a> {
                 suppliers.extend(&readers);
                 depends_on.extend(readers);
             }
+            let is_root = solution.ty == self.graph.query;
+            if is_root {
+                // It is sent nothing, but the object must be there to be answered for.
+                let held = places[..places.len() - index].iter().map(|place| place.node);
+                depends_on.extend(held.min_by_key(|&node| self.nodes.nodes[node].level));
+            }
             let before = depends_on.iter().map(|&node| self.nodes.nodes[node].level + 1).max();
             let level = (base + jump.depth).max(before.unwrap_or(0));
             let ty = self.graph.type_there(solution.ty, jump.subgraph);
-            let node = self.node(jump.subgraph, NodeKind::Entity, at, ty, level);
+            let kind = if is_root { NodeKind::RootBelow } else { NodeKind::Entity };
+            let node = self.node(jump.subgraph, kind, at, ty, level);
             debug_assert!(depends_on.iter().all(|&before| self.nodes.nodes[before].level < level));
             suppliers.dedup();
             self.nodes.supplies.extend(suppliers.into_iter().map(|supplier| (supplier, node)));

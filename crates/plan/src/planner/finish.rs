@@ -78,6 +78,15 @@ pub(super) fn finish(
                 }
                 FetchKind::Root(written)
             }
+            NodeKind::RootBelow => {
+                let given = conditions::stronger(&any_of, any_of_place(&reached, first.place));
+                let body = writer.selection_set(first.selection, given);
+                fields_left = writer.fields_left;
+                FetchKind::RootBelow {
+                    operation: writer.document(OperationKind::Query, &body, number, &[]),
+                    target: first.target.clone(),
+                }
+            }
             NodeKind::Publish(event) => FetchKind::Publish(event.clone()),
             NodeKind::Entity | NodeKind::Event => {
                 let given = |member: NodeId| {
@@ -85,7 +94,10 @@ pub(super) fn finish(
                 };
                 let members: Vec<_> =
                     group.members.iter().map(|&member| (&nodes[member], given(member))).collect();
-                let (operation, batches) = entities(&mut writer, &members, number);
+                let (operation, mut batches) = entities(&mut writer, &members, number);
+                for batch in batches.iter_mut().filter(|batch| batch.any_of == any_of) {
+                    batch.any_of.clear();
+                }
                 fields_left = writer.fields_left;
                 FetchKind::Entities { operation, batches }
             }
@@ -139,7 +151,7 @@ fn spread_needs(nodes: &mut [Node], supplies: &[(NodeId, NodeId)]) {
     }
 }
 
-/// Merges entity nodes of one subgraph, target, type, key and level. Says for each node where it went.
+/// Merges nodes below the root of one subgraph, target, type, key and level. Says for each node where it went.
 /// Nodes that are needed at different times stay apart, as aliases of one request, if they are sent more
 /// than a key: what one of them requires may not have been fetched while the other is needed. So do
 /// nodes that are sent different things under one name.
@@ -147,7 +159,7 @@ fn merge_same_targets(nodes: &mut [Node], selections: &mut Selections) -> Vec<No
     let mut merged_into: Vec<NodeId> = (0..nodes.len()).collect();
     let mut seen: HashMap<_, Vec<NodeId>> = HashMap::default();
     for index in 0..nodes.len() {
-        if nodes[index].kind != NodeKind::Entity {
+        if !matches!(nodes[index].kind, NodeKind::Entity | NodeKind::RootBelow) {
             continue;
         }
         let node = &nodes[index];
@@ -273,9 +285,16 @@ fn fingerprint(selections: &Selections, node: &Node, given: &[Condition]) -> u64
         }
     }
     let mut hasher = FixedState::default().build_hasher();
-    (node.ty, &node.representation).hash(&mut hasher);
+    (node.ty, &node.representation, own_need(node)).hash(&mut hasher);
     add(selections, node.selection, given, &mut hasher);
     hasher.finish()
+}
+
+/// When exactly a node must be asked for, if it may not be at other times: what it requires may not have been
+/// fetched while nobody needs it. Keys are there whenever the object is.
+fn own_need(node: &Node) -> Option<&Need> {
+    let is_key_only = node.representation.iter().all(|field| field.key);
+    (!is_key_only).then_some(&node.need)
 }
 
 /// `_entities` of all members, each with what is known to hold where it is asked for: one alias for each
@@ -289,6 +308,8 @@ fn entities(
         selection: String,
         variables: BTreeSet<VariableId>,
         representation: Representation,
+        own_need: Option<Need>,
+        need: Need,
         targets: Targets,
     }
     let mut distinct: Vec<Distinct> = Vec::new();
@@ -299,15 +320,21 @@ fn entities(
         let variables = std::mem::take(&mut writer.variables);
         let representation =
             Representation { typename: Some(typename), fields: node.representation.clone() };
-        match distinct
-            .iter_mut()
-            .find(|known| known.selection == selection && known.representation == representation)
-        {
-            Some(known) => known.targets.add(&node.target),
+        match distinct.iter_mut().find(|known| {
+            known.selection == selection
+                && known.representation == representation
+                && known.own_need.as_ref() == own_need(node)
+        }) {
+            Some(known) => {
+                known.targets.add(&node.target);
+                known.need.add_need(&node.need);
+            }
             None => distinct.push(Distinct {
                 selection,
                 variables,
                 representation,
+                own_need: own_need(node).cloned(),
+                need: node.need.clone(),
                 targets: Targets::new(&node.target),
             }),
         }
@@ -318,7 +345,7 @@ fn entities(
     let mut own = Vec::new();
     let mut batches = Vec::new();
     let mut all_variables = BTreeSet::new();
-    for (index, Distinct { selection, variables, representation, targets }) in
+    for (index, Distinct { selection, variables, representation, need, targets, .. }) in
         distinct.into_iter().enumerate()
     {
         let (data_key, variable, alias) = match is_single {
@@ -343,6 +370,10 @@ fn entities(
             variable: variable.into(),
             targets: targets.paths,
             representation,
+            any_of: match need {
+                Need::Always => Vec::new(),
+                Need::AnyOf(conditions) => conditions,
+            },
             alone,
             context: Vec::new(),
         });

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use graph::{FieldSet, SubgraphId, TypeId};
+use graph::{FieldSet, SubgraphId, SubgraphKind, TypeId};
 
 use super::{
     holders::{ByAddress, Holder, Resolves, resolves},
@@ -63,10 +63,11 @@ impl<'a> Solver<'a> {
         while next < gates.len() {
             let gate = gates[next];
             next += 1;
-            let is_direct = self
-                .graph
-                .keys_into(ty, gate.subgraph)
-                .any(|key| self.free_set(&key.fields, ty, holders));
+            let is_direct = self.is_root_below(ty, gate)
+                || self
+                    .graph
+                    .keys_into(ty, gate.subgraph)
+                    .any(|key| self.free_set(&key.fields, ty, holders));
             if is_direct {
                 continue;
             }
@@ -105,13 +106,22 @@ impl<'a> Solver<'a> {
             known.subgraph == gate.subgraph
                 && known.requires.map(|set| set.0) == gate.requires.map(|set| set.0)
         });
-        if is_held || is_known || self.graph.keys_into(ty, gate.subgraph).next().is_none() {
+        let is_led_to = self.is_root_below(ty, gate)
+            || self.graph.keys_into(ty, gate.subgraph).next().is_some();
+        if is_held || is_known || !is_led_to {
             return;
         }
         gates.push(gate);
         if let Some(requires) = gate.requires {
             needed.extend(self.field_set(requires.0, ty).fields.iter().cloned());
         }
+    }
+
+    /// Are these root fields of a query below another field? Every server has the one object there is.
+    pub(super) fn is_root_below(&self, ty: TypeId, gate: Gate<'a>) -> bool {
+        ty == self.graph.query
+            && gate.requires.is_none()
+            && self.graph.subgraph(gate.subgraph).kind == SubgraphKind::Server
     }
 
     /// Is there a way through the holders alone, with so many waves for what is below? Jumping for that is

@@ -80,7 +80,7 @@ impl<'a> Solver<'a> {
 impl<'a> Solver<'a> {
     /// Fields in fragments that the holders resolve anyway, of the interface instead: had of every
     /// object, read from those that the fragments are about. Only where no two fragments mean
-    /// different things by one key.
+    /// different things by one key, and where what fails is null and takes nothing else away.
     fn wanted_alike(
         &mut self,
         parts: &Parts,
@@ -109,7 +109,14 @@ impl<'a> Solver<'a> {
             let Some(own) = name.and_then(|name| graph.field_named(interface, name)) else {
                 continue;
             };
-            if !is_alike || !holders.iter().any(|holder| holder.carries(graph, own)) {
+            let mut carriers =
+                holders.iter().filter(|holder| holder.carries(graph, own)).peekable();
+            let is_nullable = |holder: &Holder<'_>| {
+                let there =
+                    graph.field_in(own, holder.subgraph).and_then(|there| there.ty.as_ref());
+                there.unwrap_or(&graph.field(own).ty).nullable
+            };
+            if !is_alike || carriers.peek().is_none() || !carriers.all(is_nullable) {
                 continue;
             }
             let freely = tree::resolved_freely(graph, own);

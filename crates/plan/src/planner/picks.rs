@@ -27,6 +27,10 @@ impl<'a> Solver<'a> {
         ty: TypeId,
         holders: &[Holder<'a>],
     ) -> Option<(u32, Vec<Supply>, Cost)> {
+        if self.is_root_below(ty, gate) {
+            let first = holders.iter().map(|holder| holder.depth).min()?;
+            return Some((first, Vec::new(), Cost::default()));
+        }
         let mut best: Option<(u32, Vec<Supply>, Cost)> = None;
         let keys: Vec<&'a FieldSet> =
             self.graph.keys_into(ty, gate.subgraph).map(|key| &key.fields).collect();

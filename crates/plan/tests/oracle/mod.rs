@@ -212,6 +212,15 @@ impl Run<'_> {
                         subgraph::run(self.store, fetch.subgraph, operation, &named, root),
                     );
                 }
+                FetchKind::RootBelow { operation, target } => {
+                    let mut places = Vec::new();
+                    walk(&tree, target, 0, String::new(), &mut places);
+                    let query = self.store.graph.query;
+                    let data = subgraph::run(self.store, fetch.subgraph, operation, &named, query);
+                    for place in places {
+                        merge(tree.pointer_mut(&place).expect("walked there"), data.clone());
+                    }
+                }
                 FetchKind::Entities { operation, batches }
                     if batches.iter().any(|batch| !batch.context.is_empty()) =>
                 {
@@ -221,7 +230,12 @@ impl Run<'_> {
                     let mut sent = named.clone();
                     let mut places = Vec::new();
                     for batch in batches {
-                        let (there, representations) = represent(batch, &tree);
+                        let is_asked = batch.any_of.is_empty()
+                            || batch.any_of.iter().any(|it| holds(it, self.variables));
+                        let (there, representations) = match is_asked {
+                            true => represent(batch, &tree),
+                            false => (Vec::new(), Vec::new()),
+                        };
                         sent[&*batch.variable] = Value::Array(representations);
                         places.push(there);
                     }

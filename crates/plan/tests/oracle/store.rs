@@ -95,6 +95,9 @@ impl Store<'_> {
             }
             _ => {
                 let concrete = self.concrete(ty, field, hash);
+                if concrete == graph.query {
+                    return Stored::Object(self.root(concrete));
+                }
                 let is_entity =
                     graph.ty(concrete).subgraphs.iter().any(|there| !there.keys.is_empty());
                 let id = hash / 7 % if is_entity { ENTITIES } else { 1000 };

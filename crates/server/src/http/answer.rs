@@ -82,8 +82,7 @@ pub(crate) fn request_errors(
 /// Request errors with a status that the HTTP layer chose.
 pub(crate) fn refused(status: StatusCode, errors: &[GraphqlError], media: AnswerType) -> Answer {
     // Before a stream begins an error is a plain document.
-    let media = if media == AnswerType::EventStream { AnswerType::Json } else { media };
-    with_type(status, media.content_type(), execute::request_error(errors).bytes)
+    with_type(status, media.whole().content_type(), execute::request_error(errors).bytes)
 }
 
 /// 405 with the methods that are allowed.
@@ -132,8 +131,8 @@ pub(crate) fn with_type(status: StatusCode, content_type: &'static str, body: By
     answer
 }
 
-/// The methods of the endpoint, for `allow`.
-pub(crate) const ENDPOINT_METHODS: &str = "GET, POST, OPTIONS";
+/// The methods of the endpoint, for `allow`. PUT and DELETE belong to streams that carry several operations.
+pub(crate) const ENDPOINT_METHODS: &str = "GET, POST, PUT, DELETE, OPTIONS";
 
 /// Is this a method of the endpoint?
 pub(crate) fn is_endpoint_method(method: &Method) -> bool {

@@ -23,7 +23,7 @@ pub(crate) async fn answer(
     headers: &HeaderMap,
     media: AnswerType,
 ) -> Answer {
-    if media == AnswerType::EventStream {
+    if media.stream().is_some() {
         let message = "a batch is answered by JSON: ask with `Accept: application/json`";
         let error = GraphqlError::new(ErrorCode::BadRequest, message);
         return answer::refused(StatusCode::NOT_ACCEPTABLE, &[error], media);

@@ -21,7 +21,7 @@ pub(crate) fn preflight(method: &Method, headers: &HeaderMap) -> Option<Answer> 
     }
     let mut answer = answer::empty(StatusCode::NO_CONTENT);
     let out = answer.headers_mut();
-    out.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
+    out.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PUT, DELETE"));
     if let Some(wanted) = headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
         out.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
     }

@@ -3,6 +3,8 @@
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use wire::multipart::Form;
+use wire::result_stream::Kind;
 
 /// How an answer is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,6 +15,8 @@ pub(crate) enum AnswerType {
     Json,
     /// `text/event-stream`: GraphQL over SSE, distinct connections mode.
     EventStream,
+    /// `multipart/mixed`: each result a part.
+    Multipart(Form),
 }
 
 impl AnswerType {
@@ -22,21 +26,55 @@ impl AnswerType {
             Self::GraphqlResponse => "application/graphql-response+json; charset=utf-8",
             Self::Json => "application/json; charset=utf-8",
             Self::EventStream => "text/event-stream; charset=utf-8",
+            Self::Multipart(form) => form.content_type(),
         }
     }
+
+    /// The type of a stream.
+    pub(crate) fn of(kind: Kind) -> Self {
+        match kind {
+            Kind::EventStream => Self::EventStream,
+            Kind::Multipart(form) => Self::Multipart(form),
+        }
+    }
+
+    /// How results are streamed, if this is a stream.
+    pub(crate) fn stream(self) -> Option<Kind> {
+        match self {
+            Self::GraphqlResponse | Self::Json => None,
+            Self::EventStream => Some(Kind::EventStream),
+            Self::Multipart(form) => Some(Kind::Multipart(form)),
+        }
+    }
+
+    /// For what is a plain document in any case, such as an error before a stream begins.
+    pub(crate) fn whole(self) -> Self {
+        if self.stream().is_some() { Self::Json } else { self }
+    }
+}
+
+/// What a client accepts, best first, for each of the two things that an operation can be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Accepted {
+    /// For a query or mutation. A stream only where the client prefers server-sent events, or takes nothing else.
+    pub(crate) result: AnswerType,
+    /// For a subscription, which other types cannot answer. `None`: nothing acceptable is a stream.
+    pub(crate) stream: Option<Kind>,
 }
 
 /// The best answer type by the client's `accept` headers; `None`: nothing we have is acceptable.
 ///
 /// No header at all means `application/json`, which every client of the old days understands. So do
 /// wildcards: a browser or `curl` sends them without a thought about GraphQL. Streams are for those who ask.
-pub(crate) fn negotiate(headers: &HeaderMap) -> Option<AnswerType> {
+pub(crate) fn negotiate(headers: &HeaderMap) -> Option<Accepted> {
     let mut values = headers.get_all(ACCEPT).iter();
     match (values.next().map(HeaderValue::as_bytes), values.next()) {
         // What most clients send is not worth taking apart.
-        (None | Some(b"application/json" | b"*/*"), None) => return Some(AnswerType::Json),
+        (None | Some(b"application/json" | b"*/*"), None) => {
+            return Some(Accepted { result: AnswerType::Json, stream: None });
+        }
         (Some(b"application/graphql-response+json"), None) => {
-            return Some(AnswerType::GraphqlResponse);
+            return Some(Accepted { result: AnswerType::GraphqlResponse, stream: None });
         }
         _ => {}
     }
@@ -49,9 +87,14 @@ pub(crate) fn negotiate(headers: &HeaderMap) -> Option<AnswerType> {
             AnswerType::GraphqlResponse,
             &["application/graphql-response+json", "application/*", "*/*"],
         ),
-        (AnswerType::EventStream, &["text/event-stream"]),
     ];
-    let mut best: Option<(u16, usize, AnswerType)> = None;
+    // The first of equals wins: that is the order of the client's preference.
+    let is_better = |best: Option<(u16, usize)>, quality, at| {
+        quality > 0
+            && best.is_none_or(|(most, before)| quality > most || quality == most && at < before)
+    };
+    let mut best = None;
+    let mut result = None;
     for (answer, names) in candidates {
         // The most specific range that matches decides, also when it says no.
         let Some((at, range)) = names.iter().find_map(|name| {
@@ -59,15 +102,27 @@ pub(crate) fn negotiate(headers: &HeaderMap) -> Option<AnswerType> {
         }) else {
             continue;
         };
-        // The first of equals wins: that is the order of the client's preference.
-        let is_better = best.is_none_or(|(quality, before, _)| {
-            range.quality > quality || range.quality == quality && at < before
-        });
-        if range.quality > 0 && is_better {
-            best = Some((range.quality, at, answer));
+        if is_better(best, range.quality, at) {
+            best = Some((range.quality, at));
+            result = Some(answer);
         }
     }
-    best.map(|(_, _, answer)| answer)
+    let mut best_stream = None;
+    let mut stream = None;
+    for (at, range) in ranges.iter().enumerate() {
+        let Some(kind) = range.stream else { continue };
+        if is_better(best_stream, range.quality, at) {
+            best_stream = Some((range.quality, at));
+            stream = Some(kind);
+        }
+        // Whoever puts parts first means streams by it. An event stream is an answer to anything.
+        if kind == Kind::EventStream && is_better(best, range.quality, at) {
+            best = Some((range.quality, at));
+            result = Some(AnswerType::EventStream);
+        }
+    }
+    let result = result.or(stream.map(AnswerType::of))?;
+    Some(Accepted { result, stream })
 }
 
 /// More media ranges than any client has; what follows is ignored.
@@ -78,12 +133,21 @@ struct Range<'a> {
     media: &'a str,
     /// In thousandths. 0: not acceptable, such as another charset than ours.
     quality: u16,
+    /// The stream that it asks for.
+    stream: Option<Kind>,
 }
 
 impl<'a> Range<'a> {
     fn parse(text: &'a str) -> Self {
         let mut parts = text.split(';').map(str::trim);
-        let mut range = Self { media: parts.next().unwrap_or_default(), quality: 1000 };
+        let media = parts.next().unwrap_or_default();
+        let is_multipart = media.eq_ignore_ascii_case("multipart/mixed");
+        let is_event_stream = media.eq_ignore_ascii_case("text/event-stream");
+        let mut stream = is_event_stream.then_some(Kind::EventStream);
+        if is_multipart {
+            stream = Some(Kind::Multipart(Form::Incremental));
+        }
+        let mut range = Self { media, quality: 1000, stream };
         let mut charset_known = true;
         for parameter in parts {
             let Some((name, value)) = parameter.split_once('=') else { continue };
@@ -92,6 +156,10 @@ impl<'a> Range<'a> {
                 range.quality = thousandths(value);
             } else if name.eq_ignore_ascii_case("charset") {
                 charset_known = is_utf8(value);
+            } else if is_multipart && name.eq_ignore_ascii_case("subscriptionSpec") {
+                // There is no other version yet.
+                let is_known = matches!(value, "1.0" | "1");
+                range.stream = is_known.then_some(Kind::Multipart(Form::Subscription));
             }
         }
         if !charset_known {
@@ -133,10 +201,52 @@ fn thousandths(value: &str) -> u16 {
 mod tests {
     use super::*;
 
-    fn accepts(value: &'static str) -> Option<AnswerType> {
+    fn accepted(value: &'static str) -> Option<Accepted> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static(value));
         negotiate(&headers)
+    }
+
+    fn accepts(value: &'static str) -> Option<AnswerType> {
+        accepted(value).map(|it| it.result)
+    }
+
+    #[test]
+    fn a_subscription_gets_the_best_stream_and_a_query_no_parts_unless_there_is_nothing_else() {
+        use AnswerType::{EventStream, GraphqlResponse, Json, Multipart};
+        let events = Some(Kind::EventStream);
+        let parts = Some(Kind::Multipart(Form::Incremental));
+        let apollo = Some(Kind::Multipart(Form::Subscription));
+        for (accept, result, stream) in [
+            // What @apollo/client, urql, Relay and graphql-sse send.
+            (
+                "multipart/mixed;boundary=graphql;subscriptionSpec=1.0,application/json",
+                Json,
+                apollo,
+            ),
+            ("multipart/mixed;deferSpec=20220824,application/json", Json, parts),
+            ("text/event-stream, multipart/mixed", EventStream, events),
+            (
+                "application/graphql-response+json, application/graphql+json, application/json, \
+                 text/event-stream, multipart/mixed",
+                GraphqlResponse,
+                events,
+            ),
+            ("text/event-stream", EventStream, events),
+            ("multipart/mixed; subscriptionSpec=\"1.0\"", Multipart(Form::Subscription), apollo),
+            ("multipart/mixed", Multipart(Form::Incremental), parts),
+            (
+                "multipart/mixed, text/event-stream;q=0.5, application/json;q=0.1",
+                EventStream,
+                parts,
+            ),
+            ("application/json, multipart/mixed;q=0", Json, None),
+            ("multipart/mixed;subscriptionSpec=2.0, application/json", Json, None),
+            ("*/*", Json, None),
+        ] {
+            assert_eq!(accepted(accept), Some(Accepted { result, stream }), "{accept}");
+        }
+        assert_eq!(accepted("multipart/mixed;subscriptionSpec=2.0"), None);
     }
 
     #[test]
@@ -168,7 +278,7 @@ mod tests {
         ] {
             assert_eq!(accepts(accept), expected, "{accept}");
         }
-        assert_eq!(negotiate(&HeaderMap::new()), Some(Json));
+        assert_eq!(negotiate(&HeaderMap::new()).map(|it| it.result), Some(Json));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::body::{self, BodyError};
 use super::media::{self, AnswerType};
 use super::request::{self, Requested};
 use super::{authority, batch, compression, cors, framing, known_bodies, page};
-use crate::live::{sse, websocket};
+use crate::live::{once, single, sse, websocket};
 use crate::metrics::TimeoutPhase;
 use crate::operation;
 use crate::router::Router;
@@ -78,17 +78,26 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
         let error = GraphqlError::new(ErrorCode::BadRequest, message);
         return answer::refused(StatusCode::FORBIDDEN, &[error], AnswerType::Json);
     }
+    let token = single::token_of(request.uri(), request.headers());
+    match (request.method(), &token) {
+        (&Method::PUT, _) => return single::reserve(router),
+        (&Method::DELETE, Some(token)) => return single::stop(router, token, request.uri()),
+        (&Method::GET, Some(token)) => return single::open(router, token),
+        _ => {}
+    }
     if !answer::is_endpoint_method(request.method()) {
-        let message = "the GraphQL endpoint answers GET and POST";
+        let message = "the GraphQL endpoint answers GET and POST, PUT for a stream that carries several \
+                       operations, and DELETE with the token of one";
         let error = GraphqlError::new(ErrorCode::BadRequest, message);
         return answer::method_not_allowed(answer::ENDPOINT_METHODS, &error);
     }
-    let Some(media) = media::negotiate(request.headers()) else {
+    let Some(accepted) = media::negotiate(request.headers()) else {
         let message = "nothing in `accept` can be served: ask for application/graphql-response+json, \
-                       application/json or text/event-stream";
+                       application/json, text/event-stream or multipart/mixed";
         let error = GraphqlError::new(ErrorCode::BadRequest, message);
         return answer::refused(StatusCode::NOT_ACCEPTABLE, &[error], AnswerType::Json);
     };
+    let media = accepted.result;
     let (head, body) = request.into_parts();
     let parsed = read(router, &head, body, media).await;
     let operation = match parsed {
@@ -98,6 +107,9 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
         }
         Err(answer) => return *answer,
     };
+    if let Some(token) = token {
+        return single::start(router, &token, &operation, &head.headers).await;
+    }
     let mut trace = RequestTrace::wanted(&router.config, &head.headers);
     let ready = match operation::prepare(router, &operation, &head.headers).await {
         Ok(ready) => ready,
@@ -112,13 +124,15 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
             &GraphqlError::new(ErrorCode::BadRequest, message),
         );
     }
-    if media == AnswerType::EventStream {
-        return sse::answer(router, ready);
+    let is_subscription = ready.prepared.kind == OperationKind::Subscription;
+    if is_subscription && once::is_wanted(&head.uri) {
+        return once::answer(router, ready, media.whole()).await;
     }
-    if ready.prepared.kind == OperationKind::Subscription {
-        let message = "a subscription is answered by a stream: ask with `Accept: text/event-stream`, or \
-                       over a WebSocket with the subprotocol graphql-transport-ws";
-        let error = GraphqlError::new(ErrorCode::BadRequest, message);
+    if let Some(kind) = if is_subscription { accepted.stream } else { media.stream() } {
+        return sse::answer(router, ready, kind);
+    }
+    if is_subscription {
+        let error = GraphqlError::new(ErrorCode::BadRequest, operation::NEEDS_A_STREAM);
         return answer::refused(StatusCode::NOT_ACCEPTABLE, &[error], media);
     }
     if let Some(trace) = &mut trace {

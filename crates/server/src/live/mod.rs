@@ -3,10 +3,12 @@
 
 mod backlog;
 mod init_payload;
+pub(crate) mod once;
 pub(crate) mod outlet;
 #[cfg(target_os = "linux")]
 pub(crate) mod reactors;
 pub(crate) mod running;
+pub(crate) mod single;
 pub(crate) mod sse;
 pub(crate) mod websocket;
 

@@ -1,4 +1,5 @@
-//! GraphQL over server-sent events, distinct connections mode: one operation, one response body.
+//! One operation, one response body: server-sent events in distinct connections mode, or parts of a multipart
+//! response.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,14 +9,14 @@ use execute::{ErrorCode, GraphqlError};
 use http::Response;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue};
 use tokio::sync::mpsc;
-use wire::sse::{Config, Sse};
+use wire::result_stream::{Kind, ResultStream};
 
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::{Running, too_slow};
 use super::{count_dropped, sleep_until};
 use crate::http::answer::{Answer, AnswerBody};
 use crate::http::media::AnswerType;
-use crate::metrics::Transport;
+use crate::metrics::{Open, Transport};
 use crate::operation::Ready;
 use crate::router::Router;
 
@@ -27,31 +28,38 @@ const AHEAD: usize = 4;
 const OPERATION: u32 = 0;
 
 /// Streams the results of `ready`.
-pub(crate) fn answer(router: &Arc<Router>, ready: Ready) -> Answer {
+pub(crate) fn answer(router: &Arc<Router>, ready: Ready, kind: Kind) -> Answer {
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions));
-    let running = Running::new(router, &outlet, 0, Transport::sse);
+    let transport = match kind {
+        Kind::EventStream => Transport::sse,
+        Kind::Multipart(_) => Transport::multipart,
+    };
+    let running = Running::new(router, &outlet, 0, transport);
     running.start_ready(OPERATION, ready);
     let (pieces, body) = mpsc::channel(AHEAD);
-    tokio::task::spawn_local(stream(Arc::clone(router), outlet, running, pieces));
-    head(AnswerBody::Stream(body))
+    let heartbeat = Some(router.config.subscriptions.heartbeat);
+    let results = ResultStream::new(kind, heartbeat, Instant::now());
+    let open = router.metrics.stream(transport);
+    tokio::task::spawn_local(stream(Arc::clone(router), outlet, running, results, pieces, open));
+    head(AnswerType::of(kind), AnswerBody::Stream(body))
 }
 
 /// Errors found before anything ran, as the protocol wants them: on an established stream.
 pub(crate) fn failed(errors: &[GraphqlError]) -> Answer {
-    let mut sse = Sse::new(&Config { heartbeat: None }, Instant::now());
-    sse.next(execute::request_error(errors).bytes, None);
-    sse.complete();
+    let mut results = ResultStream::new(Kind::EventStream, None, Instant::now());
+    results.fail(execute::request_error(errors).bytes);
     let mut body = Vec::new();
-    while let Some(chunks) = sse.poll_transmit(Instant::now()) {
+    while let Some(chunks) = results.poll_transmit(Instant::now()) {
         chunks.append_to(&mut body);
     }
-    head(AnswerBody::Whole(body.into()))
+    head(AnswerType::EventStream, AnswerBody::Whole(body.into()))
 }
 
-fn head(body: AnswerBody) -> Answer {
+/// The head of an answer that is a stream.
+pub(super) fn head(media: AnswerType, body: AnswerBody) -> Answer {
     let mut answer = Response::new(body);
     let headers = answer.headers_mut();
-    let content_type = HeaderValue::from_static(AnswerType::EventStream.content_type());
+    let content_type = HeaderValue::from_static(media.content_type());
     headers.insert(http::header::CONTENT_TYPE, content_type);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     // Tells proxies of the nginx family not to hold events back.
@@ -64,40 +72,38 @@ async fn stream(
     router: Arc<Router>,
     outlet: Arc<ConnectionOutlet>,
     running: Running,
+    mut results: ResultStream,
     pieces: mpsc::Sender<Bytes>,
+    _open: Open,
 ) {
-    let _open = router.metrics.stream(Transport::sse);
-    let heartbeat = router.config.subscriptions.heartbeat;
-    let config = Config { heartbeat: Some(heartbeat) };
-    let mut sse = Sse::new(&config, Instant::now());
     let mut shutdown = router.shutdown.clone();
     let mut shutting_down = false;
     let mut given_up = false;
     // What the HTTP library has no room for. While it waits here, deliveries wait in the outlet.
     let mut piece: Option<Bytes> = None;
     loop {
-        piece = piece.or_else(|| sse.poll_transmit(Instant::now()).map(|it| it.to_vec().into()));
+        piece =
+            piece.or_else(|| results.poll_transmit(Instant::now()).map(|it| it.to_vec().into()));
         if outlet.is_overflown() && !given_up {
             running.stop_all();
-            sse.next(execute::request_error(&[too_slow()]).bytes, None);
-            sse.complete();
+            results.fail(execute::request_error(&[too_slow()]).bytes);
             count_dropped(&router, outlet.take_dropped());
             // Whether the client reads that or nothing any more: `http::patient` ends the wait.
             given_up = true;
             continue;
         }
         if piece.is_none() {
-            if sse.is_finished() {
+            if results.is_finished() {
                 break;
             }
             if let Taken::Delivery(delivery) = outlet.take() {
-                deliver(&mut sse, delivery);
+                deliver(&mut results, delivery);
                 continue;
             }
         }
         count_dropped(&router, outlet.take_dropped());
         // A heartbeat would only wait behind the piece.
-        let heartbeat = if piece.is_some() { None } else { sse.poll_timeout() };
+        let heartbeat = if piece.is_some() { None } else { results.poll_timeout() };
         tokio::select! {
             room = pieces.reserve(), if piece.is_some() => match (room, piece.take()) {
                 (Ok(room), Some(piece)) => room.send(piece),
@@ -106,13 +112,12 @@ async fn stream(
             () = outlet.filled.notified() => {}
             () = pieces.closed() => break,
             () = sleep_until(heartbeat.map(tokio::time::Instant::from_std)) => {
-                sse.handle_timeout(Instant::now());
+                results.handle_timeout(Instant::now());
             }
             _ = shutdown.wait_for(|stop| *stop), if !shutting_down => {
                 shutting_down = true;
                 // Without the error `complete` would say that the source has nothing more to tell.
-                sse.next(execute::request_error(&[shutting_down_error()]).bytes, None);
-                sse.complete();
+                results.fail(execute::request_error(&[shutting_down_error()]).bytes);
             }
         }
     }
@@ -120,18 +125,16 @@ async fn stream(
     running.stop_all();
 }
 
-fn shutting_down_error() -> GraphqlError {
+/// What a client is told whose stream ends with the router.
+pub(super) fn shutting_down_error() -> GraphqlError {
     let message = "the router is shutting down; connect again, to another instance";
     GraphqlError::new(ErrorCode::ShuttingDown, message)
 }
 
-fn deliver(sse: &mut Sse, delivery: Delivery) {
+fn deliver(results: &mut ResultStream, delivery: Delivery) {
     match delivery {
-        Delivery::Next { payload, missed, .. } => sse.next(payload.with_missed(missed).bytes, None),
-        Delivery::Complete { .. } => sse.complete(),
-        Delivery::Failed { errors, .. } => {
-            sse.next(execute::request_error(&errors).bytes, None);
-            sse.complete();
-        }
+        Delivery::Next { payload, missed, .. } => results.next(payload.with_missed(missed).bytes),
+        Delivery::Complete { .. } => results.complete(),
+        Delivery::Failed { errors, .. } => results.fail(execute::request_error(&errors).bytes),
     }
 }

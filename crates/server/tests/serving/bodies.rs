@@ -112,7 +112,7 @@ fn a_batch_is_answered_in_its_order_and_a_bad_operation_costs_only_itself() {
     let answer = post(&router, &[("accept", "application/graphql-response+json")], batch);
     expect![[r#"
         200 application/json; charset=utf-8
-        [{"data":{"a":"Query"}},{"errors":[{"message":"type `Query` does not have a field `nothing`","locations":[{"line":1,"column":3}],"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}}]},{"errors":[{"message":"a subscription is answered by a stream: ask with `Accept: text/event-stream`, or over a WebSocket with the subprotocol graphql-transport-ws","extensions":{"code":"BAD_REQUEST"}}]}]
+        [{"data":{"a":"Query"}},{"errors":[{"message":"type `Query` does not have a field `nothing`","locations":[{"line":1,"column":3}],"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}}]},{"errors":[{"message":"a subscription is answered by a stream: ask with `Accept: text/event-stream` or `multipart/mixed`, over a WebSocket with the subprotocol graphql-transport-ws, or for the first event alone by the URL parameter `once`","extensions":{"code":"BAD_REQUEST"}}]}]
     "#]].assert_eq(&format!(
         "{} {}\n{}\n",
         answer.status,

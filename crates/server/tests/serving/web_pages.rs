@@ -54,9 +54,9 @@ fn answers_are_kept_by_no_cache_and_guessed_at_by_no_browser() {
 fn the_methods_of_the_endpoint_can_be_asked_for() {
     let router = Router::start("");
     let answer = request(router.address, "OPTIONS", "/graphql", &[], "");
-    assert_eq!((answer.status, &*answer.header("allow")), (204, "GET, POST, OPTIONS"));
+    assert_eq!((answer.status, &*answer.header("allow")), (204, "GET, POST, PUT, DELETE, OPTIONS"));
     let answer = request(router.address, "DELETE", "/graphql", &[], "");
-    assert_eq!((answer.status, &*answer.header("allow")), (405, "GET, POST, OPTIONS"));
+    assert_eq!((answer.status, &*answer.header("allow")), (405, "GET, POST, PUT, DELETE, OPTIONS"));
 }
 
 #[test]
@@ -94,4 +94,25 @@ fn refused_operations_are_counted_by_code() {
     let refused = |code| format!(r#"starling_operations_refused_total{{code="{code}"}}"#);
     router.wait_for(&refused("GRAPHQL_PARSE_FAILED"), 1);
     router.wait_for(&refused("GRAPHQL_VALIDATION_FAILED"), 2);
+}
+
+#[test]
+fn every_metric_that_the_documentation_names_exists() {
+    let router = Router::start("");
+    // Its labels are not known before something is refused.
+    assert!(get(&router, "/graphql?query=%7Bnope%7D", &[]).body.contains("errors"));
+    let text = request(router.admin, "GET", "/metrics", &[], "").body;
+    let page = include_str!("../../../../docs/metrics.md");
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let is_metric = |word: &&str| word.starts_with("starling_") || word.starts_with("process_");
+    let names: Vec<_> = page.split(|letter| !is_part(letter)).filter(is_metric).collect();
+    assert!(names.len() > 20, "{names:?}");
+    // Families that have no sample yet have a name.
+    let known = |name: &str| {
+        let family = name.strip_suffix("_total").unwrap_or(name);
+        text.lines()
+            .any(|line| line.strip_prefix("# HELP ").is_some_and(|it| it.starts_with(family)))
+    };
+    let unknown: Vec<_> = names.into_iter().filter(|name| !known(name)).collect();
+    assert!(unknown.is_empty(), "{unknown:?} are not in:\n{text}");
 }

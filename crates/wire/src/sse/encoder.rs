@@ -60,6 +60,28 @@ pub fn complete_event() -> Chunks {
     Chunks::whole(COMPLETE)
 }
 
+/// What stands before the data of a `complete` event that has some.
+const COMPLETE_PREFIX: &[u8] = b"event: complete\ndata: ";
+
+/// A `next` event in single connection mode: the payload, shared and not copied, beside the id of its
+/// operation. The payload must not contain line breaks.
+fn next_event_of(operation: &str, payload: Bytes) -> Chunks {
+    let mut head = NEXT_PREFIX.to_vec();
+    head.extend_from_slice(br#"{"id":"#);
+    astjson::print_string(operation, &mut head);
+    head.extend_from_slice(br#","payload":"#);
+    Chunks { head: head.into(), body: payload, tail: b"}\n\n" }
+}
+
+/// The `complete` event of one operation in single connection mode.
+fn complete_event_of(operation: &str) -> Chunks {
+    let mut event = COMPLETE_PREFIX.to_vec();
+    event.extend_from_slice(br#"{"id":"#);
+    astjson::print_string(operation, &mut event);
+    event.extend_from_slice(b"}\n\n");
+    Chunks::whole(event)
+}
+
 /// Settings that many responses share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -106,6 +128,25 @@ impl Sse {
             self.outgoing.push_back(complete_event());
             self.is_completed = true;
         }
+    }
+
+    /// Queues a result of one of several operations, without line breaks. Dropped after [`Sse::finish`].
+    pub fn next_of(&mut self, operation: &str, payload: Bytes) {
+        if !self.is_completed {
+            self.outgoing.push_back(next_event_of(operation, payload));
+        }
+    }
+
+    /// Queues the end of one of several operations.
+    pub fn complete_of(&mut self, operation: &str) {
+        if !self.is_completed {
+            self.outgoing.push_back(complete_event_of(operation));
+        }
+    }
+
+    /// Ends a body of several operations.
+    pub fn finish(&mut self) {
+        self.is_completed = true;
     }
 
     /// The next bytes to write.
@@ -172,6 +213,26 @@ mod tests {
         let event = next_event(Bytes::from_static(b"{\n  \"a\": 1,\r\n\"b\":2\r}"), None);
         let expected = "event: next\ndata: {\ndata:   \"a\": 1,\ndata: \"b\":2\ndata: }\n\n";
         assert_eq!(text(&event), expected);
+    }
+
+    #[test]
+    fn several_operations_on_one_stream_are_told_apart_by_their_ids() {
+        let now = Instant::now();
+        let mut sse = Sse::new(&Config { heartbeat: None }, now);
+        sse.next_of("a\"1", Bytes::from_static(b"{\"data\":1}"));
+        sse.complete_of("a\"1");
+        sse.next_of("b", Bytes::from_static(b"{\"data\":2}"));
+        sse.finish();
+        sse.next_of("b", Bytes::from_static(b"late"));
+        let mut said = String::new();
+        while let Some(chunks) = sse.poll_transmit(now) {
+            said += &text(&chunks);
+        }
+        let expected = ":\n\nevent: next\ndata: {\"id\":\"a\\\"1\",\"payload\":{\"data\":1}}\n\n\
+                        event: complete\ndata: {\"id\":\"a\\\"1\"}\n\n\
+                        event: next\ndata: {\"id\":\"b\",\"payload\":{\"data\":2}}\n\n";
+        assert_eq!(said, expected);
+        assert!(sse.is_finished());
     }
 
     #[test]

@@ -17,7 +17,7 @@ const BORING: [&str; 7] = [
 ///
 /// ```text
 /// 405 application/json; charset=utf-8
-/// allow: GET, POST, OPTIONS
+/// allow: GET, POST, PUT, DELETE, OPTIONS
 /// {"errors":[…]}
 /// ```
 pub(crate) fn shown(answer: &Answer) -> String {

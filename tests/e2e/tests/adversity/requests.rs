@@ -146,7 +146,7 @@ fn methods_and_media_types_that_do_not_fit_have_their_status_and_say_what_would(
     let mutation = "/graphql?query=mutation%7BaddReview(product:1,text:%22x%22)%7Bid%7D%7D";
     let subscription = r#"{"query":"subscription { productChanged { id } }"}"#;
     let requests = [
-        ("PUT", "PUT", "/graphql", vec![JSON], query),
+        ("PATCH", "PATCH", "/graphql", vec![JSON], query),
         ("DELETE", "DELETE", "/graphql", vec![], ""),
         ("HEAD", "HEAD", "/graphql?query=%7Bwarehouse%7Bcity%7D%7D", vec![], ""),
         ("an unknown method", "BREW", "/graphql", vec![], ""),
@@ -196,25 +196,25 @@ fn methods_and_media_types_that_do_not_fit_have_their_status_and_say_what_would(
         outcomes += &case(name, &shown(&send(&shop, method, target, &headers, body)));
     }
     expect![[r#"
-        --- PUT
+        --- PATCH
         405 application/json; charset=utf-8
-        allow: GET, POST, OPTIONS
-        {"errors":[{"message":"the GraphQL endpoint answers GET and POST","extensions":{"code":"BAD_REQUEST"}}]}
+        allow: GET, POST, PUT, DELETE, OPTIONS
+        {"errors":[{"message":"the GraphQL endpoint answers GET and POST, PUT for a stream that carries several operations, and DELETE with the token of one","extensions":{"code":"BAD_REQUEST"}}]}
 
         --- DELETE
         405 application/json; charset=utf-8
-        allow: GET, POST, OPTIONS
-        {"errors":[{"message":"the GraphQL endpoint answers GET and POST","extensions":{"code":"BAD_REQUEST"}}]}
+        allow: GET, POST, PUT, DELETE, OPTIONS
+        {"errors":[{"message":"the GraphQL endpoint answers GET and POST, PUT for a stream that carries several operations, and DELETE with the token of one","extensions":{"code":"BAD_REQUEST"}}]}
 
         --- HEAD
         405 application/json; charset=utf-8
-        allow: GET, POST, OPTIONS
+        allow: GET, POST, PUT, DELETE, OPTIONS
 
 
         --- an unknown method
         405 application/json; charset=utf-8
-        allow: GET, POST, OPTIONS
-        {"errors":[{"message":"the GraphQL endpoint answers GET and POST","extensions":{"code":"BAD_REQUEST"}}]}
+        allow: GET, POST, PUT, DELETE, OPTIONS
+        {"errors":[{"message":"the GraphQL endpoint answers GET and POST, PUT for a stream that carries several operations, and DELETE with the token of one","extensions":{"code":"BAD_REQUEST"}}]}
 
         --- a mutation by GET
         405 application/json; charset=utf-8
@@ -228,15 +228,15 @@ fn methods_and_media_types_that_do_not_fit_have_their_status_and_say_what_would(
 
         --- accept: text/html
         406 application/json; charset=utf-8
-        {"errors":[{"message":"nothing in `accept` can be served: ask for application/graphql-response+json, application/json or text/event-stream","extensions":{"code":"BAD_REQUEST"}}]}
+        {"errors":[{"message":"nothing in `accept` can be served: ask for application/graphql-response+json, application/json, text/event-stream or multipart/mixed","extensions":{"code":"BAD_REQUEST"}}]}
 
         --- accept with quality 0
         406 application/json; charset=utf-8
-        {"errors":[{"message":"nothing in `accept` can be served: ask for application/graphql-response+json, application/json or text/event-stream","extensions":{"code":"BAD_REQUEST"}}]}
+        {"errors":[{"message":"nothing in `accept` can be served: ask for application/graphql-response+json, application/json, text/event-stream or multipart/mixed","extensions":{"code":"BAD_REQUEST"}}]}
 
         --- a subscription for JSON
         406 application/json; charset=utf-8
-        {"errors":[{"message":"a subscription is answered by a stream: ask with `Accept: text/event-stream`, or over a WebSocket with the subprotocol graphql-transport-ws","extensions":{"code":"BAD_REQUEST"}}]}
+        {"errors":[{"message":"a subscription is answered by a stream: ask with `Accept: text/event-stream` or `multipart/mixed`, over a WebSocket with the subprotocol graphql-transport-ws, or for the first event alone by the URL parameter `once`","extensions":{"code":"BAD_REQUEST"}}]}
 
         --- no content type
         415 application/json; charset=utf-8

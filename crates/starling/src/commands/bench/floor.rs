@@ -5,13 +5,30 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use load::floor::Floor;
+use load::floor::broadcast::BroadcastFloor;
+use load::subscriptions::Destination;
 
-/// Answers every request with the same file.
+/// Answers every request with the same file, or sends every event to all subscribed clients.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The body of every answer.
-    #[arg(long, value_name = "FILE")]
-    file: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "subscriptions")]
+    file: Option<PathBuf>,
+    /// Speaks graphql-transport-ws instead, just enough for `bench subscriptions`: each event is framed once and sent
+    /// once to every client.
+    #[arg(long, conflicts_with = "file")]
+    subscriptions: bool,
+    /// With --subscriptions: where events come from, as nats://HOST:PORT/SUBJECT. Without it they are POSTed here.
+    #[arg(long, value_name = "URL", requires = "subscriptions")]
+    events: Option<Destination>,
+    /// With --subscriptions: the message of an event; $T, or an example of a time, is replaced by when it was published.
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "subscriptions",
+        default_value = r#"{"id":"1","type":"next","payload":{"data":{"tick":{"id":"$T"}}}}"#
+    )]
+    message: String,
     /// Where to listen; port 0 takes a free port.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:4991",
           value_parser = server::config::parse_address)]
@@ -19,14 +36,28 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
-    let path = arguments.file.display();
-    let body =
-        std::fs::read(&arguments.file).map_err(|error| format!("cannot read {path}: {error}"))?;
-    let bound = Floor::bind(arguments.listen, &body)
-        .and_then(|floor| floor.address().map(|address| (floor, address)));
-    let (floor, address) =
-        bound.map_err(|error| format!("cannot listen at {}: {error}", arguments.listen))?;
-    crate::commands::print(&format!("http://{address}/\n"));
-    floor.serve().map_err(|error| error.to_string())?;
+    let cannot = |error: std::io::Error| format!("cannot serve at {}: {error}", arguments.listen);
+    let served = match &arguments.file {
+        Some(file) => {
+            let body = std::fs::read(file)
+                .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+            let floor = Floor::bind(arguments.listen, &body).map_err(cannot)?;
+            crate::commands::print(&format!("http://{}/\n", floor.address().map_err(cannot)?));
+            floor.serve()
+        }
+        None => {
+            let nats = match &arguments.events {
+                Some(events) => {
+                    Some(events.nats().ok_or("--events takes nats://HOST:PORT/SUBJECT")?)
+                }
+                None => None,
+            };
+            let floor =
+                BroadcastFloor::bind(arguments.listen, &arguments.message, nats).map_err(cannot)?;
+            crate::commands::print(&format!("ws://{}/\n", floor.address().map_err(cannot)?));
+            floor.serve()
+        }
+    };
+    served.map_err(|error| error.to_string())?;
     Ok(ExitCode::SUCCESS)
 }

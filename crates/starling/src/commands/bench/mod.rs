@@ -2,13 +2,17 @@
 
 use std::process::ExitCode;
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 
 #[cfg(target_os = "linux")]
 mod floor;
 #[cfg(target_os = "linux")]
+mod progress;
+#[cfg(target_os = "linux")]
 mod query;
 mod report;
+#[cfg(target_os = "linux")]
+mod subscriptions;
 
 /// Measures a GraphQL server, this one or another.
 #[derive(clap::Args)]
@@ -22,9 +26,12 @@ enum Command {
     /// Sends one operation over and over, checks every answer, and says how fast they came.
     #[cfg(target_os = "linux")]
     Query(Box<query::Arguments>),
-    /// Shows runs of `bench query --format json` side by side.
+    /// Holds subscriptions open, publishes events, and says what each client got, when, and what it cost the server.
+    #[cfg(target_os = "linux")]
+    Subscriptions(Box<subscriptions::Arguments>),
+    /// Shows runs of `bench query` or `bench subscriptions` side by side.
     Report(report::Arguments),
-    /// Serves one prepared answer with the least work there is: what to compare a router with.
+    /// Serves prepared answers, or sends prepared events, with the least work there is: what to compare a router with.
     #[cfg(target_os = "linux")]
     Floor(floor::Arguments),
 }
@@ -33,6 +40,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let result = match &arguments.command {
         #[cfg(target_os = "linux")]
         Command::Query(arguments) => query::run(arguments),
+        #[cfg(target_os = "linux")]
+        Command::Subscriptions(arguments) => subscriptions::run(arguments),
         Command::Report(arguments) => report::run(arguments),
         #[cfg(target_os = "linux")]
         Command::Floor(arguments) => floor::run(arguments),
@@ -44,6 +53,15 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// How to print a result.
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    /// For people.
+    Table,
+    /// For programs, and for `bench report`.
+    Json,
 }
 
 fn read(path: &std::path::Path) -> Result<String, String> {

@@ -1,6 +1,5 @@
 //! `starling bench query`.
 
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,6 +12,8 @@ use load::report::{self, Interval, Run};
 use load::units::parse_duration;
 use serde_json::{Map, Value};
 
+use super::Format;
+use super::progress::Progress;
 use crate::commands::{complain, print};
 
 /// How long a run takes if nobody says otherwise.
@@ -99,14 +100,6 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    /// For people.
-    Table,
-    /// For programs, and for `bench report`.
-    Json,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
 enum ArrivalsArgument {
     /// Equal gaps.
     Constant,
@@ -128,10 +121,10 @@ enum CheckArgument {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let settings = settings(arguments)?;
-    let mut progress = Progress { quiet: arguments.quiet, shown: false };
+    let mut progress = Progress::new(arguments.quiet);
     let runs = match &arguments.find_max {
         None => {
-            let run = query::run(&settings, |interval| progress.interval(interval));
+            let run = query::run(&settings, |interval| show_interval(&mut progress, interval));
             progress.end();
             vec![run.map_err(|error| error.to_string())?]
         }
@@ -159,7 +152,7 @@ fn search(
     condition: &Condition,
     progress: &mut Progress,
 ) -> Result<Vec<Run>, String> {
-    let found = query::find_max(settings, condition, |step| progress.step(&step));
+    let found = query::find_max(settings, condition, |step| show_step(progress, &step));
     progress.end();
     let found = found.map_err(|error| error.to_string())?;
     let Some(best) = found.best else {
@@ -254,75 +247,42 @@ fn header_name(name: &str) -> Result<HeaderName, String> {
     }
 }
 
-/// What goes to standard error while a run goes on: one line that is written over on a terminal, a line an interval
-/// elsewhere.
-struct Progress {
-    quiet: bool,
-    shown: bool,
+/// Says how a run goes.
+fn show_interval(progress: &mut Progress, interval: &Interval) {
+    let mut line = format!(
+        "{:6.0} s  {:9.0} answers/s  p50 {:9.3} ms  p99 {:9.3} ms",
+        interval.at_seconds,
+        interval.answers_per_second,
+        interval.p50_us / 1e3,
+        interval.p99_us / 1e3
+    );
+    if interval.failures_per_second > 0.0 {
+        line.push_str(&format!("  {:.0} failures/s", interval.failures_per_second));
+    }
+    if let Some(cores) = interval.server_cores {
+        line.push_str(&format!("  server {cores:.2} cores"));
+    }
+    if let Some(resident) = interval.server_resident_mib {
+        line.push_str(&format!(" {resident:.1} MiB"));
+    }
+    progress.show(&line);
 }
 
-impl Progress {
-    fn interval(&mut self, interval: &Interval) {
-        let mut line = format!(
-            "{:6.0} s  {:9.0} answers/s  p50 {:9.3} ms  p99 {:9.3} ms",
-            interval.at_seconds,
-            interval.answers_per_second,
-            interval.p50_us / 1e3,
-            interval.p99_us / 1e3
-        );
-        if interval.failures_per_second > 0.0 {
-            line.push_str(&format!("  {:.0} failures/s", interval.failures_per_second));
-        }
-        if let Some(cores) = interval.server_cores {
-            line.push_str(&format!("  server {cores:.2} cores"));
-        }
-        if let Some(resident) = interval.server_resident_mib {
-            line.push_str(&format!(" {resident:.1} MiB"));
-        }
-        self.show(&line);
-    }
-
-    fn step(&mut self, step: &Step<'_>) {
-        match step {
-            Step::Trying(None) => self.note("as fast as it goes, to begin with"),
-            Step::Trying(Some(rate)) => self.note(&format!("trying {rate:.0} requests a second")),
-            Step::Interval(interval) => self.interval(interval),
-            Step::Tried(run, held) => {
-                let verdict = if *held { "holds" } else { "does not hold" };
-                self.note(&format!(
-                    "{verdict}: {:.0} answers/s, p50 {:.3} ms, p99 {:.3} ms, {} failed",
-                    run.answers_per_second,
-                    run.latency.p50_us / 1e3,
-                    run.latency.p99_us / 1e3,
-                    run.failed
-                ));
-            }
-        }
-    }
-
-    fn note(&mut self, line: &str) {
-        self.end();
-        if !self.quiet {
-            complain(&format!("{line}\n"));
-        }
-    }
-
-    fn show(&mut self, line: &str) {
-        if self.quiet {
-            return;
-        }
-        if std::io::stderr().is_terminal() {
-            complain(&format!("\r{line}\x1b[K"));
-            self.shown = true;
-        } else {
-            complain(&format!("{line}\n"));
-        }
-    }
-
-    /// Leaves the line that is written over.
-    fn end(&mut self) {
-        if std::mem::take(&mut self.shown) {
-            complain("\n");
+/// Says how a search goes.
+fn show_step(progress: &mut Progress, step: &Step<'_>) {
+    match step {
+        Step::Trying(None) => progress.note("as fast as it goes, to begin with"),
+        Step::Trying(Some(rate)) => progress.note(&format!("trying {rate:.0} requests a second")),
+        Step::Interval(interval) => show_interval(progress, interval),
+        Step::Tried(run, held) => {
+            let verdict = if *held { "holds" } else { "does not hold" };
+            progress.note(&format!(
+                "{verdict}: {:.0} answers/s, p50 {:.3} ms, p99 {:.3} ms, {} failed",
+                run.answers_per_second,
+                run.latency.p50_us / 1e3,
+                run.latency.p99_us / 1e3,
+                run.failed
+            ));
         }
     }
 }

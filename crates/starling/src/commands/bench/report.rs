@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use load::report::{self, Run};
+use load::report::Runs;
 
 /// Runs side by side, as a table or a page.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Files that `bench query --format json` or `--json` wrote.
+    /// Files that `bench query` or `bench subscriptions` wrote by `--format json` or `--json`.
     #[arg(required = true, value_name = "JSON")]
     files: Vec<PathBuf>,
     /// Also writes a page with plots that needs nothing else.
@@ -20,15 +20,21 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
-    let mut runs = Vec::new();
+    let mut all: Option<Runs> = None;
     for path in &arguments.files {
-        let found = Run::read_all(&super::read(path)?)
-            .map_err(|error| format!("{} is not a report: {error}", path.display()))?;
-        runs.extend(found);
+        let wrong = |what: &str| format!("{}: {what}", path.display());
+        let found = Runs::read(&super::read(path)?)
+            .map_err(|error| wrong(&format!("not a report: {error}")))?;
+        match &mut all {
+            None => all = Some(found),
+            Some(runs) => runs.append(found).map_err(wrong)?,
+        }
     }
-    crate::commands::print(&report::text(&runs));
+    // clap wants at least one file.
+    let Some(runs) = all else { return Ok(ExitCode::FAILURE) };
+    crate::commands::print(&runs.text());
     if let Some(path) = &arguments.html {
-        super::write(path, &report::html(&arguments.title, &runs))?;
+        super::write(path, &runs.html(&arguments.title))?;
     }
     Ok(ExitCode::SUCCESS)
 }

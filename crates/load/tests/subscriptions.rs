@@ -1,0 +1,318 @@
+//! The load generator for subscriptions against real sockets: the floor, and a server that misbehaves as it is told.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)] // a test that cannot begin has failed
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use load::floor::broadcast::BroadcastFloor;
+use load::report::Runs;
+use load::report::subscriptions::SubscriptionRun;
+use load::subscriptions::{
+    Events, Scenario, Settings, Subscription, SubscriptionsError, Target, run,
+};
+
+const EVENT: &str = r#"{"__typename":"Tick","id":"$T","key":"k$K","number":$N}"#;
+
+fn settings(address: SocketAddr) -> Settings {
+    let destination = format!("http://{address}/").parse().unwrap();
+    Settings {
+        name: "test".to_owned(),
+        target: Target::parse(&format!("ws://{address}/graphql")).unwrap(),
+        subscription: Subscription {
+            query: "subscription { tick(key: \"k$K\") { id } }".to_owned(),
+            ..Subscription::default()
+        },
+        clients: 20,
+        scenario: Scenario::FanOut,
+        events: Some(Events { destination, text: EVENT.to_owned(), padding_bytes: 0 }),
+        event_count: 10,
+        rate: 200.0,
+        hold: Duration::from_millis(200),
+        slow_share: 0.1,
+        churn_rate: 200.0,
+        churn_time: Duration::from_millis(500),
+        sources: None,
+        timeout: Duration::from_secs(10),
+        quiet: Duration::from_millis(300),
+        pid: Some(std::process::id()),
+    }
+}
+
+/// A floor on a thread that ends with the test.
+fn floor() -> SocketAddr {
+    let message = r#"{"id":"1","type":"next","payload":{"data":{"tick":{"id":"$T"}}}}"#;
+    let floor = BroadcastFloor::bind("127.0.0.1:0".parse().unwrap(), message, None).unwrap();
+    let address = floor.address().unwrap();
+    std::thread::spawn(move || floor.serve());
+    address
+}
+
+/// What a server sends a client instead of an event: which client, which event, and the message that would
+/// be right.
+type Mischief = fn(usize, usize, String) -> Vec<String>;
+
+/// Speaks graphql-transport-ws to each client on a thread of its own.
+fn server(mischief: Mischief) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let clients: Arc<Mutex<Vec<(String, TcpStream)>>> = Arc::default();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let clients = Arc::clone(&clients);
+            std::thread::spawn(move || serve(stream, mischief, &clients));
+        }
+    });
+    address
+}
+
+/// Ends with its client, by whatever error tells it so.
+fn serve(
+    stream: TcpStream,
+    mischief: Mischief,
+    clients: &Mutex<Vec<(String, TcpStream)>>,
+) -> Option<()> {
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    let mut stream = stream;
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head).ok()? == 0 {
+                return None;
+            }
+        }
+        if head.starts_with("GET ") {
+            break;
+        }
+        let length = head.split("content-length: ").nth(1)?.lines().next()?.parse().ok()?;
+        let mut event = vec![0; length];
+        reader.read_exact(&mut event).ok()?;
+        let event: serde_json::Value = serde_json::from_slice(&event).ok()?;
+        let number = usize::try_from(event["number"].as_u64()?).ok()?;
+        let message = format!(
+            r#"{{"id":"1","type":"next","payload":{{"data":{{"tick":{{"id":{}}}}}}}}}"#,
+            event["id"]
+        );
+        for (index, (key, client)) in clients.lock().unwrap().iter_mut().enumerate() {
+            if event["key"] == **key {
+                for text in mischief(index, number, message.clone()) {
+                    // A client that has gone.
+                    let _ = client.write_all(&frame(&text));
+                }
+            }
+        }
+        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").ok()?;
+    }
+    let accepted = "HTTP/1.1 101 Switching Protocols\r\nsec-websocket-protocol: graphql-transport-ws\r\n\
+                    sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
+    stream.write_all(accepted.as_bytes()).ok()?;
+    loop {
+        let mut head = [0; 2];
+        reader.read_exact(&mut head).ok()?;
+        let mut length = u64::from(head[1] & 0x7f);
+        if length == 126 {
+            let mut bytes = [0; 2];
+            reader.read_exact(&mut bytes).ok()?;
+            length = u64::from(u16::from_be_bytes(bytes));
+        }
+        let mut payload = vec![0; length as usize + 4];
+        reader.read_exact(&mut payload).ok()?;
+        let text = String::from_utf8(payload.split_off(4)).ok()?;
+        if head[0] == 0x88 {
+            return None;
+        } else if text.contains("connection_init") {
+            stream.write_all(&frame(r#"{"type":"connection_ack"}"#)).ok()?;
+        } else if text.contains("\"ping\"") {
+            stream.write_all(&frame(r#"{"type":"pong"}"#)).ok()?;
+        } else if text.contains("\"subscribe\"") {
+            let key = text.split("key: \\\"").nth(1)?.split('\\').next()?.to_owned();
+            clients.lock().unwrap().push((key, stream.try_clone().ok()?));
+        }
+    }
+}
+
+fn frame(text: &str) -> Vec<u8> {
+    let length = u8::try_from(text.len()).unwrap_or(126);
+    let mut bytes = vec![0x81, length.min(126)];
+    if length >= 126 {
+        bytes.extend((text.len() as u16).to_be_bytes());
+    }
+    bytes.extend(text.as_bytes());
+    bytes
+}
+
+fn measured(settings: &Settings) -> SubscriptionRun {
+    run(settings, |_| {}).unwrap()
+}
+
+#[test]
+fn everybody_gets_every_event_of_the_floor() {
+    let run = measured(&settings(floor()));
+    assert!(run.is_sound(), "{run:?}");
+    assert_eq!((run.subscribed, run.expected, run.received, run.deliveries), (20, 200, 200, 200));
+    assert_eq!((run.lost, run.missing), (0, 0));
+    assert!(run.latency.p50_us > 0.0 && run.latency.max_us < 10e6, "{:?}", run.latency);
+    let message = run.message.as_deref().unwrap();
+    let (before, after) =
+        (r#"{"id":"1","type":"next","payload":{"data":{"tick":{"id":""#, r#""}}}}"#);
+    assert!(message.starts_with(before) && message.ends_with(after), "{message}");
+    assert_eq!(run.message_bytes, message.len() as f64);
+
+    // A floor is told by example what to say.
+    let floor = BroadcastFloor::bind("127.0.0.1:0".parse().unwrap(), message, None).unwrap();
+    let address = floor.address().unwrap();
+    std::thread::spawn(move || floor.serve());
+    let again = measured(&settings(address));
+    assert!(again.is_sound() && again.message_bytes == run.message_bytes, "{again:?}");
+    let server = run.server.as_ref().unwrap();
+    assert!(server.threads_idle > 0 && server.descriptors_idle > 0);
+
+    let text = serde_json::to_string(&[&run]).unwrap();
+    let Runs::Subscriptions(read) = Runs::read(&text).unwrap() else { panic!("of another kind") };
+    assert_eq!((read[0].received, &read[0].histogram), (run.received, &run.histogram));
+}
+
+#[test]
+fn clients_with_keys_of_their_own_get_the_events_of_their_keys() {
+    let address = server(|_, _, message| vec![message]);
+    let settings = Settings { scenario: Scenario::Filters, event_count: 30, ..settings(address) };
+    let subscription = Subscription { keys: 20, ..settings.subscription.clone() };
+    let run = measured(&Settings { subscription, ..settings });
+    assert!(run.is_sound(), "{run:?}");
+    // Keys 0 to 9 are met twice, the others once; 20 events of the warm-up came before.
+    assert_eq!((run.expected, run.received), (30, 30));
+}
+
+#[test]
+fn what_a_server_loses_is_seen() {
+    // The warm-up is event 0, the measured ones are 1 to 10, the epilogue follows.
+    let silent: Mischief = |client, number, message| match (client, number) {
+        (3, 4 | 5) => Vec::new(),
+        _ => vec![message],
+    };
+    let run = measured(&settings(server(silent)));
+    assert_eq!((run.missing, run.lost, run.is_sound()), (2, 0, false), "{run:?}");
+
+    let told: Mischief = |client, number, message| match (client, number) {
+        (3, 9 | 10) => Vec::new(),
+        (3, 11) => {
+            let lost = r#"}},"extensions":{"lost":2}}}"#;
+            vec![format!("{}{lost}", message.strip_suffix("}}}}").unwrap())]
+        }
+        _ => vec![message],
+    };
+    let run = measured(&settings(server(told)));
+    assert_eq!((run.missing, run.lost, run.is_sound()), (0, 2, true), "{run:?}");
+
+    let twice: Mischief = |client, number, message| match (client, number) {
+        (3, 4) => vec![message.clone(), message],
+        _ => vec![message],
+    };
+    let run = measured(&settings(server(twice)));
+    assert_eq!((run.surplus, run.disordered, run.is_sound()), (1, 1, false), "{run:?}");
+
+    let failing: Mischief = |client, number, message| match (client, number) {
+        (3, 4) => vec![message.replace(r#""data":"#, r#""errors":[{"message":"oops"}],"data":"#)],
+        _ => vec![message],
+    };
+    let run = measured(&settings(server(failing)));
+    assert_eq!((run.errors, run.missing, run.is_sound()), (1, 0, false), "{run:?}");
+    assert!(run.example.is_some_and(|example| example.contains("oops")));
+
+    let ending: Mischief = |client, number, message| match (client, number) {
+        (3, 4) => vec![r#"{"id":"1","type":"complete"}"#.to_owned()],
+        _ => vec![message],
+    };
+    let run = measured(&settings(server(ending)));
+    assert_eq!(run.ends.len(), 1, "{run:?}");
+    assert_eq!(run.ends[0].what, "completed by the server");
+    assert!(run.missing >= 7 && !run.is_sound());
+}
+
+#[test]
+fn those_that_never_read_are_told_apart_from_the_others() {
+    // Five results are nothing that a kernel could not hold for a client.
+    let address = server(|_, _, message| vec![message]);
+    let mut settings = Settings {
+        scenario: Scenario::SlowConsumers,
+        clients: 10,
+        event_count: 5,
+        ..settings(address)
+    };
+    let run = measured(&settings);
+    let slow = run.slow.as_ref().unwrap();
+    assert_eq!((slow.clients, slow.met_policy, run.expected), (1, 0, 45), "{run:?}");
+    assert_eq!(slow.fates[0].what, "still connected, got everything late");
+
+    // The floor closes whoever is full.
+    // 6 MB for each, of which the kernel holds 4 for one that does not read.
+    let big = "x".repeat(60_000);
+    let message =
+        format!(r#"{{"id":"1","type":"next","payload":{{"data":{{"id":"$T","x":"{big}"}}}}}}"#);
+    let floor = BroadcastFloor::bind("127.0.0.1:0".parse().unwrap(), &message, None).unwrap();
+    let address = floor.address().unwrap();
+    std::thread::spawn(move || floor.serve());
+    settings.target = Target::parse(&format!("ws://{address}/")).unwrap();
+    settings.events.as_mut().unwrap().destination = format!("http://{address}/").parse().unwrap();
+    settings.event_count = 100;
+    settings.rate = 50.0;
+    let run = measured(&settings);
+    let slow = run.slow.as_ref().unwrap();
+    // What becomes of the others is a matter of how busy the machine is.
+    assert_eq!((slow.clients, slow.met_policy), (1, 1), "{run:?}");
+}
+
+#[test]
+fn clients_come_back_after_their_connections_have_vanished() {
+    let settings = settings(floor());
+    let run = measured(&Settings { scenario: Scenario::ReconnectStorm, ..settings.clone() });
+    assert!(run.is_sound(), "{run:?}");
+    assert_eq!(run.rejoined.map(|it| it.subscribed), Some(20));
+    assert_eq!((run.expected, run.received), (200, 200));
+    let run = measured(&Settings { scenario: Scenario::ConnectStorm, ..settings.clone() });
+    assert!(run.is_sound() && run.joining.p99_us > 0.0, "{run:?}");
+    let run = measured(&Settings { scenario: Scenario::Idle, events: None, ..settings });
+    assert!(run.is_sound() && run.server.is_some_and(|it| it.idle_cores.is_some()));
+}
+
+#[test]
+fn a_churn_counts_those_that_went_in_good_order() {
+    let settings = settings(floor());
+    let run = measured(&Settings { scenario: Scenario::Churn, events: None, ..settings });
+    let churn = run.churn.as_ref().unwrap();
+    assert!(churn.cycles >= 50, "{churn:?}");
+    assert_eq!((churn.unfinished, run.ends.len()), (0, 0), "{run:?}");
+}
+
+#[test]
+fn a_run_that_would_measure_nothing_says_why() {
+    let address = floor();
+    let wrong = |change: &dyn Fn(&mut Settings)| {
+        let mut settings = settings(address);
+        change(&mut settings);
+        run(&settings, |_| {}).unwrap_err().to_string()
+    };
+    for (change, expected) in [
+        (&(|it: &mut Settings| it.clients = 0) as &dyn Fn(&mut Settings), "clients are possible"),
+        (&|it| it.events = None, "--publish"),
+        (&|it| it.subscription.keys = 21, "more keys than clients"),
+        (&|it| it.events.as_mut().unwrap().text = "{}".to_owned(), "$T"),
+        (&|it| it.pid = Some(u32::MAX), "cannot watch process"),
+        (
+            &|it| it.events.as_mut().unwrap().destination = "http://127.0.0.1:1/".parse().unwrap(),
+            "cannot publish",
+        ),
+        (&|it| it.target = Target::parse("ws://127.0.0.1:1/").unwrap(), "cannot connect"),
+    ] {
+        let error = wrong(change);
+        assert!(error.contains(expected), "{error}");
+    }
+    let deaf = settings(server(|_, _, _| Vec::new()));
+    let error = run(&Settings { clients: 2, ..deaf }, |_| {}).unwrap_err();
+    assert!(
+        matches!(&error, SubscriptionsError::Settings(text) if text.contains("same topic")),
+        "{error}"
+    );
+}

@@ -1,0 +1,93 @@
+//! `?once`: the first event of a subscription as a plain answer, for scripts and health checks.
+
+use std::sync::Arc;
+
+use execute::{ErrorCode, GraphqlError};
+use http::{StatusCode, Uri};
+
+use super::outlet::{ConnectionOutlet, Delivery, Taken};
+use super::running::{Running, too_slow};
+use crate::http::answer::{self, Answer};
+use crate::http::media::AnswerType;
+use crate::metrics::Transport;
+use crate::operation::Ready;
+use crate::router::Router;
+
+/// The one operation.
+const OPERATION: u32 = 0;
+
+/// Does the URL ask for the first event alone? `once` and `once=true` do, `once=false` does not.
+pub(crate) fn is_wanted(uri: &Uri) -> bool {
+    let query = uri.query().unwrap_or_default().as_bytes();
+    let mut parameters = url::form_urlencoded::parse(query);
+    parameters.any(|(name, value)| name == "once" && value != "false")
+}
+
+/// Waits for the first event, but no longer than an operation may take (`limits.time`).
+pub(crate) async fn answer(router: &Arc<Router>, ready: Ready, media: AnswerType) -> Answer {
+    let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions));
+    let _open = router.metrics.stream(Transport::once);
+    let running = StopOnDrop(Running::new(router, &outlet, 0, Transport::once));
+    running.0.start_ready(OPERATION, ready);
+    let time = router.config.limits.time;
+    match tokio::time::timeout(time, first(&outlet)).await {
+        Ok(First::Event(delivery)) => match delivery {
+            Delivery::Next { payload, missed, .. } => {
+                answer::payload(payload.with_missed(missed), media)
+            }
+            Delivery::Failed { errors, .. } => answer::request_errors(&errors, media, false),
+            // The source has nothing to tell.
+            Delivery::Complete { .. } => {
+                answer::with_type(StatusCode::OK, media.content_type(), r#"{"data":null}"#.into())
+            }
+        },
+        Ok(First::Overflown) => answer::request_errors(&[too_slow()], media, false),
+        Err(_) => {
+            let message = format!("no event came within {time:?} (`limits.time`)");
+            let error = GraphqlError::new(ErrorCode::Timeout, message);
+            answer::refused(StatusCode::GATEWAY_TIMEOUT, &[error], media)
+        }
+    }
+}
+
+enum First {
+    Event(Delivery),
+    Overflown,
+}
+
+async fn first(outlet: &ConnectionOutlet) -> First {
+    loop {
+        match outlet.take() {
+            Taken::Delivery(delivery) => return First::Event(delivery),
+            Taken::Overflown => return First::Overflown,
+            Taken::Nothing => outlet.filled.notified().await,
+        }
+    }
+}
+
+/// A client that goes away while it waits drops the future, and the subscription with it.
+struct StopOnDrop(Running);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parameter_is_on_unless_it_says_false() {
+        for (uri, expected) in [
+            ("/graphql?once", true),
+            ("/graphql?query=x&once=true", true),
+            ("/graphql?once=false", false),
+            ("/graphql?query=once", false),
+            ("/graphql", false),
+        ] {
+            assert_eq!(is_wanted(&Uri::from_static(uri)), expected, "{uri}");
+        }
+    }
+}

@@ -1,0 +1,527 @@
+//! GraphQL over server-sent events, single connection mode: a client reserves a stream (PUT), opens it (GET), and
+//! starts (POST) and stops (DELETE) operations by requests of their own, whose results all come over that stream.
+//!
+//! Those requests come in on whatever core; the stream is written by a task of the core that opened it. What they
+//! share is a [`Stream`].
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use astjson::{Document, Kind};
+use bytes::Bytes;
+use execute::{ErrorCode, GraphqlError};
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use prepare::OperationRequest;
+use tokio::sync::mpsc;
+use wire::sse::{Config, Sse};
+
+use super::outlet::{ConnectionOutlet, Delivery, Taken};
+use super::running::{Operations, Running, too_slow};
+use super::sse::{head, shutting_down_error};
+use super::{count_dropped, sleep_until};
+use crate::http::answer::{self, Answer, AnswerBody};
+use crate::http::media::AnswerType;
+use crate::metrics::{Open, Transport};
+use crate::operation::{self, Ready};
+use crate::refusal;
+use crate::router::Router;
+
+/// Streams that are reserved and not open yet. A client opens its own within a round trip, so this many are
+/// thousands of clients that arrive in one second; each is some 300 bytes.
+const RESERVATIONS_MAX: usize = 10_000;
+
+/// How long a stream stays reserved that nobody opens.
+const RESERVATION_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Events handed to the HTTP library ahead of the socket; more wait in the outlet, where the configured bounds hold.
+const AHEAD: usize = 4;
+
+/// Longest operation id in bytes, as on WebSockets: it goes out again with each event.
+const ID_BYTES_MAX: usize = 1024;
+
+/// Where a token is looked for: a header, or for `EventSource`, which sends none of its own, the URL.
+const TOKEN_HEADER: &str = "x-graphql-event-stream-token";
+const TOKEN_PARAMETER: &str = "token";
+
+/// What our tokens begin with. A URL may have a parameter `token` of somebody else's, which is none of ours.
+const TOKEN_PREFIX: &str = "stream-";
+
+/// Of which no two are alike and none can be guessed.
+const TOKEN_RANDOM_BYTES: usize = 16;
+
+/// All streams of this mode, by token.
+#[derive(Debug, Default)]
+pub(crate) struct Streams(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    entries: HashMap<Box<str>, Entry>,
+    /// How many of them are reserved and not open.
+    reserved: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    stream: Arc<Stream>,
+    /// Until when it stays reserved; `None` once it is open.
+    reserved_until: Option<Instant>,
+}
+
+/// One stream.
+struct Stream {
+    outlet: Arc<ConnectionOutlet>,
+    operations: Operations,
+    names: Mutex<Names>,
+}
+
+/// The operations in progress, under the client's names and ours.
+#[derive(Debug, Default)]
+struct Names {
+    numbers: HashMap<Box<str>, u32>,
+    ids: HashMap<u32, Box<str>>,
+    next_number: u32,
+    has_ended: bool,
+}
+
+/// Why an operation does not start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Refusal {
+    NotFound,
+    InUse,
+    TooMany,
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+/// The token that a request carries.
+pub(crate) fn token_of(uri: &Uri, headers: &HeaderMap) -> Option<Box<str>> {
+    if let Some(token) = headers.get(TOKEN_HEADER) {
+        return Some(String::from_utf8_lossy(token.as_bytes()).into());
+    }
+    let query = uri.query()?;
+    let mut parameters = url::form_urlencoded::parse(query.as_bytes());
+    let token = parameters.find(|(name, _)| name == TOKEN_PARAMETER).map(|(_, value)| value);
+    token.filter(|it| it.starts_with(TOKEN_PREFIX)).map(|it| it.into_owned().into())
+}
+
+/// PUT: reserves a stream and answers with its token.
+pub(crate) fn reserve(router: &Router) -> Answer {
+    let mut random = [0; TOKEN_RANDOM_BYTES];
+    if let Err(error) = getrandom::fill(&mut random) {
+        tracing::error!(%error, "the system gives no random bytes: streams cannot be reserved");
+        return failed(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Overloaded, "try again later");
+    }
+    let mut token = TOKEN_PREFIX.to_owned();
+    token.extend(random.iter().map(|byte| format!("{byte:02x}")));
+    let stream = Arc::new(Stream {
+        outlet: Arc::new(ConnectionOutlet::new(&router.config.subscriptions)),
+        operations: Operations::default(),
+        names: Mutex::default(),
+    });
+    if !router.streams.reserve(&token, stream, Instant::now()) {
+        router.metrics.refused(ErrorCode::Overloaded);
+        let message = "too many streams are reserved and not opened; try again later";
+        let mut answer = failed(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Overloaded, message);
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        return answer;
+    }
+    answer::text(StatusCode::CREATED, token)
+}
+
+/// GET: opens a reserved stream.
+pub(crate) fn open(router: &Arc<Router>, token: &str) -> Answer {
+    let stream = match router.streams.open(token, Instant::now()) {
+        Ok(stream) => stream,
+        Err(Refusal::InUse) => {
+            return failed(
+                StatusCode::CONFLICT,
+                ErrorCode::BadRequest,
+                "the stream is open already",
+            );
+        }
+        Err(_) => return not_found(),
+    };
+    let (pieces, body) = mpsc::channel(AHEAD);
+    let ending = Ending { router: Arc::clone(router), token: token.into(), stream };
+    let open = router.metrics.stream(Transport::sse);
+    tokio::task::spawn_local(write(ending, pieces, open));
+    head(AnswerType::EventStream, AnswerBody::Stream(body))
+}
+
+/// POST: starts an operation whose results come over a stream.
+pub(crate) async fn start(
+    router: &Arc<Router>,
+    token: &str,
+    request: &OperationRequest,
+    headers: &HeaderMap,
+) -> Answer {
+    let Some(stream) = router.streams.find(token, Instant::now()) else { return not_found() };
+    let id = match operation_id(&request.extensions) {
+        Some(id) if id.len() <= ID_BYTES_MAX => id,
+        Some(_) => {
+            let message = "`extensions.operationId` is too long";
+            return failed(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, message);
+        }
+        None => {
+            let message = "`extensions.operationId` must be a string that is not empty";
+            return failed(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, message);
+        }
+    };
+    let ready = match operation::prepare(router, request, headers).await {
+        Ok(ready) => ready,
+        Err(errors) => {
+            let status =
+                errors.first().map_or(StatusCode::BAD_REQUEST, |it| refusal::status(it.code));
+            return answer::refused(status, &errors, AnswerType::Json);
+        }
+    };
+    match stream.start(router, &id, ready) {
+        Ok(()) => answer::empty(StatusCode::ACCEPTED),
+        Err(Refusal::NotFound) => not_found(),
+        Err(Refusal::InUse) => {
+            let message = "an operation with this id is in progress on the stream";
+            failed(StatusCode::CONFLICT, ErrorCode::BadRequest, message)
+        }
+        Err(Refusal::TooMany) => {
+            let message = format!(
+                "the stream has {} operations in progress, the most it may have \
+                 (`websocket.max_subscriptions_per_connection`): stop one first",
+                router.config.websocket.max_subscriptions_per_connection
+            );
+            router.metrics.refused(ErrorCode::Overloaded);
+            failed(StatusCode::TOO_MANY_REQUESTS, ErrorCode::Overloaded, &message)
+        }
+    }
+}
+
+/// DELETE: stops an operation.
+pub(crate) fn stop(router: &Router, token: &str, uri: &Uri) -> Answer {
+    let Some(stream) = router.streams.find(token, Instant::now()) else { return not_found() };
+    let query = uri.query().unwrap_or_default().as_bytes();
+    let id = url::form_urlencoded::parse(query).find(|(name, _)| name == "operationId");
+    match id {
+        Some((_, id)) if !id.is_empty() => {
+            stream.stop(&id);
+            answer::empty(StatusCode::OK)
+        }
+        _ => {
+            let message = "the URL needs the parameter `operationId`";
+            failed(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, message)
+        }
+    }
+}
+
+fn not_found() -> Answer {
+    let message = "no stream has this token: reserve one by PUT";
+    failed(StatusCode::NOT_FOUND, ErrorCode::BadRequest, message)
+}
+
+fn failed(status: StatusCode, code: ErrorCode, message: &str) -> Answer {
+    answer::refused(status, &[GraphqlError::new(code, message.to_owned())], AnswerType::Json)
+}
+
+/// `operationId` out of the extensions of a request.
+fn operation_id(extensions: &Bytes) -> Option<String> {
+    let mut document = Document::new();
+    let root = document.parse(extensions.clone()).ok()?;
+    let id = document.get(root, "operationId").filter(|it| document.kind(*it) == Kind::String)?;
+    document.as_str(id).filter(|id| !id.is_empty()).map(Cow::into_owned)
+}
+
+impl Streams {
+    fn reserve(&self, token: &str, stream: Arc<Stream>, now: Instant) -> bool {
+        let mut table = self.lock();
+        if table.reserved >= RESERVATIONS_MAX {
+            // Looking for those that nobody came for is worth it only here.
+            let before = table.entries.len();
+            table.entries.retain(|_, entry| entry.reserved_until.is_none_or(|until| now < until));
+            table.reserved -= before - table.entries.len();
+            if table.reserved >= RESERVATIONS_MAX {
+                return false;
+            }
+        }
+        let reserved_until = Some(now + RESERVATION_TIME_MAX);
+        table.entries.insert(token.into(), Entry { stream, reserved_until });
+        table.reserved += 1;
+        true
+    }
+
+    fn open(&self, token: &str, now: Instant) -> Result<Arc<Stream>, Refusal> {
+        let mut table = self.lock();
+        let entry = table.entries.get_mut(token).ok_or(Refusal::NotFound)?;
+        let until = entry.reserved_until.ok_or(Refusal::InUse)?;
+        let stream = Arc::clone(&entry.stream);
+        if until <= now {
+            table.entries.remove(token);
+        } else {
+            entry.reserved_until = None;
+        }
+        table.reserved -= 1;
+        if until <= now { Err(Refusal::NotFound) } else { Ok(stream) }
+    }
+
+    fn find(&self, token: &str, now: Instant) -> Option<Arc<Stream>> {
+        let table = self.lock();
+        let entry = table.entries.get(token)?;
+        let is_there = entry.reserved_until.is_none_or(|until| now < until);
+        is_there.then(|| Arc::clone(&entry.stream))
+    }
+
+    /// An open stream is over.
+    fn remove(&self, token: &str) {
+        let removed = self.lock().entries.remove(token);
+        drop(removed);
+    }
+
+    /// Nothing runs user code under this lock, so a poisoned one holds a sound list.
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stream {
+    /// Starts an operation on this core. Its results come out of the outlet, wherever that is read.
+    fn start(&self, router: &Arc<Router>, id: &str, ready: Ready) -> Result<(), Refusal> {
+        let most = router.config.websocket.max_subscriptions_per_connection as usize;
+        let (outlet, operations) = (&self.outlet, self.operations.clone());
+        let running = Running::of(router, outlet, 0, Transport::sse, operations);
+        // Held until the operation is in its list: a stream that ends meanwhile stops it.
+        let mut names = self.lock();
+        let number = names.begin(id, most)?;
+        running.start_ready(number, ready);
+        Ok(())
+    }
+
+    fn stop(&self, id: &str) {
+        let mut names = self.lock();
+        if let Some(number) = names.numbers.remove(id) {
+            names.ids.remove(&number);
+            self.operations.stop(number);
+        }
+    }
+
+    /// Ends all operations; none can begin any more. The ids of those that were in progress.
+    fn end(&self) -> Vec<Box<str>> {
+        let mut names = self.lock();
+        names.has_ended = true;
+        names.ids.clear();
+        self.operations.stop_all();
+        std::mem::take(&mut names.numbers).into_keys().collect()
+    }
+
+    /// Nothing runs user code under this lock, so a poisoned one holds sound lists.
+    fn lock(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn deliver(&self, sse: &mut Sse, delivery: Delivery) {
+        // An operation that the client stopped meanwhile has no id any more; its results go nowhere.
+        let mut names = self.lock();
+        match delivery {
+            Delivery::Next { operation, payload, missed } => {
+                if let Some(id) = names.ids.get(&operation) {
+                    sse.next_of(id, payload.with_missed(missed).bytes);
+                }
+            }
+            Delivery::Complete { operation } => {
+                if let Some(id) = names.end(operation) {
+                    sse.complete_of(&id);
+                }
+            }
+            Delivery::Failed { operation, errors } => {
+                if let Some(id) = names.end(operation) {
+                    sse.next_of(&id, execute::request_error(&errors).bytes);
+                    sse.complete_of(&id);
+                }
+            }
+        }
+    }
+
+    /// The stream is over: tells every operation why.
+    fn give_up(&self, sse: &mut Sse, error: &GraphqlError) {
+        let answer = execute::request_error(std::slice::from_ref(error)).bytes;
+        for id in self.end() {
+            sse.next_of(&id, answer.clone());
+            sse.complete_of(&id);
+        }
+        sse.finish();
+    }
+}
+
+impl Names {
+    /// A number for an operation that begins.
+    fn begin(&mut self, id: &str, most: usize) -> Result<u32, Refusal> {
+        if self.has_ended {
+            return Err(Refusal::NotFound);
+        }
+        if self.numbers.contains_key(id) {
+            return Err(Refusal::InUse);
+        }
+        if self.numbers.len() >= most {
+            return Err(Refusal::TooMany);
+        }
+        let number = self.next_number;
+        self.next_number = number.wrapping_add(1);
+        self.numbers.insert(id.into(), number);
+        self.ids.insert(number, id.into());
+        Ok(number)
+    }
+
+    /// The operation is over.
+    fn end(&mut self, number: u32) -> Option<Box<str>> {
+        let id = self.ids.remove(&number)?;
+        self.numbers.remove(&id);
+        Some(id)
+    }
+}
+
+/// Forgets a stream with the task that writes it, however that ends.
+struct Ending {
+    router: Arc<Router>,
+    token: Box<str>,
+    stream: Arc<Stream>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.router.streams.remove(&self.token);
+        self.stream.end();
+    }
+}
+
+async fn write(ending: Ending, pieces: mpsc::Sender<Bytes>, _open: Open) {
+    let Ending { router, stream, .. } = &ending;
+    let heartbeat = Some(router.config.subscriptions.heartbeat);
+    let mut sse = Sse::new(&Config { heartbeat }, Instant::now());
+    let mut shutdown = router.shutdown.clone();
+    // What the HTTP library has no room for. While it waits here, deliveries wait in the outlet.
+    let mut piece: Option<Bytes> = None;
+    loop {
+        piece = piece.or_else(|| sse.poll_transmit(Instant::now()).map(|it| it.to_vec().into()));
+        if stream.outlet.is_overflown() && !sse.is_finished() {
+            // Whether the client reads that or nothing any more: `http::patient` ends the wait.
+            stream.give_up(&mut sse, &too_slow());
+            continue;
+        }
+        if piece.is_none() {
+            if sse.is_finished() {
+                break;
+            }
+            if let Taken::Delivery(delivery) = stream.outlet.take() {
+                stream.deliver(&mut sse, delivery);
+                continue;
+            }
+        }
+        count_dropped(router, stream.outlet.take_dropped());
+        // A heartbeat would only wait behind the piece.
+        let heartbeat = if piece.is_some() { None } else { sse.poll_timeout() };
+        tokio::select! {
+            room = pieces.reserve(), if piece.is_some() => match (room, piece.take()) {
+                (Ok(room), Some(piece)) => room.send(piece),
+                _ => break,
+            },
+            () = stream.outlet.filled.notified() => {}
+            () = pieces.closed() => break,
+            () = sleep_until(heartbeat.map(tokio::time::Instant::from_std)) => {
+                sse.handle_timeout(Instant::now());
+            }
+            _ = shutdown.wait_for(|stop| *stop), if !sse.is_finished() => {
+                stream.give_up(&mut sse, &shutting_down_error());
+            }
+        }
+    }
+    count_dropped(router, stream.outlet.take_dropped());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Subscriptions;
+
+    fn stream() -> Arc<Stream> {
+        Arc::new(Stream {
+            outlet: Arc::new(ConnectionOutlet::new(&Subscriptions::default())),
+            operations: Operations::default(),
+            names: Mutex::default(),
+        })
+    }
+
+    #[test]
+    fn a_stream_is_opened_once_and_in_time() {
+        let (streams, now) = (Streams::default(), Instant::now());
+        let at = |seconds| now + Duration::from_secs(seconds);
+        assert!(streams.reserve("a", stream(), at(0)) && streams.reserve("b", stream(), at(0)));
+        assert!(streams.open("a", at(29)).is_ok());
+        assert_eq!(streams.open("a", at(29)).err(), Some(Refusal::InUse));
+        assert_eq!(streams.open("b", at(30)).err(), Some(Refusal::NotFound));
+        assert_eq!(streams.open("c", at(0)).err(), Some(Refusal::NotFound));
+        assert!(streams.find("a", at(1000)).is_some(), "an open stream does not expire");
+        streams.remove("a");
+        assert!(streams.find("a", at(0)).is_none());
+    }
+
+    #[test]
+    fn reservations_are_bounded_and_those_that_nobody_uses_make_room() {
+        let (streams, now) = (Streams::default(), Instant::now());
+        let shared = stream();
+        for number in 0..RESERVATIONS_MAX {
+            assert!(streams.reserve(&number.to_string(), Arc::clone(&shared), now));
+        }
+        assert!(!streams.reserve("one more", Arc::clone(&shared), now));
+        assert!(streams.open("7", now).is_ok());
+        assert!(streams.reserve("one more", Arc::clone(&shared), now));
+        assert!(streams.reserve("later", shared, now + RESERVATION_TIME_MAX));
+        assert_eq!(streams.lock().entries.len(), 2, "the open one and the new one");
+    }
+
+    #[test]
+    fn ids_are_unique_while_they_last_and_none_begins_after_the_end() {
+        let stream = stream();
+        let begin = |id| stream.lock().begin(id, 2);
+        assert_eq!((begin("a"), begin("a"), begin("b")), (Ok(0), Err(Refusal::InUse), Ok(1)));
+        assert_eq!(begin("c"), Err(Refusal::TooMany));
+        stream.stop("a");
+        assert_eq!(begin("a"), Ok(2));
+        let mut sse = Sse::new(&Config { heartbeat: None }, Instant::now());
+        stream.deliver(&mut sse, Delivery::Complete { operation: 0 });
+        stream.deliver(&mut sse, Delivery::Complete { operation: 1 });
+        assert_eq!(stream.end(), [Box::from("a")]);
+        assert_eq!(begin("d"), Err(Refusal::NotFound));
+        let mut said = Vec::new();
+        while let Some(chunks) = sse.poll_transmit(Instant::now()) {
+            chunks.append_to(&mut said);
+        }
+        assert_eq!(said, b":\n\nevent: complete\ndata: {\"id\":\"b\"}\n\n");
+    }
+
+    #[test]
+    fn a_token_is_in_a_header_or_looks_like_one_of_ours() {
+        let mut headers = HeaderMap::new();
+        let token = |uri, headers: &HeaderMap| token_of(&Uri::from_static(uri), headers);
+        assert_eq!(token("/graphql?token=stream-7", &headers).as_deref(), Some("stream-7"));
+        assert_eq!(token("/graphql?token=eyJhbGciOi", &headers), None);
+        assert_eq!(token("/graphql", &headers), None);
+        headers.insert(TOKEN_HEADER, HeaderValue::from_static("any"));
+        assert_eq!(token("/graphql", &headers).as_deref(), Some("any"));
+    }
+
+    #[test]
+    fn the_operation_id_is_a_string_in_the_extensions() {
+        for (extensions, expected) in [
+            (r#"{"operationId":"1"}"#, Some("1")),
+            (r#"{"operationId":""}"#, None),
+            (r#"{"operationId":1}"#, None),
+            ("{}", None),
+            ("", None),
+        ] {
+            assert_eq!(operation_id(&extensions.into()).as_deref(), expected, "{extensions}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What subscriptions cost while nothing is sent, and when all come or go at once.
+
+use super::{CLIENTS, Clients, PLAIN, Stage, check, number, verdict};
+use crate::Failure;
+use serde_json::Value;
+
+/// The last one is near what 20,000 descriptors allow.
+const COUNTS: [u32; 3] = [5_000, 10_000, 18_000];
+
+/// The most process memory of an idle subscription.
+const BYTES_MAX: f64 = 1024.0;
+
+/// How far bytes per client may differ between the counts: pages, and a slab that doubles.
+const BYTES_SPREAD_MAX: f64 = 1.5;
+
+/// Lengths of a header of each client's own.
+const HEADERS: [u32; 3] = [0, 512, 2_048];
+
+/// CPU of a core that is none: a tick of the kernel's clock in two seconds.
+const IDLE_CORES_MAX: f64 = 0.005;
+
+const IDLE: [&str; 4] = ["--scenario", "idle", "--hold", "1s"];
+
+/// Memory of one idle subscription, by how many there are.
+pub(super) fn memory(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
+    println!(
+        "| clients | bytes a subscription | memory before, MiB | memory, MiB | threads |\n|---|---|---|---|---|"
+    );
+    let (mut runs, mut all) = (Vec::new(), Vec::new());
+    for count in COUNTS {
+        let router = stage.router(None, "")?;
+        let name = format!("{count} clients");
+        let run =
+            stage.clients(&router, &Clients { name: &name, count, query: PLAIN, extra: &IDLE })?;
+        check(&run)?;
+        let server = &run["server"];
+        let bytes = number(&server["bytes_per_subscription"]);
+        println!(
+            "| {count} | {bytes:.0} | {:.1} | {:.1} | {} |",
+            number(&server["resident_before_mib"]),
+            number(&server["resident_idle_mib"]),
+            server["threads_idle"],
+        );
+        all.push(bytes);
+        runs.push(run);
+    }
+    let most = all.iter().copied().fold(0.0, f64::max);
+    let least = all.iter().copied().fold(f64::MAX, f64::min);
+    println!("\n| | | to be | met |\n|---|---|---|---|");
+    println!("| most | {most:.0} | less than {BYTES_MAX} | {} |", verdict(most < BYTES_MAX));
+    let spread = most / least.max(1.0);
+    println!(
+        "| most / least | {spread:.2} | at most {BYTES_SPREAD_MAX} | {} |",
+        verdict(spread <= BYTES_SPREAD_MAX)
+    );
+    Ok(runs)
+}
+
+/// What a header of its own adds to a subscription, where the router has to remember it.
+pub(super) fn header_bytes(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
+    let forwarding = "headers: {all: {request: [{propagate: {named: authorization}}]}}\n";
+    println!("| own header, bytes | bytes a subscription | more than without |\n|---|---|---|");
+    let (mut runs, mut without) = (Vec::new(), None);
+    for bytes in HEADERS {
+        let router = stage.router(None, forwarding)?;
+        let (name, length) = (format!("{bytes} bytes"), bytes.to_string());
+        let extra = [&IDLE[..], &["--header-bytes", &length]].concat();
+        let run = stage.clients(
+            &router,
+            &Clients { name: &name, count: CLIENTS, query: PLAIN, extra: &extra },
+        )?;
+        check(&run)?;
+        let each = number(&run["server"]["bytes_per_subscription"]);
+        let without = *without.get_or_insert(each);
+        println!("| {bytes} | {each:.0} | {:.0} |", each - without);
+        runs.push(run);
+    }
+    Ok(runs)
+}
+
+/// CPU and threads while everybody is subscribed and nothing happens.
+pub(super) fn idle(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
+    println!("| clients | cores in use | threads | cores at most | met |\n|---|---|---|---|---|");
+    let (mut runs, mut threads) = (Vec::new(), Vec::new());
+    for count in [100, CLIENTS] {
+        let router = stage.router(None, "")?;
+        let name = format!("{count} idle");
+        let extra = ["--scenario", "idle", "--hold", "20s"];
+        let run =
+            stage.clients(&router, &Clients { name: &name, count, query: PLAIN, extra: &extra })?;
+        check(&run)?;
+        let cores = number(&run["server"]["idle_cores"]);
+        println!(
+            "| {count} | {cores:.4} | {} | {IDLE_CORES_MAX} | {} |",
+            run["server"]["threads_idle"],
+            verdict(cores <= IDLE_CORES_MAX)
+        );
+        threads.push(number(&run["server"]["threads_idle"]));
+        runs.push(run);
+    }
+    println!("\nthreads do not depend on clients: {}", verdict(threads.first() == threads.last()));
+    Ok(runs)
+}
+
+/// Everybody at once.
+pub(super) fn storm(stage: &Stage<'_>, scenario: &str) -> Result<Vec<Value>, Failure> {
+    let router = stage.router(None, "")?;
+    let extra = ["--scenario", scenario];
+    let run = stage.clients(
+        &router,
+        &Clients { name: scenario, count: CLIENTS, query: PLAIN, extra: &extra },
+    )?;
+    check(&run)?;
+    let server = &run["server"];
+    println!("| | |\n|---|---|");
+    println!("| subscribed within | {:.2} s |", number(&run["joining_seconds"]));
+    println!(
+        "| each within, p50 / p99 | {:.0} / {:.0} ms |",
+        number(&run["joining"]["p50_us"]) / 1e3,
+        number(&run["joining"]["p99_us"]) / 1e3
+    );
+    println!("| CPU of the server for each | {:.0} µs |", number(&server["cpu_us_per_joining"]));
+    if let Some(rejoined) = run["rejoined"].as_object() {
+        println!("| subscribed again within | {:.2} s |", number(&rejoined["seconds"]));
+    }
+    if let Some(vanished) = run["vanished"].as_object() {
+        match vanished["seconds"].as_f64() {
+            Some(seconds) => println!("| forgotten within | {seconds:.2} s |"),
+            None => {
+                return Err("the server had not closed all connections after a minute".to_owned());
+            }
+        }
+        println!(
+            "| CPU of the server for forgetting one | {:.1} µs |",
+            number(&vanished["cpu_us_per_connection"])
+        );
+    }
+    println!(
+        "| memory: all subscribed / most / at the end | {:.1} / {:.1} / {:.1} MiB |",
+        number(&server["resident_idle_mib"]),
+        number(&server["resident_peak_mib"]),
+        number(&server["resident_after_mib"])
+    );
+    Ok(vec![run])
+}

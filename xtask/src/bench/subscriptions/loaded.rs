@@ -1,0 +1,119 @@
+//! More than usual: events, groups, reloads, and clients without sockets.
+
+use super::{CLIENTS, Clients, JOINED, PLAIN, Stage, check, number, verdict};
+use crate::Failure;
+use serde_json::Value;
+use std::time::Duration;
+
+/// Clients of a sustained load.
+const SUSTAINED_CLIENTS: u32 = 5_000;
+
+/// Events a second, and whether everybody is to get all of them: 200,000 results a second are more than a core sends.
+const SUSTAINED: [(u32, bool); 2] = [(10, true), (40, false)];
+
+/// Within this an event is to reach 10,000 groups that share nothing but their entity.
+const PARTITIONS_SECONDS_MAX: f64 = 1.0;
+
+/// What the subgraph takes meanwhile.
+const PARTITIONS_LATENCY_MS: u32 = 5;
+
+/// How often the graph is loaded anew under load.
+const RELOADS: u32 = 100;
+
+/// Between two of them.
+const RELOAD_GAP: Duration = Duration::from_millis(400);
+
+/// Events that never end, at a rate that one core can send, and at one that it cannot.
+pub(super) fn sustained(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
+    println!(
+        "| events/s | expected | received | lost, and told | missing | p50, ms | p99, ms | max, ms | most memory, MiB | met |\n|---|---|---|---|---|---|---|---|---|---|"
+    );
+    let mut runs = Vec::new();
+    for (rate, gets_all) in SUSTAINED {
+        let router = stage.router(None, "subscriptions: {policy: drop_oldest}\n")?;
+        let (name, events) = (format!("{rate} events/s"), (rate * stage.bench.seconds).to_string());
+        let rate = rate.to_string();
+        let extra = ["--events", &events, "--rate", &rate];
+        let run = stage.clients(
+            &router,
+            &Clients { name: &name, count: SUSTAINED_CLIENTS, query: PLAIN, extra: &extra },
+        )?;
+        let met = check(&run).is_ok() && (!gets_all || number(&run["lost"]) == 0.0);
+        println!(
+            "| {rate} | {} | {} | {} | {} | {:.1} | {:.1} | {:.1} | {:.1} | {} |",
+            run["expected"],
+            run["received"],
+            run["lost"],
+            run["missing"],
+            number(&run["latency"]["p50_us"]) / 1e3,
+            number(&run["latency"]["p99_us"]) / 1e3,
+            number(&run["latency"]["max_us"]) / 1e3,
+            number(&run["server"]["resident_peak_mib"]),
+            verdict(met)
+        );
+        runs.push(run);
+    }
+    Ok(runs)
+}
+
+/// Clients of which each is a group of its own, on one trigger, with one entity for all of them.
+pub(super) fn partitions(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
+    let mock = stage.mock(PARTITIONS_LATENCY_MS)?;
+    let router = stage.router(Some(&mock), "")?;
+    let variables = r#"{"viewer":"$I"}"#;
+    let extra =
+        ["--variables", variables, "--events", "10", "--rate", "0.5", "--quiet-time", "20s"];
+    let query = "subscription ($viewer: ID!) { tickFor(viewer: $viewer) { id name } }";
+    let run = stage
+        .clients(&router, &Clients { name: "partitions", count: CLIENTS, query, extra: &extra })?;
+    check(&run)?;
+    let slowest = number(&run["latency"]["max_us"]) / 1e6;
+    println!(
+        "| clients, each a group | p50, ms | slowest of all, s | at most, s | met |\n|---|---|---|---|---|"
+    );
+    println!(
+        "| {CLIENTS} | {:.0} | {slowest:.2} | {PARTITIONS_SECONDS_MAX} | {} |",
+        number(&run["latency"]["p50_us"]) / 1e3,
+        verdict(slowest <= PARTITIONS_SECONDS_MAX)
+    );
+    Ok(vec![run])
+}
+
+/// The graph is loaded again and again while events are sent.
+pub(super) fn reloads(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
+    let mock = stage.mock(0)?;
+    let router = stage.router(Some(&mock), "")?;
+    let seconds = (RELOADS * RELOAD_GAP.as_millis() as u32).div_ceil(1000) + 5;
+    let events = (seconds * 10).to_string();
+    let extra = ["--events", &events, "--rate", "10"];
+    let clients =
+        Clients { name: "reloads", count: SUSTAINED_CLIENTS, query: JOINED, extra: &extra };
+    let load = stage.bench.begin_subscriptions(&router, stage.words(&clients))?;
+    for number in 0..RELOADS {
+        std::thread::sleep(RELOAD_GAP);
+        let path = stage.supergraph(Some(&mock))?;
+        // A comment more: other bytes, the same graph.
+        let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
+        super::write(&path, &format!("{text}# {number}\n"))?;
+    }
+    let run = load.finish()?;
+    let lasting = number(&run["subscribed"]) - ended(&run);
+    println!(
+        "| reloads | subscribed | still connected | expected | received | missing | met |\n|---|---|---|---|---|---|---|"
+    );
+    println!(
+        "| {RELOADS} | {} | {lasting} | {} | {} | {} | {} |",
+        run["subscribed"],
+        run["expected"],
+        run["received"],
+        run["missing"],
+        verdict(check(&run).is_ok() && ended(&run) == 0.0 && number(&run["lost"]) == 0.0)
+    );
+    Ok(vec![run])
+}
+
+/// Connections that ended.
+fn ended(run: &Value) -> f64 {
+    let ends = run["ends"].as_array().map(Vec::as_slice).unwrap_or_default();
+    ends.iter().map(|end| number(&end["count"])).sum()
+}
