@@ -270,7 +270,7 @@ mod tests {
     fn asked(channels: &mut Channels) -> (String, Option<Batch>) {
         let batch = channels.next_batch();
         let mut words: Vec<String> = Vec::new();
-        for batch in &batch {
+        if let Some(batch) = &batch {
             words.extend(batch.unsubscribe.iter().map(|name| format!("-{name}")));
             words.extend(batch.subscribe.iter().map(|name| format!("+{name}")));
         }

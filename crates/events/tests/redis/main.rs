@@ -15,7 +15,7 @@ use redis::aio::MultiplexedConnection;
 use server::{RedisServer, free_port, program};
 
 /// No step of these tests takes longer, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn settings(url: &str) -> RedisSettings {
     RedisSettings {
@@ -272,6 +272,24 @@ async fn a_connection_that_the_broker_cuts_comes_back_with_all_its_channels() {
         assert_eq!(next(&mut streams[2]).await, format!("a {round}"));
         assert_eq!(next(&mut streams[2]).await, format!("b2 {round}"));
     }
+}
+
+/// Takes some 15 s: that is how long a broker may be silent.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_broker_that_stands_still_is_noticed_although_its_connection_stays() {
+    let Some(program) = program() else { return };
+    let server = RedisServer::start(&program, &[]);
+    let provider = provider(&server);
+    let mut stream = subscribe(&provider, &["a"]).await;
+    server.signal("STOP");
+    assert_eq!(next(&mut stream).await, "gap");
+    assert!(!provider.is_connected());
+    server.signal("CONT");
+    eventually("connected again", async || provider.is_connected()).await;
+    let mut client = foreign_client(&server).await;
+    let _: u64 = tell(&mut client, &["PUBLISH", "a", "after"]).await;
+    assert_eq!(next(&mut stream).await, "a after");
 }
 
 #[tokio::test]

@@ -86,6 +86,14 @@ impl RedisServer {
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
+
+    /// `STOP` lets it stand still, `CONT` go on.
+    #[cfg(unix)]
+    pub(crate) fn signal(&self, name: &str) {
+        let process = self.process.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &process]).status();
+        assert!(sent.expect("kill is there").success());
+    }
 }
 
 impl Drop for RedisServer {
