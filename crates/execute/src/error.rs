@@ -35,7 +35,7 @@ pub enum ErrorCode {
     ProviderUnavailable,
     /// An event is malformed.
     InvalidEvent,
-    /// The graph was replaced and the subscription could not go on.
+    /// The graph was replaced, and the subscription is not valid on the new one.
     GraphReloaded,
     /// The subscriber read too slowly.
     SlowSubscriber,

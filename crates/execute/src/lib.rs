@@ -21,6 +21,7 @@ mod document_pool;
 mod error;
 mod error_list;
 mod event;
+mod event_memo;
 mod executable;
 mod execution;
 mod expected;
@@ -43,6 +44,7 @@ pub use context::{
 };
 pub use disclosure::{AnswerHeaders, Disclosure};
 pub use error::{ErrorCode, GraphqlError, Location, PathSegment};
+pub use event_memo::{EventMemo, MemoRoom};
 pub use executable::Executable;
 pub use execution::execute;
 pub use payload::{Missed, Payload};

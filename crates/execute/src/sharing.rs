@@ -15,16 +15,19 @@ use flights::{Broken, Flights, Role};
 use graph::SubgraphId;
 
 use crate::{
-    FetchError, FetchTrace, ForwardedHeaders, RequestContext, SubgraphAnswer, SubgraphRequest,
+    EventMemo, FetchError, FetchTrace, ForwardedHeaders, RequestContext, SubgraphAnswer,
+    SubgraphRequest,
 };
 
-/// What all operations of a process share. Outlives generations.
+/// What operations share: all of a process, or all that resolve one event. Outlives generations.
 #[derive(Debug, Default)]
 pub struct Sharing {
     /// Counts mutations.
     pub epoch: Epoch,
     /// Queries to subgraphs in flight; `None`: each operation sends its own.
     pub subgraph_queries: Option<SubgraphFlights>,
+    /// What was answered for the event that they resolve; then nothing else is shared.
+    pub event: Option<EventMemo>,
 }
 
 /// Queries to subgraphs in flight.
@@ -97,7 +100,22 @@ async fn share(
 ) -> (Result<SubgraphAnswer, FetchError>, Option<Role>) {
     let (generation, deadline) = (&context.generation, context.deadline);
     let sharing = context.sharing.as_deref();
-    if let Some(Sharing { epoch, subgraph_queries: Some(flights) }) = sharing
+    if let Some(Sharing { event: Some(memo), .. }) = sharing
+        && !is_mutation
+        && generation.disclosure.may_share(subgraph)
+    {
+        let headers = Arc::clone(&context.headers);
+        // Nothing changes for an event.
+        let (epoch, generation) = (0, generation.number);
+        let key = QueryKey { epoch, generation, subgraph, body: body.clone(), headers };
+        let fetch = || {
+            let headers = context.headers.of(subgraph);
+            let request = SubgraphRequest { body, is_mutation, headers, deadline };
+            context.generation.subgraph(subgraph).fetch(request)
+        };
+        return (memo.answer(key, fetch).await, None);
+    }
+    if let Some(Sharing { epoch, subgraph_queries: Some(flights), .. }) = sharing
         && !is_mutation
         && generation.disclosure.may_share(subgraph)
     {
@@ -132,13 +150,13 @@ async fn share(
 
 /// What makes two queries one.
 #[derive(Clone, Debug)]
-struct QueryKey {
-    epoch: u64,
-    generation: u64,
-    subgraph: SubgraphId,
-    body: Bytes,
+pub(crate) struct QueryKey {
+    pub(crate) epoch: u64,
+    pub(crate) generation: u64,
+    pub(crate) subgraph: SubgraphId,
+    pub(crate) body: Bytes,
     /// Of all subgraphs; only what goes to this one counts.
-    headers: Arc<ForwardedHeaders>,
+    pub(crate) headers: Arc<ForwardedHeaders>,
 }
 
 impl PartialEq for QueryKey {

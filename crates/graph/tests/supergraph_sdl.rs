@@ -279,11 +279,13 @@ fn an_event_subgraph_is_known_by_its_empty_url_and_its_directives() {
         type Mutation @join__type(graph: EVENTS) {{
           tick(id: ID!): edfs__PublishResult! @join__directive(graphs: [EVENTS], name: "events__publish", args: {{topic: "t"}})
         }}
+        input openfed__SubscriptionFieldCondition {{ fieldPath: String! values: [String!]! }}
         type edfs__PublishResult @join__type(graph: EVENTS) {{ success: Boolean! }}"#
     );
     let supergraph = Supergraph::from_sdl(&text, "events.graphql").unwrap();
     assert_eq!(supergraph.subgraphs[0].kind, SubgraphKind::Events);
     assert!(supergraph.api_sdl().contains("type edfs__PublishResult"));
+    assert!(!supergraph.api_sdl().contains("openfed__"), "that is for composition");
     assert_eq!(resolved_by(&supergraph, "Product.id"), ["events", "p"]);
     let ticked = supergraph.field_named(supergraph.subscription.unwrap(), "ticked").unwrap();
     let directive = &supergraph.field(ticked).directives[0];

@@ -3,14 +3,14 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use execute::{ErrorCode, GraphqlError};
+use execute::{ErrorCode, GraphqlError, MemoRoom};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::settings::COMMANDS_MAX;
-use crate::shard::task::{Command, Leaver, ShardTask};
-use crate::shard::{Joining, Shard, SubscriberId, shutting_down};
+use crate::shard::task::{Command, Leaver, Operations, ShardTask};
+use crate::shard::{GROUP_NUMBER_BITS, Joining, OutletId, Shard, SharedTurns, shutting_down};
 use crate::stats::{self, HubStats, Seat, TriggerView};
-use crate::{Cores, GroupId, GroupKey, HubSettings, Member, Outlet, Resolve, Source};
+use crate::{Cores, GroupId, HubSettings, LiveOperation, Member, Outlet, Renewal, Source};
 
 /// Connects subscribers with sources. Cheap to share by `Arc`; lives across generations. When it is dropped, all
 /// subscriptions end.
@@ -18,19 +18,17 @@ use crate::{Cores, GroupId, GroupKey, HubSettings, Member, Outlet, Resolve, Sour
 pub struct Hub {
     settings: HubSettings,
     stats: Arc<HubStats>,
+    memo_room: Arc<MemoRoom>,
     shards: Vec<mpsc::Sender<Command>>,
     /// Decides which shard a source belongs to.
     placement: RandomState,
 }
 
 /// Somebody wants a source's events, resolved in a certain way.
+#[derive(Clone)]
 pub struct SubscribeRequest {
-    /// What to listen to; see [`crate::Bindings::source`].
-    pub source: Source,
-    /// With whom to share.
-    pub group: GroupKey,
-    /// How to resolve. The first member of a group brings the one that is used for all of them.
-    pub resolve: Arc<dyn Resolve>,
+    /// What to listen to, with whom to share, and how to resolve.
+    pub operation: LiveOperation,
     /// Through what to reach the subscriber. Outlets are told apart by the address of the `Arc`: one outlet, one `Arc`.
     pub outlet: Arc<dyn Outlet>,
     /// Who it is there. The outlet must know it already, since its `Join` may come before
@@ -38,51 +36,60 @@ pub struct SubscribeRequest {
     pub member: Member,
 }
 
-/// A live subscription. Dropping it ends it; the outlet then gets its `End`, unless it had one already.
+/// A live subscription. Dropping it ends it; the outlet then gets a `Leave`, unless the group has ended already.
 #[derive(Debug)]
 pub struct Subscription {
     group: GroupId,
-    subscriber: SubscriberId,
+    member: Member,
+    outlet: OutletId,
     /// `None`: there is nothing to report.
     leaver: Option<Leaver>,
 }
+
+// One for each subscriber, so a million of them are 40 MB.
+const _: () = assert!(size_of::<Subscription>() <= 40);
 
 impl Hub {
     /// Starts the hub's shards on the present Tokio runtime, which must have timers. Events are resolved on `cores`.
     pub fn new(settings: HubSettings, cores: Arc<dyn Cores>) -> Self {
         let settings = HubSettings { shards: settings.shards.max(1), ..settings };
         let stats = Arc::new(HubStats::default());
+        let turns = Arc::new(SharedTurns::new(settings.resolutions_in_flight, settings.shards));
+        let memo_room = Arc::new(MemoRoom::new(settings.memo_bytes));
         let shards = (0..settings.shards)
             .map(|number| {
                 let (commands, command_receiver) = mpsc::channel(COMMANDS_MAX);
                 let (leaver, leaves) = Leaver::channel();
-                let shard = Shard::new(number, settings, Arc::clone(&stats), leaver);
-                let task = ShardTask::new(shard, Arc::clone(&cores), command_receiver, leaves);
+                let (room, turns) = (Arc::clone(&memo_room), Arc::clone(&turns));
+                let shard = Shard::new(number, settings, Arc::clone(&stats), room, turns, leaver);
+                let stats = Arc::clone(&stats);
+                let task =
+                    ShardTask::new(shard, stats, Arc::clone(&cores), command_receiver, leaves);
                 tokio::spawn(task.run());
                 commands
             })
             .collect();
-        Self { settings, stats, shards, placement: RandomState::new() }
+        Self { settings, stats, memo_room, shards, placement: RandomState::new() }
     }
 
     /// Subscribes. Returns when the source is open: every event from then on reaches the outlet, or its loss
     /// is announced. Dropping the future gives up without a trace.
     ///
-    /// The outlet gets `Join`, then any number of `Deliver`, then exactly one `End`.
+    /// The outlet gets `Join`, then any number of `Deliver`, then exactly one of `Leave` and `End`.
     ///
     /// # Errors
-    /// `PROVIDER_UNAVAILABLE`, `OVERLOADED`, `SHUTTING_DOWN`, or the error of
-    /// [`Hub::end_generation`]. The outlet has heard nothing then.
+    /// `PROVIDER_UNAVAILABLE`, `OVERLOADED`, `SHUTTING_DOWN`, or `GRAPH_RELOADED` for an operation of a graph
+    /// before the last that [`Hub::advance`] was told of. The outlet has heard nothing then.
     pub async fn subscribe(&self, request: SubscribeRequest) -> Result<Subscription, GraphqlError> {
         let Some(seat) = Seat::take(&self.stats, self.settings.subscribers_max) else {
             stats::add(&self.stats.refused_overload, 1);
             let message = "There are too many subscriptions at present; try again later.";
             return Err(GraphqlError::new(ErrorCode::Overloaded, message));
         };
-        let SubscribeRequest { source, group: key, resolve, outlet, member } = request;
-        let shard = &self.shards[self.shard_of(&source)];
+        let SubscribeRequest { operation, outlet, member } = request;
+        let shard = &self.shards[self.shard_of(&operation.source)];
         let (reply, answer) = oneshot::channel();
-        let joining = Joining { source, key, resolve, outlet, member, seat, reply };
+        let joining = Joining { operation, outlet, member, seat, reply };
         let sent = shard.send(Command::Subscribe(Box::new(joining))).await;
         sent.map_err(|_| shutting_down())?;
         answer.await.map_err(|_| shutting_down())?
@@ -93,15 +100,38 @@ impl Hub {
         (self.placement.hash_one(source) % self.shards.len() as u64) as usize
     }
 
-    /// Ends every subscription of the generation with that number, for `reason`. Returns when all outlets were told.
-    pub async fn end_generation(&self, number: u64, reason: GraphqlError) {
-        let reason = Box::new(reason);
-        self.ask_all(|done| Command::EndGeneration {
-            generation: number,
-            error: reason.clone(),
-            done,
-        })
-        .await;
+    /// The groups that run on a graph before `generation`: what there is to prepare anew.
+    pub async fn operations_before(&self, generation: u64) -> Vec<(GroupId, Arc<LiveOperation>)> {
+        let asked = self.ask_all(|reply| Command::OperationsBefore { generation, reply });
+        asked.await.into_iter().flatten().collect()
+    }
+
+    /// The graph `generation` takes over. Each group that `renewals` name runs on what they say from its next event on, in
+    /// the same place: no event is lost, repeated or out of order. Where the new operation listens to another source,
+    /// the group changes over when that is open, and announces a gap. Groups whose renewal is an error end with it.
+    ///
+    /// From now on [`Hub::subscribe`] takes operations of this graph and later ones only. Returns the groups of older graphs
+    /// that had no renewal (they began while it was prepared): they go on as they are until they get one, by
+    /// another call.
+    pub async fn advance(
+        &self,
+        generation: u64,
+        renewals: Vec<Renewal>,
+    ) -> Vec<(GroupId, Arc<LiveOperation>)> {
+        let mut of_shards: Vec<Vec<Renewal>> = self.shards.iter().map(|_| Vec::new()).collect();
+        for renewal in renewals {
+            // Below the number of shards, so it fits.
+            if let Some(of_shard) = of_shards.get_mut((renewal.0.0 >> GROUP_NUMBER_BITS) as usize) {
+                of_shard.push(renewal);
+            }
+        }
+        let mut of_shards = of_shards.into_iter();
+        let asked = self.ask_all::<Operations>(|reply| Command::Advance {
+            generation,
+            renewals: of_shards.next().unwrap_or_default(),
+            reply,
+        });
+        asked.await.into_iter().flatten().collect()
     }
 
     /// Ends everything and refuses whoever comes later. Returns when all outlets were told.
@@ -109,9 +139,15 @@ impl Hub {
         self.ask_all(|done| Command::ShutDown { done }).await;
     }
 
-    /// The live topology: triggers and their groups, as they are now.
+    /// The live topology: triggers and their groups, as they are now; of very many the oldest triggers and the largest
+    /// groups.
     pub async fn topology(&self) -> Vec<TriggerView> {
         self.ask_all(|reply| Command::Topology { reply }).await.into_iter().flatten().collect()
+    }
+
+    /// Bytes of subgraphs' answers that are kept while their events are resolved.
+    pub fn memo_bytes(&self) -> usize {
+        self.memo_room.used()
     }
 
     /// Counters.
@@ -120,7 +156,7 @@ impl Hub {
     }
 
     /// Asks all shards at once; those that are gone give no answer.
-    async fn ask_all<T>(&self, command: impl Fn(oneshot::Sender<T>) -> Command) -> Vec<T> {
+    async fn ask_all<T>(&self, mut command: impl FnMut(oneshot::Sender<T>) -> Command) -> Vec<T> {
         let mut answers = Vec::with_capacity(self.shards.len());
         for shard in &self.shards {
             let (reply, answer) = oneshot::channel();
@@ -133,8 +169,8 @@ impl Hub {
 }
 
 impl Subscription {
-    pub(crate) fn new(group: GroupId, subscriber: SubscriberId, leaver: Leaver) -> Self {
-        Self { group, subscriber, leaver: Some(leaver) }
+    pub(crate) fn new(group: GroupId, outlet: OutletId, member: Member, leaver: Leaver) -> Self {
+        Self { group, member, outlet, leaver: Some(leaver) }
     }
 
     /// The group it is in.
@@ -156,7 +192,7 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         if let Some(leaver) = self.leaver.take() {
-            leaver.leave(self.group, self.subscriber);
+            leaver.leave((self.group, self.outlet, self.member));
         }
     }
 }

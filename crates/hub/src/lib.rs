@@ -5,10 +5,13 @@
 //!
 //! [`Bindings`] reads the directives of a supergraph and says which [`Source`] a subscription listens to. The [`Hub`]
 //! opens one trigger per source, makes one group per operation, variables and partition, resolves each
-//! event once per group on the [`Cores`], and tells each outlet once.
+//! event once per group on the [`Cores`], and tells each outlet once. When a graph is replaced, [`Hub::advance`] puts every
+//! group on the new one between two events.
 
 mod binding;
+mod filter;
 mod hub;
+mod operation;
 mod outlet;
 mod resolve;
 mod settings;
@@ -17,10 +20,11 @@ mod source;
 mod stats;
 
 pub use binding::{BindingError, Bindings, EventPublisher};
+pub use filter::Filter;
 pub use hub::{Hub, SubscribeRequest, Subscription};
+pub use operation::{GroupKey, LiveOperation, Renewal, Resolve, TriggerEvent};
 pub use outlet::{EndReason, GroupId, Member, Outlet, OutletCommand};
-pub use resolve::{Cores, EVENT_BYTES_MAX, EventResolver, Job, Resolve};
+pub use resolve::{Cores, EVENT_BYTES_MAX, EventResolver, Job};
 pub use settings::HubSettings;
-pub use shard::GroupKey;
 pub use source::Source;
 pub use stats::{GroupView, HubStats, TriggerState, TriggerView};

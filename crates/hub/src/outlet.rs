@@ -1,5 +1,6 @@
 //! How the hub reaches sockets. An outlet serves many connections (a reactor thread) or one (a task
-//! per connection) and keeps the lists of members itself, so that a group and event cost one command.
+//! per connection) and keeps the lists of members, the only ones there are: a group's event costs one command, and so
+//! does its end.
 
 use execute::{GraphqlError, Payload};
 
@@ -33,24 +34,27 @@ pub enum OutletCommand {
         /// What.
         payload: Payload,
     },
-    /// The subscription of `member` is over; nothing follows for it.
-    End {
+    /// `member` of `group` has asked for its end; nothing follows for it.
+    Leave {
         /// The group it was in.
         group: GroupId,
         /// Who.
         member: Member,
+    },
+    /// `group` is over for all of its members; nothing follows for it.
+    End {
+        /// The group.
+        group: GroupId,
         /// Why.
         reason: EndReason,
     },
 }
 
-/// Why a subscription ended.
+/// Why a group ended.
 #[derive(Clone, PartialEq, Debug)]
 pub enum EndReason {
     /// The source completed.
     Complete,
-    /// The subscriber asked for it.
-    Unsubscribed,
     /// It cannot go on.
     Error(Box<GraphqlError>),
 }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use execute::{
     ErrorCode, Executable, ForwardedHeaders, Generation, GraphqlError, LocalFuture, Payload,
     RequestContext, Seed,
 };
 use plan::Variables;
+use prepare::OperationRequest;
+
+use crate::{Resolve, TriggerEvent};
 
 /// Largest event in bytes that is resolved. Brokers that allow more are rare (NATS takes 1 MiB unless told
 /// otherwise), and an event is meant to carry keys, not documents.
@@ -21,13 +23,6 @@ pub type Job = Box<dyn FnOnce() -> LocalFuture<'static, ()> + Send>;
 pub trait Cores: Send + Sync {
     /// Places the job on a core and returns at once. A job that cannot be placed is dropped.
     fn run(&self, job: Job);
-}
-
-/// What all members of a group share: how an event becomes their payload.
-pub trait Resolve: Send + Sync {
-    /// Resolves one event. Never fails: whatever goes wrong is in the payload. Runs on a core; dropping the
-    /// future cancels it. Must end by itself, since later events of the group wait for it.
-    fn resolve(self: Arc<Self>, event: Bytes) -> LocalFuture<'static, Payload>;
 }
 
 /// Resolves by executing the subscription's plan.
@@ -43,12 +38,14 @@ pub struct EventResolver {
     pub headers: Arc<ForwardedHeaders>,
     /// How long one event may take. What is not there by then is null and has an error.
     pub timeout: Duration,
+    /// What the client asked for: to be prepared again when the graph is replaced.
+    pub request: OperationRequest,
 }
 
 impl Resolve for EventResolver {
-    fn resolve(self: Arc<Self>, event: Bytes) -> LocalFuture<'static, Payload> {
+    fn resolve(self: Arc<Self>, event: TriggerEvent) -> LocalFuture<'static, Payload> {
         Box::pin(async move {
-            if event.len() > EVENT_BYTES_MAX {
+            if event.payload.len() > EVENT_BYTES_MAX {
                 let message = "The event is larger than 8 MiB.";
                 let error = GraphqlError::new(ErrorCode::InvalidEvent, message);
                 return execute::request_error(&[error]);
@@ -58,10 +55,10 @@ impl Resolve for EventResolver {
                 headers: Arc::clone(&self.headers),
                 deadline: Instant::now() + self.timeout,
                 // An event says that something has changed: a query that is older than it would not know.
-                sharing: None,
+                sharing: event.sharing,
                 trace: None,
             };
-            let seed = Seed::Event(event);
+            let seed = Seed::Event(event.payload);
             execute::execute(&self.executable, &self.variables, None, seed, &context).await
         })
     }

@@ -13,6 +13,8 @@ pub struct HubSettings {
     pub group_in_flight: usize,
     /// Events that wait in one group behind those in flight. One more drops the oldest of them.
     pub group_waiting: usize,
+    /// Bytes of subgraphs' answers that are kept for other groups while their events are resolved.
+    pub memo_bytes: usize,
 }
 
 impl Default for HubSettings {
@@ -25,6 +27,8 @@ impl Default for HubSettings {
             resolutions_in_flight: 1024,
             group_in_flight: 8,
             group_waiting: 64,
+            // A quarter of a million answers of a kilobyte.
+            memo_bytes: 256 << 20,
         }
     }
 }

@@ -3,11 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use prepare::Durations;
+
 use crate::GroupId;
 
-/// Counters of the whole hub. The first three go up and down, the others only grow.
+/// Counters of the whole hub. The first five go up and down, the others only grow.
 #[derive(Debug, Default)]
 pub struct HubStats {
+    /// Events that wait in groups until earlier ones are resolved.
+    pub waiting: AtomicU64,
+    /// Events being resolved.
+    pub resolving: AtomicU64,
     /// Triggers open or opening.
     pub triggers: AtomicU64,
     /// Groups.
@@ -18,6 +24,8 @@ pub struct HubStats {
     pub events: AtomicU64,
     /// Resolutions started: once per group and event.
     pub resolutions: AtomicU64,
+    /// How long they took, from the start to the payload.
+    pub resolve_durations: Durations,
     /// Resolutions that broke off without a payload (a defect, or the cores are going away).
     pub resolutions_failed: AtomicU64,
     /// Payloads handed to outlets: once per outlet, group and event.
@@ -28,8 +36,18 @@ pub struct HubStats {
     pub dropped_group_behind: AtomicU64,
     /// Events resolved in vain because the last member left meanwhile, once per group.
     pub dropped_group_left: AtomicU64,
+    /// Filters compared with events: only those that an event's values may pass.
+    pub filters_evaluated: AtomicU64,
+    /// Events that a filter kept from a group, once per group.
+    pub filtered_out: AtomicU64,
     /// Gaps that providers announced, once per trigger.
     pub gaps: AtomicU64,
+    /// Groups that were put on a new graph.
+    pub spliced: AtomicU64,
+    /// Those of them that changed over to another source.
+    pub moved: AtomicU64,
+    /// Groups that ended because they are not valid on a new graph, or their new source could not be opened.
+    pub ended_by_reload: AtomicU64,
     /// Subscriptions refused: the provider could not open the stream.
     pub refused_provider: AtomicU64,
     /// Subscriptions refused: too many subscribers.
@@ -49,6 +67,12 @@ pub(crate) fn subtract(counter: &AtomicU64, count: usize) {
 pub(crate) struct Seat(Arc<HubStats>);
 
 impl Seat {
+    /// Its holder has joined a group, which counts its members itself.
+    pub(crate) fn hand_over(self) {
+        let Self(stats) = &self;
+        stats.subscribers.fetch_add(1, Relaxed);
+    }
+
     pub(crate) fn take(stats: &Arc<HubStats>, most: usize) -> Option<Self> {
         let seat = Self(Arc::clone(stats));
         let before = stats.subscribers.fetch_add(1, Relaxed);
@@ -73,7 +97,11 @@ pub struct TriggerView {
     pub state: TriggerState,
     /// Events that came so far.
     pub events: u64,
-    /// Its groups, oldest first.
+    /// Its subscribers.
+    pub members: u64,
+    /// Its groups.
+    pub group_count: u64,
+    /// Those with the most subscribers, a hundred at most.
     pub groups: Vec<GroupView>,
 }
 
@@ -108,6 +136,8 @@ pub struct GroupView {
     pub generation: u64,
     /// Identity of the operation.
     pub operation_id: u128,
+    /// Does a filter keep events from it?
+    pub filtered: bool,
     /// Subscribers.
     pub members: u64,
     /// Outlets that they sit behind.

@@ -119,6 +119,53 @@ fn string(value: &str) -> Value {
 }
 
 #[tokio::test]
+async fn a_filter_stands_beside_the_topic_that_it_filters() {
+    let filter = |path: &str| {
+        let condition =
+            format!(r#"{{IN: {{fieldPath: "{path}", values: ["{{{{ args.id }}}}"]}}}}"#);
+        format!(
+            r#"@join__directive(graphs: [EVENTS], name: "openfed__subscriptionFilter", args: {{condition: {condition}}})"#
+        )
+    };
+    let topic = r#"events__subscribe {topics: ["a"], providerId: "memory/default"}"#;
+    let with = |directive: &str, filters: &[String]| {
+        let (binding, arguments) = directive.split_once(' ').expect("name and arguments");
+        // The helper closes the directive; what follows in front of it is a directive of its own.
+        format!("{binding} {arguments}) {}", filters.join(" ").trim_end_matches(')'))
+    };
+    let right = with(topic, &[filter("id")]);
+    let graph = supergraph(&[("moved(id: ID!)", &right)], &[]);
+    assert_eq!(problems(&graph), [""; 0]);
+    let event = EventField {
+        subgraph: SubgraphId(0),
+        field: field(&graph, "moved"),
+        data_key: "moved".into(),
+        arguments: vec![("id".into(), string("7"))],
+    };
+    let bindings = Bindings::load(&graph, &providers()).expect("the bindings are right");
+    assert!(bindings.filter(&event, &Variables::default()).expect("a value").is_some());
+    let unfiltered = EventField { field: field(&graph, "tick"), ..event };
+    assert!(bindings.filter(&unfiltered, &Variables::default()).expect("none").is_none());
+
+    let publish = r#"events__publish {topic: "a", providerId: "memory/default"}"#;
+    let graph = supergraph(
+        &[
+            ("unknown(id: ID!)", &with(topic, &[filter("ghost")])),
+            ("twice(id: ID!)", &with(topic, &[filter("id"), filter("id")])),
+        ],
+        &[("published(id: ID!)", &with(publish, &[filter("id")]))],
+    );
+    assert_eq!(
+        problems(&graph),
+        [
+            "Mutation.published @openfed__subscriptionFilter: it filters the events of a topic; the field is bound to none",
+            "Subscription.unknown @openfed__subscriptionFilter: fieldPath \"ghost\": `Order` has no field `ghost`",
+            "Subscription.twice @openfed__subscriptionFilter: a second filter of the same field is not supported; use AND",
+        ]
+    );
+}
+
+#[tokio::test]
 async fn topics_are_rendered_from_literals_and_variables() {
     let graph = supergraph(
         &[

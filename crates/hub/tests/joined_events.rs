@@ -14,11 +14,11 @@ use execute::{
 };
 use graph::Supergraph;
 use hub::{
-    Bindings, EVENT_BYTES_MAX, EventPublisher, EventResolver, GroupKey, Hub, HubSettings, Member,
-    Outlet, Resolve, SubscribeRequest, Subscription,
+    Bindings, EVENT_BYTES_MAX, EventPublisher, EventResolver, GroupKey, Hub, HubSettings,
+    LiveOperation, Member, Outlet, Resolve, SubscribeRequest, Subscription, TriggerEvent,
 };
 use plan::SubscriptionRoot;
-use prepare::{PrepareSettings, Prepared, Preparer};
+use prepare::{OperationRequest, PrepareSettings, Prepared, Preparer};
 use stage::{Listener, PATIENCE, with_hub};
 
 const SUPERGRAPH: &str = r#"
@@ -38,6 +38,11 @@ type edfs__PublishResult @join__type(graph: EVENTS) { success: Boolean! }
 type Subscription @join__type(graph: EVENTS) {
   moved(region: String!): Order @join__field(graph: EVENTS)
     @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["orders.{{ args.region }}"]})
+  some(ids: [ID!]): Order @join__field(graph: EVENTS)
+    @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["orders.eu"]})
+    @join__directive(graphs: [EVENTS], name: "openfed__subscriptionFilter", args: {
+      condition: {IN: {fieldPath: "id", values: ["{{ args.ids }}"]}}
+    })
 }
 type Mutation @join__type(graph: EVENTS) {
   move(region: String!, id: ID!): edfs__PublishResult! @join__field(graph: EVENTS)
@@ -45,7 +50,7 @@ type Mutation @join__type(graph: EVENTS) {
 }
 "#;
 
-/// `orders` answers for every order that its total is 42.
+/// `orders` answers for every order that its total is 42, or what the header `x-total` says, after 5 ms.
 #[derive(Default)]
 struct Orders {
     requests: AtomicU64,
@@ -59,12 +64,19 @@ impl Subgraph for Orders {
         self.requests.fetch_add(1, Relaxed);
         let body = String::from_utf8_lossy(&request.body).into_owned();
         assert!(body.contains(r#"[{"__typename":"Order","id":"7"}]"#), "{body}");
+        let total = request.headers.iter().find(|(name, _)| name == "x-total");
+        let total = total.and_then(|(_, value)| value.to_str().ok()).unwrap_or("42");
+        let body =
+            format!(r#"{{"data":{{"_entities":[{{"__typename":"Order","total":{total}}}]}}}}"#);
         let answer = SubgraphAnswer {
             status: http::StatusCode::OK,
             headers: http::HeaderMap::new(),
-            body: r#"{"data":{"_entities":[{"__typename":"Order","total":42}]}}"#.into(),
+            body: body.into(),
         };
-        Box::pin(std::future::ready(Ok(answer)))
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            Ok(answer)
+        })
     }
 }
 
@@ -111,6 +123,7 @@ impl Router {
             generation: Arc::clone(&self.generation),
             headers: Arc::new(ForwardedHeaders::default()),
             timeout: PATIENCE,
+            request: OperationRequest::default(),
         }
     }
 
@@ -124,18 +137,47 @@ impl Router {
     ) -> Subscription {
         let prepared = self.prepare(query);
         let resolver = self.resolver(&prepared, variables);
+        self.join(hub, listener, connection, &prepared, resolver, "").await
+    }
+
+    /// As somebody whose headers are `headers`.
+    async fn subscribe_as(
+        &self,
+        hub: &Hub,
+        listener: &Listener,
+        prepared: &Prepared,
+        headers: ForwardedHeaders,
+        partition: u64,
+    ) -> Subscription {
+        let mut resolver = self.resolver(prepared, "");
+        resolver.headers = Arc::new(headers);
+        self.join(hub, listener, partition, prepared, resolver, &partition.to_string()).await
+    }
+
+    async fn join(
+        &self,
+        hub: &Hub,
+        listener: &Listener,
+        connection: u64,
+        prepared: &Prepared,
+        resolver: EventResolver,
+        partition: &str,
+    ) -> Subscription {
         let Some(SubscriptionRoot::Event(field)) = &prepared.plan.subscription else {
             panic!("an event field is planned as one: {:?}", prepared.plan)
         };
         let request = SubscribeRequest {
-            source: self.bindings.source(field, &resolver.variables).expect("a topic"),
-            group: GroupKey {
+            operation: LiveOperation {
                 generation: self.generation.number,
-                operation_id: prepared.operation_id,
-                variables: Arc::clone(&resolver.variables),
-                partition: Bytes::new(),
+                source: self.bindings.source(field, &resolver.variables).expect("a topic"),
+                filter: self.bindings.filter(field, &resolver.variables).expect("a filter"),
+                group: GroupKey {
+                    operation_id: prepared.operation_id,
+                    variables: Arc::clone(&resolver.variables),
+                    partition: Bytes::copy_from_slice(partition.as_bytes()),
+                },
+                resolve: Arc::new(resolver),
             },
-            resolve: Arc::new(resolver),
             outlet: Arc::clone(&listener.outlet) as Arc<dyn Outlet>,
             member: Member { connection, operation: 1 },
         };
@@ -166,6 +208,63 @@ async fn an_event_is_joined_once_for_all_who_ask_the_same() {
 }
 
 #[tokio::test]
+async fn ten_thousand_partitions_that_a_subgraph_cannot_tell_apart_ask_it_once_for_each_event() {
+    const PARTITIONS: u64 = 10_000;
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (router, mut listener) = (Router::load(), Listener::new());
+        let prepared = router.prepare(QUERY);
+        let mut held = Vec::new();
+        for number in 0..PARTITIONS {
+            // What only the event subgraph would get.
+            let user = http::HeaderValue::from(number);
+            let header = (http::HeaderName::from_static("x-user"), user);
+            let headers = ForwardedHeaders {
+                all: Vec::new(),
+                by_subgraph: vec![(graph::SubgraphId(0), vec![header])],
+            };
+            held.push(router.subscribe_as(&hub, &listener, &prepared, headers, number).await);
+            assert_eq!(listener.next().await, "join");
+        }
+        assert_eq!(hub.stats().groups.load(Relaxed), PARTITIONS);
+        for event in 1..=2 {
+            router.memory.publish("orders.eu", EVENT.into()).await.expect("published");
+            for _ in 0..PARTITIONS {
+                assert_eq!(listener.next().await, JOINED);
+            }
+            assert_eq!(router.orders.requests.load(Relaxed), event);
+        }
+        assert_eq!(hub.stats().resolutions.load(Relaxed), 2 * PARTITIONS);
+        assert_eq!(hub.memo_bytes(), 0, "nothing is kept of an event that all have");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn two_users_whom_a_subgraph_tells_apart_never_share_its_answer() {
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let router = Router::load();
+        let prepared = router.prepare(QUERY);
+        let mut listeners = [Listener::new(), Listener::new(), Listener::new()];
+        let mut held = Vec::new();
+        for (listener, total) in listeners.iter().zip(["1", "2", "1"]) {
+            let header = http::HeaderValue::from_static(total);
+            let all = vec![(http::HeaderName::from_static("x-total"), header)];
+            let headers = ForwardedHeaders { all, by_subgraph: Vec::new() };
+            // The third has the headers of the first, and another partition.
+            let partition = held.len() as u64;
+            held.push(router.subscribe_as(&hub, listener, &prepared, headers, partition).await);
+        }
+        router.memory.publish("orders.eu", EVENT.into()).await.expect("published");
+        for (listener, total) in listeners.iter_mut().zip(["1", "2", "1"]) {
+            assert_eq!(listener.next().await, "join");
+            assert_eq!(listener.next().await, JOINED.replace("42", total));
+        }
+        assert_eq!(router.orders.requests.load(Relaxed), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_variable_chooses_the_topic() {
     with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
         let (router, mut listener) = (Router::load(), Listener::new());
@@ -176,6 +275,30 @@ async fn a_variable_chooses_the_topic() {
         assert_eq!(listener.next().await, "join");
         assert_eq!(listener.next().await, r#"{"data":{"moved":{"key":"7"}}}"#);
         assert_eq!(router.orders.requests.load(Relaxed), 0, "the event has all that is asked for");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_filter_decides_before_anything_is_resolved() {
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (router, mut listener) = (Router::load(), Listener::new());
+        let query = "subscription($ids: [ID!]) { some(ids: $ids) { id } }";
+        let mut held = Vec::new();
+        for (number, ids) in [r#"{"ids":["1","2"]}"#, r#"{"ids":3}"#, "{}"].into_iter().enumerate()
+        {
+            held.push(router.subscribe(&hub, &listener, number as u64, query, ids).await);
+            assert_eq!(listener.next().await, "join");
+        }
+        for id in ["3", "4", "2"] {
+            let event = format!(r#"{{"__typename":"Order","id":"{id}"}}"#);
+            router.memory.publish("orders.eu", event.into()).await.expect("published");
+        }
+        assert_eq!(listener.next().await, r#"{"data":{"some":{"id":"3"}}}"#);
+        assert_eq!(listener.next().await, r#"{"data":{"some":{"id":"2"}}}"#);
+        let stats = hub.stats();
+        assert_eq!(stats.resolutions.load(Relaxed), 2);
+        assert_eq!(stats.filters_evaluated.load(Relaxed), 2);
     })
     .await;
 }
@@ -210,7 +333,8 @@ async fn a_bad_event_is_an_error_payload_and_the_subscription_lives_on() {
 async fn an_event_that_is_too_large_is_an_error_payload() {
     let router = Router::load();
     let resolver = Arc::new(router.resolver(&router.prepare(QUERY), ""));
-    let payload = resolver.resolve(vec![b' '; EVENT_BYTES_MAX + 1].into()).await;
+    let payload = vec![b' '; EVENT_BYTES_MAX + 1].into();
+    let payload = resolver.resolve(TriggerEvent { payload, sharing: None }).await;
     assert_eq!(
         payload.bytes,
         r#"{"errors":[{"message":"The event is larger than 8 MiB.","extensions":{"code":"INVALID_EVENT"}}]}"#

@@ -12,8 +12,8 @@ use events::{
 };
 use execute::{ErrorCode, GraphqlError, LocalFuture, Payload};
 use hub::{
-    GroupKey, Hub, HubSettings, Member, Outlet, OutletCommand, Resolve, Source, SubscribeRequest,
-    TriggerState,
+    GroupKey, Hub, HubSettings, LiveOperation, Member, Outlet, OutletCommand, Resolve, Source,
+    SubscribeRequest, TriggerEvent, TriggerState,
 };
 use stage::{Listener, OneCore, with_hub};
 use tokio::sync::mpsc;
@@ -23,8 +23,8 @@ use tokio::task::LocalSet;
 struct Echo;
 
 impl Resolve for Echo {
-    fn resolve(self: Arc<Self>, event: Bytes) -> LocalFuture<'static, Payload> {
-        let text = format!("{{\"data\":{}}}", String::from_utf8_lossy(&event));
+    fn resolve(self: Arc<Self>, event: TriggerEvent) -> LocalFuture<'static, Payload> {
+        let text = format!("{{\"data\":{}}}", String::from_utf8_lossy(&event.payload));
         let splice = text.len() - 1;
         let payload =
             Payload { bytes: text.into(), splice, has_data: true, errors: 0, headers: None };
@@ -36,6 +36,11 @@ fn memory() -> Arc<dyn Provider> {
     Arc::new(Memory::new("default", MemorySettings::default()))
 }
 
+fn operation(source: Source, operation_id: u128, resolve: Arc<dyn Resolve>) -> LiveOperation {
+    let group = GroupKey { operation_id, variables: Arc::default(), partition: Bytes::new() };
+    LiveOperation { generation: 1, source, group, filter: None, resolve }
+}
+
 fn request(
     provider: &Arc<dyn Provider>,
     listener: &Listener,
@@ -43,14 +48,7 @@ fn request(
     resolve: Arc<dyn Resolve>,
 ) -> SubscribeRequest {
     SubscribeRequest {
-        source: Source::new(Arc::clone(provider), vec!["a".into()]),
-        group: GroupKey {
-            generation: 1,
-            operation_id: 1,
-            variables: Arc::default(),
-            partition: Bytes::new(),
-        },
-        resolve,
+        operation: operation(Source::new(Arc::clone(provider), vec!["a".into()]), 1, resolve),
         outlet: Arc::clone(&listener.outlet) as Arc<dyn Outlet>,
         member: Member { connection, operation: 1 },
     }
@@ -108,9 +106,9 @@ async fn a_thousand_events_arrive_in_order() {
 async fn a_resolution_that_panics_costs_its_own_event_only() {
     struct Panics;
     impl Resolve for Panics {
-        fn resolve(self: Arc<Self>, event: Bytes) -> LocalFuture<'static, Payload> {
+        fn resolve(self: Arc<Self>, event: TriggerEvent) -> LocalFuture<'static, Payload> {
             Box::pin(async move {
-                assert_ne!(event, "1", "a defect");
+                assert_ne!(event.payload, "1", "a defect");
                 Arc::new(Echo).resolve(event).await
             })
         }
@@ -141,7 +139,7 @@ async fn what_is_being_resolved_for_nobody_is_dropped_on_its_core() {
         }
     }
     impl Resolve for Held {
-        fn resolve(self: Arc<Self>, _event: Bytes) -> LocalFuture<'static, Payload> {
+        fn resolve(self: Arc<Self>, _event: TriggerEvent) -> LocalFuture<'static, Payload> {
             Box::pin(async move {
                 let _guard = SayDropped(self.0.clone());
                 let _ = self.0.send("started");
@@ -269,17 +267,23 @@ async fn a_provider_that_is_closed_ends_its_subscriptions() {
 async fn a_reload_and_a_shutdown_have_told_everybody_when_they_return() {
     with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
         let (provider, mut listener) = (memory(), Listener::new());
-        let old = hub.subscribe(request(&provider, &listener, 1, Arc::new(Echo))).await.unwrap();
-        let mut newer = request(&provider, &listener, 2, Arc::new(Echo));
-        newer.group.generation = 2;
-        let _newer = hub.subscribe(newer).await.unwrap();
-        let reason = GraphqlError::new(ErrorCode::GraphReloaded, "The graph was replaced.");
-        hub.end_generation(1, reason).await;
-        assert_eq!(
-            [listener.next().await, listener.next().await, listener.next().await],
-            ["join", "join", "end: GRAPH_RELOADED"]
-        );
-        drop(old);
+        let gone = hub.subscribe(request(&provider, &listener, 1, Arc::new(Echo))).await.unwrap();
+        let mut other = request(&provider, &listener, 2, Arc::new(Echo));
+        other.operation.group.operation_id = 2;
+        let stays = hub.subscribe(other.clone()).await.unwrap();
+        assert_eq!([listener.next().await, listener.next().await], ["join", "join"]);
+        let old = hub.operations_before(2).await;
+        assert_eq!(old.len(), 2);
+        let reason = GraphqlError::new(ErrorCode::GraphReloaded, "The field is gone.");
+        let renewed = LiveOperation { generation: 2, ..other.operation.clone() };
+        let renewals = vec![(gone.group(), Err(Box::new(reason))), (stays.group(), Ok(renewed))];
+        assert!(hub.advance(2, renewals).await.is_empty());
+        assert_eq!(listener.next().await, "end: GRAPH_RELOADED");
+        let late = hub.subscribe(other).await;
+        assert_eq!(late.unwrap_err().code, ErrorCode::GraphReloaded, "its graph is gone");
+        provider.publish("a", "1".into()).await.unwrap();
+        assert_eq!(listener.next().await, r#"{"data":1}"#);
+        drop(gone);
         hub.shutdown().await;
         assert_eq!(listener.next().await, "end: SHUTTING_DOWN");
         assert!(listener.told.try_recv().is_err(), "nothing follows");
@@ -313,8 +317,13 @@ impl Outlet for Counting {
                     "only groups with members here are delivered to"
                 );
             }
-            OutletCommand::End { group, member, .. } => {
+            OutletCommand::Leave { group, member } => {
                 members.entry((group, member.connection)).or_default().ends += 1;
+            }
+            OutletCommand::End { group, .. } => {
+                for ((of, _), counts) in members.iter_mut() {
+                    counts.ends += u32::from(*of == group && counts.joins > counts.ends);
+                }
             }
         }
     }
@@ -342,15 +351,9 @@ async fn subscribers_who_come_and_go_on_many_threads_leave_nothing_behind() {
             let mut held = std::collections::VecDeque::new();
             for number in 0..EACH {
                 let topic = (number % 7).to_string();
+                let source = Source::new(Arc::clone(&provider), vec![topic.as_str().into()]);
                 let request = SubscribeRequest {
-                    source: Source::new(Arc::clone(&provider), vec![topic.as_str().into()]),
-                    group: GroupKey {
-                        generation: 1,
-                        operation_id: u128::from(number % 3),
-                        variables: Arc::default(),
-                        partition: Bytes::new(),
-                    },
-                    resolve: Arc::new(Echo),
+                    operation: operation(source, u128::from(number % 3), Arc::new(Echo)),
                     outlet: Arc::clone(&outlet) as Arc<dyn Outlet>,
                     member: Member { connection: task * EACH + number, operation: 1 },
                 };
@@ -389,7 +392,7 @@ async fn a_flood_is_worked_off_in_turns_and_in_order() {
         // So many groups that a turn ends after a few events.
         for operation in 0..1000 {
             let mut request = request(&provider, &listener, operation, Arc::new(Echo));
-            request.group.operation_id = operation.into();
+            request.operation.group.operation_id = operation.into();
             held.push(hub.subscribe(request).await.unwrap());
             assert_eq!(listener.next().await, "join");
         }

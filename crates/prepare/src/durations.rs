@@ -17,7 +17,7 @@ pub struct Durations {
 
 impl Durations {
     /// Counts one.
-    pub(crate) fn add(&self, took: Duration) {
+    pub fn add(&self, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let bucket = BUCKETS_MICROS.partition_point(|&bound| bound < micros);
         self.counts[bucket].fetch_add(1, Ordering::Relaxed);

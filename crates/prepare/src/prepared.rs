@@ -31,6 +31,8 @@ pub struct Prepared {
     /// Identity of the normalised operation: equal for documents that differ only in spaces, commas,
     /// comments or names of fragments. Groups, sharing and metrics use it.
     pub operation_id: u128,
+    /// The document that it was prepared from.
+    pub query: Bytes,
     /// The client's name for it.
     pub name: Option<Box<str>>,
     /// Query, mutation or subscription.

@@ -484,6 +484,7 @@ impl Work {
         let Understood { operation, operation_id, variables, introspection, .. } = understood;
         Prepared {
             operation_id: identity::with_labels(operation_id, labels),
+            query: bytes::Bytes::copy_from_slice(query),
             name: operation.name.clone(),
             kind: operation.kind,
             weight: weight(query, &operation, introspection.is_some()),
@@ -652,7 +653,8 @@ fn weight(query: &[u8], operation: &plan::Operation, introspects: bool) -> u64 {
         });
         below.sum()
     }
-    let text = query.len() * if introspects { CHARACTER } else { 1 };
+    // The cache and the operation have a copy each.
+    let text = query.len() * if introspects { CHARACTER } else { 2 };
     (BASE + text + SELECTION * selections(&operation.selection_set)) as u64
 }
 

@@ -87,7 +87,7 @@ async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>
         "/health/live" if get => answer::text(StatusCode::OK, "live\n"),
         "/health/ready" if get => ready(router),
         "/metrics" if get => metrics(registry, request.headers()),
-        "/admin/subscriptions" if get => subscriptions(router).await,
+        "/admin/subscriptions" if get => subscriptions(router, request.headers()).await,
         "/admin/publish" if request.method() == Method::POST => match is_of_a_page(&request) {
             true => answer::text(StatusCode::FORBIDDEN, "web pages may not publish events\n"),
             false => publish(router, request).await,
@@ -158,8 +158,15 @@ fn metrics(registry: &Registry, headers: &HeaderMap) -> Answer {
     }
 }
 
-async fn subscriptions(router: &Router) -> Answer {
-    let text = serde_json::to_vec(&topology::describe(&router.hub.topology().await));
+/// A page for browsers, JSON for everybody else.
+async fn subscriptions(router: &Router, headers: &HeaderMap) -> Answer {
+    let (triggers, stats) = (router.hub.topology().await, router.hub.stats());
+    let mut accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    if accepted.any(|it| it.contains("text/html")) {
+        let page = topology::page(&triggers, stats);
+        return answer::with_type(StatusCode::OK, "text/html; charset=utf-8", page.into());
+    }
+    let text = serde_json::to_vec(&topology::describe(&triggers, stats));
     answer::with_type(StatusCode::OK, "application/json", text.unwrap_or_default().into())
 }
 

@@ -131,9 +131,10 @@ fn explain(code: ErrorCode) -> (&'static str, &'static str) {
             "an event is not a JSON object with `__typename` and the key fields",
             "look at whoever published it; the subscription goes on",
         ),
-        ErrorCode::GraphReloaded => {
-            ("the graph was replaced while the subscription ran", "subscribe again")
-        }
+        ErrorCode::GraphReloaded => (
+            "the graph was replaced, and the subscription is not valid on the new one",
+            "look at the reason in the message, and subscribe to what the new graph has",
+        ),
         ErrorCode::SlowSubscriber => (
             "events came faster than the client read them",
             "read faster, select less, or configure another `subscriptions.policy`",

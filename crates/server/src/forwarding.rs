@@ -12,21 +12,40 @@ use upstream::belongs_to_connection;
 
 use crate::config::{HeaderRule, Headers, Merge, Propagation};
 
-/// Rules for requests, by subgraph.
+/// Rules for requests, by subgraph: all that the configuration names, in its order, also those that the graph does not
+/// have. Who is equal on this graph is equal on every other one then, and a group stays a group when the graph is
+/// replaced.
 #[derive(Debug)]
 pub(crate) struct Forwarding {
     all: Vec<HeaderRule>,
     by_subgraph: Vec<(SubgraphId, Vec<HeaderRule>)>,
 }
 
+/// Stands for subgraphs that the graph does not have; no subgraph has this number.
+const NOBODY: SubgraphId = SubgraphId(u16::MAX);
+
 impl Forwarding {
     /// The rules of `headers` for the subgraphs of `graph`.
     pub(crate) fn new(headers: &Headers, graph: &Supergraph) -> Self {
-        let by_subgraph = special(headers, graph).map(|(id, name)| {
-            let rules = headers.request_rules(name).cloned().collect();
-            (id, rules)
+        let by_subgraph = headers.subgraphs.keys().map(|name| {
+            let known = graph.subgraphs.iter().position(|it| *it.name == **name);
+            let id = known.map_or(NOBODY, |index| SubgraphId(index as u16));
+            (id, headers.request_rules(name).cloned().collect())
         });
         Self { by_subgraph: by_subgraph.collect(), all: headers.all.request.clone() }
+    }
+
+    /// What [`Forwarding::apply`] has found for another graph and the same configuration, for this graph.
+    pub(crate) fn renumbered(&self, headers: &Arc<ForwardedHeaders>) -> Arc<ForwardedHeaders> {
+        let ids = || self.by_subgraph.iter().map(|(id, _)| *id);
+        if ids().eq(headers.by_subgraph.iter().map(|(id, _)| *id)) {
+            return Arc::clone(headers);
+        }
+        let by_subgraph = ids().zip(&headers.by_subgraph);
+        Arc::new(ForwardedHeaders {
+            all: headers.all.clone(),
+            by_subgraph: by_subgraph.map(|(id, (_, headers))| (id, headers.clone())).collect(),
+        })
     }
 
     /// What of `client`, the headers of the client's request, goes where.
@@ -328,6 +347,46 @@ mod tests {
     fn a_client_cannot_add_to_what_is_inserted() {
         let rules = [HeaderRule::Propagate(named("x-tenant")), insert("x-tenant", "fixed")];
         assert_eq!(sent(&rules), ["x-tenant: fixed"]);
+    }
+
+    fn graph(subgraphs: &[&str]) -> Supergraph {
+        let graphs = subgraphs.iter().map(|name| {
+            let id = name.to_uppercase();
+            format!("{id} @join__graph(name: \"{name}\", url: \"http://{name}\")\n")
+        });
+        let first = subgraphs[0].to_uppercase();
+        let sdl = format!(
+            "schema @link(url: \"https://specs.apollo.dev/link/v1.0\")
+               @link(url: \"https://specs.apollo.dev/join/v0.5\", for: EXECUTION) {{ query: Query }}
+             enum join__Graph {{ {} }}
+             type Query @join__type(graph: {first}) {{ a: Int }}",
+            graphs.collect::<String>()
+        );
+        Supergraph::from_sdl(&sdl, "supergraph.graphql").unwrap_or_else(|errors| panic!("{errors}"))
+    }
+
+    #[test]
+    fn who_is_equal_on_one_graph_is_equal_on_the_next() {
+        let mut rules = Headers::default();
+        for subgraph in ["absent", "second"] {
+            let special = rules.subgraphs.entry(subgraph.to_owned()).or_default();
+            let header = if subgraph == "absent" { "x-tenant" } else { "authorization" };
+            special.request.push(HeaderRule::Propagate(named(header)));
+        }
+        let old = Forwarding::new(&rules, &graph(&["first", "second"]));
+        let new = Forwarding::new(&rules, &graph(&["absent", "first", "second"]));
+        let headers = old.apply(&client());
+        assert_eq!(text(headers.of(SubgraphId(0))), [""; 0]);
+        assert_eq!(text(headers.of(SubgraphId(1))), ["authorization: Bearer 1"]);
+        // What the subgraph will get that is not there yet keeps users apart already.
+        let mut other = client();
+        other.insert(name("x-tenant"), HeaderValue::from_static("b"));
+        assert_ne!(partition(&headers), partition(&old.apply(&other)));
+        let renumbered = new.renumbered(&headers);
+        assert_eq!(renumbered, new.apply(&client()));
+        assert_eq!(text(renumbered.of(SubgraphId(0))), ["x-tenant: a"]);
+        assert_eq!(text(renumbered.of(SubgraphId(2))), ["authorization: Bearer 1"]);
+        assert_eq!(partition(&renumbered), partition(&headers));
     }
 
     #[test]

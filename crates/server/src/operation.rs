@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use execute::{ErrorCode, ForwardedHeaders, GraphqlError, Payload, RequestContext, Seed};
 use flights::Broken;
 use plan::{OperationKind, Variables};
@@ -24,6 +25,8 @@ pub(crate) struct Ready {
     pub(crate) prepared: Arc<Prepared>,
     /// Its values.
     pub(crate) variables: Variables,
+    /// As the client wrote them, in memory of their own; empty but for subscriptions, which outlive their graph.
+    pub(crate) variables_text: Bytes,
     /// What goes along to subgraphs.
     pub(crate) headers: Arc<ForwardedHeaders>,
 }
@@ -48,7 +51,11 @@ pub(crate) async fn prepare(
     let prepared = loaded.preparer.prepare(request).await.map_err(|error| refused(&error))?;
     let variables = prepared.coerce(&request.variables).map_err(|error| refused(&error))?;
     let headers = loaded.forwarding.apply(client_headers);
-    Ok(Ready { loaded, prepared, variables, headers })
+    let variables_text = match prepared.kind {
+        OperationKind::Subscription => Bytes::copy_from_slice(&request.variables),
+        OperationKind::Query | OperationKind::Mutation => Bytes::new(),
+    };
+    Ok(Ready { loaded, prepared, variables, variables_text, headers })
 }
 
 /// What a client is told whose subscription cannot be answered in the way it asked.

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use execute::{ErrorCode, GraphqlError};
 use notify::{RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
@@ -13,6 +12,7 @@ use tokio::time::MissedTickBehavior;
 use crate::diagnostic::{self, Style};
 use crate::loaded::{self, Loaded, SupergraphSource};
 use crate::metrics::ReloadResult;
+use crate::renewal;
 use crate::router::Router;
 
 /// Editors and deployments write a file in several steps; a change is looked at when none has followed
@@ -79,14 +79,6 @@ impl Changes {
             reload(&router, &self.source).await;
         }
     }
-}
-
-/// What a subscription is told that ran on a graph that serves no more.
-fn replaced() -> GraphqlError {
-    GraphqlError::new(
-        ErrorCode::GraphReloaded,
-        "the graph was replaced while this subscription ran; subscribe again",
-    )
 }
 
 /// Waits until no change has followed for [`SETTLE`].
@@ -234,10 +226,8 @@ pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
         }
         Ok(Ok(Some(loaded))) => {
             warm(&loaded, &current).await;
-            router.loaded.store(Arc::new(loaded));
+            renewal::take_over(router, loaded).await;
             router.metrics.reload(ReloadResult::loaded);
-            tracing::info!(generation = number, "a new supergraph serves now");
-            router.hub.end_generation(current.generation.number, replaced()).await;
         }
         Ok(Err(diagnostics)) => {
             router.metrics.reload(ReloadResult::refused);

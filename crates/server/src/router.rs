@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::cores::Cores;
+use crate::farewell::Farewell;
 use crate::http::compression::Compressor;
 #[cfg(target_os = "linux")]
 use crate::live::reactors::ReactorHandles;
@@ -26,8 +27,10 @@ pub(crate) struct Router {
     pub(crate) config: Config,
     /// Where work runs.
     pub(crate) cores: Arc<Cores>,
-    /// The graph that serves now.
+    /// The graph that serves now; see [`Router::serve`].
     pub(crate) loaded: ArcSwap<Loaded>,
+    /// Its number, for those who wait for the next one.
+    pub(crate) generation: watch::Sender<u64>,
     /// Brokers.
     pub(crate) providers: Arc<Providers>,
     /// Work in flight that several requests wait for.
@@ -53,12 +56,33 @@ pub(crate) struct Router {
     pub(crate) metrics: Metrics,
     /// Becomes true once, when the router ends.
     pub(crate) shutdown: watch::Receiver<bool>,
+    /// Who is asked to leave when, then.
+    pub(crate) farewell: Farewell,
 }
 
 impl Router {
     /// The graph that serves now.
     pub(crate) fn current(&self) -> Arc<Loaded> {
         self.loaded.load_full()
+    }
+
+    /// Puts another graph into service.
+    pub(crate) fn serve(&self, loaded: Arc<Loaded>) {
+        let number = loaded.generation.number;
+        self.loaded.store(loaded);
+        self.generation.send_replace(number);
+    }
+
+    /// Returns when one connection is to ask its client to leave.
+    pub(crate) async fn time_to_leave(&self) {
+        self.farewell.turn(self.shutdown.clone()).await;
+    }
+
+    /// The graph that serves, as soon as it is a later one than `number`.
+    pub(crate) async fn graph_after(&self, number: u64) -> Arc<Loaded> {
+        // The sender is ours.
+        let _ = self.generation.subscribe().wait_for(|generation| *generation > number).await;
+        self.current()
     }
 }
 

@@ -374,6 +374,22 @@ impl Writer<'_> {
         self.gauge("starling_hub_triggers", "Open triggers", read(&stats.triggers))?;
         self.gauge("starling_hub_groups", "Groups of equal subscribers", read(&stats.groups))?;
         self.gauge("starling_hub_subscribers", "Subscribers", read(&stats.subscribers))?;
+        self.gauge(
+            "starling_hub_events_waiting",
+            "Events that wait in groups until earlier ones are resolved",
+            read(&stats.waiting),
+        )?;
+        self.gauge("starling_hub_resolving", "Events being resolved", read(&stats.resolving))?;
+        self.gauge(
+            "starling_hub_memo_bytes",
+            "Answers of subgraphs kept while the groups of a trigger resolve their event",
+            router.hub.memo_bytes() as u64,
+        )?;
+        self.durations(
+            "starling_hub_resolve_duration_seconds",
+            "How long resolving an event for a group took",
+            &stats.resolve_durations,
+        )?;
         for (name, help, counter) in [
             ("starling_hub_events", "Events that reached triggers", &stats.events),
             ("starling_hub_resolutions", "Events resolved, once per group", &stats.resolutions),
@@ -385,6 +401,31 @@ impl Writer<'_> {
             ("starling_hub_broadcasts", "Payloads handed to outlets", &stats.broadcasts),
             ("starling_hub_deliveries", "Payloads for subscribers", &stats.deliveries),
             ("starling_hub_gaps", "Gaps that reached triggers", &stats.gaps),
+            (
+                "starling_hub_filters_evaluated",
+                "Filters of groups compared with an event",
+                &stats.filters_evaluated,
+            ),
+            (
+                "starling_hub_filtered_out",
+                "Events that a filter kept from a group",
+                &stats.filtered_out,
+            ),
+            (
+                "starling_hub_operations_renewed",
+                "Groups of subscribers that a new graph took over",
+                &stats.spliced,
+            ),
+            (
+                "starling_hub_operations_moved",
+                "Those of them whose source had changed",
+                &stats.moved,
+            ),
+            (
+                "starling_hub_groups_ended_by_reload",
+                "Groups of subscribers that were not valid on a new graph",
+                &stats.ended_by_reload,
+            ),
         ] {
             self.counter(name, help, read(counter))?;
         }

@@ -15,10 +15,13 @@ use tokio::sync::watch;
 
 use crate::admin;
 use crate::certificates::{self, Certificates};
-use crate::config::{Config, Listener, NatsAuthentication, Workers};
+use crate::config::{Config, Listener, NatsAuthentication, OverflowPolicy, Workers};
 use crate::connections::Connections;
 use crate::cores::{self, CoreThreads, Cores};
 use crate::diagnostic::{self, Diagnostic, Style};
+#[cfg(target_os = "linux")]
+use crate::farewell;
+use crate::farewell::Farewell;
 use crate::http::compression::Compressor;
 use crate::http::listener::{self, Bound};
 use crate::http::unix;
@@ -194,7 +197,12 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     let (reactors, reactor_handles) =
         Reactors::start(count / CORES_PER_REACTOR).map_err(StartError::Cores)?;
     let (stop, shutdown) = watch::channel(false);
-    let hub = Hub::new(HubSettings::default(), Arc::clone(&cores) as Arc<dyn hub::Cores>);
+    let mut settings = HubSettings::default();
+    if config.subscriptions.policy == OverflowPolicy::Latest {
+        // Nor does anything but the newest event wait for a group that is resolved too slowly.
+        settings.group_waiting = 1;
+    }
+    let hub = Hub::new(settings, Arc::clone(&cores) as Arc<dyn hub::Cores>);
     let page = config.ide.enabled.then(|| {
         Page::new(&PageConfig {
             title: "Starling".to_owned(),
@@ -221,6 +229,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     };
     let router = Arc::new(Router {
         cores,
+        generation: watch::Sender::new(loaded.generation.number),
         loaded: ArcSwap::from_pointee(loaded),
         providers,
         sharing: Sharing::new(&config.sharing),
@@ -235,6 +244,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         websocket: Arc::new(websocket),
         protocol: Arc::new(protocol),
         shutdown,
+        farewell: Farewell::default(),
         config,
     });
     #[cfg(target_os = "linux")]
@@ -282,16 +292,27 @@ impl Running {
         Arc::clone(&self.router.providers)
     }
 
-    /// Stops accepting, lets requests finish and tells subscribers. After `subscriptions.drain_period` whatever is
+    /// Stops accepting, lets requests finish and asks subscribers to leave, spread over time where they are many. After `subscriptions.drain_period` whatever is
     /// left is cut off.
     pub async fn stop(self) {
         let router = &self.router;
         let drain_period = router.config.subscriptions.drain_period;
         let open = router.connections.open();
-        tracing::info!(open, ?drain_period, "shutting down; connections may finish");
+        let spread = router.farewell.plan(open, drain_period);
+        tracing::info!(open, ?drain_period, ?spread, "shutting down; connections may finish");
         let _ = self.stop.send(true);
         #[cfg(target_os = "linux")]
-        self.reactors.shut_down();
+        let asking = async {
+            for portion in 0..farewell::PORTIONS {
+                self.reactors.shut_down(portion);
+                if !spread.is_zero() {
+                    tokio::time::sleep(spread / farewell::PORTIONS).await;
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        #[cfg(not(target_os = "linux"))]
+        let asking = std::future::pending::<()>();
         let drained = async {
             // Connections end on their own once told; there is no event for "the last one has gone".
             while router.connections.open() > 0 {
@@ -300,6 +321,7 @@ impl Running {
         };
         tokio::select! {
             () = drained => {}
+            () = asking => {}
             () = tokio::time::sleep(drain_period) => {}
         }
         let left = router.connections.open();

@@ -34,8 +34,18 @@ const JOIN_VERSIONS: [&str; 5] = ["0.1", "0.2", "0.3", "0.4", "0.5"];
 const KNOWN: [&str; 7] = ["core", "link", "join", "inaccessible", "tag", "cost", "context"];
 
 /// Namespaces that belong to composition and never reach clients, linked or not.
-const MACHINERY: [&str; 9] =
-    ["join", "link", "core", "federation", "inaccessible", "tag", "context", "connect", "source"];
+const MACHINERY: [&str; 10] = [
+    "join",
+    "link",
+    "core",
+    "federation",
+    "inaccessible",
+    "tag",
+    "context",
+    "connect",
+    "source",
+    "openfed",
+];
 
 impl Links {
     pub(crate) fn read(schema: &Schema, errors: &mut Errors<'_>) -> Self {

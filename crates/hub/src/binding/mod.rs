@@ -9,11 +9,13 @@
 //! | `@events__subscribe` | Subscription | `topics: [String!]!`, `providerId: String = "default"` |
 //! | `@events__publish` | Mutation | `topic: String!`, `providerId: String = "default"` |
 //!
-//! In the last two, `providerId` is `kind/id`, or a bare id that only one kind has.
+//! | `@openfed__subscriptionFilter` | Subscription, beside one of the above | `condition` |
+//!
+//! In `events__subscribe` and `events__publish`, `providerId` is `kind/id`, or a bare id that only one kind has.
 //! That the directives stand on the right root fields is checked where the supergraph is read.
 
 mod publisher;
-mod template;
+pub(crate) mod template;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,11 +28,15 @@ use plan::{EventField, Variables};
 
 pub use publisher::EventPublisher;
 
-use crate::Source;
+use crate::filter::condition::ConditionTemplate;
+use crate::{Filter, Source};
 use template::{Arguments, JsonArguments, PlannedArguments, RenderError, Template};
 
 /// Topics that one subscription field may name. Each is a subscription at the broker.
 const TOPICS_MAX: usize = 64;
+
+/// Says which events of its source a subscription gets.
+const FILTER: &str = "openfed__subscriptionFilter";
 
 /// The provider of a directive that names none.
 const DEFAULT_PROVIDER: &str = "default";
@@ -51,6 +57,7 @@ pub struct BindingError {
 #[derive(Debug, Default)]
 pub struct Bindings {
     subscribe: HashMap<FieldId, Binding>,
+    filters: HashMap<FieldId, ConditionTemplate>,
     publish: HashMap<FieldId, Binding>,
 }
 
@@ -127,6 +134,7 @@ impl Bindings {
             for &id in &graph.ty(root).fields {
                 let field = graph.field(id);
                 let mut bound = false;
+                bindings.load_filter(graph, id, &mut errors);
                 for directive in &field.directives {
                     let Some(kind) = KINDS.iter().find(|it| *it.directive == *directive.name)
                     else {
@@ -178,6 +186,52 @@ impl Bindings {
             .map(|template| binding.render(template, &arguments, TopicUsage::Subscribe))
             .collect::<Result<_, _>>()?;
         Ok(Source::new(Arc::clone(&binding.provider), topics))
+    }
+
+    /// Which events of its source a subscription to `field` gets, with these variables. `None`: all of them.
+    ///
+    /// # Errors
+    /// `BAD_USER_INPUT` if an argument is no value to compare with, or names too many.
+    pub fn filter(
+        &self,
+        field: &EventField,
+        variables: &Variables,
+    ) -> Result<Option<Arc<Filter>>, GraphqlError> {
+        let Some(condition) = self.filters.get(&field.field) else { return Ok(None) };
+        let arguments = PlannedArguments { arguments: &field.arguments, variables };
+        condition.render(&arguments).map(|filter| Some(Arc::new(filter)))
+    }
+
+    fn load_filter(&mut self, graph: &Supergraph, id: FieldId, errors: &mut Vec<BindingError>) {
+        let field = graph.field(id);
+        let coordinate = format!("{}.{}", graph.ty(field.parent).name, field.name);
+        let mut error = |message| {
+            errors.push(BindingError {
+                coordinate: coordinate.as_str().into(),
+                directive: FILTER.into(),
+                message,
+            });
+        };
+        for directive in field.directives.iter().filter(|it| &*it.name == FILTER) {
+            let binds = |it: &AppliedDirective| {
+                let kind = KINDS.iter().find(|kind| *kind.directive == *it.name);
+                kind.is_some_and(|kind| kind.usage == TopicUsage::Subscribe)
+            };
+            if !field.directives.iter().any(binds) {
+                error("it filters the events of a topic; the field is bound to none".to_owned());
+                continue;
+            }
+            if self.filters.contains_key(&id) {
+                error("a second filter of the same field is not supported; use AND".to_owned());
+                continue;
+            }
+            match ConditionTemplate::read(graph, field, directive.argument("condition")) {
+                Ok(condition) => {
+                    self.filters.insert(id, condition);
+                }
+                Err(messages) => messages.into_iter().for_each(&mut error),
+            }
+        }
     }
 
     /// Where `field` publishes to, with these arguments (JSON text of an object).

@@ -79,6 +79,31 @@ impl Template {
         })
     }
 
+    /// The argument that it is, if it is nothing else.
+    pub(crate) fn as_argument(&self) -> Option<&ArgumentPath> {
+        match &self.parts[..] {
+            [Part::Argument(path)] => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The text for these arguments, or which of them cannot stand in it and why.
+    pub(crate) fn text(
+        &self,
+        arguments: &dyn Arguments,
+    ) -> Result<String, (&ArgumentPath, Cow<'static, str>)> {
+        let mut text = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Text(part) => text.push_str(part),
+                Part::Argument(path) => {
+                    text.push_str(&arguments.text(path).map_err(|reason| (path, reason))?);
+                }
+            }
+        }
+        Ok(text)
+    }
+
     /// The topic with `value` in the place of every argument: what a check at load looks at.
     pub(crate) fn with_every_argument(&self, value: &str) -> String {
         self.parts
@@ -167,6 +192,100 @@ impl Arguments for PlannedArguments<'_> {
             };
         }
     }
+}
+
+/// A value to compare with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Scalar {
+    /// `null`, or not given.
+    Null,
+    /// As JSON writes it, without quotes.
+    Text(String),
+}
+
+impl PlannedArguments<'_> {
+    /// The values at `path`: several if there is a list.
+    pub(crate) fn scalars(&self, path: &ArgumentPath) -> Result<Vec<Scalar>, Cow<'static, str>> {
+        let mut scalars = Vec::new();
+        let argument = member(self.arguments, &path.argument);
+        self.append(argument, &path.members, &mut scalars)?;
+        Ok(scalars)
+    }
+
+    fn append(
+        &self,
+        value: Option<&Value>,
+        members: &[Box<str>],
+        out: &mut Vec<Scalar>,
+    ) -> Result<(), Cow<'static, str>> {
+        match (value, members) {
+            (None | Some(Value::Null), _) => out.push(Scalar::Null),
+            (Some(Value::Variable(id)), _) => match self.variables.get(*id) {
+                Some(json) => append_json(json, members, out)?,
+                None => out.push(Scalar::Null),
+            },
+            (Some(Value::Object(entries)), [name, rest @ ..]) => {
+                self.append(member(entries, name), rest, out)?;
+            }
+            (Some(Value::Object(_)), []) => return Err("it is an object".into()),
+            (Some(Value::List(items)), []) => {
+                items.iter().try_for_each(|item| self.append(Some(item), &[], out))?;
+            }
+            (Some(_), [_, ..]) => return Err("it is no object".into()),
+            (
+                Some(
+                    Value::Int(text) | Value::Float(text) | Value::String(text) | Value::Enum(text),
+                ),
+                [],
+            ) => out.push(Scalar::Text(text.to_string())),
+            (Some(Value::Boolean(value)), []) => out.push(Scalar::Text(value.to_string())),
+        }
+        Ok(())
+    }
+}
+
+fn append_json(
+    json: &str,
+    members: &[Box<str>],
+    out: &mut Vec<Scalar>,
+) -> Result<(), Cow<'static, str>> {
+    let mut document = Document::with_depth_limit(DEPTH_MAX);
+    let mut node = document
+        .parse(Bytes::copy_from_slice(json.as_bytes()))
+        .map_err(|_| "it is nested too deep")?;
+    for name in members {
+        match document.kind(node) {
+            Kind::Object => match document.get(node, name) {
+                Some(value) => node = value,
+                None => {
+                    out.push(Scalar::Null);
+                    return Ok(());
+                }
+            },
+            Kind::Null => break,
+            _ => return Err("it is no object".into()),
+        }
+    }
+    append_node(&document, node, out)
+}
+
+fn append_node(
+    document: &Document,
+    node: NodeId,
+    out: &mut Vec<Scalar>,
+) -> Result<(), Cow<'static, str>> {
+    match document.kind(node) {
+        Kind::Null => out.push(Scalar::Null),
+        Kind::String => {
+            out.push(Scalar::Text(document.as_str(node).unwrap_or_default().into_owned()));
+        }
+        Kind::Number | Kind::Bool => out.push(Scalar::Text(document.raw(node).to_owned())),
+        Kind::Array => {
+            document.elements(node).try_for_each(|item| append_node(document, item, out))?;
+        }
+        Kind::Object => return Err("it is an object".into()),
+    }
+    Ok(())
 }
 
 fn member<'a>(entries: &'a [(Box<str>, Value)], name: &str) -> Option<&'a Value> {

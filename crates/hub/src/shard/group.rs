@@ -7,29 +7,24 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use execute::{Missed, Payload};
 use futures_util::future::{AbortHandle, AbortRegistration};
-use indexmap::IndexMap;
 
-use super::{GroupKey, TriggerId};
-use crate::stats::{self, HubStats, Seat};
-use crate::{EndReason, GroupId, GroupView, Member, Outlet, OutletCommand, Resolve};
-
-/// A subscriber, numbered by its shard.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct SubscriberId(pub(crate) u64);
+use super::TriggerId;
+use super::outlets::{Members, OutletId, Outlets};
+use crate::stats::{self, HubStats};
+use crate::{EndReason, GroupId, GroupView, LiveOperation, OutletCommand, TriggerEvent};
 
 /// The start of one resolution.
 pub(super) struct Start {
     pub(super) ticket: u64,
-    pub(super) event: Bytes,
+    pub(super) event: TriggerEvent,
     /// Aborted when nobody wants the result any more.
     pub(super) abort: AbortRegistration,
 }
 
 struct Waiting {
-    event: Bytes,
+    event: TriggerEvent,
     before: Missed,
 }
 
@@ -43,26 +38,14 @@ enum Progress {
     Done(Payload),
 }
 
-struct Place {
-    /// Address of the outlet, which the entry in `outlets` keeps alive.
-    outlet: usize,
-    member: Member,
-    /// Held for the count.
-    _seat: Seat,
-}
-
-struct OutletEntry {
-    outlet: Arc<dyn Outlet>,
-    members: u64,
-}
-
 pub(super) struct Group {
     id: GroupId,
     pub(super) trigger: TriggerId,
-    pub(super) key: Arc<GroupKey>,
-    pub(super) resolve: Arc<dyn Resolve>,
-    members: IndexMap<SubscriberId, Place, foldhash::fast::RandomState>,
-    outlets: IndexMap<usize, OutletEntry, foldhash::fast::RandomState>,
+    /// The trigger that it waits for, to move there once it is open.
+    pub(super) moving_to: Option<TriggerId>,
+    /// How events are resolved from now on.
+    pub(super) operation: Arc<LiveOperation>,
+    members: Members,
     waiting: VecDeque<Waiting>,
     in_flight: VecDeque<InFlight>,
     /// Ticket of the first in flight.
@@ -74,19 +57,13 @@ pub(super) struct Group {
 }
 
 impl Group {
-    pub(super) fn new(
-        id: GroupId,
-        trigger: TriggerId,
-        key: Arc<GroupKey>,
-        resolve: Arc<dyn Resolve>,
-    ) -> Self {
+    pub(super) fn new(id: GroupId, trigger: TriggerId, operation: Arc<LiveOperation>) -> Self {
         Self {
             id,
             trigger,
-            key,
-            resolve,
-            members: IndexMap::default(),
-            outlets: IndexMap::default(),
+            moving_to: None,
+            operation,
+            members: Members::default(),
             waiting: VecDeque::new(),
             in_flight: VecDeque::new(),
             first_ticket: 0,
@@ -95,43 +72,27 @@ impl Group {
         }
     }
 
-    /// Adds a member. It gets what is released from now on.
-    pub(super) fn join(
-        &mut self,
-        subscriber: SubscriberId,
-        outlet: Arc<dyn Outlet>,
-        member: Member,
-        seat: Seat,
-    ) {
-        let address = Arc::as_ptr(&outlet).cast::<()>().addr();
-        outlet.send(OutletCommand::Join { group: self.id, member });
-        let entry = self.outlets.entry(address).or_insert(OutletEntry { outlet, members: 0 });
-        entry.members += 1;
-        let place = Place { outlet: address, member, _seat: seat };
-        let before = self.members.insert(subscriber, place);
-        debug_assert!(before.is_none(), "a shard numbers each subscriber once");
+    /// Counts a member more. It gets what is released from now on.
+    pub(super) fn join(&mut self, outlet: OutletId) {
+        self.members.add(outlet);
     }
 
-    /// Takes a member out and tells its outlet why. Does nothing if it is not (or no longer) there.
-    pub(super) fn leave(&mut self, subscriber: SubscriberId, reason: EndReason) {
-        let Some(place) = self.members.swap_remove(&subscriber) else { return };
-        let Some(entry) = self.outlets.get_mut(&place.outlet) else {
-            debug_assert!(false, "a member's outlet is known while the member is");
-            return;
-        };
-        let end = OutletCommand::End { group: self.id, member: place.member, reason };
-        entry.outlet.send(end);
-        entry.members -= 1;
-        if entry.members == 0 {
-            self.outlets.swap_remove(&place.outlet);
-        }
+    /// Counts a member fewer. False: there is none behind that outlet.
+    pub(super) fn leave(&mut self, outlet: OutletId) -> bool {
+        self.members.remove(outlet)
     }
 
-    /// Takes everybody out.
-    pub(super) fn end(&mut self, reason: &EndReason) {
-        while let Some((&subscriber, _)) = self.members.last() {
-            self.leave(subscriber, reason.clone());
+    /// Takes everybody out and tells each outlet why. Returns how many went.
+    pub(super) fn end(&mut self, reason: &EndReason, outlets: &mut Outlets) -> u64 {
+        let members = std::mem::take(&mut self.members);
+        let mut ended = 0;
+        for (outlet, count) in members.by_outlet() {
+            let end = OutletCommand::End { group: self.id, reason: reason.clone() };
+            outlets.send(outlet, end);
+            outlets.leave(outlet, count);
+            ended += count;
         }
+        ended
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -139,7 +100,7 @@ impl Group {
     }
 
     /// Puts an event behind those that wait. [`Group::trim`] follows, once what may start has started.
-    pub(super) fn offer(&mut self, event: Bytes) {
+    pub(super) fn offer(&mut self, event: TriggerEvent) {
         let before = std::mem::take(&mut self.missed);
         self.waiting.push_back(Waiting { event, before });
     }
@@ -180,7 +141,13 @@ impl Group {
     }
 
     /// An event is done; releases what is now in order.
-    pub(super) fn resolved(&mut self, ticket: u64, payload: Payload, stats: &HubStats) {
+    pub(super) fn resolved(
+        &mut self,
+        ticket: u64,
+        payload: Payload,
+        outlets: &Outlets,
+        stats: &HubStats,
+    ) {
         let index = ticket.checked_sub(self.first_ticket).and_then(|it| usize::try_from(it).ok());
         let Some(entry) = index.and_then(|index| self.in_flight.get_mut(index)) else {
             debug_assert!(false, "each ticket is done once");
@@ -191,19 +158,21 @@ impl Group {
             self.in_flight.pop_front_if(|first| matches!(first.state, Progress::Done(_)))
         {
             self.first_ticket += 1;
-            self.deliver(payload, before, stats);
+            self.deliver(payload, before, outlets, stats);
         }
     }
 
     // hot path: once per group and event, then once per outlet.
-    fn deliver(&self, payload: Payload, before: Missed, stats: &HubStats) {
+    fn deliver(&self, payload: Payload, before: Missed, outlets: &Outlets, stats: &HubStats) {
         let payload = payload.with_missed(before);
-        for entry in self.outlets.values() {
+        let mut members = 0;
+        for (outlet, count) in self.members.by_outlet() {
             let payload = payload.clone();
-            entry.outlet.send(OutletCommand::Deliver { group: self.id, payload });
+            outlets.send(outlet, OutletCommand::Deliver { group: self.id, payload });
+            members += count;
         }
-        stats::add(&stats.broadcasts, self.outlets.len());
-        stats::add(&stats.deliveries, self.members.len());
+        stats::add(&stats.broadcasts, self.members.by_outlet().len());
+        stats::add(&stats.deliveries, members as usize);
     }
 
     /// How many resolutions run for it.
@@ -217,13 +186,19 @@ impl Group {
         self.in_flight.is_empty() && self.waiting.is_empty()
     }
 
+    /// How many events wait behind those in flight.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     pub(super) fn view(&self) -> GroupView {
         GroupView {
             id: self.id,
-            generation: self.key.generation,
-            operation_id: self.key.operation_id,
-            members: self.members.len() as u64,
-            outlets: self.outlets.len() as u64,
+            generation: self.operation.generation,
+            operation_id: self.operation.group.operation_id,
+            filtered: self.operation.filter.is_some(),
+            members: self.members.count(),
+            outlets: self.members.by_outlet().len() as u64,
             in_flight: self.in_flight.len() as u64,
             waiting: self.waiting.len() as u64,
         }

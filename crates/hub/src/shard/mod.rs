@@ -2,8 +2,11 @@
 //! [`Effect`]s; it never waits, has no clock and takes no lock. Tasks, streams and cores are the business of
 //! [`task`].
 
+mod advance;
 mod group;
+mod outlets;
 pub(crate) mod task;
+mod turns;
 
 #[cfg(test)]
 mod scripted;
@@ -17,31 +20,24 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use events::{SourceError, SourceMessage, StreamEnd};
-use execute::{ErrorCode, GraphqlError, Payload};
+use execute::{ErrorCode, EventMemo, GraphqlError, MemoRoom, Payload, Sharing};
 use futures_util::future::AbortRegistration;
-use indexmap::IndexMap;
-use plan::Variables;
 use tokio::sync::oneshot;
 
-pub(crate) use group::SubscriberId;
+pub(crate) use outlets::OutletId;
 
+use crate::filter::FilteredEvent;
+use crate::filter::index::GroupIndex;
+use crate::operation::ByKey;
 use crate::stats::{self, HubStats, Seat, TriggerState, TriggerView};
-use crate::{EndReason, GroupId, HubSettings, Member, Outlet, Resolve, Source};
+use crate::{
+    EndReason, GroupId, HubSettings, LiveOperation, Member, Outlet, OutletCommand, Resolve, Source,
+    TriggerEvent,
+};
 use group::Group;
-
-/// Who shares a resolution: everything that the payload depends on. Compared in full, never by hash alone.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct GroupKey {
-    /// Number of the generation.
-    pub generation: u64,
-    /// Identity of the normalised operation.
-    pub operation_id: u128,
-    /// Values of its variables.
-    pub variables: Arc<Variables>,
-    /// What else a payload may depend on: the headers and claims that are forwarded or decide about
-    /// access, in a canonical form.
-    pub partition: Bytes,
-}
+use outlets::Outlets;
+pub(crate) use turns::SharedTurns;
+use turns::Turns;
 
 /// A trigger, numbered by its shard.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -49,9 +45,7 @@ pub(crate) struct TriggerId(u64);
 
 /// Somebody who wants in.
 pub(crate) struct Joining {
-    pub(crate) source: Source,
-    pub(crate) key: GroupKey,
-    pub(crate) resolve: Arc<dyn Resolve>,
+    pub(crate) operation: LiveOperation,
     pub(crate) outlet: Arc<dyn Outlet>,
     pub(crate) member: Member,
     pub(crate) seat: Seat,
@@ -71,7 +65,7 @@ pub(crate) enum Effect {
     Resolve {
         group: GroupId,
         ticket: u64,
-        event: Bytes,
+        event: TriggerEvent,
         resolve: Arc<dyn Resolve>,
         abort: AbortRegistration,
     },
@@ -79,17 +73,64 @@ pub(crate) enum Effect {
 
 struct Trigger {
     source: Source,
-    groups: IndexMap<Arc<GroupKey>, GroupId, foldhash::fast::RandomState>,
+    groups: GroupIndex,
+    /// Those that can be joined: all but a few that became equal to another one when a graph was replaced, or came
+    /// from another trigger and still have events of that.
+    by_key: HashMap<ByKey, GroupId, foldhash::fast::RandomState>,
     events: u64,
     state: State,
 }
 
 enum State {
     /// These wait for the stream.
-    Opening(Vec<Joining>),
+    Opening(Waiting),
     Live,
     /// No event follows; groups end for this reason when they are drained.
     Ending(EndReason),
+}
+
+#[derive(Default)]
+struct Waiting {
+    joining: Vec<Joining>,
+    /// Groups of other triggers, and what they run on once they are here.
+    moving: Vec<(GroupId, Arc<LiveOperation>)>,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.joining.is_empty() && self.moving.is_empty()
+    }
+}
+
+impl Trigger {
+    fn new(source: Source, state: State) -> Self {
+        let (groups, by_key) = (GroupIndex::default(), HashMap::default());
+        Self { source, groups, by_key, events: 0, state }
+    }
+
+    /// A group is of this trigger from now on. One that may be joined is found, unless an equal one is there.
+    fn attach(&mut self, id: GroupId, operation: &Arc<LiveOperation>, may_be_joined: bool) {
+        self.groups.insert(id, operation.filter.as_deref());
+        if may_be_joined {
+            self.by_key.entry(ByKey(Arc::clone(operation))).or_insert(id);
+        }
+    }
+
+    fn is_found(&self, id: GroupId, operation: &LiveOperation) -> bool {
+        self.by_key.get(&operation.group) == Some(&id)
+    }
+
+    fn detach(&mut self, id: GroupId, operation: &LiveOperation) {
+        self.groups.remove(id, operation.filter.as_deref());
+        self.hide(id, operation);
+    }
+
+    /// Nobody joins that group any more.
+    fn hide(&mut self, id: GroupId, operation: &LiveOperation) {
+        if self.is_found(id, operation) {
+            self.by_key.remove(&operation.group);
+        }
+    }
 }
 
 /// How a subscription gets back to its shard.
@@ -97,58 +138,62 @@ pub(crate) type Leaver = task::Leaver;
 
 pub(crate) struct Shard {
     settings: HubSettings,
-    /// This shard's part of [`HubSettings::resolutions_in_flight`].
-    resolutions_max: usize,
     stats: Arc<HubStats>,
+    /// Of the whole hub.
+    memo_room: Arc<MemoRoom>,
     leaver: Leaver,
     triggers: HashMap<TriggerId, Trigger, foldhash::fast::RandomState>,
     by_source: HashMap<Source, TriggerId, foldhash::fast::RandomState>,
     groups: HashMap<GroupId, Group, foldhash::fast::RandomState>,
+    outlets: Outlets,
     /// Groups that could start an event when a resolution ends.
     ready: VecDeque<GroupId>,
-    resolving: usize,
+    turns: Turns,
     next_trigger: u64,
     next_group: u64,
-    next_subscriber: u64,
     is_shut_down: bool,
-    /// Generations that were ended, latest last: who was still on the way with one of them is refused.
-    ended: VecDeque<(u64, GraphqlError)>,
+    /// The graph that serves, or is about to: who comes with an older one is refused.
+    generation: u64,
     effects: Vec<Effect>,
 }
 
 /// Room in a [`GroupId`] for the groups that one shard ever makes; the bits above are the shard's number.
-const GROUP_NUMBER_BITS: u32 = 48;
+pub(crate) const GROUP_NUMBER_BITS: u32 = 48;
+
+/// What a shard tells of itself at a time: as much as somebody can look at.
+const TRIGGERS_SHOWN_MAX: usize = 1_000;
+
+/// Of each trigger.
+const GROUPS_SHOWN_MAX: usize = 100;
 
 /// Entries of groups that are gone which may stand in line beside as many as there are groups, so that sweeping
 /// them out costs little for each.
 const STALE_READY_MAX: usize = 64;
-
-/// Ended generations that are remembered. A request that began before a reload arrives within seconds of it;
-/// so many reloads take minutes.
-const ENDED_GENERATIONS_MAX: usize = 64;
 
 impl Shard {
     pub(crate) fn new(
         number: usize,
         settings: HubSettings,
         stats: Arc<HubStats>,
+        memo_room: Arc<MemoRoom>,
+        turns: Arc<SharedTurns>,
         leaver: Leaver,
     ) -> Self {
         Self {
             settings,
-            resolutions_max: (settings.resolutions_in_flight / settings.shards.max(1)).max(1),
             stats,
+            memo_room,
             leaver,
             triggers: HashMap::default(),
             by_source: HashMap::default(),
             groups: HashMap::default(),
+            outlets: Outlets::default(),
             ready: VecDeque::new(),
-            resolving: 0,
+            turns: Turns::new(turns),
             next_trigger: 0,
             next_group: (number as u64) << GROUP_NUMBER_BITS,
-            next_subscriber: 0,
             is_shut_down: false,
-            ended: VecDeque::new(),
+            generation: 0,
             effects: Vec::new(),
         }
     }
@@ -163,13 +208,13 @@ impl Shard {
         if self.is_shut_down {
             return refuse(joining, shutting_down());
         }
-        if let Some((_, error)) = self.ended.iter().find(|it| it.0 == joining.key.generation) {
-            let error = error.clone();
-            return refuse(joining, error);
+        if joining.operation.generation < self.generation {
+            return refuse(joining, advance::replaced());
         }
-        if let Some(&id) = self.by_source.get(&joining.source) {
+        let source = &joining.operation.source;
+        if let Some(&id) = self.by_source.get(source) {
             match self.triggers.get_mut(&id).map(|trigger| &mut trigger.state) {
-                Some(State::Opening(waiting)) => waiting.push(joining),
+                Some(State::Opening(waiting)) => waiting.joining.push(joining),
                 Some(State::Live) => self.join(id, joining),
                 Some(State::Ending(_)) | None => {
                     debug_assert!(false, "a trigger that ends is no longer found by its source");
@@ -177,14 +222,19 @@ impl Shard {
             }
             return;
         }
+        let source = source.clone();
+        self.open(source, Waiting { joining: vec![joining], moving: Vec::new() });
+    }
+
+    /// Makes a trigger and asks for its stream.
+    fn open(&mut self, source: Source, waiting: Waiting) -> TriggerId {
         let id = TriggerId(self.next_trigger);
         self.next_trigger += 1;
-        let source = joining.source.clone();
         self.effects.push(Effect::Open { trigger: id, source: source.clone() });
         self.by_source.insert(source.clone(), id);
-        let state = State::Opening(vec![joining]);
-        self.triggers.insert(id, Trigger { source, groups: IndexMap::default(), events: 0, state });
+        self.triggers.insert(id, Trigger::new(source, State::Opening(waiting)));
         stats::add(&self.stats.triggers, 1);
+        id
     }
 
     /// The provider answered [`Effect::Open`]. False: nobody wants the stream any more.
@@ -196,7 +246,10 @@ impl Shard {
         };
         match result {
             Ok(()) => {
-                for joining in waiting {
+                for (group, operation) in waiting.moving {
+                    self.move_now(group, id, operation);
+                }
+                for joining in waiting.joining {
                     self.join(id, joining);
                 }
                 self.close_if_unused(id);
@@ -204,12 +257,15 @@ impl Shard {
             }
             Err(error) => {
                 tracing::warn!(%error, "a subscription could not be opened");
-                stats::add(&self.stats.refused_provider, waiting.len());
+                stats::add(&self.stats.refused_provider, waiting.joining.len());
                 let error = source_error(&error);
-                for joining in waiting {
+                for joining in waiting.joining {
                     refuse(joining, error.clone());
                 }
                 self.remove_trigger(id);
+                for (group, _) in waiting.moving {
+                    self.could_not_move(group, &error);
+                }
                 false
             }
         }
@@ -218,81 +274,130 @@ impl Shard {
     /// Puts somebody into a group of a live trigger.
     fn join(&mut self, id: TriggerId, joining: Joining) {
         let Some(trigger) = self.triggers.get_mut(&id) else { return };
-        let Joining { source: _, key, resolve, outlet, member, seat, reply } = joining;
-        let known = trigger.groups.get(&key).copied();
+        let Joining { mut operation, outlet, member, seat, reply } = joining;
+        let known = trigger.by_key.get(&operation.group).copied();
         let group_id = known.unwrap_or(GroupId(self.next_group));
-        let subscriber = SubscriberId(self.next_subscriber);
-        self.next_subscriber += 1;
-        let handle = Joined::new(group_id, subscriber, self.leaver.clone());
+        let outlet = self.outlets.enter(outlet);
+        let handle = Joined::new(group_id, outlet, member, self.leaver.clone());
         if let Err(answer) = reply.send(Ok(handle)) {
             // The caller is gone, so there is nobody to join. The handle must not report leaving.
             if let Ok(handle) = answer {
                 handle.forget();
             }
+            self.outlets.leave(outlet, 1);
             return;
         }
         if known.is_none() {
             self.next_group += 1;
-            let key = Arc::new(key);
-            trigger.groups.insert(Arc::clone(&key), group_id);
-            self.groups.insert(group_id, Group::new(group_id, id, key, resolve));
+            // Its topics were rendered anew for each subscriber; the trigger's are as good.
+            operation.source = trigger.source.clone();
+            let operation = Arc::new(operation);
+            trigger.attach(group_id, &operation, true);
+            self.groups.insert(group_id, Group::new(group_id, id, operation));
             stats::add(&self.stats.groups, 1);
         }
         if let Some(group) = self.groups.get_mut(&group_id) {
-            group.join(subscriber, outlet, member, seat);
+            seat.hand_over();
+            group.join(outlet);
+            self.outlets.send(outlet, OutletCommand::Join { group: group_id, member });
         }
     }
 
     /// A subscriber goes. Those who are gone already are ignored.
-    pub(crate) fn leave(&mut self, group_id: GroupId, subscriber: SubscriberId) {
+    pub(crate) fn leave(&mut self, group_id: GroupId, outlet: OutletId, member: Member) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
-        group.leave(subscriber, EndReason::Unsubscribed);
+        if !group.leave(outlet) {
+            debug_assert!(false, "a member leaves once");
+            return;
+        }
+        self.outlets.send(outlet, OutletCommand::Leave { group: group_id, member });
+        self.outlets.leave(outlet, 1);
+        stats::subtract(&self.stats.subscribers, 1);
         if group.is_empty() {
             self.remove_group(group_id);
             self.start_ready();
         }
     }
 
-    /// What came from a trigger's stream. `None`: the stream was dropped without a word.
-    pub(crate) fn source_message(&mut self, id: TriggerId, message: Option<SourceMessage>) {
+    /// What came from a trigger's stream. `None`: the stream was dropped without a word. Returns to how many groups an
+    /// event was offered.
+    pub(crate) fn source_message(
+        &mut self,
+        id: TriggerId,
+        message: Option<SourceMessage>,
+    ) -> usize {
         match message {
-            Some(SourceMessage::Event(event)) => self.event(id, event.payload),
+            Some(SourceMessage::Event(event)) => return self.event(id, event.payload),
             Some(SourceMessage::Gap) => self.gap(id),
             Some(SourceMessage::End(end)) => self.source_ended(id, &end),
             None => self.source_ended(id, &StreamEnd::Closed),
         }
+        0
     }
 
     // hot path: once per event, then once per group. A group that is behind costs the others nothing.
-    fn event(&mut self, id: TriggerId, event: Bytes) {
-        let Some(trigger) = self.triggers.get_mut(&id) else { return };
+    fn event(&mut self, id: TriggerId, event: Bytes) -> usize {
+        let Some(trigger) = self.triggers.get_mut(&id) else { return 0 };
         if matches!(trigger.state, State::Ending(_)) {
-            return;
+            return 0;
         }
         trigger.events += 1;
         stats::add(&self.stats.events, 1);
-        for index in 0..trigger.groups.len() {
-            let Some(group_id) =
-                self.triggers.get(&id).and_then(|it| it.groups.get_index(index)).map(|it| *it.1)
-            else {
-                break;
-            };
-            let Some(group) = self.groups.get_mut(&group_id) else { continue };
-            group.offer(event.clone());
-            while self.resolving < self.resolutions_max && self.start(group_id) {}
-            self.queue_if_ready(group_id);
-            if let Some(group) = self.groups.get_mut(&group_id) {
-                let dropped = group.trim(self.settings.group_waiting);
-                stats::add(&self.stats.dropped_group_behind, dropped);
-            }
+        // Alone, a group asks nothing twice.
+        let sharing = (trigger.groups.len() > 1).then(|| {
+            let event = Some(EventMemo::new(Arc::clone(&self.memo_room)));
+            Arc::new(Sharing { event, ..Sharing::default() })
+        });
+        let event = TriggerEvent { payload: event, sharing };
+        let concerned = self.concerned(id, &event);
+        let mut index = 0;
+        while let Some(group) = self.triggers.get(&id).and_then(|it| it.groups.unfiltered(index)) {
+            self.offer(group, event.clone());
+            index += 1;
+        }
+        for &group in &concerned {
+            self.offer(group, event.clone());
+        }
+        index + concerned.len()
+    }
+
+    /// The groups with a filter that an event passes.
+    fn concerned(&self, id: TriggerId, event: &TriggerEvent) -> Vec<GroupId> {
+        let Some(trigger) = self.triggers.get(&id).filter(|it| it.groups.filtered() > 0) else {
+            return Vec::new();
+        };
+        let filtered = trigger.groups.filtered();
+        let mut concerned = Vec::new();
+        if let Some(event) = FilteredEvent::read(&event.payload) {
+            concerned = trigger.groups.candidates(&event);
+            stats::add(&self.stats.filters_evaluated, concerned.len());
+            concerned.retain(|id| {
+                let filter = self.groups.get(id).and_then(|it| it.operation.filter.as_ref());
+                filter.is_none_or(|filter| filter.passes(&event))
+            });
+        }
+        stats::add(&self.stats.filtered_out, filtered - concerned.len());
+        concerned
+    }
+
+    fn offer(&mut self, group_id: GroupId, event: TriggerEvent) {
+        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        group.offer(event);
+        stats::add(&self.stats.waiting, 1);
+        while self.start(group_id) {}
+        self.queue_if_ready(group_id);
+        if let Some(group) = self.groups.get_mut(&group_id) {
+            let dropped = group.trim(self.settings.group_waiting);
+            stats::add(&self.stats.dropped_group_behind, dropped);
+            stats::subtract(&self.stats.waiting, dropped);
         }
     }
 
     fn gap(&mut self, id: TriggerId) {
         let Some(trigger) = self.triggers.get(&id) else { return };
         stats::add(&self.stats.gaps, 1);
-        for group in trigger.groups.values() {
-            if let Some(group) = self.groups.get_mut(group) {
+        for group in trigger.groups.iter() {
+            if let Some(group) = self.groups.get_mut(&group) {
                 group.gap();
             }
         }
@@ -308,7 +413,7 @@ impl Shard {
         tracing::info!(provider, topics = ?trigger.source.topics(), reason = %end, "a source ended");
         let reason = EndReason::Error(Box::new(source_end(provider, end)));
         trigger.state = State::Ending(reason);
-        let groups: Vec<_> = trigger.groups.values().copied().collect();
+        let groups: Vec<_> = trigger.groups.iter().collect();
         self.by_source.remove(&trigger.source);
         for group in groups {
             self.end_if_drained(group);
@@ -318,72 +423,61 @@ impl Shard {
     /// A resolution is done. `None`: it broke off.
     pub(crate) fn resolved(&mut self, group_id: GroupId, ticket: u64, payload: Option<Payload>) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
-        self.resolving -= 1;
+        self.turns.give_back(1);
+        stats::subtract(&self.stats.resolving, 1);
         let payload = payload.unwrap_or_else(|| {
             stats::add(&self.stats.resolutions_failed, 1);
             let message = "The event could not be resolved.";
             execute::request_error(&[GraphqlError::new(ErrorCode::InternalServerError, message)])
         });
-        group.resolved(ticket, payload, &self.stats);
+        group.resolved(ticket, payload, &self.outlets, &self.stats);
         self.queue_if_ready(group_id);
         self.end_if_drained(group_id);
         self.start_ready();
     }
 
-    /// Ends every subscription of a generation, and those that are still on their way.
-    pub(crate) fn end_generation(&mut self, generation: u64, error: &GraphqlError) {
-        if self.ended.len() == ENDED_GENERATIONS_MAX {
-            self.ended.pop_front();
-        }
-        self.ended.push_back((generation, error.clone()));
-        self.end_where(error, |key| key.generation == generation);
-    }
-
     /// Ends everything; whoever comes later is refused.
     pub(crate) fn shut_down(&mut self) {
         self.is_shut_down = true;
-        self.end_where(&shutting_down(), |_| true);
-        debug_assert!(self.triggers.is_empty() && self.groups.is_empty() && self.resolving == 0);
-    }
-
-    fn end_where(&mut self, error: &GraphqlError, ends: impl Fn(&GroupKey) -> bool) {
         for trigger in self.triggers.values_mut() {
             if let State::Opening(waiting) = &mut trigger.state {
-                for joining in waiting.extract_if(.., |joining| ends(&joining.key)) {
-                    refuse(joining, error.clone());
+                for joining in waiting.joining.drain(..) {
+                    refuse(joining, shutting_down());
                 }
             }
         }
-        let reason = EndReason::Error(Box::new(error.clone()));
-        let mut ending: Vec<_> =
-            self.groups.iter().filter(|(_, it)| ends(&it.key)).map(|(&id, _)| id).collect();
+        let mut ending: Vec<_> = self.groups.keys().copied().collect();
         ending.sort_unstable_by_key(|id| id.0);
         for id in ending {
-            if let Some(group) = self.groups.get_mut(&id) {
-                group.end(&reason);
-            }
-            self.remove_group(id);
+            self.end_group(id, &EndReason::Error(Box::new(shutting_down())));
         }
         let mut triggers: Vec<_> = self.triggers.keys().copied().collect();
         triggers.sort_unstable_by_key(|id| id.0);
         for id in triggers {
             self.close_if_unused(id);
         }
-        self.start_ready();
+        debug_assert!(
+            self.triggers.is_empty() && self.groups.is_empty() && self.turns.taken() == 0
+        );
     }
 
-    /// The live topology, oldest trigger first.
+    /// The live topology: the oldest triggers, and the largest groups of each.
     pub(crate) fn topology(&self) -> Vec<TriggerView> {
         let mut triggers: Vec<_> = self.triggers.iter().collect();
         triggers.sort_unstable_by_key(|(id, _)| id.0);
+        triggers.truncate(TRIGGERS_SHOWN_MAX);
         let view = |trigger: &Trigger| {
             let mut groups: Vec<_> = trigger
                 .groups
-                .values()
-                .filter_map(|id| self.groups.get(id))
+                .iter()
+                .filter_map(|id| self.groups.get(&id))
                 .map(Group::view)
                 .collect();
-            groups.sort_unstable_by_key(|group| group.id.0);
+            let group_count = groups.len() as u64;
+            let members = groups.iter().map(|group| group.members).sum();
+            groups.sort_unstable_by_key(|group| (std::cmp::Reverse(group.members), group.id.0));
+            groups.truncate(GROUPS_SHOWN_MAX);
+            groups.shrink_to_fit();
             TriggerView {
                 provider: trigger.source.provider().name().into(),
                 topics: trigger.source.topics().to_vec(),
@@ -393,28 +487,30 @@ impl Shard {
                     State::Ending(_) => TriggerState::Ending,
                 },
                 events: trigger.events,
+                members,
+                group_count,
                 groups,
             }
         };
         triggers.into_iter().map(|(_, trigger)| view(trigger)).collect()
     }
 
-    /// How many groups one more event of the trigger concerns.
-    pub(crate) fn groups_of(&self, id: TriggerId) -> usize {
-        self.triggers.get(&id).map_or(0, |trigger| trigger.groups.len())
-    }
-
-    /// Starts one event of a group. False if there is none, or its window is full.
+    /// Starts one event of a group. False if there is none, its window is full, or no turn is left.
     fn start(&mut self, group_id: GroupId) -> bool {
         let Some(group) = self.groups.get_mut(&group_id) else { return false };
-        let Some(start) = group.start(self.settings.group_in_flight.max(1)) else { return false };
-        self.resolving += 1;
+        let window = self.settings.group_in_flight.max(1);
+        if !group.can_start(window) || !self.turns.take() {
+            return false;
+        }
+        let Some(start) = group.start(window) else { return false };
         stats::add(&self.stats.resolutions, 1);
+        stats::add(&self.stats.resolving, 1);
+        stats::subtract(&self.stats.waiting, 1);
         self.effects.push(Effect::Resolve {
             group: group_id,
             ticket: start.ticket,
             event: start.event,
-            resolve: Arc::clone(&group.resolve),
+            resolve: Arc::clone(&group.operation.resolve),
             abort: start.abort,
         });
         true
@@ -431,7 +527,7 @@ impl Shard {
 
     /// One event of each group in line, and again, while there is room.
     fn start_ready(&mut self) {
-        while self.resolving < self.resolutions_max
+        while self.turns.may_take()
             && let Some(group_id) = self.ready.pop_front()
         {
             let Some(group) = self.groups.get_mut(&group_id) else { continue };
@@ -446,28 +542,41 @@ impl Shard {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let Some(trigger) = self.triggers.get(&group.trigger) else { return };
         let State::Ending(reason) = &trigger.state else { return };
-        if group.is_drained() {
-            group.end(reason);
-            self.remove_group(group_id);
+        // One that waits for another source goes on there.
+        if group.is_drained() && group.moving_to.is_none() {
+            let reason = reason.clone();
+            self.end_group(group_id, &reason);
         }
+    }
+
+    /// Tells all members of a group why it is over.
+    fn end_group(&mut self, group_id: GroupId, reason: &EndReason) {
+        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let ended = group.end(reason, &mut self.outlets);
+        stats::subtract(&self.stats.subscribers, ended as usize);
+        self.remove_group(group_id);
     }
 
     fn remove_group(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.remove(&group_id) else { return };
         debug_assert!(group.is_empty(), "members are told before their group goes");
         let resolving = group.resolving();
-        self.resolving -= resolving;
+        self.turns.give_back(resolving);
+        stats::subtract(&self.stats.resolving, resolving);
+        stats::subtract(&self.stats.waiting, group.waiting());
         stats::add(&self.stats.dropped_group_left, resolving);
         stats::subtract(&self.stats.groups, 1);
         // Its entry in the line is skipped when its turn comes, and swept out before such entries pile up.
         if self.ready.len() > 2 * self.groups.len() + STALE_READY_MAX {
             self.ready.retain(|id| self.groups.contains_key(id));
         }
-        let trigger = group.trigger;
-        if let Some(trigger) = self.triggers.get_mut(&trigger) {
-            trigger.groups.swap_remove(&group.key);
+        if let Some(trigger) = self.triggers.get_mut(&group.trigger) {
+            trigger.detach(group_id, &group.operation);
         }
-        self.close_if_unused(trigger);
+        self.close_if_unused(group.trigger);
+        if let Some(target) = group.moving_to {
+            self.forget_moving(group_id, target);
+        }
     }
 
     /// A trigger without groups goes, and its stream with it; one that opens stays while somebody waits.

@@ -6,15 +6,17 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use events::{Event, Memory, MemorySettings, Provider, SourceError, SourceMessage};
-use execute::{GraphqlError, LocalFuture, Payload};
+use execute::{GraphqlError, LocalFuture, MemoRoom, Missed, Payload};
 use futures_util::FutureExt;
 use futures_util::future::{AbortRegistration, Abortable};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Effect, GroupKey, Joining, Leaver, Shard, SubscriberId, TriggerId};
+use super::task::{Leave, Operations};
+use super::{Effect, Joining, Leaver, Shard, SharedTurns, TriggerId};
 use crate::stats::{HubStats, Seat};
 use crate::{
-    EndReason, GroupId, HubSettings, Member, Outlet, OutletCommand, Resolve, Source, Subscription,
+    EndReason, GroupId, GroupKey, HubSettings, LiveOperation, Member, Outlet, OutletCommand,
+    Renewal, Resolve, Source, Subscription, TriggerEvent,
 };
 
 /// What one member has heard so far: `join`, payloads, `end: why`.
@@ -31,6 +33,9 @@ struct OutletState {
     groups: HashMap<GroupId, Vec<Member>>,
     heard: BTreeMap<(u64, u32), Heard>,
     deliveries: usize,
+    /// While it is full it drops what it gets, and owes this to its members.
+    is_full: bool,
+    owed: HashMap<Member, Missed>,
 }
 
 impl ScriptedOutlet {
@@ -47,14 +52,22 @@ impl ScriptedOutlet {
     pub(super) fn is_empty(&self) -> bool {
         self.state.lock().unwrap().groups.is_empty()
     }
+
+    /// Its sockets take nothing for a while, or again.
+    pub(super) fn turn(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.is_full = !state.is_full;
+    }
 }
 
 impl Outlet for ScriptedOutlet {
     fn send(&self, command: OutletCommand) {
-        let OutletState { groups, heard, deliveries } = &mut *self.state.lock().unwrap();
+        let OutletState { groups, heard, deliveries, is_full, owed } =
+            &mut *self.state.lock().unwrap();
+        let key = |member: Member| (member.connection, member.operation);
         match command {
             OutletCommand::Join { group, member } => {
-                let heard = heard.entry((member.connection, member.operation)).or_default();
+                let heard = heard.entry(key(member)).or_default();
                 assert!(heard.is_empty(), "{member:?} joins first and once: {heard:?}");
                 heard.push("join".into());
                 groups.entry(group).or_default().push(member);
@@ -64,24 +77,33 @@ impl Outlet for ScriptedOutlet {
                     groups.get(&group).expect("only groups with members are delivered to");
                 *deliveries += 1;
                 for member in members {
-                    let heard = heard.get_mut(&(member.connection, member.operation)).unwrap();
+                    let owed = owed.entry(*member).or_default();
+                    if *is_full {
+                        *owed = owed.and(payload.missed()).and(Missed { lost: 1, gap: false });
+                        continue;
+                    }
+                    let payload = payload.with_missed(std::mem::take(owed));
+                    let heard = heard.get_mut(&key(*member)).unwrap();
                     heard.push(String::from_utf8(payload.bytes.to_vec()).unwrap());
                 }
             }
-            OutletCommand::End { group, member, reason } => {
-                let members = groups.get_mut(&group).expect("only members end");
-                let index = members.iter().position(|it| *it == member).expect("each ends once");
+            OutletCommand::Leave { group, member } => {
+                let members = groups.get_mut(&group).expect("only members leave");
+                let index = members.iter().position(|it| *it == member).expect("each leaves once");
                 members.swap_remove(index);
                 if members.is_empty() {
                     groups.remove(&group);
                 }
+                heard.get_mut(&key(member)).unwrap().push("end: unsubscribed".to_owned());
+            }
+            OutletCommand::End { group, reason } => {
                 let reason = match reason {
                     EndReason::Complete => "complete".to_owned(),
-                    EndReason::Unsubscribed => "unsubscribed".to_owned(),
                     EndReason::Error(error) => error.code.as_str().to_owned(),
                 };
-                let heard = heard.get_mut(&(member.connection, member.operation)).unwrap();
-                heard.push(format!("end: {reason}"));
+                for member in groups.remove(&group).expect("a group ends once") {
+                    heard.get_mut(&key(member)).unwrap().push(format!("end: {reason}"));
+                }
             }
         }
     }
@@ -91,7 +113,7 @@ impl Outlet for ScriptedOutlet {
 struct ByHand;
 
 impl Resolve for ByHand {
-    fn resolve(self: Arc<Self>, _event: Bytes) -> LocalFuture<'static, Payload> {
+    fn resolve(self: Arc<Self>, _event: TriggerEvent) -> LocalFuture<'static, Payload> {
         Box::pin(std::future::pending())
     }
 }
@@ -127,7 +149,7 @@ pub(super) struct Stage {
     pub(super) closed: Vec<TriggerId>,
     /// Started and not yet done, oldest first.
     pub(super) resolutions: Vec<Resolution>,
-    leaves: mpsc::UnboundedReceiver<(GroupId, SubscriberId)>,
+    leaves: mpsc::UnboundedReceiver<Leave>,
 }
 
 impl Stage {
@@ -135,8 +157,10 @@ impl Stage {
         let stats = Arc::new(HubStats::default());
         let (leaver, leaves) = Leaver::channel();
         let settings = HubSettings { shards: 1, ..settings };
+        let turns = Arc::new(SharedTurns::new(settings.resolutions_in_flight, settings.shards));
+        let room = Arc::new(MemoRoom::new(0));
         Self {
-            shard: Shard::new(0, settings, Arc::clone(&stats), leaver),
+            shard: Shard::new(0, settings, Arc::clone(&stats), room, turns, leaver),
             stats,
             provider: Arc::new(Memory::new("default", MemorySettings::default())),
             opening: Vec::new(),
@@ -155,16 +179,18 @@ impl Stage {
         operation: u128,
         generation: u64,
     ) -> Answer {
+        self.subscribe_to(outlet, member, self.operation(topic, operation, generation))
+    }
+
+    pub(super) fn subscribe_to(
+        &mut self,
+        outlet: &Arc<ScriptedOutlet>,
+        member: Member,
+        operation: LiveOperation,
+    ) -> Answer {
         let (reply, answer) = oneshot::channel();
         self.shard.subscribe(Joining {
-            source: Source::new(Arc::clone(&self.provider), vec![topic.into()]),
-            key: GroupKey {
-                generation,
-                operation_id: operation,
-                variables: Arc::default(),
-                partition: Bytes::new(),
-            },
-            resolve: Arc::new(ByHand),
+            operation,
             outlet: Arc::clone(outlet) as Arc<dyn Outlet>,
             member,
             seat: Seat::take(&self.stats, usize::MAX).unwrap(),
@@ -172,6 +198,21 @@ impl Stage {
         });
         self.take_effects();
         answer
+    }
+
+    /// An operation as [`Stage::subscribe`] makes it.
+    pub(super) fn operation(&self, topic: &str, operation: u128, generation: u64) -> LiveOperation {
+        LiveOperation {
+            generation,
+            source: Source::new(Arc::clone(&self.provider), vec![topic.into()]),
+            group: GroupKey {
+                operation_id: operation,
+                variables: Arc::default(),
+                partition: Bytes::new(),
+            },
+            filter: None,
+            resolve: Arc::new(ByHand),
+        }
     }
 
     /// The oldest trigger that waits gets its stream.
@@ -199,6 +240,13 @@ impl Stage {
         self.take_effects();
     }
 
+    /// A graph takes over; who has no renewal is named.
+    pub(super) fn advance(&mut self, generation: u64, renewals: Vec<Renewal>) -> Operations {
+        let left = self.shard.advance(generation, renewals);
+        self.take_effects();
+        left
+    }
+
     /// The resolution at `index` is done.
     pub(super) fn resolve(&mut self, index: usize) {
         let Resolution { group, ticket, event, abort: _ } = self.resolutions.remove(index);
@@ -219,8 +267,8 @@ impl Stage {
     }
 
     pub(super) fn hear_of_leaving(&mut self) {
-        while let Ok((group, subscriber)) = self.leaves.try_recv() {
-            self.shard.leave(group, subscriber);
+        while let Ok((group, outlet, member)) = self.leaves.try_recv() {
+            self.shard.leave(group, outlet, member);
         }
         self.take_effects();
     }
@@ -235,7 +283,12 @@ impl Stage {
                     self.closed.push(trigger);
                 }
                 Effect::Resolve { group, ticket, event, resolve: _, abort } => {
-                    self.resolutions.push(Resolution { group, ticket, event, abort });
+                    self.resolutions.push(Resolution {
+                        group,
+                        ticket,
+                        event: event.payload,
+                        abort,
+                    });
                 }
             }
         }

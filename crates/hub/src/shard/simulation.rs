@@ -1,9 +1,11 @@
 //! Everything in random order, from a seed: subscribers come and go, sources open, fail, lose and end,
-//! resolutions are done in any order, graphs are replaced. After each step the promises hold:
+//! resolutions are done in any order, outlets are full, graphs are replaced: operations go on, move to other topics
+//! or are no longer valid. After each step the promises hold:
 //!
-//! - `Join` first, one `End`, nothing after it ([`ScriptedOutlet`] panics otherwise);
+//! - `Join` first, one end, nothing after it ([`ScriptedOutlet`] panics otherwise);
 //! - order: what a member hears and what it is told it lost leave no hole and repeat nothing, unless a
-//!   gap was announced;
+//!   gap was announced, which a change of topic does;
+//! - a reload ends what is not valid any more, and nothing else;
 //! - a trigger is open exactly while somebody needs it; nothing leaks.
 //!
 //! A failing seed is printed; `STARLING_SEED` plays just that one, `STARLING_SEEDS` so many from 0.
@@ -16,12 +18,15 @@ use execute::{ErrorCode, GraphqlError};
 
 use super::TriggerId;
 use super::scripted::{Answer, ScriptedOutlet, Stage};
-use crate::{HubSettings, Member, Subscription};
+use crate::{GroupId, HubSettings, Member, Subscription};
 
 const SEEDS: u64 = 100;
 const STEPS: u32 = 300;
 const OUTLETS: u64 = 3;
 const TOPICS: u64 = 3;
+
+/// Events are numbered from this times their topic.
+const TOPIC: u64 = 1_000_000;
 
 /// xorshift64*: small, and the same on every machine.
 struct Random(u64);
@@ -44,6 +49,8 @@ struct Subscriber {
     answer: Option<Answer>,
     subscription: Option<Subscription>,
     is_refused: bool,
+    /// A graph came on which its operation is not valid.
+    may_be_reloaded: bool,
 }
 
 struct Simulation {
@@ -53,8 +60,6 @@ struct Simulation {
     subscribers: Vec<Subscriber>,
     /// Triggers whose source lives, with their topic.
     live: Vec<(TriggerId, u64)>,
-    /// Which topic a trigger that opens is for.
-    topics_of: HashMap<TriggerId, u64>,
     /// Events published so far, by topic; the payload is the number.
     published: HashMap<u64, u64>,
     generation: u64,
@@ -75,7 +80,6 @@ impl Simulation {
             outlets: (0..OUTLETS).map(|_| Arc::default()).collect(),
             subscribers: Vec::new(),
             live: Vec::new(),
-            topics_of: HashMap::new(),
             published: HashMap::new(),
             generation: 1,
         }
@@ -89,10 +93,11 @@ impl Simulation {
             32..34 => self.fail_to_open(),
             34..60 => self.event(),
             60..63 => self.gap(),
-            63..95 => self.resolve(),
-            95..97 => self.give_up(),
-            97 => self.source_ends(),
-            98 => self.reload(),
+            63..92 => self.resolve(),
+            92..94 => self.give_up(),
+            94..96 => self.outlet_turns(),
+            96 => self.source_ends(),
+            97..99 => self.reload(),
             _ => self.break_off(),
         }
         self.hear_answers();
@@ -107,7 +112,6 @@ impl Simulation {
         let member = Member { connection: self.subscribers.len() as u64, operation: 1 };
         // Some are still on their way with the graph that was just replaced.
         let generation = self.generation.saturating_sub(self.random.below(10) / 9);
-        let waiting = self.stage.opening.len();
         let answer = self.stage.subscribe(
             &self.outlets[outlet],
             member,
@@ -115,10 +119,6 @@ impl Simulation {
             operation.into(),
             generation,
         );
-        if self.stage.opening.len() > waiting {
-            let trigger = *self.stage.opening.last().unwrap();
-            self.topics_of.insert(trigger, topic);
-        }
         self.subscribers.push(Subscriber {
             outlet,
             member,
@@ -127,6 +127,7 @@ impl Simulation {
             answer: Some(answer),
             subscription: None,
             is_refused: false,
+            may_be_reloaded: false,
         });
     }
 
@@ -173,9 +174,18 @@ impl Simulation {
 
     fn open(&mut self) {
         if !self.stage.opening.is_empty() {
+            let topic = self.topic_of(self.stage.opening[0]);
             let trigger = self.stage.open();
-            self.live.push((trigger, self.topics_of[&trigger]));
+            self.live.push((trigger, topic));
         }
+    }
+
+    fn topic_of(&self, trigger: TriggerId) -> u64 {
+        self.stage.shard.triggers[&trigger].source.topics()[0].parse().unwrap()
+    }
+
+    fn outlet_turns(&mut self) {
+        self.outlets[self.random.below(OUTLETS) as usize].turn();
     }
 
     fn fail_to_open(&mut self) {
@@ -189,7 +199,7 @@ impl Simulation {
         let topic = self.random.below(TOPICS);
         let number = self.published.entry(topic).or_default();
         *number += 1;
-        let payload = number.to_string();
+        let payload = (topic * TOPIC + *number).to_string();
         for (trigger, _) in self.live.iter().filter(|it| it.1 == topic) {
             self.stage.event(*trigger, &payload);
         }
@@ -230,11 +240,52 @@ impl Simulation {
         }
     }
 
+    /// Most operations are as valid as before, some move to another topic, some end; some are not renewed in time and
+    /// get their turn later.
     fn reload(&mut self) {
-        let error = GraphqlError::new(ErrorCode::GraphReloaded, "reloaded");
-        self.stage.shard.end_generation(self.generation, &error);
         self.generation += 1;
-        self.stage.take_effects();
+        let mut old = self.stage.shard.operations_before(self.generation);
+        // Somebody may come and go between the look and the change.
+        if self.random.below(2) == 0 {
+            self.subscribe();
+        }
+        while !old.is_empty() {
+            self.hear_answers();
+            let mut renewals = Vec::new();
+            let mut skipped = 0;
+            for (group, operation) in old {
+                let id = operation.group.operation_id;
+                let topic = operation.source.topics()[0].to_string();
+                let renewed = match self.random.below(8) {
+                    0 => {
+                        skipped += 1;
+                        continue;
+                    }
+                    1 => {
+                        self.may_be_reloaded(group);
+                        let reason = GraphqlError::new(ErrorCode::GraphReloaded, "not valid");
+                        Err(Box::new(reason))
+                    }
+                    2 => {
+                        let topic = self.random.below(TOPICS).to_string();
+                        Ok(self.stage.operation(&topic, id, self.generation))
+                    }
+                    // Operations that were different may become equal.
+                    3 => Ok(self.stage.operation(&topic, id / 2, self.generation)),
+                    _ => Ok(self.stage.operation(&topic, id, self.generation)),
+                };
+                renewals.push((group, renewed));
+            }
+            old = self.stage.advance(self.generation, renewals);
+            assert!(old.len() <= skipped + 1, "only who was left out is left");
+        }
+    }
+
+    fn may_be_reloaded(&mut self, group: GroupId) {
+        for subscriber in &mut self.subscribers {
+            let is_member = |it: &Subscription| it.group() == group;
+            subscriber.may_be_reloaded |= subscriber.subscription.as_ref().is_some_and(is_member);
+        }
     }
 
     fn forget_closed(&mut self) {
@@ -245,33 +296,40 @@ impl Simulation {
     fn check(&self) {
         let shard = &self.stage.shard;
         let running: usize = shard.groups.values().map(super::Group::resolving).sum();
-        assert_eq!(running, shard.resolving);
+        assert_eq!(running, shard.turns.taken());
         assert_eq!(running, self.stage.resolutions.len());
-        assert!(shard.resolving <= shard.resolutions_max);
+        assert!(shard.turns.taken() <= shard.settings.resolutions_in_flight);
         let in_triggers: usize = shard.triggers.values().map(|it| it.groups.len()).sum();
         assert_eq!(in_triggers, shard.groups.len());
-        for group in shard.groups.values() {
+        for (id, group) in &shard.groups {
             assert!(!group.is_empty(), "a group has members");
+            assert!(shard.triggers[&group.trigger].groups.contains(*id));
+            if let Some(target) = &group.moving_to {
+                let super::State::Opening(waiting) = &shard.triggers[target].state else {
+                    panic!("who waits for a source moves when it is open")
+                };
+                assert_eq!(waiting.moving.iter().filter(|(it, _)| it == id).count(), 1);
+            }
             let view = group.view();
             assert!(view.waiting <= shard.settings.group_waiting as u64);
             assert!(view.in_flight <= shard.settings.group_in_flight as u64);
             assert!(shard.ready.len() <= 2 * shard.groups.len() + super::STALE_READY_MAX + 1);
             let could_start = group.can_start(shard.settings.group_in_flight);
             assert!(!could_start || group.is_queued, "who waits is in line");
-            assert!(
-                !could_start || shard.resolving == shard.resolutions_max,
-                "nobody waits in vain"
-            );
+            assert!(!could_start || !shard.turns.may_take(), "nobody waits in vain");
         }
         for (id, trigger) in &shard.triggers {
             let ends = matches!(trigger.state, super::State::Ending(_));
+            for (key, group) in &trigger.by_key {
+                assert!(trigger.groups.contains(*group), "who is found is there");
+                assert_eq!(shard.groups[group].operation.group, key.0.group);
+            }
             let found = shard.by_source.get(&trigger.source) == Some(id);
             assert!(ends != found, "who comes finds a source that lives, and no other");
-            let drained = |id| shard.groups.get(id).is_some_and(super::Group::is_drained);
-            assert!(
-                !ends || !trigger.groups.values().any(drained),
-                "the last delivery ends a group"
-            );
+            let drained = |id: GroupId| {
+                shard.groups.get(&id).is_some_and(|it| it.is_drained() && it.moving_to.is_none())
+            };
+            assert!(!ends || !trigger.groups.iter().any(drained), "the last delivery ends a group");
             let waits = matches!(&trigger.state, super::State::Opening(it) if !it.is_empty());
             assert!(waits || !trigger.groups.is_empty(), "a trigger is needed");
         }
@@ -283,10 +341,13 @@ impl Simulation {
     /// No hole and no repetition in what one member heard.
     fn check_heard(&self, subscriber: &Subscriber) {
         let heard = self.outlets[subscriber.outlet].heard(subscriber.member);
+        if let Some(end) = heard.iter().find(|it| *it == "end: GRAPH_RELOADED") {
+            assert!(subscriber.may_be_reloaded, "{end} of a valid operation: {heard:?}");
+        }
         if subscriber.is_refused {
             assert!(heard.is_empty(), "who is refused hears nothing: {heard:?}");
         }
-        let mut latest: Option<u64> = None;
+        let mut latest: Option<(u64, u64)> = None;
         let mut may_skip = false;
         for payload in &heard {
             let (true, Some(rest)) = (payload.starts_with('{'), payload.strip_prefix("{\"data\":"))
@@ -302,16 +363,23 @@ impl Simulation {
                 digits.parse().unwrap()
             });
             may_skip |= payload.contains("\"gap\":true");
+            let (topic, number) = (number / TOPIC, number % TOPIC);
             let expected = match latest {
-                Some(latest) => latest + 1 + lost,
+                Some((before, latest)) if before == topic => latest + 1 + lost,
                 // Events that were under way when it joined may reach it too.
-                None => number.min(subscriber.from.unwrap_or(number) + 1 + lost),
+                None if topic == subscriber.topic => {
+                    number.min(subscriber.from.unwrap_or(number) + 1 + lost)
+                }
+                _ => {
+                    assert!(may_skip, "a change of topic is a gap: {heard:?}");
+                    number
+                }
             };
             assert!(
                 number == expected || (may_skip && number > expected),
                 "expected {expected}: {heard:?}"
             );
-            (latest, may_skip) = (Some(number), false);
+            (latest, may_skip) = (Some((topic, number)), false);
         }
     }
 
@@ -328,7 +396,11 @@ impl Simulation {
         let shard = &self.stage.shard;
         assert!(shard.triggers.is_empty() && shard.by_source.is_empty(), "triggers leaked");
         assert!(shard.groups.is_empty(), "groups leaked");
-        assert_eq!(shard.resolving, 0);
+        assert!(shard.outlets.is_empty(), "outlets leaked");
+        assert_eq!(shard.turns.taken(), 0);
+        for gauge in [&self.stage.stats.waiting, &self.stage.stats.resolving] {
+            assert_eq!(gauge.load(std::sync::atomic::Ordering::Relaxed), 0, "counters leaked");
+        }
         let seats = self.stage.stats.subscribers.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(seats, 0, "seats leaked");
         for outlet in &self.outlets {

@@ -2,19 +2,19 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use events::{EventStream, Position, SourceError, SourceMessage};
-use execute::{GraphqlError, Payload};
+use execute::Payload;
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, AbortRegistration, Abortable, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Effect, Joining, Shard, SubscriberId, TriggerId};
+use super::{Effect, Joining, OutletId, Shard, TriggerId};
 use crate::settings::{MESSAGES_PER_TURN, OFFERS_PER_TURN};
-use crate::stats::TriggerView;
-use crate::{Cores, GroupId, Source};
+use crate::stats::{HubStats, TriggerView};
+use crate::{Cores, GroupId, LiveOperation, Member, Renewal, Resolve, Source, TriggerEvent};
 
 /// How long a provider may take to open a stream. Providers that wait for their broker give up sooner.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,25 +22,32 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// What the hub asks of a shard.
 pub(crate) enum Command {
     Subscribe(Box<Joining>),
-    EndGeneration { generation: u64, error: Box<GraphqlError>, done: oneshot::Sender<()> },
+    OperationsBefore { generation: u64, reply: oneshot::Sender<Operations> },
+    Advance { generation: u64, renewals: Vec<Renewal>, reply: oneshot::Sender<Operations> },
     ShutDown { done: oneshot::Sender<()> },
     Topology { reply: oneshot::Sender<Vec<TriggerView>> },
 }
 
+/// Groups and what they run on.
+pub(crate) type Operations = Vec<(GroupId, Arc<LiveOperation>)>;
+
+/// Somebody who left.
+pub(crate) type Leave = (GroupId, OutletId, Member);
+
 /// Reports that a subscriber left. Unbounded, because dropping a handle cannot wait; its length is bounded
 /// by the number of subscribers, each of whom leaves once.
 #[derive(Clone, Debug)]
-pub(crate) struct Leaver(mpsc::UnboundedSender<(GroupId, SubscriberId)>);
+pub(crate) struct Leaver(mpsc::UnboundedSender<Leave>);
 
 impl Leaver {
-    pub(crate) fn channel() -> (Self, mpsc::UnboundedReceiver<(GroupId, SubscriberId)>) {
+    pub(crate) fn channel() -> (Self, mpsc::UnboundedReceiver<Leave>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (Self(sender), receiver)
     }
 
-    pub(crate) fn leave(&self, group: GroupId, subscriber: SubscriberId) {
+    pub(crate) fn leave(&self, leave: Leave) {
         // A shard that is gone has ended everybody already.
-        let _ = self.0.send((group, subscriber));
+        let _ = self.0.send(leave);
     }
 }
 
@@ -57,9 +64,10 @@ struct Received {
 
 pub(crate) struct ShardTask {
     shard: Shard,
+    stats: Arc<HubStats>,
     cores: Arc<dyn Cores>,
     commands: mpsc::Receiver<Command>,
-    leaves: mpsc::UnboundedReceiver<(GroupId, SubscriberId)>,
+    leaves: mpsc::UnboundedReceiver<Leave>,
     opening: FuturesUnordered<Opening>,
     messages: FuturesUnordered<Messages>,
     resolving: FuturesUnordered<Resolving>,
@@ -70,12 +78,14 @@ pub(crate) struct ShardTask {
 impl ShardTask {
     pub(crate) fn new(
         shard: Shard,
+        stats: Arc<HubStats>,
         cores: Arc<dyn Cores>,
         commands: mpsc::Receiver<Command>,
-        leaves: mpsc::UnboundedReceiver<(GroupId, SubscriberId)>,
+        leaves: mpsc::UnboundedReceiver<Leave>,
     ) -> Self {
         Self {
             shard,
+            stats,
             cores,
             commands,
             leaves,
@@ -94,11 +104,11 @@ impl ShardTask {
                     Some(command) => self.command(command),
                     None => break,
                 },
-                Some((group, subscriber)) = self.leaves.recv() => {
-                    self.shard.leave(group, subscriber);
+                Some((group, outlet, member)) = self.leaves.recv() => {
+                    self.shard.leave(group, outlet, member);
                     for _ in 1..MESSAGES_PER_TURN {
-                        let Ok((group, subscriber)) = self.leaves.try_recv() else { break };
-                        self.shard.leave(group, subscriber);
+                        let Ok((group, outlet, member)) = self.leaves.try_recv() else { break };
+                        self.shard.leave(group, outlet, member);
                     }
                 }
                 Some(opened) = self.opening.next() => {
@@ -127,9 +137,11 @@ impl ShardTask {
     fn command(&mut self, command: Command) {
         match command {
             Command::Subscribe(joining) => self.shard.subscribe(*joining),
-            Command::EndGeneration { generation, error, done } => {
-                self.shard.end_generation(generation, &error);
-                let _ = done.send(());
+            Command::OperationsBefore { generation, reply } => {
+                let _ = reply.send(self.shard.operations_before(generation));
+            }
+            Command::Advance { generation, renewals, reply } => {
+                let _ = reply.send(self.shard.advance(generation, renewals));
             }
             Command::ShutDown { done } => {
                 self.shard.shut_down();
@@ -177,15 +189,15 @@ impl ShardTask {
         let Received { trigger, stream, mut messages } = received;
         self.aborts.remove(&trigger);
         if messages.is_empty() {
-            return self.shard.source_message(trigger, None);
+            self.shard.source_message(trigger, None);
+            return;
         }
         let mut offers = 0;
         while offers < OFFERS_PER_TURN
             && let Some(message) = messages.pop_front()
         {
-            offers += self.shard.groups_of(trigger).max(1);
             let is_last = matches!(message, SourceMessage::End(_));
-            self.shard.source_message(trigger, Some(message));
+            offers += self.shard.source_message(trigger, Some(message)).max(1);
             if is_last {
                 return;
             }
@@ -235,8 +247,12 @@ impl ShardTask {
         answer: oneshot::Receiver<Payload>,
         abort: AbortRegistration,
     ) {
-        let answered: BoxFuture<'static, _> =
-            Box::pin(async move { (group, ticket, answer.await.ok()) });
+        let (began, stats) = (Instant::now(), Arc::clone(&self.stats));
+        let answered: BoxFuture<'static, _> = Box::pin(async move {
+            let payload = answer.await.ok();
+            stats.resolve_durations.add(began.elapsed());
+            (group, ticket, payload)
+        });
         self.resolving.push(Abortable::new(answered, abort));
     }
 }
@@ -244,8 +260,8 @@ impl ShardTask {
 /// Resolves on a core. When nobody waits for the answer any more, the resolution is dropped there.
 fn place(
     cores: &dyn Cores,
-    event: bytes::Bytes,
-    resolve: Arc<dyn crate::Resolve>,
+    event: TriggerEvent,
+    resolve: Arc<dyn Resolve>,
 ) -> oneshot::Receiver<Payload> {
     let (mut sender, answer) = oneshot::channel();
     cores.run(Box::new(move || {

@@ -8,7 +8,7 @@ use execute::{ErrorCode, GraphqlError};
 
 use super::scripted::{Answer, ScriptedOutlet, Stage, member};
 use super::{Shard, TriggerId};
-use crate::{HubSettings, Subscription};
+use crate::{Filter, HubSettings, Subscription};
 
 fn stage() -> (Stage, Arc<ScriptedOutlet>) {
     (Stage::new(HubSettings::default()), Arc::default())
@@ -31,9 +31,10 @@ fn live(stage: &mut Stage, outlet: &Arc<ScriptedOutlet>) -> (TriggerId, Subscrip
 
 fn is_empty(shard: &Shard) -> bool {
     shard.triggers.is_empty()
+        && shard.outlets.is_empty()
         && shard.by_source.is_empty()
         && shard.groups.is_empty()
-        && shard.resolving == 0
+        && shard.turns.taken() == 0
 }
 
 #[test]
@@ -75,17 +76,14 @@ fn equal_groups_share_one_resolution_and_each_outlet_hears_of_it_once() {
 }
 
 #[test]
-fn generation_operation_variables_and_partition_all_keep_groups_apart() {
+fn operation_variables_and_partition_all_keep_groups_apart() {
     let (mut stage, outlet) = stage();
     let (_, _one) = live(&mut stage, &outlet);
     let same = joined(stage.subscribe(&outlet, member(2), "a", 1, 1));
     let operation = joined(stage.subscribe(&outlet, member(3), "a", 2, 1));
-    let generation = joined(stage.subscribe(&outlet, member(4), "a", 1, 2));
     assert_eq!(same.group(), _one.group());
     assert_ne!(operation.group(), _one.group());
-    assert_ne!(generation.group(), _one.group());
     let key = |variable: &str, partition: &'static str| crate::GroupKey {
-        generation: 1,
         operation_id: 1,
         variables: Arc::new(plan::Variables { values: vec![Some(variable.into())] }),
         partition: partition.into(),
@@ -236,24 +234,134 @@ fn callers_who_give_up_while_the_source_opens_leave_nothing_behind() {
 }
 
 #[test]
-fn a_reload_ends_the_old_generation_only() {
+fn a_reload_changes_operations_between_two_events_and_nobody_notices() {
     let (mut stage, outlet) = stage();
-    let (trigger, old) = live(&mut stage, &outlet);
-    let _new = joined(stage.subscribe(&outlet, member(2), "a", 1, 2));
+    let (trigger, one) = live(&mut stage, &outlet);
+    stage.event(trigger, "1");
+    stage.event(trigger, "2");
+    let (group, old) = stage.shard.operations_before(2).remove(0);
+    assert_eq!((group, old.generation), (one.group(), 1));
+    assert!(stage.advance(2, vec![(group, Ok(stage.operation("a", 7, 2)))]).is_empty());
+    stage.event(trigger, "3");
+    // The order of what was begun on the old graph and on the new one is kept.
+    stage.resolve(2);
+    stage.resolve(1);
+    stage.resolve(0);
+    let events = [r#"{"data":1}"#, r#"{"data":2}"#, r#"{"data":3}"#];
+    assert_eq!(outlet.heard(member(1)), [&["join"][..], &events].concat());
+    let two = joined(stage.subscribe(&outlet, member(2), "a", 7, 2));
+    assert_eq!(two.group(), one.group(), "who comes with the new graph joins them");
+    assert_eq!(stage.stats.spliced.load(Relaxed), 1);
+    assert_eq!((stage.shard.triggers.len(), stage.closed.len()), (1, 0));
+}
+
+#[test]
+fn what_is_not_valid_on_the_new_graph_ends_and_nothing_else() {
+    let (mut stage, outlet) = stage();
+    let (trigger, gone) = live(&mut stage, &outlet);
+    let stays = joined(stage.subscribe(&outlet, member(2), "a", 2, 1));
     let waiting = stage.subscribe(&outlet, member(3), "b", 1, 1);
     stage.event(trigger, "1");
-    let reason = GraphqlError::new(ErrorCode::GraphReloaded, "The graph was replaced.");
-    stage.shard.end_generation(1, &reason);
-    stage.take_effects();
+    let reason = GraphqlError::new(ErrorCode::GraphReloaded, "The field is gone.");
+    let renewals = vec![
+        (gone.group(), Err(Box::new(reason))),
+        (stays.group(), Ok(stage.operation("a", 2, 2))),
+    ];
+    assert!(stage.advance(2, renewals).is_empty());
     assert_eq!(outlet.heard(member(1)), ["join", "end: GRAPH_RELOADED"]);
     assert_eq!(refused(waiting).code, ErrorCode::GraphReloaded);
     assert!(stage.opening.is_empty(), "nobody waits for b any more");
     stage.resolve_all();
     assert_eq!(outlet.heard(member(2)), ["join", r#"{"data":1}"#]);
-    stage.leave(old);
+    stage.leave(gone);
     assert_eq!(outlet.heard(member(1)), ["join", "end: GRAPH_RELOADED"]);
     let late = refused(stage.subscribe(&outlet, member(4), "a", 1, 1));
-    assert_eq!(late, reason, "it was on its way while the graph was replaced");
+    assert_eq!(late.code, ErrorCode::GraphReloaded, "it tries again on the new graph");
+}
+
+#[test]
+fn a_group_without_a_renewal_goes_on_and_is_named() {
+    let (mut stage, outlet) = stage();
+    let (trigger, one) = live(&mut stage, &outlet);
+    let left = stage.advance(2, Vec::new());
+    assert_eq!(left.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [one.group()]);
+    stage.event(trigger, "1");
+    stage.resolve_all();
+    assert_eq!(outlet.heard(member(1)), ["join", r#"{"data":1}"#]);
+    assert!(stage.advance(2, vec![(one.group(), Ok(stage.operation("a", 1, 2)))]).is_empty());
+}
+
+#[test]
+fn a_group_whose_topic_changes_stays_on_the_old_one_until_the_new_one_is_open() {
+    let (mut stage, outlet) = stage();
+    let (old, one) = live(&mut stage, &outlet);
+    stage.event(old, "1");
+    assert!(stage.advance(2, vec![(one.group(), Ok(stage.operation("b", 1, 2)))]).is_empty());
+    stage.event(old, "2");
+    assert_eq!(stage.closed, []);
+    let new = stage.open();
+    assert_eq!(stage.closed, [old]);
+    stage.event(old, "lost on the way");
+    stage.event(new, "3");
+    stage.event(new, "4");
+    stage.resolve_all();
+    let gap = r#"{"data":3,"extensions":{"gap":true}}"#;
+    assert_eq!(
+        outlet.heard(member(1)),
+        ["join", r#"{"data":1}"#, r#"{"data":2}"#, gap, r#"{"data":4}"#]
+    );
+    let two = joined(stage.subscribe(&outlet, member(2), "b", 1, 2));
+    assert_ne!(two.group(), one.group(), "it moved with events of the old topic on their way");
+    drop((one, two));
+    stage.hear_of_leaving();
+    assert!(is_empty(&stage.shard));
+}
+
+#[test]
+fn a_group_whose_new_topic_cannot_be_opened_ends_with_the_reason() {
+    let (mut stage, outlet) = stage();
+    let (old, one) = live(&mut stage, &outlet);
+    stage.advance(2, vec![(one.group(), Ok(stage.operation("b", 1, 2)))]);
+    stage.refuse_to_open(SourceError::Unavailable { provider: "p".into(), reason: "".into() });
+    assert_eq!(outlet.heard(member(1)), ["join", "end: PROVIDER_UNAVAILABLE"]);
+    assert_eq!(stage.closed, [old]);
+    assert!(is_empty(&stage.shard));
+}
+
+#[test]
+fn a_group_that_leaves_or_is_called_back_on_its_way_leaves_no_trigger_behind() {
+    let (mut stage, outlet) = stage();
+    let (old, one) = live(&mut stage, &outlet);
+    stage.advance(2, vec![(one.group(), Ok(stage.operation("b", 1, 2)))]);
+    let on_the_way = stage.opening[0];
+    // The next graph listens to the old topic again.
+    stage.advance(3, vec![(one.group(), Ok(stage.operation("a", 1, 3)))]);
+    assert_eq!((&stage.opening[..], &stage.closed[..]), (&[][..], &[on_the_way][..]));
+    stage.advance(4, vec![(one.group(), Ok(stage.operation("b", 1, 4)))]);
+    // Its source ends meanwhile, which is nothing to it.
+    stage.message(old, SourceMessage::End(StreamEnd::Closed));
+    assert_eq!(outlet.heard(member(1)), ["join"]);
+    stage.leave(one);
+    assert!(stage.opening.is_empty() && is_empty(&stage.shard) && outlet.is_empty());
+}
+
+#[test]
+fn groups_that_become_equal_stay_apart_and_the_first_is_joined() {
+    let (mut stage, outlet) = stage();
+    let (trigger, one) = live(&mut stage, &outlet);
+    let two = joined(stage.subscribe(&outlet, member(2), "a", 2, 1));
+    let renewals = [&one, &two].map(|it| (it.group(), Ok(stage.operation("a", 9, 2))));
+    stage.advance(2, renewals.into());
+    let three = joined(stage.subscribe(&outlet, member(3), "a", 9, 2));
+    assert_eq!(three.group(), one.group());
+    stage.event(trigger, "1");
+    stage.resolve_all();
+    for number in 1..4 {
+        assert_eq!(outlet.heard(member(number)), ["join", r#"{"data":1}"#]);
+    }
+    drop((one, two, three));
+    stage.hear_of_leaving();
+    assert!(is_empty(&stage.shard));
 }
 
 #[test]
@@ -335,4 +443,42 @@ fn the_topology_shows_triggers_groups_and_counts() {
             ("memory/default".into(), vec!["b".into()], "opening", 0, vec![]),
         ]
     );
+}
+
+#[test]
+fn a_hundred_thousand_groups_that_wait_for_an_id_each_cost_an_event_one_look() {
+    const GROUPS: u64 = 100_000;
+    let (mut stage, outlet) = stage();
+    let mut held = Vec::new();
+    for number in 0..GROUPS {
+        let mut operation = stage.operation("a", number.into(), 1);
+        operation.filter = Some(Arc::new(Filter::one_of("id", &[number])));
+        let answer = stage.subscribe_to(&outlet, member(number), operation);
+        if number == 0 {
+            stage.open();
+        }
+        held.push(joined(answer));
+    }
+    let trigger = *stage.shard.triggers.keys().next().unwrap();
+    for id in [7, 99_999, GROUPS] {
+        stage.event(trigger, &format!("{{\"id\":{id}}}"));
+    }
+    stage.event(trigger, "not JSON");
+    stage.resolve_all();
+    assert_eq!(stage.stats.filters_evaluated.load(Relaxed), 2);
+    assert_eq!(stage.stats.deliveries.load(Relaxed), 2);
+    assert_eq!(stage.stats.filtered_out.load(Relaxed), 4 * GROUPS - 2);
+    assert_eq!(outlet.heard(member(7)), ["join", r#"{"data":{"id":7}}"#]);
+    assert_eq!(outlet.heard(member(8)), ["join"]);
+    // Another graph may have another filter.
+    let mut operation = stage.operation("a", 8, 2);
+    operation.filter = Some(Arc::new(Filter::one_of("id", &[9])));
+    stage.advance(2, vec![(held[8].group(), Ok(operation))]);
+    stage.event(trigger, r#"{"id":8}"#);
+    stage.event(trigger, r#"{"id":9}"#);
+    stage.resolve_all();
+    assert_eq!(outlet.heard(member(8)), ["join", r#"{"data":{"id":9}}"#]);
+    drop(held);
+    stage.hear_of_leaving();
+    assert!(is_empty(&stage.shard));
 }

@@ -73,9 +73,9 @@ impl Listener {
             OutletCommand::Deliver { payload, .. } => {
                 String::from_utf8(payload.bytes.to_vec()).expect("payloads are text")
             }
+            OutletCommand::Leave { .. } => "end: unsubscribed".into(),
             OutletCommand::End { reason, .. } => match reason {
                 EndReason::Complete => "end: complete".into(),
-                EndReason::Unsubscribed => "end: unsubscribed".into(),
                 EndReason::Error(error) => format!("end: {}", error.code.as_str()),
             },
         }

@@ -118,7 +118,8 @@ pub struct Subscriptions {
     pub heartbeat: Duration,
 
     /// How long requests and connections may take to end when the router shuts down. Subscribers are
-    /// told at once to reconnect elsewhere; what is left after this time is cut off. `0s` cuts
+    /// asked to reconnect elsewhere, a thousand in a second, or more if half of this time would not do;
+    /// what is left after this time is cut off. `0s` cuts
     /// everything off at once.
     #[serde(with = "duration::text")]
     #[schemars(with = "DurationOrZeroText", example = &"5s")]

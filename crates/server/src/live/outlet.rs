@@ -81,20 +81,23 @@ impl Outlet for ConnectionOutlet {
                     queue.backlog.event(self.bounds, member.operation, payload.clone());
                 }
             }
-            OutletCommand::End { group, member, reason } => {
+            OutletCommand::Leave { group, member } => {
                 if let Some(members) = queue.members.get_mut(&group) {
                     members.retain(|it| *it != member);
                     if members.is_empty() {
                         queue.members.remove(&group);
                     }
                 }
-                let operation = member.operation;
-                match reason {
-                    EndReason::Complete => queue.backlog.end(Delivery::Complete { operation }),
-                    EndReason::Unsubscribed => return queue.backlog.forget_missed(operation),
-                    EndReason::Error(error) => {
-                        queue.backlog.end(Delivery::Failed { operation, errors: vec![*error] });
-                    }
+                return queue.backlog.forget_missed(member.operation);
+            }
+            OutletCommand::End { group, reason } => {
+                for Member { operation, .. } in queue.members.remove(&group).unwrap_or_default() {
+                    queue.backlog.end(match &reason {
+                        EndReason::Complete => Delivery::Complete { operation },
+                        EndReason::Error(error) => {
+                            Delivery::Failed { operation, errors: vec![(**error).clone()] }
+                        }
+                    });
                 }
             }
         }
@@ -148,10 +151,12 @@ mod tests {
             outlet.send(OutletCommand::Join { group, member: member(operation) });
         }
         outlet.send(OutletCommand::Deliver { group, payload: payload("1") });
-        let reason = EndReason::Unsubscribed;
-        outlet.send(OutletCommand::End { group, member: member(7), reason });
+        outlet.send(OutletCommand::Leave { group, member: member(7) });
         outlet.send(OutletCommand::Deliver { group, payload: payload("2") });
         assert_eq!(all(&outlet), [(7, "1", 0), (8, "1", 0), (8, "2", 0)]);
+        outlet.send(OutletCommand::End { group, reason: EndReason::Complete });
+        assert_eq!(outlet.take(), Taken::Delivery(Delivery::Complete { operation: 8 }));
+        assert_eq!(outlet.take(), Taken::Nothing);
     }
 
     #[test]
@@ -254,7 +259,7 @@ mod tests {
         for text in ["1", "2"] {
             outlet.send(OutletCommand::Deliver { group, payload: payload(text) });
         }
-        outlet.send(OutletCommand::End { group, member, reason: EndReason::Unsubscribed });
+        outlet.send(OutletCommand::Leave { group, member });
         assert_eq!(all(&outlet), [(3, "2", 1)]);
         let queue = outlet.lock();
         assert!(queue.backlog.is_idle() && queue.members.is_empty());

@@ -67,10 +67,10 @@ impl Reactors {
         }
     }
 
-    /// Asks every client to leave, now and whoever comes later.
-    pub(crate) fn shut_down(&self) {
+    /// Asks the clients of a portion to leave, see [`crate::farewell`], and whoever comes later.
+    pub(crate) fn shut_down(&self, portion: u32) {
         for reactor in &self.reactors {
-            reactor.mailbox().send(Message::ShutDown);
+            reactor.mailbox().send(Message::ShutDown { portion });
         }
     }
 }

@@ -6,15 +6,15 @@ use std::time::Instant;
 
 use execute::{ErrorCode, GraphqlError};
 use http::HeaderMap;
-use hub::{EventResolver, GroupKey, Member, SubscribeRequest, Subscription};
-use plan::{OperationKind, SubscriptionRoot};
+use hub::{Member, SubscribeRequest, Subscription};
+use plan::OperationKind;
 use prepare::OperationRequest;
 use tokio::task::AbortHandle;
 
 use super::outlet::{ConnectionOutlet, Delivery};
-use crate::forwarding;
 use crate::metrics::{Open, Transport};
 use crate::operation::{self, Ready};
+use crate::renewal;
 use crate::router::Router;
 use crate::trace::RequestTrace;
 
@@ -184,51 +184,32 @@ pub(super) async fn subscribe(
     member: Member,
 ) -> Result<Subscription, GraphqlError> {
     let started = Instant::now();
-    let subscribed = match subscribe_request(router, ready, outlet, member) {
-        Ok(request) => router.hub.subscribe(request).await,
-        Err(error) => Err(error),
-    };
+    let subscribed = join_group(router, ready, outlet, member).await;
     router.metrics.operation(OperationKind::Subscription, subscribed.is_err(), started.elapsed());
     subscribed
 }
 
-fn subscribe_request(
+async fn join_group(
     router: &Router,
     ready: Ready,
     outlet: Arc<dyn hub::Outlet>,
     member: Member,
-) -> Result<SubscribeRequest, GraphqlError> {
-    let Ready { loaded, prepared, variables, headers } = ready;
-    let field = match &prepared.plan.subscription {
-        Some(SubscriptionRoot::Event(field)) => field,
-        Some(SubscriptionRoot::Upstream { .. }) | None => {
-            return Err(GraphqlError::new(
-                ErrorCode::NotSupported,
-                "subscriptions of subgraphs that have a server are not supported yet; bind the field to a \
-                 topic in an event subgraph",
-            ));
+) -> Result<Subscription, GraphqlError> {
+    let mut operation = renewal::live_operation(ready, router.config.limits.time)?;
+    loop {
+        let generation = operation.generation;
+        let request =
+            SubscribeRequest { operation: operation.clone(), outlet: Arc::clone(&outlet), member };
+        match router.hub.subscribe(request).await {
+            Err(error) if error.code == ErrorCode::GraphReloaded => {
+                // The graph is being replaced. The next one serves in a moment.
+                let next = router.graph_after(generation);
+                let next = tokio::time::timeout(router.config.limits.time, next).await;
+                operation = renewal::renew(&next.map_err(|_| error)?, &operation).await?;
+            }
+            subscribed => return subscribed,
         }
-    };
-    let source = loaded.bindings.source(field, &variables)?;
-    let variables = Arc::new(variables);
-    Ok(SubscribeRequest {
-        source,
-        group: GroupKey {
-            generation: loaded.generation.number,
-            operation_id: prepared.operation_id,
-            variables: Arc::clone(&variables),
-            partition: forwarding::partition(&headers),
-        },
-        resolve: Arc::new(EventResolver {
-            executable: Arc::clone(&prepared.executable),
-            variables,
-            generation: Arc::clone(&loaded.generation),
-            headers,
-            timeout: router.config.limits.time,
-        }),
-        outlet,
-        member,
-    })
+    }
 }
 
 /// Tells the client of an operation whose task broke off by a defect: it would wait for ever.

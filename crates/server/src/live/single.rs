@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -400,7 +401,7 @@ async fn write(ending: Ending, pieces: mpsc::Sender<Bytes>, _open: Open) {
     let Ending { router, stream, .. } = &ending;
     let heartbeat = Some(router.config.subscriptions.heartbeat);
     let mut sse = Sse::new(&Config { heartbeat }, Instant::now());
-    let mut shutdown = router.shutdown.clone();
+    let mut time_to_leave = pin!(router.time_to_leave());
     // What the HTTP library has no room for. While it waits here, deliveries wait in the outlet.
     let mut piece: Option<Bytes> = None;
     loop {
@@ -432,7 +433,7 @@ async fn write(ending: Ending, pieces: mpsc::Sender<Bytes>, _open: Open) {
             () = sleep_until(heartbeat.map(tokio::time::Instant::from_std)) => {
                 sse.handle_timeout(Instant::now());
             }
-            _ = shutdown.wait_for(|stop| *stop), if !sse.is_finished() => {
+            () = &mut time_to_leave, if !sse.is_finished() => {
                 stream.give_up(&mut sse, &shutting_down_error());
             }
         }

@@ -1,6 +1,7 @@
 //! One operation, one response body: server-sent events in distinct connections mode, or parts of a multipart
 //! response.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -76,7 +77,7 @@ async fn stream(
     pieces: mpsc::Sender<Bytes>,
     _open: Open,
 ) {
-    let mut shutdown = router.shutdown.clone();
+    let mut time_to_leave = pin!(router.time_to_leave());
     let mut shutting_down = false;
     let mut given_up = false;
     // What the HTTP library has no room for. While it waits here, deliveries wait in the outlet.
@@ -114,7 +115,7 @@ async fn stream(
             () = sleep_until(heartbeat.map(tokio::time::Instant::from_std)) => {
                 results.handle_timeout(Instant::now());
             }
-            _ = shutdown.wait_for(|stop| *stop), if !shutting_down => {
+            () = &mut time_to_leave, if !shutting_down => {
                 shutting_down = true;
                 // Without the error `complete` would say that the source has nothing more to tell.
                 results.fail(execute::request_error(&[shutting_down_error()]).bytes);

@@ -1,6 +1,7 @@
 //! GraphQL over WebSocket (graphql-transport-ws and graphql-ws): the handshake, then one task that joins socket,
 //! protocol machine and outlet.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -163,7 +164,7 @@ async fn run(
     let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
     let running = Running::new(router, &outlet, number, Transport::websocket);
     let mut headers = Arc::new(headers);
-    let mut shutdown = router.shutdown.clone();
+    let mut time_to_leave = pin!(router.time_to_leave());
     let mut shutting_down = false;
     let mut incoming = BytesMut::with_capacity(READ_BYTES);
     let mut outgoing = BytesMut::new();
@@ -228,7 +229,7 @@ async fn run(
                     while connection.poll_transmit(Instant::now()).is_some() {}
                 }
             }
-            _ = shutdown.wait_for(|stop| *stop), if !shutting_down => {
+            () = &mut time_to_leave, if !shutting_down => {
                 shutting_down = true;
                 connection.protocol.close(CloseCode(1001), "The router is shutting down");
             }

@@ -36,6 +36,26 @@ fn open_subscriptions_are_told_that_the_router_goes_and_it_ends_cleanly() {
 }
 
 #[test]
+fn many_subscribers_are_asked_to_leave_one_after_the_other() {
+    const SOCKETS: usize = 400;
+    let shop = Shop::with_provider("memory/default", "");
+    let mut sockets: Vec<_> = (0..SOCKETS).map(|_| Socket::ready(shop.address())).collect();
+    sockets.iter_mut().for_each(|socket| socket.subscribe("1", SUBSCRIPTION));
+    shop.wait_for_subscribers(SOCKETS as u64);
+    let begin = Instant::now();
+    shop.router.signal("TERM");
+    for socket in &mut sockets {
+        assert_eq!(socket.transcript(), "closed 1001 The router is shutting down\n");
+    }
+    // A millisecond for each, and the last one was not among the first.
+    assert!(begin.elapsed() > Duration::from_millis(300), "all were asked at once");
+    let (router, _rest) = shop.into_parts();
+    let (code, said) = router.wait_for_end();
+    assert_eq!(code, Some(0), "{said}");
+    assert_sound(&said);
+}
+
+#[test]
 fn a_request_in_flight_is_answered_before_the_end_and_new_ones_find_nobody() {
     let shop = Shop::with_provider("memory/default", "");
     shop.subgraph("reviews").set_fault(Fault::Hold);

@@ -215,7 +215,11 @@ fn check(run: &Value) -> Result<(), Failure> {
         ("clients not subscribed", number(&run["clients"]) - number(&run["subscribed"])),
     ] {
         if bad > 0.0 {
-            return Err(format!("{}: {bad} {what}: {}", run["name"], run["example"]));
+            let (ends, example) = (&run["ends"], &run["example"]);
+            return Err(format!(
+                "{}: {bad} {what}; connections ended: {ends}; {example}",
+                run["name"]
+            ));
         }
     }
     Ok(())

@@ -21,6 +21,7 @@ use wire::websocket::{CloseCode, deflate_shared};
 use super::client::{self, Client, Operation, SharedHeaders};
 use super::outlet::ReactorOutlet;
 use crate::connections::ConnectionPermit;
+use crate::farewell;
 use crate::live::backlog::{Bounds, Delivery, Taken};
 use crate::live::running::{self, too_slow};
 use crate::live::{SLOW_SUBSCRIBER, count_dropped, init_payload};
@@ -39,8 +40,11 @@ pub(crate) enum Message {
     Hub(OutletCommand),
     /// Of an operation that a connection has started.
     Operation(Token, u32, Outcome),
-    /// Everybody is to leave.
-    ShutDown,
+    /// Some are to leave, and whoever comes later.
+    ShutDown {
+        /// Of [`farewell::PORTIONS`].
+        portion: u32,
+    },
 }
 
 /// What a connection is made of.
@@ -165,7 +169,7 @@ impl Live {
                 self.outlet.taken(group, payload.bytes.len());
                 self.broadcast(sockets, group, &payload);
             }
-            OutletCommand::End { group, member, reason } => {
+            OutletCommand::Leave { group, member } => {
                 if let Some(members) = self.groups.get_mut(&group) {
                     members.swap_remove(&member);
                     if members.is_empty() {
@@ -173,7 +177,14 @@ impl Live {
                         self.outlet.forget(group);
                     }
                 }
-                self.ended(sockets, member, reason);
+                left(sockets, member);
+            }
+            OutletCommand::End { group, reason } => {
+                let members = self.groups.remove(&group).unwrap_or_default();
+                self.outlet.forget(group);
+                for member in members {
+                    self.ended(sockets, member, &reason);
+                }
             }
         }
     }
@@ -238,18 +249,14 @@ impl Live {
     }
 
     /// The hub's last word about a subscription.
-    fn ended(&mut self, sockets: &mut ClientSockets, member: Member, reason: EndReason) {
+    fn ended(&mut self, sockets: &mut ClientSockets, member: Member, reason: &EndReason) {
         let (token, operation) = (Token::from_u64(member.connection), member.operation);
         let Some(client) = sockets.client(token) else { return };
         client.forget(operation);
         let end = match reason {
             EndReason::Complete => Delivery::Complete { operation },
-            EndReason::Error(error) => Delivery::Failed { operation, errors: vec![*error] },
-            EndReason::Unsubscribed => {
-                if let Some(backlog) = &mut client.backlog {
-                    backlog.forget_missed(operation);
-                }
-                return;
+            EndReason::Error(error) => {
+                Delivery::Failed { operation, errors: vec![(**error).clone()] }
             }
         };
         match &mut client.backlog {
@@ -399,10 +406,12 @@ impl Application for Live {
             Message::Operation(token, number, outcome) => {
                 self.concluded(sockets, token, number, outcome);
             }
-            Message::ShutDown => {
+            Message::ShutDown { portion } => {
                 self.is_shutting_down = true;
                 for token in sockets.tokens() {
-                    shut_down(sockets, token);
+                    if farewell::portion_of(token.to_u64()) == portion {
+                        shut_down(sockets, token);
+                    }
                 }
             }
         }
@@ -414,6 +423,15 @@ impl Application for Live {
 
     fn closed(&mut self, _: Token, mut client: Client) {
         client.stop_all();
+    }
+}
+
+/// A subscription is over because its client, or the operation that it belongs to, has gone.
+fn left(sockets: &mut ClientSockets, member: Member) {
+    let Some(client) = sockets.client(Token::from_u64(member.connection)) else { return };
+    client.forget(member.operation);
+    if let Some(backlog) = &mut client.backlog {
+        backlog.forget_missed(member.operation);
     }
 }
 

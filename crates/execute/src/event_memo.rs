@@ -1,0 +1,189 @@
+//! What subgraphs have answered while one event is resolved, by all groups that it concerns. Ten thousand groups that
+//! differ in what a subgraph does not see ask it once.
+//!
+//! A memo begins with its event and ends when the last group is done with it, so nobody gets an answer that is older
+//! than the event. Beside the request in flight it keeps the answer: groups are resolved a thousand at a time. The
+//! bytes that all memos keep together are bounded; what is over that is shared while it is in flight, and not after.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::OnceCell;
+
+use crate::sharing::QueryKey;
+use crate::{FetchError, SubgraphAnswer};
+
+/// Different requests that one event may cause and have shared; more are sent without.
+const REQUESTS_MAX: usize = 65_536;
+
+/// What a request costs beside its body and answer.
+const REQUEST_BYTES: usize = 256;
+
+/// Bytes that memos may keep together. Memos hold it by `Arc`.
+#[derive(Debug)]
+pub struct MemoRoom {
+    max: usize,
+    used: AtomicUsize,
+}
+
+impl MemoRoom {
+    /// Room for so many bytes.
+    pub fn new(max: usize) -> Self {
+        Self { max, used: AtomicUsize::new(0) }
+    }
+
+    /// How many bytes are kept.
+    pub fn used(&self) -> usize {
+        self.used.load(Relaxed)
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let fits = |used: usize| Some(used.saturating_add(bytes)).filter(|it| *it <= self.max);
+        self.used.fetch_update(Relaxed, Relaxed, fits).is_ok()
+    }
+}
+
+type Answer = Result<SubgraphAnswer, FetchError>;
+
+/// See the module.
+#[derive(Debug)]
+pub struct EventMemo {
+    answers: Mutex<HashMap<QueryKey, Arc<OnceCell<Answer>>, foldhash::fast::RandomState>>,
+    kept: AtomicUsize,
+    room: Arc<MemoRoom>,
+}
+
+impl EventMemo {
+    /// An empty one.
+    pub fn new(room: Arc<MemoRoom>) -> Self {
+        Self { answers: Mutex::default(), kept: AtomicUsize::new(0), room }
+    }
+
+    /// The answer to a request, from whoever asks first. If that one breaks off, the next one asks again.
+    pub(crate) async fn answer<F: Future<Output = Answer>>(
+        &self,
+        key: QueryKey,
+        fetch: impl FnOnce() -> F,
+    ) -> Answer {
+        let Some(cell) = self.cell(&key) else { return fetch().await };
+        let mut asked = false;
+        let fetch = async {
+            asked = true;
+            fetch().await
+        };
+        let answer = cell.get_or_init(|| fetch).await.clone();
+        if asked {
+            self.keep(&key, &answer);
+        }
+        answer
+    }
+
+    fn cell(&self, key: &QueryKey) -> Option<Arc<OnceCell<Answer>>> {
+        let mut answers = self.lock();
+        if let Some(known) = answers.get(key) {
+            return Some(Arc::clone(known));
+        }
+        (answers.len() < REQUESTS_MAX).then(|| Arc::clone(answers.entry(key.clone()).or_default()))
+    }
+
+    fn keep(&self, key: &QueryKey, answer: &Answer) {
+        let answer = answer.as_ref().map_or(0, |answer| answer.body.len());
+        let bytes = REQUEST_BYTES + key.body.len() + answer;
+        if self.room.take(bytes) {
+            self.kept.fetch_add(bytes, Relaxed);
+        } else {
+            self.lock().remove(key);
+        }
+    }
+
+    /// A map is whole at any time, so a poisoned lock holds a sound one.
+    fn lock(
+        &self,
+    ) -> MutexGuard<'_, HashMap<QueryKey, Arc<OnceCell<Answer>>, foldhash::fast::RandomState>> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for EventMemo {
+    fn drop(&mut self) {
+        self.room.used.fetch_sub(self.kept.load(Relaxed), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use bytes::Bytes;
+    use graph::SubgraphId;
+
+    use super::*;
+    use crate::ForwardedHeaders;
+
+    fn key(body: &'static str, user: &str) -> QueryKey {
+        let header = (http::header::AUTHORIZATION, http::HeaderValue::from_str(user).unwrap());
+        // Only subgraph 1 is told who it is.
+        let by_subgraph = vec![(SubgraphId(1), vec![header])];
+        let headers = Arc::new(ForwardedHeaders { all: Vec::new(), by_subgraph });
+        let subgraph = SubgraphId(u16::from(body.starts_with("private")));
+        QueryKey {
+            epoch: 0,
+            generation: 1,
+            subgraph,
+            body: Bytes::from_static(body.as_bytes()),
+            headers,
+        }
+    }
+
+    fn answer(text: &'static str) -> Answer {
+        let (status, headers) = (http::StatusCode::OK, http::HeaderMap::new());
+        Ok(SubgraphAnswer { status, headers, body: text.into() })
+    }
+
+    async fn ask(memo: &EventMemo, key: QueryKey, asked: &Cell<u32>) {
+        let fetch = || async {
+            asked.set(asked.get() + 1);
+            tokio::task::yield_now().await;
+            answer("{}")
+        };
+        assert_eq!(memo.answer(key, fetch).await.unwrap().body, "{}");
+    }
+
+    #[tokio::test]
+    async fn a_request_is_sent_once_for_all_whom_its_subgraph_cannot_tell_apart() {
+        let (memo, asked) = (EventMemo::new(Arc::new(MemoRoom::new(10_000))), Cell::new(0));
+        let all = ["a", "b", "a"].map(|user| ask(&memo, key("public", user), &asked));
+        futures_util::future::join_all(all).await;
+        ask(&memo, key("public", "c"), &asked).await;
+        assert_eq!(asked.get(), 1, "also who comes after the answer");
+        let all = ["a", "b", "a"].map(|user| ask(&memo, key("private", user), &asked));
+        futures_util::future::join_all(all).await;
+        assert_eq!(asked.get(), 3, "once for each user that it knows");
+    }
+
+    #[tokio::test]
+    async fn who_breaks_off_leaves_the_request_to_the_next() {
+        let (memo, asked) = (EventMemo::new(Arc::new(MemoRoom::new(10_000))), Cell::new(0));
+        let mut first = Box::pin(memo.answer(key("public", "a"), std::future::pending));
+        assert!(futures_util::poll!(&mut first).is_pending());
+        let second = ask(&memo, key("public", "b"), &asked);
+        drop(first);
+        second.await;
+        assert_eq!(asked.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn answers_over_the_room_are_not_kept_and_all_room_is_given_back() {
+        let room = Arc::new(MemoRoom::new(REQUEST_BYTES + 10));
+        let (memo, asked) = (EventMemo::new(Arc::clone(&room)), Cell::new(0));
+        for _ in 0..2 {
+            ask(&memo, key("1", "a"), &asked).await;
+            ask(&memo, key("2", "a"), &asked).await;
+        }
+        assert_eq!(asked.get(), 3, "there was room for the first only");
+        assert_eq!(room.used(), REQUEST_BYTES + 3);
+        drop(memo);
+        assert_eq!(room.used(), 0);
+    }
+}

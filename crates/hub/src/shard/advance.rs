@@ -1,0 +1,161 @@
+//! A graph is replaced: every group gets its operation on the new one, between two events. The members, their order and
+//! what is in flight for them stay as they are.
+//!
+//! A group whose new operation listens to another source goes on with the old operation and the old source until the
+//! new source is open, and then changes over. What was published on the new topics before that is unknown to it, so the
+//! first event from there announces a gap.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use execute::{ErrorCode, GraphqlError};
+
+use super::{Shard, State, TriggerId, Waiting, refuse};
+use crate::stats;
+use crate::{EndReason, GroupId, LiveOperation, Renewal};
+
+/// What somebody is told who comes with a graph that serves no more. The server tries again on the new one.
+pub(super) fn replaced() -> GraphqlError {
+    GraphqlError::new(
+        ErrorCode::GraphReloaded,
+        "the graph was replaced while this subscription began; subscribe again",
+    )
+}
+
+impl Shard {
+    /// The groups that run on a graph before `generation`, oldest first.
+    pub(crate) fn operations_before(&self, generation: u64) -> Vec<(GroupId, Arc<LiveOperation>)> {
+        let old = self.groups.iter().filter(|(_, it)| it.operation.generation < generation);
+        let mut old: Vec<_> = old.map(|(&id, it)| (id, Arc::clone(&it.operation))).collect();
+        old.sort_unstable_by_key(|(id, _)| id.0);
+        old
+    }
+
+    /// The graph `generation` takes over: `renewals` are put in the place of what their groups run on. From now on
+    /// nobody gets in with an older graph. Returns the groups of older graphs that have no renewal.
+    pub(crate) fn advance(
+        &mut self,
+        generation: u64,
+        renewals: Vec<Renewal>,
+    ) -> Vec<(GroupId, Arc<LiveOperation>)> {
+        self.generation = self.generation.max(generation);
+        let mut triggers: Vec<_> = self.triggers.keys().copied().collect();
+        triggers.sort_unstable_by_key(|id| id.0);
+        for id in triggers {
+            self.refuse_those_of_older_graphs(id);
+        }
+        let renewals: HashMap<_, _> = renewals.into_iter().collect();
+        let mut renewals: Vec<_> = renewals.into_iter().collect();
+        renewals.sort_unstable_by_key(|(id, _)| id.0);
+        for (id, renewed) in renewals {
+            match renewed {
+                Ok(operation) => self.splice(id, operation),
+                Err(error) => {
+                    if self.groups.contains_key(&id) {
+                        stats::add(&self.stats.ended_by_reload, 1);
+                        self.end_group(id, &EndReason::Error(error));
+                    }
+                }
+            }
+        }
+        self.start_ready();
+        let mut left = self.operations_before(self.generation);
+        left.retain(|(id, _)| self.groups.get(id).is_some_and(|it| it.moving_to.is_none()));
+        left
+    }
+
+    fn refuse_those_of_older_graphs(&mut self, id: TriggerId) {
+        let generation = self.generation;
+        let Some(trigger) = self.triggers.get_mut(&id) else { return };
+        let State::Opening(waiting) = &mut trigger.state else { return };
+        let is_old = |it: &mut super::Joining| it.operation.generation < generation;
+        for joining in waiting.joining.extract_if(.., is_old) {
+            refuse(joining, replaced());
+        }
+        self.close_if_unused(id);
+    }
+
+    /// Puts a new operation under a group.
+    fn splice(&mut self, id: GroupId, mut operation: LiveOperation) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        // A graph that came in between has decided otherwise.
+        if let Some(target) = group.moving_to.take() {
+            self.forget_moving(id, target);
+        }
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        let Some(trigger) = self.triggers.get_mut(&group.trigger) else { return };
+        if operation.source == trigger.source {
+            operation.source = trigger.source.clone();
+            let operation = Arc::new(operation);
+            let may_be_joined = trigger.is_found(id, &group.operation) || group.is_drained();
+            trigger.detach(id, &group.operation);
+            trigger.attach(id, &operation, may_be_joined);
+            group.operation = operation;
+            stats::add(&self.stats.spliced, 1);
+            // Its source may have ended while it was about to leave it.
+            return self.end_if_drained(id);
+        }
+        // Who comes from now on wants the new source at once.
+        trigger.hide(id, &group.operation);
+        let operation = Arc::new(operation);
+        let known = self.by_source.get(&operation.source).copied();
+        let target = match known.and_then(|it| Some((it, &mut self.triggers.get_mut(&it)?.state))) {
+            Some((target, State::Live)) => return self.move_now(id, target, operation),
+            Some((target, State::Opening(waiting))) => {
+                waiting.moving.push((id, operation));
+                target
+            }
+            // A trigger that ends is not found.
+            Some((_, State::Ending(_))) | None => {
+                let source = operation.source.clone();
+                let moving = vec![(id, operation)];
+                self.open(source, Waiting { joining: Vec::new(), moving })
+            }
+        };
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.moving_to = Some(target);
+        }
+    }
+
+    /// A group changes over to another trigger, which is live.
+    pub(super) fn move_now(
+        &mut self,
+        id: GroupId,
+        target: TriggerId,
+        operation: Arc<LiveOperation>,
+    ) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        let left = std::mem::replace(&mut group.trigger, target);
+        if let Some(trigger) = self.triggers.get_mut(&left) {
+            trigger.detach(id, &group.operation);
+        }
+        if let Some(trigger) = self.triggers.get_mut(&target) {
+            // Who wants the new source must not hear of the old one.
+            trigger.attach(id, &operation, group.is_drained());
+        }
+        group.operation = operation;
+        group.moving_to = None;
+        group.gap();
+        stats::add(&self.stats.spliced, 1);
+        stats::add(&self.stats.moved, 1);
+        self.close_if_unused(left);
+    }
+
+    /// The source that a group was to move to could not be opened.
+    pub(super) fn could_not_move(&mut self, id: GroupId, error: &GraphqlError) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        group.moving_to = None;
+        stats::add(&self.stats.ended_by_reload, 1);
+        self.end_group(id, &EndReason::Error(Box::new(error.clone())));
+        self.start_ready();
+    }
+
+    /// A group no longer waits for that trigger.
+    pub(super) fn forget_moving(&mut self, id: GroupId, target: TriggerId) {
+        let Some(trigger) = self.triggers.get_mut(&target) else { return };
+        if let State::Opening(waiting) = &mut trigger.state {
+            waiting.moving.retain(|(group, _)| *group != id);
+        }
+        self.close_if_unused(target);
+    }
+}

@@ -1,0 +1,95 @@
+//! When connections that stay are asked to leave: not all at once, because their clients come to the next instance in
+//! the same order, each with a handshake and its subscriptions.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+/// So many at once do no harm anywhere.
+const AT_ONCE_MAX: usize = 100;
+
+/// Clients that a cautious next instance takes on in a second.
+const PER_SECOND: f64 = 1_000.0;
+
+/// Portions in which the connections of a reactor are asked.
+#[cfg(target_os = "linux")]
+pub(crate) const PORTIONS: u32 = 64;
+
+/// Over how much time connections are asked to leave. Set before the router begins to end.
+#[derive(Debug, Default)]
+pub(crate) struct Farewell(AtomicU64);
+
+impl Farewell {
+    /// Decides it for so many connections. Half of the time is left to those who are slow to go.
+    pub(crate) fn plan(&self, connections: usize, drain_period: Duration) -> Duration {
+        let spread = if connections <= AT_ONCE_MAX {
+            Duration::ZERO
+        } else {
+            Duration::from_secs_f64(connections as f64 / PER_SECOND).min(drain_period / 2)
+        };
+        // Half of a period that the configuration bounds.
+        self.0.store(spread.as_millis() as u64, Ordering::SeqCst);
+        spread
+    }
+
+    /// Returns when one connection is to be asked, at some time after `shutdown` became true.
+    pub(crate) async fn turn(&self, mut shutdown: watch::Receiver<bool>) {
+        // A sender that is gone ends nobody's connection in order.
+        let _ = shutdown.wait_for(|stop| *stop).await;
+        let spread = Duration::from_millis(self.0.load(Ordering::SeqCst));
+        // Any random number will do, and each of these hashers has another key.
+        let chance = RandomState::new().hash_one(0) as f64 / u64::MAX as f64;
+        tokio::time::sleep(spread.mul_f64(chance)).await;
+    }
+}
+
+/// In which of [`PORTIONS`] a connection of a reactor is asked.
+#[cfg(target_os = "linux")]
+pub(crate) fn portion_of(connection: u64) -> u32 {
+    // Multiplied by an odd number with bits all over, neighbours fall far apart; the upper bits are the good ones.
+    let mixed = connection.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    (mixed % u64::from(PORTIONS)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_leave_at_once_and_many_over_half_of_the_drain_period_at_most() {
+        let plan = |connections| Farewell::default().plan(connections, Duration::from_secs(30));
+        assert_eq!(plan(0), Duration::ZERO);
+        assert_eq!(plan(AT_ONCE_MAX), Duration::ZERO);
+        assert_eq!(plan(5_000), Duration::from_secs(5));
+        assert_eq!(plan(1_000_000), Duration::from_secs(15));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_are_asked_all_over_the_time() {
+        let farewell = Farewell::default();
+        let spread = farewell.plan(4_000, Duration::from_secs(30));
+        let (stop, shutdown) = watch::channel(false);
+        let began = tokio::time::Instant::now();
+        let turns = (0..400).map(|_| async {
+            farewell.turn(shutdown.clone()).await;
+            began.elapsed()
+        });
+        let stopping = async { stop.send_replace(true) };
+        let (asked, _) = tokio::join!(futures_util::future::join_all(turns), stopping);
+        for quarter in 0..4 {
+            let (from, to) = (spread * quarter / 4, spread * (quarter + 1) / 4);
+            let count = asked.iter().filter(|it| (from..=to).contains(*it)).count();
+            assert!((40..200).contains(&count), "{count} in quarter {quarter}");
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn neighbours_leave_in_different_portions() {
+        let mut portions = [0_u32; PORTIONS as usize];
+        (0..6_400).for_each(|connection| portions[portion_of(connection) as usize] += 1);
+        assert!(portions.iter().all(|count| (50..150).contains(count)), "{portions:?}");
+    }
+}
