@@ -1,5 +1,5 @@
-//! A WebSocket connection fed with anything, in both roles: it never panics, holds no more than it
-//! was given, and understands the same however the bytes are cut.
+//! A WebSocket connection fed with anything, in both roles, with and without compression: it never panics,
+//! gives no message over its limit, and understands the same however the bytes are cut.
 //!
 //! The first byte is the size of the pieces, the rest is the stream.
 
@@ -36,8 +36,16 @@ fuzz_target!(|data: &[u8]| {
     let Some((size, stream)) = data.split_first() else { return };
     let now = Instant::now();
     let config = Arc::new(Config { message_bytes_max: MESSAGE_BYTES_MAX, ..Config::default() });
-    let machines: [&dyn Fn() -> WebSocket; 2] =
-        [&|| WebSocket::server(config.clone(), now), &|| WebSocket::client(config.clone(), now, 7)];
+    let deflating = |mut machine: WebSocket| {
+        machine.set_deflate(true);
+        machine
+    };
+    let machines: [&dyn Fn() -> WebSocket; 4] = [
+        &|| WebSocket::server(config.clone(), now),
+        &|| WebSocket::client(config.clone(), now, 7),
+        &|| deflating(WebSocket::server(config.clone(), now)),
+        &|| deflating(WebSocket::client(config.clone(), now, 7)),
+    ];
     for machine in machines {
         let whole = events(&mut machine(), now, &mut [stream].into_iter());
         let cut = events(&mut machine(), now, &mut stream.chunks(usize::from(*size).max(1)));

@@ -38,8 +38,16 @@ pub(crate) trait Resolver {
 pub(crate) struct Response {
     pub(crate) data: Value,
     pub(crate) errors: Vec<(Vec<Value>, String)>,
-    /// The objects that have fields made of failures.
-    pub(crate) impaired: Vec<Vec<Value>>,
+    pub(crate) impaired: Vec<Impaired>,
+}
+
+/// An object of which errors may be told that are none of its fields'.
+pub(crate) struct Impaired {
+    pub(crate) path: Vec<Value>,
+    /// Something selected of it is made of failures, which may be told at any place of it. Otherwise
+    /// something skipped may be, and is told at the object only: what a subgraph is sent for it may go along
+    /// with what it is asked for others.
+    pub(crate) is_selected: bool,
 }
 
 impl Response {
@@ -90,7 +98,7 @@ pub(crate) fn execute<R: Resolver>(
         errors: Vec::new(),
         impaired: Vec::new(),
     };
-    let sets = [operation.selection_set.as_slice()];
+    let sets = [Part { set: &operation.selection_set, is_skipped: false }];
     let data = run.object(&sets, &root).unwrap_or(Value::Null);
     Response { data, errors: run.errors, impaired: run.impaired }
 }
@@ -104,30 +112,55 @@ struct Run<'a, R: Resolver> {
     variables: Map<String, Value>,
     path: Vec<Value>,
     errors: Vec<(Vec<Value>, String)>,
-    impaired: Vec<Vec<Value>>,
+    impaired: Vec<Impaired>,
+}
+
+/// A selection set of an object.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    set: &'a [Selection],
+    /// Further up it says that it is not wanted.
+    is_skipped: bool,
+}
+
+/// What is mentioned of an object under one key.
+struct Mentioned<'a> {
+    key: &'a str,
+    /// Each with its place among all fields of the object, and whether it is skipped.
+    fields: Vec<(usize, &'a Field, bool)>,
+}
+
+impl<'a> Mentioned<'a> {
+    /// The first that is wanted, and its place.
+    fn wanted(&self) -> Option<(usize, &'a Field)> {
+        let mut wanted = self.fields.iter().filter(|(_, _, is_skipped)| !is_skipped);
+        wanted.next().map(|&(at, field, _)| (at, field))
+    }
 }
 
 impl<'a, R: Resolver> Run<'a, R> {
-    fn object(
-        &mut self,
-        sets: &[&'a [Selection]],
-        object: &R::Object,
-    ) -> Result<Value, Propagated> {
-        let mut collected: Vec<(&str, Vec<&'a Field>)> = Vec::new();
-        for set in sets {
-            self.collect(set, object, &mut collected);
+    fn object(&mut self, sets: &[Part<'a>], object: &R::Object) -> Result<Value, Propagated> {
+        let mut mentioned: Vec<Mentioned<'a>> = Vec::new();
+        for part in sets {
+            self.collect(part.set, object, part.is_skipped, &mut mentioned);
         }
+        self.note_impaired(object, &mentioned);
+        // Each stands where it is first wanted (CollectFields).
+        mentioned.retain(|mentioned| mentioned.wanted().is_some());
+        mentioned.sort_by_key(|mentioned| mentioned.wanted().map(|(at, _)| at));
         let mut out = Map::new();
         let mut is_null = false;
-        for (key, fields) in collected {
-            if self.resolver.is_made_of_failures(object, fields[0]) {
-                self.impaired.push(self.path.clone());
-            }
+        for mentioned in mentioned {
+            let Some((_, field)) = mentioned.wanted() else { continue };
+            let key = mentioned.key;
             self.path.push(json!(key));
-            let arguments = self.arguments(fields[0]);
-            let (resolved, ty) = self.resolver.resolve(object, fields[0], arguments);
-            let below: Vec<&'a [Selection]> =
-                fields.iter().map(|field| field.selection_set.as_slice()).collect();
+            let arguments = self.arguments(field);
+            let (resolved, ty) = self.resolver.resolve(object, field, arguments);
+            let part = |&(_, field, is_skipped): &(usize, &'a Field, bool)| Part {
+                set: &field.selection_set,
+                is_skipped,
+            };
+            let below: Vec<Part<'a>> = mentioned.fields.iter().map(part).collect();
             // The others run on, so that every error is known.
             match self.complete(resolved, &ty, &below) {
                 Ok(value) => {
@@ -144,7 +177,7 @@ impl<'a, R: Resolver> Run<'a, R> {
         &mut self,
         resolved: Resolved<R::Object>,
         ty: &TypeRef,
-        below: &[&'a [Selection]],
+        below: &[Part<'a>],
     ) -> Result<Value, Propagated> {
         let completed = match (resolved, &ty.shape) {
             (Resolved::Leaf(Value::Null), _) if ty.nullable => return Ok(Value::Null),
@@ -178,40 +211,53 @@ impl<'a, R: Resolver> Run<'a, R> {
         Err(Propagated)
     }
 
+    fn note_impaired(&mut self, object: &R::Object, mentioned: &[Mentioned<'a>]) {
+        for mentioned in mentioned {
+            let is_selected = mentioned.wanted().is_some();
+            let Some(&(_, field, _)) = mentioned.fields.first() else { continue };
+            // Nobody looks into what is skipped.
+            let is_hidden = !is_selected && !field.selection_set.is_empty();
+            if is_hidden || self.resolver.is_made_of_failures(object, field) {
+                self.impaired.push(Impaired { path: self.path.clone(), is_selected });
+            }
+        }
+    }
+
     fn collect(
         &self,
         set: &'a [Selection],
         object: &R::Object,
-        collected: &mut Vec<(&'a str, Vec<&'a Field>)>,
+        is_skipped: bool,
+        mentioned: &mut Vec<Mentioned<'a>>,
     ) {
         for selection in set {
             match selection {
                 Selection::Field(field) => {
-                    if !self.is_included(&field.directives) {
-                        continue;
-                    }
+                    let is_skipped = is_skipped || !self.is_included(&field.directives);
                     let key = field.alias.as_ref().unwrap_or(&field.name).as_str();
-                    match collected.iter_mut().find(|(known, _)| *known == key) {
-                        Some((_, fields)) => fields.push(field),
-                        None => collected.push((key, vec![field])),
+                    let at = mentioned.iter().map(|known| known.fields.len()).sum();
+                    match mentioned.iter_mut().find(|known| known.key == key) {
+                        Some(known) => known.fields.push((at, field, is_skipped)),
+                        None => {
+                            mentioned
+                                .push(Mentioned { key, fields: vec![(at, field, is_skipped)] });
+                        }
                     }
                 }
                 Selection::InlineFragment(fragment) => {
                     let on = fragment.type_condition.as_ref();
-                    if on.is_none_or(|on| self.resolver.is_a(object, on))
-                        && self.is_included(&fragment.directives)
-                    {
-                        self.collect(&fragment.selection_set, object, collected);
+                    let is_skipped = is_skipped || !self.is_included(&fragment.directives);
+                    if on.is_none_or(|on| self.resolver.is_a(object, on)) {
+                        self.collect(&fragment.selection_set, object, is_skipped, mentioned);
                     }
                 }
                 Selection::FragmentSpread(spread) => {
                     let Some(fragment) = self.fragments.get(spread.fragment_name.as_str()) else {
                         continue;
                     };
-                    if self.resolver.is_a(object, &fragment.type_condition)
-                        && self.is_included(&spread.directives)
-                    {
-                        self.collect(&fragment.selection_set, object, collected);
+                    let is_skipped = is_skipped || !self.is_included(&spread.directives);
+                    if self.resolver.is_a(object, &fragment.type_condition) {
+                        self.collect(&fragment.selection_set, object, is_skipped, mentioned);
                     }
                 }
             }

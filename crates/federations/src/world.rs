@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     Data,
-    executor::Response,
+    executor::{Impaired, Response},
     monolith,
     subgraph::{InMemory, Log, NoPublisher},
 };
@@ -273,9 +273,9 @@ const PLACES_SURE: usize = 16;
 
 /// Errors are for places that have errors, and each of these places has one. Where a null takes an object away,
 /// one error is enough, and any: what else is wrong in it may remain unknown (GraphQL specification, section
-/// 6.4.4), and a subgraph that had to leave out the object says nothing of the rest. In and below the objects of
-/// `impaired` fields are made of failures, which may be told.
-fn different_errors(response: &str, right: &Value, impaired: &[Vec<Value>]) -> Option<String> {
+/// 6.4.4), and a subgraph that had to leave out the object says nothing of the rest. What fields of `impaired`
+/// objects are made of may have failed, which may be told.
+fn different_errors(response: &str, right: &Value, impaired: &[Impaired]) -> Option<String> {
     let answered: Value = serde_json::from_str(response).ok()?;
     let paths = |of: &Value| -> Vec<Value> {
         let errors = of["errors"].as_array();
@@ -289,7 +289,10 @@ fn different_errors(response: &str, right: &Value, impaired: &[Vec<Value>]) -> O
     };
     let is_told = |path: &Value| {
         let steps = path.as_array().map_or(&[][..], Vec::as_slice);
-        impaired.iter().any(|object| steps.starts_with(object))
+        impaired.iter().any(|object| match object.is_selected {
+            true => steps.starts_with(&object.path),
+            false => steps == object.path,
+        })
     };
     let is_known = |path: &&Value| right.iter().any(|it| is_same_null(path, it)) || is_told(path);
     if let Some(stray) = answered.iter().find(|path| !is_known(path)) {

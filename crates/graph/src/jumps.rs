@@ -52,6 +52,12 @@ impl Supergraph {
         stands_for.map_or(ty, |&(_, interface)| interface)
     }
 
+    /// Is `ty` the type of the query, and does `subgraph` answer queries? There is one such object, so root
+    /// fields can be asked for wherever it stands.
+    pub fn has_query_root(&self, ty: TypeId, subgraph: SubgraphId) -> bool {
+        ty == self.query && self.subgraph(subgraph).kind == SubgraphKind::Server
+    }
+
     /// The keys by which the router may ask `subgraph` for objects of type `ty`, in representations
     /// of [`Supergraph::type_there`]. None lead to an event subgraph, which has no server.
     pub fn keys_into(&self, ty: TypeId, subgraph: SubgraphId) -> impl Iterator<Item = &Key> {
@@ -67,7 +73,8 @@ impl Supergraph {
 /// All jumps of a supergraph, compiled once.
 #[derive(Debug)]
 pub struct Jumps {
-    /// For each object type that has resolvable keys: the subgraphs they lead to.
+    /// For each object type that has resolvable keys: the subgraphs they lead to. There is one query root, so
+    /// no key is needed for it.
     targets: HashMap<TypeId, SubgraphSet>,
     reachable: Reachable,
 }
@@ -83,7 +90,10 @@ impl Jumps {
                 .iter()
                 .map(|there| there.subgraph)
                 .chain(ty.interface_objects.iter().map(|(subgraph, _)| *subgraph))
-                .filter(|&subgraph| supergraph.keys_into(id, subgraph).next().is_some())
+                .filter(|&subgraph| {
+                    supergraph.has_query_root(id, subgraph)
+                        || supergraph.keys_into(id, subgraph).next().is_some()
+                })
                 .collect();
             if !set.is_empty() {
                 targets.insert(id, set);
@@ -93,7 +103,7 @@ impl Jumps {
         Self { targets, reachable }
     }
 
-    /// The subgraphs to which some resolvable key of `ty` leads, from wherever.
+    /// The subgraphs that can be asked for objects of type `ty`, if a key of theirs can be had.
     pub fn targets(&self, ty: TypeId) -> SubgraphSet {
         self.targets.get(&ty).copied().unwrap_or_default()
     }
@@ -132,9 +142,10 @@ impl Reachable {
                 let mut grown = holders;
                 // Within one start the order does not matter: the outer loop runs until nothing changes.
                 for to in targets[&ty].difference(holders).iter() {
-                    let leads = supergraph
-                        .keys_into(ty, to)
-                        .any(|key| reachable.obtains(supergraph, &key.fields, ty, grown));
+                    let leads = supergraph.has_query_root(ty, to)
+                        || supergraph
+                            .keys_into(ty, to)
+                            .any(|key| reachable.obtains(supergraph, &key.fields, ty, grown));
                     if leads {
                         grown.insert(to);
                     }

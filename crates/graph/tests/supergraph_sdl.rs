@@ -234,6 +234,22 @@ fn an_interface_object_stands_for_the_implementations() {
 }
 
 #[test]
+fn no_key_is_needed_for_the_query_root_wherever_it_stands() {
+    let supergraph = read(
+        r#"
+        enum join__Graph { A @join__graph(name: "a", url: "http://a") B @join__graph(name: "b", url: "http://b") }
+        type Query @join__type(graph: A) @join__type(graph: B) {
+          again: Query @join__field(graph: A)
+          b: Int @join__field(graph: B)
+        }
+        "#,
+    );
+    let jumps = graph::Jumps::new(&supergraph);
+    let a = SubgraphSet::of(graph::SubgraphId(0));
+    assert_eq!(names(&supergraph, jumps.reachable(supergraph.query, a)), ["a", "b"]);
+}
+
+#[test]
 fn the_first_join_version_has_owners_and_value_types() {
     let text = r#"
         schema @core(feature: "https://specs.apollo.dev/core/v0.2") @core(feature: "https://specs.apollo.dev/join/v0.1", for: EXECUTION) { query: Query }

@@ -8,6 +8,7 @@ mod resolve;
 mod stream;
 mod tls;
 mod tls_server;
+mod tls_session;
 
 #[cfg(unix)]
 pub use connect::connect_unix;
@@ -17,3 +18,4 @@ pub use tls::{Identity, Roots, TlsClient, TlsError};
 pub use tls_server::{
     TlsServer, TlsServerError, TlsServerFiles, TlsServerStream, negotiated_protocol,
 };
+pub use tls_session::{TlsProgress, TlsSession};

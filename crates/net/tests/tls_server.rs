@@ -4,11 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use net::{TlsServer, TlsServerFiles, negotiated_protocol};
+use net::{TlsProgress, TlsServer, TlsServerFiles, TlsSession, negotiated_protocol};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio_rustls::TlsConnector;
 
 fn certificates() -> PathBuf {
@@ -70,6 +70,85 @@ async fn meet(server: &TlsServer, client: &TlsConnector) -> Result<Option<Vec<u8
     };
     let (connected, served) = tokio::join!(connecting, serving);
     served.and_then(|protocol| connected.map(|()| protocol))
+}
+
+/// A session by hand after its handshake: what carries it, and the client's side. The client has sent `first` together
+/// with the end of the handshake, and has not read yet.
+async fn session(
+    server: &TlsServer,
+    first: &[u8],
+) -> (DuplexStream, TlsSession, tokio_rustls::client::TlsStream<DuplexStream>) {
+    let (ours, theirs) = duplex(1 << 20);
+    let connector = client("ca.pem", None, &[]);
+    let connecting = async {
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut stream = connector.connect(name, theirs).await.unwrap();
+        stream.write_all(first).await.unwrap();
+        stream.flush().await.unwrap();
+        stream
+    };
+    let (served, connected) = tokio::join!(server.handshake(ours), connecting);
+    let (carrier, session) = TlsSession::part(served.unwrap());
+    (carrier, session, connected)
+}
+
+/// Lets the session hear what the client has sent, in pieces of at most `piece` bytes.
+async fn hear(
+    carrier: &mut DuplexStream,
+    session: &mut TlsSession,
+    expected: usize,
+    piece: usize,
+) -> (Vec<u8>, TlsProgress) {
+    let mut plain = Vec::new();
+    let mut progress = session.receive(&[], &mut plain);
+    let mut buffer = vec![0; piece];
+    while plain.len() < expected && progress == TlsProgress::Open {
+        let count = carrier.read(&mut buffer).await.unwrap();
+        assert_ne!(count, 0, "the client has gone");
+        progress = session.receive(&buffer[..count], &mut plain);
+    }
+    (plain, progress)
+}
+
+#[tokio::test]
+async fn a_session_by_hand_goes_on_where_the_stream_was() {
+    let server = TlsServer::load(files("localhost", None), &[]).unwrap();
+    for (first, piece) in [(&b"hello"[..], 1 << 16), (&[7; 40_000], 1 << 16), (b"", 1), (b"x", 7)] {
+        let (mut carrier, mut session, mut client) = session(&server, first).await;
+        client.write_all(b", world").await.unwrap();
+        client.flush().await.unwrap();
+        let said = [first, b", world"].concat();
+        let heard = hear(&mut carrier, &mut session, said.len(), piece).await;
+        assert!(heard == (said, TlsProgress::Open), "{} bytes", heard.0.len());
+
+        let body = vec![b'y'; 100_000];
+        let mut records = Vec::new();
+        session.send([b"<", &body, b">"], &mut records);
+        session.close();
+        session.take_records(&mut records);
+        carrier.write_all(&records).await.unwrap();
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).await.unwrap();
+        assert!(answer == [b"<", &body[..], b">"].concat());
+    }
+}
+
+#[tokio::test]
+async fn a_session_by_hand_sees_its_end_and_what_is_no_record() {
+    let server = TlsServer::load(files("localhost", None), &[]).unwrap();
+    let (mut carrier, mut by_hand, mut client) = session(&server, b"bye").await;
+    client.shutdown().await.unwrap();
+    let heard = hear(&mut carrier, &mut by_hand, usize::MAX, 1000).await;
+    assert_eq!(heard, (b"bye".to_vec(), TlsProgress::Ended));
+
+    let (_carrier, mut by_hand, _client) = session(&server, b"").await;
+    let mut plain = Vec::new();
+    assert_eq!(by_hand.receive(&[0x17; 100], &mut plain), TlsProgress::Failed);
+    let mut records = Vec::new();
+    by_hand.take_records(&mut records);
+    // An alert, as a record of its own.
+    assert!(plain.is_empty() && !records.is_empty());
+    assert_eq!(by_hand.receive(&[], &mut plain), TlsProgress::Failed);
 }
 
 #[tokio::test]

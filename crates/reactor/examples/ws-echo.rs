@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use reactor::{Application, Reactor, Sockets, Token};
+use reactor::{Application, End, Reactor, Settings, Sockets, Stream, Token};
 use wire::Chunks;
 use wire::connection::{Connection, Output, Protocol};
 use wire::websocket::{self, Closed, handshake};
@@ -62,27 +62,29 @@ struct EchoServer {
     websocket: Arc<websocket::Config>,
 }
 
+type EchoSockets = Sockets<Connection<Echo>, ()>;
+
 impl Application for EchoServer {
-    type Protocol = Echo;
+    type Machine = Connection<Echo>;
     type Client = ();
     type Message = Opened;
 
-    fn event(&mut self, _: &mut Sockets<Echo, ()>, _: Token, event: Infallible) {
+    fn event(&mut self, _: &mut EchoSockets, _: Token, event: Infallible) {
         match event {}
     }
 
-    fn message(&mut self, sockets: &mut Sockets<Echo, ()>, opened: Opened) {
+    fn message(&mut self, sockets: &mut EchoSockets, opened: Opened) {
         let Opened { socket, early, deflates } = opened;
         let machine =
             Connection::server(Arc::clone(&self.websocket), Echo::default(), Instant::now())
                 .with_deflate(deflates);
         // A socket that cannot be watched is closed, and its client sees that.
-        let _ = sockets.adopt(socket.into(), machine, &early, ());
+        let _ = sockets.adopt(Stream::new(socket.into(), None), machine, &early, ());
     }
 
-    fn writable(&mut self, _: &mut Sockets<Echo, ()>, _: Token) {}
+    fn writable(&mut self, _: &mut EchoSockets, _: Token) {}
 
-    fn closed(&mut self, _: Token, (): ()) {}
+    fn closed(&mut self, _: Token, (): (), _: End) {}
 }
 
 fn main() -> io::Result<()> {
@@ -99,7 +101,8 @@ fn main() -> io::Result<()> {
         ..websocket::Config::default()
     };
     let websocket = Arc::new(websocket);
-    let reactor = Reactor::start("echo".to_owned(), |_| EchoServer { websocket })?;
+    let settings = Settings { stall_time_max: Duration::from_secs(60) };
+    let reactor = Reactor::start("echo".to_owned(), settings, |_| EchoServer { websocket })?;
     let listener = TcpListener::bind(address)?;
     writeln!(io::stdout(), "listening on {}", listener.local_addr()?)?;
     for socket in listener.incoming() {

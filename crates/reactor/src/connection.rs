@@ -1,12 +1,11 @@
 //! What the slab holds for each connection, and how long its end may take.
 
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use wire::connection::{Connection, Protocol};
+use wire::Machine;
 
-use crate::outgoing::Outgoing;
-use crate::wheel::Tick;
+use crate::Stream;
+use crate::wheel::{Tick, Wheel};
 
 /// How long a peer may take to read our last words. A live one needs a round trip.
 pub(crate) const FAREWELL_TIME_MAX: Duration = Duration::from_secs(5);
@@ -23,12 +22,10 @@ pub(crate) const IGNORED_BYTES_MAX: u32 = 1 << 20;
 pub(crate) const WRITE_AHEAD_BYTES: usize = 64 << 10;
 
 /// One connection.
-pub(crate) struct Entry<P, C> {
-    pub(crate) socket: OwnedFd,
-    pub(crate) machine: Connection<P>,
+pub(crate) struct Entry<M, C> {
+    pub(crate) stream: Stream,
+    pub(crate) machine: M,
     pub(crate) client: C,
-    /// Only a connection whose socket is full has any.
-    pub(crate) outgoing: Option<Box<Outgoing>>,
     /// When its entry in the wheel fires.
     pub(crate) tick: Tick,
     pub(crate) phase: Phase,
@@ -46,25 +43,42 @@ pub(crate) enum Phase {
     /// Both directions work.
     Open,
     /// The machine has ended; what waits must be written until then.
-    Farewell(Instant),
+    Farewell(Tick),
     /// All is written; the peer must hang up until then.
-    HangUp(Instant),
-    /// Nobody is there any more.
-    Lost,
+    HangUp(Tick),
+    /// Nobody is there any more, or nobody who reads.
+    Lost(End),
 }
 
-impl<P: Protocol, C> Entry<P, C> {
-    /// How many bytes wait for the socket.
-    pub(crate) fn unsent(&self) -> usize {
-        self.outgoing.as_ref().map_or(0, |it| it.len())
+/// How a connection ended, as far as sockets can tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// Its machine had nothing more to say, or the peer has gone.
+    Closed,
+    /// The peer was there, as far as one could tell, and took nothing of what waited for it for too long.
+    Stalled,
+}
+
+impl<M: Machine, C> Entry<M, C> {
+    /// The tick of `wheel` in which something has to be done, though nothing comes. `stall_time_max`: how long a peer
+    /// may take nothing at all of what waits for it.
+    pub(crate) fn due(&self, wheel: &Wheel, stall_time_max: Duration) -> Option<Tick> {
+        match self.phase {
+            Phase::Open => {
+                let stall = self.stall_deadline(stall_time_max);
+                let deadline = match (self.machine.poll_timeout(), stall) {
+                    (Some(a), Some(b)) => Some(a.min(b)),
+                    (a, b) => a.or(b),
+                };
+                deadline.map(|deadline| wheel.tick_of(deadline))
+            }
+            Phase::Farewell(until) | Phase::HangUp(until) => Some(until),
+            Phase::Lost(_) => None,
+        }
     }
 
-    /// When something has to be done, though nothing comes.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        match self.phase {
-            Phase::Open => self.machine.poll_timeout(),
-            Phase::Farewell(until) | Phase::HangUp(until) => Some(until),
-            Phase::Lost => None,
-        }
+    /// When the peer is given up, unless it takes something.
+    pub(crate) fn stall_deadline(&self, stall_time_max: Duration) -> Option<Instant> {
+        self.stream.stalled_since()?.checked_add(stall_time_max)
     }
 }

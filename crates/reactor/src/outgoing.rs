@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use rustix::net::{SendAncillaryBuffer, SendFlags};
@@ -19,19 +20,23 @@ const COPY_MAX: usize = 4 << 10;
 /// `scratch` lends its memory.
 pub(crate) fn send(fd: BorrowedFd<'_>, parts: [&[u8]; 3], scratch: &mut Vec<u8>) -> Option<usize> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
-    let sent = if length <= COPY_MAX {
+    if length <= COPY_MAX {
         scratch.clear();
         for part in parts {
             scratch.extend_from_slice(part);
         }
-        rustix::net::send(fd, scratch, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
-    } else {
-        let parts = parts.map(IoSlice::new);
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        rustix::net::sendmsg(fd, &parts, &mut SendAncillaryBuffer::default(), flags)
-    };
-    taken(sent)
+        return send_one(fd, scratch);
+    }
+    let parts = parts.map(IoSlice::new);
+    taken(rustix::net::sendmsg(fd, &parts, &mut SendAncillaryBuffer::default(), FLAGS))
 }
+
+/// The same of a frame in one piece.
+pub(crate) fn send_one(fd: BorrowedFd<'_>, bytes: &[u8]) -> Option<usize> {
+    taken(rustix::net::send(fd, bytes, FLAGS))
+}
+
+const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
 /// `None` is a failure of the socket; one that has no room took nothing.
 fn taken(sent: Result<usize, rustix::io::Errno>) -> Option<usize> {
@@ -45,13 +50,20 @@ fn taken(sent: Result<usize, rustix::io::Errno>) -> Option<usize> {
 }
 
 /// See the module. Kept in a box that only a slow connection has.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Outgoing {
     pieces: VecDeque<Bytes>,
     bytes: usize,
+    /// When the socket took something last.
+    pub(crate) moved: Instant,
 }
 
 impl Outgoing {
+    /// Nothing waits; something has just been taken.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { pieces: VecDeque::new(), bytes: 0, moved: now }
+    }
+
     /// Puts a piece behind what waits.
     pub(crate) fn push(&mut self, piece: Bytes) {
         if !piece.is_empty() {
@@ -66,7 +78,7 @@ impl Outgoing {
     }
 
     /// Sends what the socket takes. Whether it still works.
-    pub(crate) fn flush(&mut self, fd: BorrowedFd<'_>) -> bool {
+    pub(crate) fn flush(&mut self, fd: BorrowedFd<'_>, now: Instant) -> bool {
         while !self.pieces.is_empty() {
             let mut slices = [IoSlice::new(&[]); PIECES_MAX];
             let mut offered = 0;
@@ -74,13 +86,15 @@ impl Outgoing {
                 *slice = IoSlice::new(piece);
                 offered += 1;
             }
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             let slices = &slices[..offered];
-            let sent = rustix::net::sendmsg(fd, slices, &mut SendAncillaryBuffer::default(), flags);
+            let sent = rustix::net::sendmsg(fd, slices, &mut SendAncillaryBuffer::default(), FLAGS);
             match taken(sent) {
                 None => return false,
                 Some(0) => return true,
-                Some(count) => self.advance(count),
+                Some(count) => {
+                    self.moved = now;
+                    self.advance(count);
+                }
             }
         }
         true
@@ -110,7 +124,7 @@ mod tests {
     #[test]
     fn what_did_not_fit_follows_in_order() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
-        let mut outgoing = Outgoing::default();
+        let mut outgoing = Outgoing::new(Instant::now());
         let mut expected = Vec::new();
         for (number, length) in (0..).zip([1, 70_000, 0, 300_000, 5].repeat(8)) {
             let piece = Bytes::from(vec![number; length]);
@@ -121,7 +135,7 @@ mod tests {
         let mut received = Vec::new();
         theirs.set_nonblocking(true).expect("a socket");
         while received.len() < expected.len() {
-            assert!(outgoing.flush(ours.as_fd()));
+            assert!(outgoing.flush(ours.as_fd(), Instant::now()));
             let mut buffer = [0; 50_000];
             let count = theirs.read(&mut buffer).expect("something was sent");
             received.extend_from_slice(&buffer[..count]);
@@ -129,7 +143,7 @@ mod tests {
         assert!(received == expected && outgoing.len() == 0);
         drop(theirs);
         outgoing.push("for nobody".into());
-        assert!(!outgoing.flush(ours.as_fd()));
+        assert!(!outgoing.flush(ours.as_fd(), Instant::now()));
     }
 
     #[test]

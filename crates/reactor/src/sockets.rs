@@ -1,29 +1,25 @@
 //! The connections of one thread, as the application sees them: adopt, speak, send.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rustix::net::{RecvFlags, Shutdown};
-use wire::connection::{Connection, Protocol};
+use net::TlsProgress;
+use wire::{Chunks, Machine};
 
-use crate::Token;
 use crate::connection::{
-    Entry, FAREWELL_TIME_MAX, HANG_UP_TIME_MAX, IGNORED_BYTES_MAX, Phase, WRITE_AHEAD_BYTES,
+    End, Entry, FAREWELL_TIME_MAX, HANG_UP_TIME_MAX, IGNORED_BYTES_MAX, Phase, WRITE_AHEAD_BYTES,
 };
-use crate::outgoing::{self, Outgoing};
 use crate::poller::{Epoll, Poller};
 use crate::slab::Slab;
+use crate::stream::{Lent, Received};
 use crate::wheel::{Tick, Wheel};
-
-/// Bytes taken from a socket at once, into a buffer of the thread.
-const READ_BYTES: usize = 16 << 10;
+use crate::{Stream, Token};
 
 /// Reads of one socket before others have their turn.
 const READS_MAX: usize = 4;
 
-/// What became of a frame.
+/// What became of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
     /// It is on its way, or the rest of it is kept and goes first.
@@ -35,8 +31,8 @@ pub enum Sent {
 }
 
 /// All connections of one reactor thread. `C` is what the application keeps for each.
-pub struct Sockets<P, C> {
-    pub(crate) slab: Slab<Entry<P, C>>,
+pub struct Sockets<M, C> {
+    pub(crate) slab: Slab<Entry<M, C>>,
     pub(crate) epoll: Epoll,
     pub(crate) wheel: Wheel,
     /// Connections whose machine was spoken to; each once.
@@ -44,12 +40,12 @@ pub struct Sockets<P, C> {
     /// Connections with bytes that nobody tells of again.
     pub(crate) unread: Vec<Token>,
     pub(crate) now: Instant,
-    buffer: Box<[u8]>,
-    scratch: Vec<u8>,
+    stall_time_max: Duration,
+    lent: Lent,
 }
 
-impl<P: Protocol, C> Sockets<P, C> {
-    pub(crate) fn new(epoll: Epoll, now: Instant) -> Self {
+impl<M: Machine, C> Sockets<M, C> {
+    pub(crate) fn new(epoll: Epoll, stall_time_max: Duration, now: Instant) -> Self {
         Self {
             slab: Slab::new(),
             epoll,
@@ -57,33 +53,32 @@ impl<P: Protocol, C> Sockets<P, C> {
             dirty: Vec::new(),
             unread: Vec::new(),
             now,
-            buffer: vec![0; READ_BYTES].into(),
-            scratch: Vec::new(),
+            stall_time_max,
+            lent: Lent::new(),
         }
     }
 
-    /// Takes over a connected, non-blocking socket with its machine. `early` is what its peer sent already and
-    /// somebody else read.
+    /// Takes over a connection with its machine. `early` is what its peer sent already and somebody else read; what a
+    /// TLS session has read ahead comes behind it.
     ///
     /// # Errors
     /// When the system cannot watch one more descriptor. The socket is closed, `client` comes back.
     pub fn adopt(
         &mut self,
-        socket: OwnedFd,
-        machine: Connection<P>,
+        stream: Stream,
+        machine: M,
         early: &[u8],
         client: C,
     ) -> Result<Token, (io::Error, C)> {
         let epoll = &self.epoll;
         let inserted = self.slab.insert_with(|token| {
-            if let Err(error) = epoll.add(socket.as_fd(), token.to_u64()) {
+            if let Err(error) = epoll.add(stream.fd(), token.to_u64()) {
                 return Err((error, client));
             }
             Ok(Entry {
-                socket,
+                stream,
                 machine,
                 client,
-                outgoing: None,
                 tick: Tick::NONE,
                 phase: Phase::Open,
                 ignored: 0,
@@ -93,8 +88,18 @@ impl<P: Protocol, C> Sockets<P, C> {
         });
         let token = inserted?;
         let now = self.now;
-        if let Some(entry) = self.touch(token) {
+        self.touch(token);
+        if let Some(entry) = self.slab.get_mut(token) {
             entry.machine.receive(now, early);
+            // Edges tell of what arrives at the socket, and of nothing that sits in the session already.
+            let (ahead, progress) = entry.stream.receive_ahead(&mut self.lent);
+            if !ahead.is_empty() {
+                entry.machine.receive(now, ahead);
+            }
+            let works = entry.stream.send_session(&mut self.lent, now);
+            if !works || progress != TlsProgress::Open {
+                self.lose(token);
+            }
         }
         Ok(token)
     }
@@ -119,64 +124,60 @@ impl<P: Protocol, C> Sockets<P, C> {
         self.slab.get_mut(token).map(|entry| &mut entry.client)
     }
 
-    /// A connection's protocol, to look at.
-    pub fn protocol(&self, token: Token) -> Option<&P> {
-        self.slab.get(token).map(|entry| &entry.machine.protocol)
+    /// A connection's machine, to look at.
+    pub fn machine(&self, token: Token) -> Option<&M> {
+        self.slab.get(token).map(|entry| &entry.machine)
     }
 
-    /// A connection's protocol, for its commands. They take effect before anything else is sent there.
-    pub fn protocol_mut(&mut self, token: Token) -> Option<&mut P> {
-        self.touch(token).map(|entry| &mut entry.machine.protocol)
-    }
-
-    /// May compressed messages be sent there?
-    pub fn deflates(&self, token: Token) -> bool {
-        self.slab.get(token).is_some_and(|entry| entry.machine.deflates())
+    /// A connection's machine, for its commands. They take effect before anything else is sent there.
+    pub fn machine_mut(&mut self, token: Token) -> Option<&mut M> {
+        self.touch(token).map(|entry| &mut entry.machine)
     }
 
     /// Is the socket full, so that [`Sockets::send`] would answer [`Sent::Blocked`]?
     pub fn is_blocked(&self, token: Token) -> bool {
-        self.slab.get(token).is_some_and(|entry| entry.outgoing.is_some())
+        self.slab.get(token).is_some_and(|entry| entry.stream.is_blocked())
     }
 
-    /// Sends a whole frame beside the machine: `head` is this recipient's own, `body` may be shared by many.
-    /// Nothing may be sent so but data frames of a protocol that allows it.
-    // hot path: once per recipient and event.
+    /// Sends a whole message beside the machine: `head` is this recipient's own, `body` may be shared by many.
+    /// Nothing may be sent so but what the machine's protocol allows between any two of its own messages.
     pub fn send(&mut self, token: Token, head: &[u8], body: &Bytes, tail: &'static [u8]) -> Sent {
+        self.send_with(token, |_, _| Some((head, body, tail))).unwrap_or(Sent::Gone)
+    }
+
+    /// As [`Sockets::send`], of a message that `make` gives after a look at machine and client; `None` if it gives none.
+    /// It is not asked where nothing could be taken.
+    // hot path: once per recipient and event.
+    pub fn send_with<'a>(
+        &mut self,
+        token: Token,
+        make: impl FnOnce(&M, &C) -> Option<(&'a [u8], &'a Bytes, &'static [u8])>,
+    ) -> Option<Sent> {
         if self.slab.get(token).is_some_and(|entry| entry.is_dirty) {
             self.transmit(token);
         }
-        let Some(entry) = self.slab.get_mut(token) else { return Sent::Gone };
+        let Some(entry) = self.slab.get_mut(token) else { return Some(Sent::Gone) };
         if entry.phase != Phase::Open || !entry.machine.is_open() {
-            return Sent::Gone;
+            return Some(Sent::Gone);
         }
-        if entry.outgoing.is_some() {
-            return Sent::Blocked;
+        if entry.stream.is_blocked() {
+            return Some(Sent::Blocked);
         }
-        let parts = [head, body, tail];
-        match outgoing::send(entry.socket.as_fd(), parts, &mut self.scratch) {
-            Some(sent) if sent == head.len() + body.len() + tail.len() => {}
-            Some(sent) => {
-                let own = &head[sent.min(head.len())..];
-                let sent = sent.saturating_sub(head.len());
-                let shared = body.slice(sent.min(body.len())..);
-                let sent = sent.saturating_sub(body.len());
-                let mut outgoing = Box::<Outgoing>::default();
-                outgoing.push(Bytes::copy_from_slice(own));
-                outgoing.push(shared);
-                outgoing.push(Bytes::from_static(&tail[sent.min(tail.len())..]));
-                entry.outgoing = Some(outgoing);
-            }
-            None => {
-                self.lose(token);
-                return Sent::Gone;
-            }
+        let (head, body, tail) = make(&entry.machine, &entry.client)?;
+        if !entry.stream.send(head, body, tail, &mut self.lent, self.now) {
+            self.lose(token);
+            return Some(Sent::Gone);
         }
-        Sent::Taken
+        entry.machine.sent(self.now);
+        if entry.stream.is_blocked() {
+            // From now on it has a deadline.
+            self.touch(token);
+        }
+        Some(Sent::Taken)
     }
 
     /// Marks a connection as spoken to, and gives it.
-    pub(crate) fn touch(&mut self, token: Token) -> Option<&mut Entry<P, C>> {
+    pub(crate) fn touch(&mut self, token: Token) -> Option<&mut Entry<M, C>> {
         let entry = self.slab.get_mut(token)?;
         if !entry.is_dirty {
             entry.is_dirty = true;
@@ -187,10 +188,14 @@ impl<P: Protocol, C> Sockets<P, C> {
 
     /// Nobody is there any more.
     fn lose(&mut self, token: Token) {
+        self.give_up(token, End::Closed);
+    }
+
+    fn give_up(&mut self, token: Token, end: End) {
         let now = self.now;
         if let Some(entry) = self.touch(token) {
-            entry.phase = Phase::Lost;
-            entry.outgoing = None;
+            entry.phase = Phase::Lost(end);
+            entry.stream.forget_outgoing();
             entry.machine.receive_eof(now);
         }
     }
@@ -200,26 +205,13 @@ impl<P: Protocol, C> Sockets<P, C> {
         let now = self.now;
         let Some(entry) = self.slab.get_mut(token) else { return };
         while let Some(chunks) = entry.machine.poll_transmit(now) {
-            if entry.phase == Phase::Lost {
+            if matches!(entry.phase, Phase::Lost(_)) {
                 continue;
             }
-            let mut sent = 0;
-            if entry.outgoing.is_none() {
-                let taken = outgoing::send(entry.socket.as_fd(), chunks.parts(), &mut self.scratch);
-                let Some(taken) = taken else {
-                    entry.phase = Phase::Lost;
-                    entry.machine.receive_eof(now);
-                    continue;
-                };
-                sent = taken;
-            }
-            if sent < chunks.len() {
-                let outgoing = entry.outgoing.get_or_insert_default();
-                for piece in [chunks.head, chunks.body, Bytes::from_static(chunks.tail)] {
-                    let skipped = sent.min(piece.len());
-                    sent -= skipped;
-                    outgoing.push(piece.slice(skipped..));
-                }
+            let Chunks { head, body, tail } = &chunks;
+            if !entry.stream.send(head, body, tail, &mut self.lent, now) {
+                entry.phase = Phase::Lost(End::Closed);
+                entry.machine.receive_eof(now);
             }
         }
     }
@@ -229,41 +221,42 @@ impl<P: Protocol, C> Sockets<P, C> {
         let now = self.now;
         for _ in 0..READS_MAX {
             let Some(entry) = self.slab.get_mut(token) else { return };
-            if entry.phase == Phase::Lost {
+            if matches!(entry.phase, Phase::Lost(_)) {
                 return;
             }
-            if entry.unsent() >= WRITE_AHEAD_BYTES {
+            if entry.stream.unsent() >= WRITE_AHEAD_BYTES {
                 // Goes on when the peer has taken something.
                 entry.has_more = true;
                 return;
             }
-            let received =
-                rustix::net::recv(&entry.socket, &mut self.buffer[..], RecvFlags::DONTWAIT);
-            let count = match received {
-                Ok((_, count)) => count,
-                Err(rustix::io::Errno::AGAIN) => return,
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(_) => 0,
+            let (bytes, taken, is_all, is_last) = match entry.stream.receive(&mut self.lent) {
+                Received::Bytes { bytes, taken, is_all, is_last } => {
+                    (bytes, taken, is_all, is_last)
+                }
+                Received::Nothing => return,
+                Received::Ended => return self.lose(token),
             };
-            if count == 0 {
-                return self.lose(token);
-            }
             if entry.phase == Phase::Open {
-                entry.machine.receive(now, &self.buffer[..count]);
-                self.touch(token);
+                if !bytes.is_empty() {
+                    entry.machine.receive(now, bytes);
+                }
             } else {
-                // Cannot overflow: at most READ_BYTES more than the bound.
-                entry.ignored += count as u32;
+                // Cannot overflow: at most one read more than the bound.
+                entry.ignored += taken as u32;
                 if entry.ignored > IGNORED_BYTES_MAX {
                     return self.lose(token);
                 }
             }
-            if count < READ_BYTES && !is_ending {
-                // A short read has emptied the socket (epoll(7)).
-                return;
+            self.touch(token);
+            if is_all && !is_ending && !is_last {
+                return self.answer_session(token);
             }
             // Answers to what was read count against what may wait.
             self.transmit(token);
+            self.answer_session(token);
+            if is_last {
+                return self.lose(token);
+            }
         }
         if let Some(entry) = self.slab.get_mut(token)
             && !entry.has_more
@@ -273,22 +266,31 @@ impl<P: Protocol, C> Sockets<P, C> {
         }
     }
 
+    /// Sends what the TLS session has to say of what it has read.
+    fn answer_session(&mut self, token: Token) {
+        let now = self.now;
+        if let Some(entry) = self.slab.get_mut(token)
+            && !entry.stream.send_session(&mut self.lent, now)
+        {
+            self.lose(token);
+        }
+    }
+
     /// Writes what waits. Whether that was all, so that the application may go on.
     pub(crate) fn flush(&mut self, token: Token) -> bool {
+        let now = self.now;
         let Some(entry) = self.slab.get_mut(token) else { return false };
-        let Some(outgoing) = &mut entry.outgoing else { return false };
-        if !outgoing.flush(entry.socket.as_fd()) {
+        if !entry.stream.is_blocked() {
+            return false;
+        }
+        if !entry.stream.flush(now) {
             self.lose(token);
             return false;
         }
-        let left = outgoing.len();
-        if entry.has_more && left < WRITE_AHEAD_BYTES {
+        if entry.has_more && entry.stream.unsent() < WRITE_AHEAD_BYTES {
             self.unread.push(token);
         }
-        if left == 0 {
-            entry.outgoing = None;
-        }
-        left == 0
+        !self.is_blocked(token)
     }
 
     /// Brings a connection on its way out, and its timer, up to date. Whether it is over.
@@ -296,24 +298,25 @@ impl<P: Protocol, C> Sockets<P, C> {
         let now = self.now;
         let Some(entry) = self.slab.get_mut(token) else { return false };
         if entry.phase == Phase::Open && entry.machine.is_closed() {
-            entry.phase = Phase::Farewell(now + FAREWELL_TIME_MAX);
-        }
-        if matches!(entry.phase, Phase::Farewell(_)) && entry.outgoing.is_none() {
-            // Says goodbye with FIN rather than RST, so that the peer reads our close frame.
-            entry.phase = match rustix::net::shutdown(&entry.socket, Shutdown::Write) {
-                Ok(()) => Phase::HangUp(now + HANG_UP_TIME_MAX),
-                Err(_) => Phase::Lost,
+            entry.phase = match entry.stream.close(&mut self.lent, now) {
+                true => Phase::Farewell(self.wheel.tick_of(now + FAREWELL_TIME_MAX)),
+                false => Phase::Lost(End::Closed),
             };
         }
-        if entry.phase == Phase::Lost {
+        if matches!(entry.phase, Phase::Farewell(_)) && !entry.stream.is_blocked() {
+            entry.phase = match entry.stream.finish() {
+                true => Phase::HangUp(self.wheel.tick_of(now + HANG_UP_TIME_MAX)),
+                false => Phase::Lost(End::Closed),
+            };
+        }
+        if matches!(entry.phase, Phase::Lost(_)) {
             return true;
         }
-        if let Some(deadline) = entry.deadline() {
-            let tick = self.wheel.tick_of(deadline);
-            if tick < entry.tick {
-                entry.tick = tick;
-                self.wheel.insert(tick, token);
-            }
+        if let Some(tick) = entry.due(&self.wheel, self.stall_time_max)
+            && tick < entry.tick
+        {
+            entry.tick = tick;
+            self.wheel.insert(tick, token);
         }
         false
     }
@@ -321,6 +324,7 @@ impl<P: Protocol, C> Sockets<P, C> {
     /// The entry of the wheel for `tick` has fired.
     pub(crate) fn timeout(&mut self, tick: Tick, token: Token) {
         let now = self.now;
+        let stall_time_max = self.stall_time_max;
         let Some(entry) = self.slab.get_mut(token) else { return };
         if entry.tick > tick {
             // It has another entry.
@@ -328,13 +332,18 @@ impl<P: Protocol, C> Sockets<P, C> {
         }
         entry.tick = Tick::NONE;
         match entry.phase {
-            Phase::Open => entry.machine.handle_timeout(now),
+            Phase::Open => {
+                if entry.stall_deadline(stall_time_max).is_some_and(|deadline| deadline <= now) {
+                    return self.give_up(token, End::Stalled);
+                }
+                entry.machine.handle_timeout(now);
+            }
             Phase::Farewell(until) | Phase::HangUp(until) => {
-                if until <= now {
-                    entry.phase = Phase::Lost;
+                if until <= tick {
+                    entry.phase = Phase::Lost(End::Closed);
                 }
             }
-            Phase::Lost => {}
+            Phase::Lost(_) => {}
         }
         self.touch(token);
     }

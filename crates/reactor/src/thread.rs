@@ -1,16 +1,18 @@
 //! The thread of a reactor: waits, lets sockets and the application have their turns, and ends connections.
 
+use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use wire::connection::Protocol;
+use wire::Machine;
 
+use crate::connection::Phase;
 use crate::poller::{Epoll, Poller, Ready};
-use crate::{Mailbox, Sockets, Token};
+use crate::{End, Mailbox, Sockets, Token};
 
 /// The key of the mailbox; no token is ever equal to it, since a slab does not get that large.
 const MAIL: u64 = u64::MAX;
@@ -21,7 +23,7 @@ const MAIL: u64 = u64::MAX;
 /// A panic in one of them costs the connection that it was called for, and no other.
 pub trait Application: Send + Sized + 'static {
     /// What the sockets speak.
-    type Protocol: Protocol + Send;
+    type Machine: Machine + Send;
     /// What is kept for each connection.
     type Client: Send;
     /// What other threads say.
@@ -30,23 +32,30 @@ pub trait Application: Send + Sized + 'static {
     /// A peer means something.
     fn event(
         &mut self,
-        sockets: &mut Sockets<Self::Protocol, Self::Client>,
+        sockets: &mut Sockets<Self::Machine, Self::Client>,
         token: Token,
-        event: <Self::Protocol as Protocol>::Event,
+        event: <Self::Machine as Machine>::Event,
     );
 
     /// Another thread says something.
     fn message(
         &mut self,
-        sockets: &mut Sockets<Self::Protocol, Self::Client>,
+        sockets: &mut Sockets<Self::Machine, Self::Client>,
         message: Self::Message,
     );
 
     /// A socket that was full has taken everything.
-    fn writable(&mut self, sockets: &mut Sockets<Self::Protocol, Self::Client>, token: Token);
+    fn writable(&mut self, sockets: &mut Sockets<Self::Machine, Self::Client>, token: Token);
 
     /// A connection is over. Nothing follows for it.
-    fn closed(&mut self, token: Token, client: Self::Client);
+    fn closed(&mut self, token: Token, client: Self::Client, end: End);
+}
+
+/// How the connections of a reactor are treated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// How long a peer may take nothing at all of what waits for it.
+    pub stall_time_max: Duration,
 }
 
 /// One thread with its sockets. Dropping it stops the thread and closes them all.
@@ -63,6 +72,7 @@ impl<A: Application> Reactor<A> {
     /// Where the system gives no thread, epoll instance or eventfd.
     pub fn start(
         name: String,
+        settings: Settings,
         make: impl FnOnce(&Arc<Mailbox<A::Message>>) -> A,
     ) -> io::Result<Self> {
         let mailbox = Arc::new(Mailbox::new()?);
@@ -71,7 +81,7 @@ impl<A: Application> Reactor<A> {
         let stop = Arc::new(AtomicBool::new(false));
         let running = Running {
             application: make(&mailbox),
-            sockets: Sockets::new(epoll, Instant::now()),
+            sockets: Sockets::new(epoll, settings.stall_time_max, Instant::now()),
             mailbox: Arc::clone(&mailbox),
             stop: Arc::clone(&stop),
         };
@@ -98,7 +108,7 @@ impl<A: Application> Drop for Reactor<A> {
 
 struct Running<A: Application> {
     application: A,
-    sockets: Sockets<A::Protocol, A::Client>,
+    sockets: Sockets<A::Machine, A::Client>,
     mailbox: Arc<Mailbox<A::Message>>,
     stop: Arc<AtomicBool>,
 }
@@ -106,25 +116,20 @@ struct Running<A: Application> {
 impl<A: Application> Running<A> {
     fn run(mut self) {
         let mut ready = Vec::new();
-        let mut messages = Vec::new();
+        let mut taken = Vec::new();
+        let mut messages = VecDeque::new();
         let mut due = Vec::new();
         while !self.stop.load(Ordering::Acquire) {
-            self.wait(&mut ready);
-            self.sockets.now = Instant::now();
+            self.wait(&mut ready, messages.is_empty());
             for news in ready.drain(..) {
                 if news.key == MAIL {
-                    self.mailbox.take(&mut messages);
+                    self.mailbox.take(&mut taken);
+                    messages.extend(taken.drain(..));
                 } else {
                     self.guarded(Token::from_u64(news.key), |this| this.ready(news));
                 }
             }
-            for message in messages.drain(..) {
-                // The message is gone either way; what it was about stays as it is.
-                let said =
-                    AssertUnwindSafe(|| self.application.message(&mut self.sockets, message));
-                let _ = catch_unwind(said);
-                self.settle();
-            }
+            self.obey(&mut messages);
             for token in std::mem::take(&mut self.sockets.unread) {
                 self.guarded(token, |this| this.read_on(token));
             }
@@ -132,8 +137,11 @@ impl<A: Application> Running<A> {
             for (tick, token) in due.drain(..) {
                 self.guarded(token, |this| this.sockets.timeout(tick, token));
             }
-            if messages.capacity() > MESSAGES_KEPT {
-                messages = Vec::new();
+            if taken.capacity() > MESSAGES_KEPT {
+                taken = Vec::new();
+            }
+            if messages.is_empty() && messages.capacity() > MESSAGES_KEPT {
+                messages = VecDeque::new();
             }
         }
         for token in self.sockets.tokens() {
@@ -141,16 +149,37 @@ impl<A: Application> Running<A> {
         }
     }
 
-    fn wait(&mut self, ready: &mut Vec<Ready>) {
+    /// Waits for news, unless something is to be done already.
+    fn wait(&mut self, ready: &mut Vec<Ready>, is_idle: bool) {
         let sockets = &mut self.sockets;
-        let timeout = if sockets.unread.is_empty() {
+        let timeout = if is_idle && sockets.unread.is_empty() {
             sockets.wheel.next().map(|at| at.saturating_duration_since(Instant::now()))
         } else {
-            Some(std::time::Duration::ZERO)
+            Some(Duration::ZERO)
         };
         if sockets.epoll.wait(timeout, ready).is_err() {
             // Not possible for an epoll instance of our own; if it were, spinning would be worse than slowness.
             std::thread::yield_now();
+        }
+        sockets.now = Instant::now();
+    }
+
+    /// Lets the application hear other threads, for a while: each message may be a write to every socket, and peers
+    /// want to be heard as well.
+    fn obey(&mut self, messages: &mut VecDeque<A::Message>) {
+        let turn_ends = self.sockets.now + MESSAGES_TIME_MAX;
+        while let Some(message) = messages.pop_front() {
+            // The message is gone either way; what it was about stays as it is.
+            let said = AssertUnwindSafe(|| self.application.message(&mut self.sockets, message));
+            let _ = catch_unwind(said);
+            self.settle();
+            if messages.is_empty() {
+                break;
+            }
+            self.sockets.now = Instant::now();
+            if self.sockets.now >= turn_ends {
+                break;
+            }
         }
     }
 
@@ -208,12 +237,19 @@ impl<A: Application> Running<A> {
 
     fn end(&mut self, token: Token) {
         if let Some(entry) = self.sockets.slab.remove(token) {
-            drop(entry.socket);
-            let closed = AssertUnwindSafe(|| self.application.closed(token, entry.client));
+            let end = match entry.phase {
+                Phase::Lost(end) => end,
+                Phase::Open | Phase::Farewell(_) | Phase::HangUp(_) => End::Closed,
+            };
+            drop(entry.stream);
+            let closed = AssertUnwindSafe(|| self.application.closed(token, entry.client, end));
             let _ = catch_unwind(closed);
         }
     }
 }
+
+/// How long messages of other threads keep a reactor from looking at its sockets, but for the one that is being obeyed.
+const MESSAGES_TIME_MAX: Duration = Duration::from_millis(5);
 
 /// A list of messages that grew beyond this gives its memory back.
 const MESSAGES_KEPT: usize = 4096;

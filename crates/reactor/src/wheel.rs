@@ -24,11 +24,16 @@ pub(crate) struct Wheel {
 
 /// When a connection's entry fires; kept by the connection, to know whether another one is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Tick(u64);
+pub(crate) struct Tick(u32);
 
 impl Tick {
     /// No entry.
-    pub(crate) const NONE: Tick = Tick(u64::MAX);
+    pub(crate) const NONE: Tick = Tick(u32::MAX);
+
+    /// Thirteen years are enough: longer than a process lives, and nothing fires early after them.
+    fn new(tick: u64) -> Self {
+        Tick(u32::try_from(tick).unwrap_or(u32::MAX - 1))
+    }
 }
 
 impl Wheel {
@@ -43,12 +48,12 @@ impl Wheel {
         // Rounded up: a timer may be late, never early.
         let tick = since.as_nanos().div_ceil(TICK.as_nanos());
         let tick = u64::try_from(tick).unwrap_or(u64::MAX);
-        Tick(tick.clamp(self.fired + 1, self.fired + SLOTS as u64 - 1))
+        Tick::new(tick.clamp(self.fired + 1, self.fired + SLOTS as u64 - 1))
     }
 
     /// Lets `token` fire at `tick`, which came from [`Wheel::tick_of`] just now.
     pub(crate) fn insert(&mut self, tick: Tick, token: Token) {
-        let slot = (tick.0 % SLOTS as u64) as usize;
+        let slot = tick.0 as usize % SLOTS;
         self.slots[slot].push(token);
         self.taken[slot / 64] |= 1 << (slot % 64);
     }
@@ -82,7 +87,7 @@ impl Wheel {
         let first = (self.fired + 1).max(passed.saturating_sub(SLOTS as u64 - 1));
         for tick in first..=passed {
             let slot = (tick % SLOTS as u64) as usize;
-            due.extend(self.slots[slot].drain(..).map(|token| (Tick(tick), token)));
+            due.extend(self.slots[slot].drain(..).map(|token| (Tick::new(tick), token)));
             if self.slots[slot].capacity() > SLOT_KEPT {
                 self.slots[slot] = Vec::new();
             }
@@ -167,7 +172,7 @@ mod tests {
                 wheel.insert(tick, token(number));
                 ticks.push(tick);
             }
-            let first = ticks.iter().min().map(|tick| start + TICK * tick.0 as u32);
+            let first = ticks.iter().min().map(|tick| start + TICK * tick.0);
             proptest::prop_assert_eq!(wheel.next(), first);
         }
     }

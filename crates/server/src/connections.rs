@@ -1,58 +1,147 @@
 //! How many client connections there are, and how many there may be.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counts connections of the public listeners, whatever they speak.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    open: Arc<AtomicUsize>,
+    shared: Arc<Shared>,
+    /// Those that count for no address: of sockets without one, and all where addresses are not limited.
+    anybody: Arc<Peer>,
     refused: AtomicUsize,
-    /// 0: as many as the system has descriptors.
-    max: usize,
+    refused_of_address: AtomicUsize,
+    limits: Limits,
 }
 
-/// One connection; counted until dropped. A WebSocket takes it over from HTTP.
+/// How many there may be; 0: as many as the system has descriptors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Together.
+    pub(crate) all: usize,
+    /// From one address.
+    pub(crate) of_address: usize,
+}
+
+/// Why there is no room for one more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoRoom {
+    /// `subscriptions.max_connections`.
+    All,
+    /// `subscriptions.max_connections_per_ip`.
+    OfAddress,
+}
+
+/// One connection; counted until dropped. What a connection becomes takes it over from HTTP.
+// One pointer: every connection keeps one.
 #[derive(Debug)]
-pub(crate) struct ConnectionPermit(Arc<AtomicUsize>);
+pub(crate) struct ConnectionPermit(Arc<Peer>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    open: AtomicUsize,
+    /// Only those with connections.
+    peers: Mutex<HashMap<IpAddr, Arc<Peer>>>,
+}
+
+/// Whose connections count together.
+#[derive(Debug)]
+struct Peer {
+    shared: Arc<Shared>,
+    address: Option<IpAddr>,
+    /// Changes under the lock of `Shared::peers`, where it has an address.
+    open: AtomicUsize,
+}
 
 impl Connections {
-    /// At most `max`; 0: no limit of ours.
-    pub(crate) fn new(max: usize) -> Self {
-        Self { open: Arc::default(), refused: AtomicUsize::new(0), max }
-    }
-
-    /// Room for one more, if there is.
-    pub(crate) fn enter(&self) -> Option<ConnectionPermit> {
-        let before = self.open.fetch_add(1, Ordering::Relaxed);
-        let permit = ConnectionPermit(Arc::clone(&self.open));
-        if self.max != 0 && before >= self.max {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-            return None;
+    pub(crate) fn new(limits: Limits) -> Self {
+        let shared = Arc::<Shared>::default();
+        let peer = Peer { shared: Arc::clone(&shared), address: None, open: AtomicUsize::new(0) };
+        Self {
+            shared,
+            anybody: Arc::new(peer),
+            refused: AtomicUsize::new(0),
+            refused_of_address: AtomicUsize::new(0),
+            limits,
         }
-        Some(permit)
     }
 
-    /// For a connection that changes hands: counted once more before the first permit ends, whatever the limit.
-    pub(crate) fn keep(&self) -> ConnectionPermit {
-        self.open.fetch_add(1, Ordering::Relaxed);
-        ConnectionPermit(Arc::clone(&self.open))
+    /// Room for one more from `address`, if there is.
+    ///
+    /// # Errors
+    /// Which limit has been met.
+    pub(crate) fn enter(&self, address: Option<IpAddr>) -> Result<ConnectionPermit, NoRoom> {
+        let Limits { all, of_address } = self.limits;
+        if all != 0 && self.open() >= all {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(NoRoom::All);
+        }
+        let Some(address) = address.filter(|_| of_address != 0).map(network_of) else {
+            return Ok(ConnectionPermit::new(&self.anybody));
+        };
+        let mut peers = self.shared.peers();
+        let peer = peers.entry(address).or_insert_with(|| {
+            let shared = Arc::clone(&self.shared);
+            Arc::new(Peer { shared, address: Some(address), open: AtomicUsize::new(0) })
+        });
+        if peer.open.load(Ordering::Relaxed) >= of_address {
+            self.refused_of_address.fetch_add(1, Ordering::Relaxed);
+            return Err(NoRoom::OfAddress);
+        }
+        Ok(ConnectionPermit::new(peer))
     }
 
     /// How many are open.
     pub(crate) fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+        self.shared.open.load(Ordering::Relaxed)
     }
 
-    /// How many were turned away.
-    pub(crate) fn refused(&self) -> usize {
-        self.refused.load(Ordering::Relaxed)
+    /// How many were turned away because of all, and because of one address.
+    pub(crate) fn refused(&self) -> [usize; 2] {
+        [&self.refused, &self.refused_of_address].map(|it| it.load(Ordering::Relaxed))
+    }
+}
+
+impl Shared {
+    /// Nothing runs user code under this lock, so a poisoned one holds sound numbers.
+    fn peers(&self) -> MutexGuard<'_, HashMap<IpAddr, Arc<Peer>>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ConnectionPermit {
+    fn new(peer: &Arc<Peer>) -> Self {
+        peer.shared.open.fetch_add(1, Ordering::Relaxed);
+        peer.open.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(peer))
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let Peer { shared, address, open } = &*self.0;
+        shared.open.fetch_sub(1, Ordering::Relaxed);
+        let Some(address) = address else {
+            open.fetch_sub(1, Ordering::Relaxed);
+            return;
+        };
+        let mut peers = shared.peers();
+        if open.fetch_sub(1, Ordering::Relaxed) == 1 {
+            peers.remove(address);
+        }
+    }
+}
+
+/// Who has an IPv6 address has 2^64 of them (RFC 6177); addresses that are IPv4 within IPv6 are what they are.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = address.to_bits() >> 64 << 64;
+            IpAddr::V6(Ipv6Addr::from_bits(network))
+        }
+        address @ IpAddr::V4(_) => address,
     }
 }
 
@@ -60,13 +149,33 @@ impl Drop for ConnectionPermit {
 mod tests {
     use super::*;
 
+    fn address(text: &str) -> Option<IpAddr> {
+        Some(text.parse().expect("an address"))
+    }
+
     #[test]
     fn a_connection_over_the_limit_is_turned_away_until_one_ends() {
-        let connections = Connections::new(1);
-        let first = connections.enter().expect("room for one");
-        assert!(connections.enter().is_none());
-        assert_eq!((connections.open(), connections.refused()), (1, 1));
+        let connections = Connections::new(Limits { all: 1, of_address: 0 });
+        let first = connections.enter(address("1.2.3.4")).expect("room for one");
+        assert_eq!(connections.enter(None).err(), Some(NoRoom::All));
+        assert_eq!((connections.open(), connections.refused()), (1, [1, 0]));
         drop(first);
-        assert!(connections.enter().is_some());
+        assert!(connections.enter(None).is_ok());
+    }
+
+    #[test]
+    fn an_address_over_its_limit_is_turned_away_and_others_are_not() {
+        let connections = Connections::new(Limits { all: 0, of_address: 1 });
+        let first = connections.enter(address("1.2.3.4")).expect("room for one");
+        assert_eq!(connections.enter(address("::ffff:1.2.3.4")).err(), Some(NoRoom::OfAddress));
+        let sixth = connections.enter(address("2001:db8::1")).expect("another address");
+        assert_eq!(connections.enter(address("2001:db8::ffff:2")).err(), Some(NoRoom::OfAddress));
+        let others = [address("1.2.3.5"), address("2001:db8:0:1::1"), None, None]
+            .map(|it| connections.enter(it));
+        assert!(others.iter().all(Result::is_ok));
+        assert_eq!((connections.open(), connections.refused()), (6, [0, 2]));
+        drop((first, sixth, others));
+        assert_eq!((connections.open(), connections.shared.peers().len()), (0, 0));
+        assert!(connections.enter(address("1.2.3.4")).is_ok());
     }
 }

@@ -129,6 +129,16 @@ pub(crate) enum Transport {
     once,
 }
 
+impl Transport {
+    /// Of a stream of that kind.
+    pub(crate) fn of(kind: wire::result_stream::Kind) -> Self {
+        match kind {
+            wire::result_stream::Kind::EventStream => Self::sse,
+            wire::result_stream::Kind::Multipart(_) => Self::multipart,
+        }
+    }
+}
+
 /// What was done to a slow subscriber.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 pub(crate) struct PolicyLabel {

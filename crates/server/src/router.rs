@@ -14,6 +14,7 @@ use crate::connections::Connections;
 use crate::cores::Cores;
 use crate::farewell::Farewell;
 use crate::http::compression::Compressor;
+use crate::live::QueueTotal;
 #[cfg(target_os = "linux")]
 use crate::live::reactors::ReactorHandles;
 use crate::live::single::Streams;
@@ -50,6 +51,8 @@ pub(crate) struct Router {
     pub(crate) page: Option<Page>,
     /// Open client connections.
     pub(crate) connections: Connections,
+    /// What waits for slow clients.
+    pub(crate) queue_total: Arc<QueueTotal>,
     /// Compresses answers.
     pub(crate) compressor: Compressor,
     /// Counters.

@@ -63,10 +63,26 @@ impl Writer<'_> {
             "Open client connections",
             connections.open() as u64,
         )?;
+        let [refused, refused_of_address] = connections.refused();
         self.counter(
             "starling_http_connections_refused",
             "Connections closed at once because of subscriptions.max_connections",
-            connections.refused() as u64,
+            refused as u64,
+        )?;
+        self.counter(
+            "starling_http_connections_refused_per_ip",
+            "Connections closed at once because of subscriptions.max_connections_per_ip",
+            refused_of_address as u64,
+        )?;
+        self.gauge(
+            "starling_subscriptions_queue_bytes",
+            "Events that wait for slow clients; one that many wait for counts for each",
+            router.queue_total.bytes() as u64,
+        )?;
+        self.counter(
+            "starling_subscriptions_queue_full",
+            "Events that met subscriptions.queue_bytes_total; the policy then decides",
+            router.queue_total.refused(),
         )?;
         self.counter(
             "starling_http_accept_failures",

@@ -15,8 +15,10 @@ use tokio::sync::watch;
 
 use crate::admin;
 use crate::certificates::{self, Certificates};
+#[cfg(target_os = "linux")]
+use crate::config::ReactorThreads;
 use crate::config::{Config, Listener, NatsAuthentication, OverflowPolicy, Workers};
-use crate::connections::Connections;
+use crate::connections::{Connections, Limits};
 use crate::cores::{self, CoreThreads, Cores};
 use crate::diagnostic::{self, Diagnostic, Style};
 #[cfg(target_os = "linux")]
@@ -25,6 +27,7 @@ use crate::farewell::Farewell;
 use crate::http::compression::Compressor;
 use crate::http::listener::{self, Bound};
 use crate::http::unix;
+use crate::live::QueueTotal;
 #[cfg(target_os = "linux")]
 use crate::live::reactors::Reactors;
 use crate::live::single::Streams;
@@ -195,7 +198,8 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     let (cores, threads) = Cores::start(count).map_err(StartError::Cores)?;
     #[cfg(target_os = "linux")]
     let (reactors, reactor_handles) =
-        Reactors::start(count / CORES_PER_REACTOR).map_err(StartError::Cores)?;
+        Reactors::start(reactor_count(config.reactors, count), config.http.stall_timeout)
+            .map_err(StartError::Cores)?;
     let (stop, shutdown) = watch::channel(false);
     let mut settings = HubSettings::default();
     if config.subscriptions.policy == OverflowPolicy::Latest {
@@ -237,7 +241,11 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         #[cfg(target_os = "linux")]
         reactors: reactor_handles,
         page,
-        connections: Connections::new(config.subscriptions.max_connections as usize),
+        connections: Connections::new(Limits {
+            all: config.subscriptions.max_connections as usize,
+            of_address: config.subscriptions.max_connections_per_ip as usize,
+        }),
+        queue_total: Arc::new(QueueTotal::new(config.subscriptions.queue_bytes_total)),
         metrics: Metrics::new(),
         compressor: Compressor::new(config.http.compression.clone(), count),
         streams: Streams::default(),
@@ -458,6 +466,15 @@ fn bind(
     }
     let source = std::io::ErrorKind::AddrInUse.into();
     Err(StartError::Listen { key, address: wanted, source })
+}
+
+/// How many reactor threads there are beside so many cores.
+#[cfg(target_os = "linux")]
+fn reactor_count(configured: ReactorThreads, cores: usize) -> usize {
+    match configured {
+        ReactorThreads::Auto => (cores / CORES_PER_REACTOR).max(1),
+        ReactorThreads::Count(count) => usize::from(count),
+    }
 }
 
 /// As many descriptors as the system allows: each connection needs one.

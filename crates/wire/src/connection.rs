@@ -3,14 +3,14 @@
 //! [`Connection`] is what a server's task or a reactor holds per socket. The machines stay apart in
 //! their own modules; this one only carries between them.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::Chunks;
-use crate::websocket::{self, CloseCode, Closed, WebSocket, pop_or_release};
+use crate::queue::Queue;
+use crate::websocket::{self, CloseCode, Closed, WebSocket};
+use crate::{Chunks, Machine};
 
 /// A protocol of text messages on an open WebSocket, in one role.
 pub trait Protocol {
@@ -48,7 +48,7 @@ pub enum Output {
 /// pings gets one pong per read.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    outputs: VecDeque<Output>,
+    outputs: Queue<Output>,
     pong: Option<Box<Chunks>>,
 }
 
@@ -69,7 +69,7 @@ impl Outbox {
     pub(crate) fn poll(&mut self) -> Option<Output> {
         match self.pong.take() {
             Some(pong) => Some(Output::Text(*pong)),
-            None => pop_or_release(&mut self.outputs),
+            None => self.outputs.pop_front(),
         }
     }
 }
@@ -179,5 +179,41 @@ impl<P: Protocol> Connection<P> {
                 Output::Close(code, reason) => self.websocket.close(now, code, &reason),
             }
         }
+    }
+}
+
+impl<P: Protocol> Machine for Connection<P> {
+    type Event = P::Event;
+
+    fn receive(&mut self, now: Instant, bytes: &[u8]) {
+        Connection::receive(self, now, bytes);
+    }
+
+    fn receive_eof(&mut self, now: Instant) {
+        Connection::receive_eof(self, now);
+    }
+
+    fn poll_event(&mut self) -> Option<P::Event> {
+        Connection::poll_event(self)
+    }
+
+    fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
+        Connection::poll_transmit(self, now)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        Connection::poll_timeout(self)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        Connection::handle_timeout(self, now);
+    }
+
+    fn is_open(&self) -> bool {
+        Connection::is_open(self)
+    }
+
+    fn is_closed(&self) -> bool {
+        Connection::is_closed(self)
     }
 }

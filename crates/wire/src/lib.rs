@@ -8,6 +8,8 @@
 //! - `poll_event()` gives what the peer meant, until it gives `None`;
 //! - `poll_timeout()` says when to call `handle_timeout(now)`; calling early does nothing.
 //!
+//! Whole machines of a socket have them as the trait [`Machine`].
+//!
 //! Drain `poll_transmit` and `poll_event` after each call. Machines have no queue that a slow peer
 //! could fill: what waits for a slow socket waits in the caller's own bounded queue.
 //!
@@ -21,6 +23,7 @@
 //! | [`sse`] | GraphQL over server-sent events |
 //! | [`multipart`] | results as the parts of one HTTP response |
 //! | [`result_stream`] | whichever of the two a client accepts |
+//! | [`http1`] | the framing of a lasting HTTP/1.1 response body around such a stream |
 //! | `pair` | test kit (feature `testkit`): two machines, a virtual network and clock |
 //!
 //! A server's side of one socket, from the upgrade to the first result:
@@ -61,13 +64,17 @@ mod chunks;
 pub mod connection;
 pub mod graphql_transport_ws;
 pub mod graphql_ws;
+pub mod http1;
+mod machine;
 pub mod multipart;
 mod operations;
 #[cfg(feature = "testkit")]
 pub mod pair;
+mod queue;
 pub mod result_stream;
 pub mod sse;
 pub mod subprotocol;
 pub mod websocket;
 
 pub use chunks::Chunks;
+pub use machine::Machine;

@@ -37,9 +37,9 @@ const OPENING: &[u8] = b"\r\n--graphql";
 const CLOSING: &[u8] = b"--\r\n";
 const PART: &[u8] = b"\r\ncontent-type: application/json\r\n\r\n";
 const PAYLOAD_HEAD: &[u8] = b"\r\ncontent-type: application/json\r\n\r\n{\"payload\":";
-const PAYLOAD_TAIL: &[u8] = b"}\r\n--graphql";
+pub(crate) const PAYLOAD_TAIL: &[u8] = b"}\r\n--graphql";
 const RESULT_HEAD: &[u8] = b"\r\ncontent-type: application/json\r\n\r\n{\"hasNext\":true,";
-const RESULT_TAIL: &[u8] = b"\r\n--graphql";
+pub(crate) const RESULT_TAIL: &[u8] = b"\r\n--graphql";
 /// Behind a delimiter there may be spaces (RFC 2046, `transport-padding`). An empty object would be a
 /// result here.
 const PADDING: &[u8] = b" ";

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::Chunks;
+use crate::http1::Body;
 use crate::multipart::{self, Form, Multipart};
 use crate::sse::{self, Sse};
 
@@ -115,5 +116,27 @@ impl ResultStream {
     /// Whether the body ends once everything is written.
     pub fn is_finished(&self) -> bool {
         each!(self, stream => stream.is_finished())
+    }
+}
+
+impl Body for ResultStream {
+    fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
+        ResultStream::poll_transmit(self, now)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        ResultStream::poll_timeout(self)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        ResultStream::handle_timeout(self, now);
+    }
+
+    fn sent(&mut self, now: Instant) {
+        ResultStream::sent(self, now);
+    }
+
+    fn is_finished(&self) -> bool {
+        ResultStream::is_finished(self)
     }
 }

@@ -27,8 +27,8 @@ pub enum Subprotocol {
 }
 
 // An idle connection with its first subscription may cost 512 bytes of our memory. The machines take
-// half, a subscription of theirs some 70; descriptor, timers and outlet need the rest.
-const _: () = assert!(size_of::<Connection<Subprotocol>>() <= 256);
+// a third, a subscription of theirs some 70; descriptor, timers and outlet need the rest.
+const _: () = assert!(size_of::<Connection<Subprotocol>>() <= 168);
 
 macro_rules! each {
     ($this:expr, $machine:ident => $call:expr) => {

@@ -3,7 +3,8 @@
 //! or are no longer valid. After each step the promises hold:
 //!
 //! - `Join` first, one end, nothing after it ([`ScriptedOutlet`] panics otherwise);
-//! - order: what a member hears and what it is told it lost leave no hole and repeat nothing, unless a
+//! - order: what a member hears and what it is told it lost leave no hole among the events that its filter lets through,
+//!   and repeat nothing, unless a
 //!   gap was announced, which a change of topic does;
 //! - a reload ends what is not valid any more, and nothing else;
 //! - a trigger is open exactly while somebody needs it; nothing leaks.
@@ -18,12 +19,15 @@ use execute::{ErrorCode, GraphqlError};
 
 use super::TriggerId;
 use super::scripted::{Answer, ScriptedOutlet, Stage};
-use crate::{GroupId, HubSettings, Member, Subscription};
+use crate::{Filter, GroupId, HubSettings, LiveOperation, Member, Subscription};
 
 const SEEDS: u64 = 100;
 const STEPS: u32 = 300;
 const OUTLETS: u64 = 3;
 const TOPICS: u64 = 3;
+
+/// The operation with a filter.
+const FILTERED: u128 = 3;
 
 /// Events are numbered from this times their topic.
 const TOPIC: u64 = 1_000_000;
@@ -49,6 +53,8 @@ struct Subscriber {
     answer: Option<Answer>,
     subscription: Option<Subscription>,
     is_refused: bool,
+    /// It wants even numbers only.
+    is_filtered: bool,
     /// A graph came on which its operation is not valid.
     may_be_reloaded: bool,
 }
@@ -108,17 +114,12 @@ impl Simulation {
 
     fn subscribe(&mut self) {
         let outlet = self.random.below(OUTLETS) as usize;
-        let (topic, operation) = (self.random.below(TOPICS), self.random.below(3));
+        let (topic, operation) = (self.random.below(TOPICS), self.random.below(4));
         let member = Member { connection: self.subscribers.len() as u64, operation: 1 };
         // Some are still on their way with the graph that was just replaced.
         let generation = self.generation.saturating_sub(self.random.below(10) / 9);
-        let answer = self.stage.subscribe(
-            &self.outlets[outlet],
-            member,
-            &topic.to_string(),
-            operation.into(),
-            generation,
-        );
+        let wanted = self.operation(&topic.to_string(), operation.into(), generation);
+        let answer = self.stage.subscribe_to(&self.outlets[outlet], member, wanted);
         self.subscribers.push(Subscriber {
             outlet,
             member,
@@ -127,8 +128,15 @@ impl Simulation {
             answer: Some(answer),
             subscription: None,
             is_refused: false,
+            is_filtered: u128::from(operation) == FILTERED,
             may_be_reloaded: false,
         });
+    }
+
+    fn operation(&self, topic: &str, id: u128, generation: u64) -> LiveOperation {
+        let mut operation = self.stage.operation(topic, id, generation);
+        operation.filter = (id == FILTERED).then(|| Arc::new(Filter::one_of("odd", &[0])));
+        operation
     }
 
     fn hear_answers(&mut self) {
@@ -199,7 +207,8 @@ impl Simulation {
         let topic = self.random.below(TOPICS);
         let number = self.published.entry(topic).or_default();
         *number += 1;
-        let payload = (topic * TOPIC + *number).to_string();
+        let (odd, number) = (*number % 2, topic * TOPIC + *number);
+        let payload = format!("{{\"odd\":{odd},\"number\":{number}}}");
         for (trigger, _) in self.live.iter().filter(|it| it.1 == topic) {
             self.stage.event(*trigger, &payload);
         }
@@ -268,11 +277,11 @@ impl Simulation {
                     }
                     2 => {
                         let topic = self.random.below(TOPICS).to_string();
-                        Ok(self.stage.operation(&topic, id, self.generation))
+                        Ok(self.operation(&topic, id, self.generation))
                     }
                     // Operations that were different may become equal.
-                    3 => Ok(self.stage.operation(&topic, id / 2, self.generation)),
-                    _ => Ok(self.stage.operation(&topic, id, self.generation)),
+                    3 if id != FILTERED => Ok(self.operation(&topic, id / 2, self.generation)),
+                    _ => Ok(self.operation(&topic, id, self.generation)),
                 };
                 renewals.push((group, renewed));
             }
@@ -350,8 +359,7 @@ impl Simulation {
         let mut latest: Option<(u64, u64)> = None;
         let mut may_skip = false;
         for payload in &heard {
-            let (true, Some(rest)) = (payload.starts_with('{'), payload.strip_prefix("{\"data\":"))
-            else {
+            let Some((_, rest)) = payload.split_once("\"number\":") else {
                 // An error payload takes the place of an event whose number it does not tell.
                 may_skip |= payload.starts_with("{\"errors\"");
                 continue;
@@ -364,11 +372,15 @@ impl Simulation {
             });
             may_skip |= payload.contains("\"gap\":true");
             let (topic, number) = (number / TOPIC, number % TOPIC);
+            // Of every other event the half.
+            let count = |number: u64| if subscriber.is_filtered { number / 2 } else { number };
+            assert!(!subscriber.is_filtered || number.is_multiple_of(2), "filtered: {heard:?}");
+            let number = count(number);
             let expected = match latest {
                 Some((before, latest)) if before == topic => latest + 1 + lost,
                 // Events that were under way when it joined may reach it too.
                 None if topic == subscriber.topic => {
-                    number.min(subscriber.from.unwrap_or(number) + 1 + lost)
+                    number.min(subscriber.from.map_or(number, count) + 1 + lost)
                 }
                 _ => {
                     assert!(may_skip, "a change of topic is a gap: {heard:?}");

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use graph::{FieldSet, SubgraphId, SubgraphKind, TypeId};
+use graph::{FieldSet, SubgraphId, TypeId};
 
 use super::{
     holders::{ByAddress, Holder, Resolves, resolves},
@@ -117,11 +117,9 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// Are these root fields of a query below another field? Every server has the one object there is.
+    /// Are these root fields of the query, below another field?
     pub(super) fn is_root_below(&self, ty: TypeId, gate: Gate<'a>) -> bool {
-        ty == self.graph.query
-            && gate.requires.is_none()
-            && self.graph.subgraph(gate.subgraph).kind == SubgraphKind::Server
+        gate.requires.is_none() && self.graph.has_query_root(ty, gate.subgraph)
     }
 
     /// Is there a way through the holders alone, with so many waves for what is below? Jumping for that is

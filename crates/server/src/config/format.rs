@@ -12,7 +12,7 @@ use upstream::belongs_to_connection;
 
 use super::address::{AddressError, parse_address};
 use super::headers::HeaderPattern;
-use super::listen::{WORKERS_MAX, Workers, parse_mode};
+use super::listen::{REACTORS_MAX, ReactorThreads, WORKERS_MAX, Workers, parse_mode};
 use super::override_labels::LabelSetting;
 use super::{duration, size};
 
@@ -75,6 +75,7 @@ formats! {
         "write an IP address and a port: `127.0.0.1:4000`, `0.0.0.0:4000` (all interfaces), \
          `[::1]:4000`";
     Workers, WorkersText, "workers", "a number of workers", "write `auto`, or a number from 1 to 1024";
+    Reactors, ReactorsText, "reactors", "a number of threads", "write `auto`, or a number from 0 to 256";
     Path, PathText, "url-path", "the path of a URL", "write a path that begins with `/`: `/graphql`";
     SubgraphUrl, SubgraphUrlText, "subgraph-url", "a URL",
         "write scheme, host and path: `http://reviews.internal:4001/graphql`; or a unix socket: \
@@ -148,6 +149,7 @@ impl Format {
             },
             Self::Address => check_address(text),
             Self::Workers => Ok(Workers::parse(text).map(drop)?),
+            Self::Reactors => Ok(ReactorThreads::parse(text).map(drop)?),
             Self::LabelSetting => Ok(LabelSetting::parse(text).map(drop)?),
             Self::Path => check_path(text),
             Self::SubgraphUrl if text.starts_with("unix:") => check_socket(text),
@@ -391,6 +393,13 @@ fn scalar_schema(name: &str) -> Schema {
             "type": ["integer", "string"],
             "minimum": 1,
             "maximum": WORKERS_MAX,
+            "pattern": "^(auto|[0-9]+)$",
+            "format": name,
+        }),
+        "reactors" => json_schema!({
+            "type": ["integer", "string"],
+            "minimum": 0,
+            "maximum": REACTORS_MAX,
             "pattern": "^(auto|[0-9]+)$",
             "format": name,
         }),

@@ -19,6 +19,9 @@ const LISTENERS_MAX: usize = 64;
 /// More cores than machines have.
 pub(super) const WORKERS_MAX: u16 = 1024;
 
+/// One fills a core only with some hundred thousand messages a second.
+pub(super) const REACTORS_MAX: u16 = 256;
+
 /// One place where clients connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listener {
@@ -120,6 +123,15 @@ pub enum Workers {
     Count(u16),
 }
 
+/// How many threads hold lasting connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReactorThreads {
+    /// One for two cores, and at least one.
+    Auto,
+    /// This many, up to 256.
+    Count(u16),
+}
+
 /// Where the graph comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -189,6 +201,35 @@ impl Workers {
             Ok(0) => Err("without workers nothing would be served".into()),
             Ok(count @ 1..=WORKERS_MAX) => Ok(Self::Count(count)),
             Ok(_) => Err("it is more than 1024".into()),
+            Err(_) => Err("it is neither `auto` nor a whole number".into()),
+        }
+    }
+}
+
+impl Serialize for ReactorThreads {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Count(count) => serializer.serialize_u16(*count),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ReactorThreads {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).map_err(D::Error::custom)
+    }
+}
+
+impl ReactorThreads {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        match text.parse() {
+            Ok(count @ 0..=REACTORS_MAX) => Ok(Self::Count(count)),
+            Ok(_) => Err("it is more than 256".into()),
             Err(_) => Err("it is neither `auto` nor a whole number".into()),
         }
     }

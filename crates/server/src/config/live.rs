@@ -97,6 +97,20 @@ pub struct Subscriptions {
     #[schemars(with = "SizeText", example = &"256KiB", extend("x-minimum" = 1024))]
     pub queue_bytes: usize,
 
+    /// How many bytes of events may wait for all slow connections together. An event that many wait for
+    /// counts for each of them. When there is no more room, `policy` decides about the connection that
+    /// would need it.
+    #[serde(with = "size::text")]
+    #[schemars(with = "SizeText", example = &"1GiB", extend("x-minimum" = 1024))]
+    pub queue_bytes_total: usize,
+
+    /// How many bytes the system queues for one connection before the router does. What waits there is
+    /// beyond the reach of `policy`; less makes it act sooner and costs throughput on long ways. Linux takes
+    /// twice as much, for its bookkeeping.
+    #[serde(with = "size::text")]
+    #[schemars(with = "SizeText", example = &"16KiB", extend("x-minimum" = 4096))]
+    pub kernel_queue_bytes: usize,
+
     /// How many events may wait for one subscription whose client reads too slowly.
     #[schemars(range(min = 1, max = 1_000_000), example = 64)]
     pub queue_events: u32,
@@ -109,6 +123,12 @@ pub struct Subscriptions {
     /// answered 503 and closed. 0 sets no bound but the number of files that the process may open.
     #[schemars(range(min = 0, max = 100_000_000), example = 50_000)]
     pub max_connections: u32,
+
+    /// How many connections one client address may have at a time; more are answered 429 and closed. The
+    /// 2^64 addresses of an IPv6 network with the same first 64 bits count as one. Behind a proxy all
+    /// clients have its address. 0 sets no bound.
+    #[schemars(range(min = 0, max = 100_000_000), example = 1000)]
+    pub max_connections_per_ip: u32,
 
     /// How often a quiet stream carries a sign of life, so that proxies keep it open: a comment in
     /// server-sent events, `ka` on WebSockets with the subprotocol graphql-ws (whose npm client gives
@@ -130,9 +150,13 @@ impl Default for Subscriptions {
     fn default() -> Self {
         Self {
             queue_bytes: 1 << 20,
+            // A few hundred clients that read nothing at all, or a moment in which none of a hundred thousand does.
+            queue_bytes_total: 256 << 20,
+            kernel_queue_bytes: 64 << 10,
             queue_events: 256,
             policy: OverflowPolicy::Disconnect,
             max_connections: 0,
+            max_connections_per_ip: 0,
             // Proxies commonly cut what is silent for 15 to 60 seconds.
             heartbeat: Duration::from_secs(12),
             drain_period: Duration::from_secs(30),

@@ -9,7 +9,7 @@ use super::format::Format;
 use super::schema::plain_schema;
 
 /// Top-level keys in the order of the page: from what everybody sets to what few do.
-const SECTIONS: [&str; 21] = [
+const SECTIONS: [&str; 22] = [
     "listen",
     "path",
     "supergraph",
@@ -29,6 +29,7 @@ const SECTIONS: [&str; 21] = [
     "cors",
     "admin",
     "workers",
+    "reactors",
     "trace",
     "log",
 ];

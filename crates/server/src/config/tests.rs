@@ -109,6 +109,7 @@ listen:
 path: /api
 admin: {listen: "127.0.0.1:3", profiling: true}
 workers: 3
+reactors: 4
 supergraph: {file: /graphs/a.graphql}
 override_labels: {beta: true, gamma: 2.5%}
 subgraphs: {reviews: {url: "http://r/graphql"}}
@@ -141,6 +142,9 @@ subscriptions:
   queue_events: 2
   policy: drop_oldest
   max_connections: 3
+  max_connections_per_ip: 5
+  queue_bytes_total: 6KiB
+  kernel_queue_bytes: 7KiB
   heartbeat: 4s
   drain_period: 0s
 events:

@@ -1,4 +1,4 @@
-//! Answers: a whole body, or a stream of events.
+//! Answers: a whole body, a stream of events, or a connection that goes on as something else.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -12,6 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 
 use super::media::AnswerType;
+use crate::live::Leaving;
 use crate::refusal;
 
 /// The body of every answer.
@@ -21,6 +22,8 @@ pub(crate) enum AnswerBody {
     Whole(Bytes),
     /// Pieces as they come; the sender's end is the body's end.
     Stream(mpsc::Receiver<Bytes>),
+    /// None by HTTP: once the head is written the connection is something else. HTTP/1.1 only.
+    Leaving(Box<Leaving>),
 }
 
 impl Body for AnswerBody {
@@ -37,17 +40,23 @@ impl Body for AnswerBody {
             Self::Stream(pieces) => {
                 pieces.poll_recv(context).map(|piece| piece.map(|bytes| Ok(Frame::data(bytes))))
             }
+            Self::Leaving(_) => Poll::Ready(None),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(bytes) if bytes.is_empty())
+        match self {
+            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Stream(_) => false,
+            Self::Leaving(_) => true,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Stream(_) => SizeHint::default(),
+            Self::Leaving(_) => SizeHint::with_exact(0),
         }
     }
 }

@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, UnixListener};
 use super::media::AnswerType;
 use super::serve::{self, Accepted};
 use super::unix::{BoundSocket, SocketFile};
+use crate::connections::NoRoom;
 use crate::router::Router;
 
 /// How long to wait when the process or system has no descriptor left: accepting at once would spin.
@@ -145,32 +146,40 @@ fn is_of_one_connection(error: &std::io::Error) -> bool {
 }
 
 fn place(router: &Arc<Router>, accepted: Accepted) {
-    let Some(permit) = router.connections.enter() else {
-        turn_away(accepted);
-        return;
+    let permit = match router.connections.enter(accepted.address()) {
+        Ok(permit) => permit,
+        Err(no_room) => {
+            turn_away(accepted, no_room);
+            return;
+        }
     };
     let serving = Arc::clone(router);
     router.cores.run(Box::new(move || {
-        Box::pin(async move {
-            let _permit = permit;
-            serve::serve(serving, accepted).await;
-        })
+        Box::pin(async move { serve::serve(serving, accepted, permit).await })
     }));
 }
 
-/// For connections over `max_connections`: the one answer for whatever they would have asked.
+/// For connections over a limit: the one answer for whatever they would have asked.
 ///
 /// Written without waiting, for a client that does not take it must not cost more than one that was let in. For the
 /// same reason who would have to shake hands first (TLS) is not told.
-fn turn_away(accepted: Accepted) {
-    let error = GraphqlError::new(
-        ErrorCode::Overloaded,
-        "the router has as many connections as it may have (`subscriptions.max_connections`); try \
-         again later",
-    );
+fn turn_away(accepted: Accepted, no_room: NoRoom) {
+    let (status, message) = match no_room {
+        NoRoom::All => (
+            "503 Service Unavailable",
+            "the router has as many connections as it may have (`subscriptions.max_connections`); try \
+             again later",
+        ),
+        NoRoom::OfAddress => (
+            "429 Too Many Requests",
+            "this address has as many connections as it may have \
+             (`subscriptions.max_connections_per_ip`); close one first",
+        ),
+    };
+    let error = GraphqlError::new(ErrorCode::Overloaded, message);
     let body = execute::request_error(&[error]).bytes;
     let mut answer = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: {}\r\nretry-after: 1\r\n\
+        "HTTP/1.1 {status}\r\ncontent-type: {}\r\nretry-after: 1\r\n\
          connection: close\r\ncontent-length: {}\r\n\r\n",
         AnswerType::Json.content_type(),
         body.len()

@@ -7,6 +7,7 @@ mod batch;
 pub(crate) mod body;
 pub(crate) mod compression;
 pub(crate) mod cors;
+mod departure;
 mod framing;
 mod http2;
 pub(crate) mod known_bodies;

@@ -67,7 +67,7 @@ async fn route(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
 /// The GraphQL endpoint: every transport begins here.
 async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
     if websocket::is_wanted(request.headers()) {
-        return websocket::upgrade(router, request);
+        return websocket::upgrade(router, &request);
     }
     if request.method() == Method::OPTIONS {
         return answer::options(answer::ENDPOINT_METHODS);
@@ -129,7 +129,7 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
         return once::answer(router, ready, media.whole()).await;
     }
     if let Some(kind) = if is_subscription { accepted.stream } else { media.stream() } {
-        return sse::answer(router, ready, kind);
+        return sse::answer(router, ready, kind, head.version);
     }
     if is_subscription {
         let error = GraphqlError::new(ErrorCode::BadRequest, operation::NEEDS_A_STREAM);

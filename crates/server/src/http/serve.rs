@@ -3,19 +3,27 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::Poll;
+use std::time::{Duration, SystemTime};
 
+use http::response::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use net::TlsServer;
 use socket2::SockRef;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UnixStream};
 
+use super::departure::{self, Departure, Watched};
 use super::patient::Patient;
 use super::stream::{Carrier, ClientStream, Protocol};
 use super::{http2, pipeline};
+use crate::connections::ConnectionPermit;
+use crate::live::{Leaving, Left};
 use crate::metrics::TimeoutPhase;
 use crate::router::Router;
 
@@ -31,8 +39,18 @@ pub(crate) enum Accepted {
     Unix(std::os::unix::net::UnixStream),
 }
 
-/// Serves a connection to its end.
-pub(super) async fn serve(router: Arc<Router>, accepted: Accepted) {
+impl Accepted {
+    /// Where its client is.
+    pub(super) fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(socket, _) => socket.peer_addr().ok().map(|address| address.ip()),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+/// Serves a connection to its end, or until it leaves HTTP.
+pub(super) async fn serve(router: Arc<Router>, accepted: Accepted, permit: ConnectionPermit) {
     let mut shutdown = router.shutdown.clone();
     let begun = tokio::select! {
         begun = begin(&router, accepted) => begun,
@@ -40,7 +58,7 @@ pub(super) async fn serve(router: Arc<Router>, accepted: Accepted) {
         _ = shutdown.wait_for(|stop| *stop) => return,
     };
     match begun {
-        Ok(Some((stream, Protocol::Http1))) => serve_http1(router, stream).await,
+        Ok(Some((stream, Protocol::Http1))) => serve_http1(router, stream, permit).await,
         Ok(Some((stream, Protocol::Http2))) => http2::serve(router, stream).await,
         Ok(None) => {}
         Err(error) => tracing::debug!(%error, "a connection ended before its first request"),
@@ -92,36 +110,75 @@ async fn begin(
     }
 }
 
-async fn serve_http1(router: Arc<Router>, stream: ClientStream) {
+async fn serve_http1(router: Arc<Router>, stream: ClientStream, permit: ConnectionPermit) {
     let mut shutdown = router.shutdown.clone();
     let http = &router.config.http;
+    let departure = Departure::default();
     let service = service_fn(|request| {
-        let router = Arc::clone(&router);
-        async move { Ok::<_, Infallible>(pipeline::handle(&router, request).await) }
+        let (router, departure) = (Arc::clone(&router), departure.clone());
+        async move {
+            let answer = pipeline::handle(&router, request).await;
+            Ok::<_, Infallible>(departure.unless_leaving(answer).await)
+        }
     });
-    let connection = http1::Builder::new()
+    let watched = Watched { stream, departure: departure.clone() };
+    let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(http.header_timeout)
         .max_headers(usize::from(http.max_headers))
         .max_buf_size(http.max_header_size)
         // A client that closes its side has gone, and nobody wants its answer any more.
         .half_close(false)
-        .serve_connection(TokioIo::new(stream), service)
-        .with_upgrades();
-    let mut connection = std::pin::pin!(connection);
-    let result = tokio::select! {
-        result = connection.as_mut() => result,
-        _ = shutdown.wait_for(|stop| *stop) => {
-            // Ends when the request that runs has its answer.
-            connection.as_mut().graceful_shutdown();
-            connection.await
+        .serve_connection(TokioIo::new(watched), service);
+    let mut is_told = false;
+    let ended = loop {
+        let step = std::future::poll_fn(|context| {
+            let ended = Pin::new(&mut connection).poll(context);
+            if departure.is_due() { Poll::Ready(None) } else { ended.map(Some) }
+        });
+        tokio::select! {
+            ended = step => break ended,
+            _ = shutdown.wait_for(|stop| *stop), if !is_told => {
+                // Ends when the request that runs has its answer.
+                Pin::new(&mut connection).graceful_shutdown();
+                is_told = true;
+            }
         }
     };
-    if let Err(error) = result {
-        if is_stall(&error) {
-            router.metrics.timeout(TimeoutPhase::stall);
+    match ended {
+        Some(Ok(())) => {}
+        Some(Err(error)) => {
+            if is_stall(&error) {
+                router.metrics.timeout(TimeoutPhase::stall);
+            }
+            tracing::debug!(%error, "a connection ended early");
         }
-        tracing::debug!(%error, "a connection ended early");
+        None => {
+            let parts = connection.into_parts();
+            let stream = parts.io.into_inner().stream;
+            if let Some((head, leaving)) = departure.take() {
+                let left = Left { stream, early: parts.read_buf, permit };
+                leave(&router, left, &head, *leaving).await;
+            }
+        }
+    }
+}
+
+/// Writes the last head of a connection, and lets it go on as what follows it.
+async fn leave(router: &Arc<Router>, mut left: Left, head: &Parts, leaving: Leaving) {
+    let head = departure::head_text(head, SystemTime::now());
+    let written = async {
+        left.stream.write_all(&head).await?;
+        left.stream.flush().await
+    };
+    match written.await {
+        Ok(()) => leaving.go(router, left).await,
+        Err(error) => {
+            if error.kind() == io::ErrorKind::TimedOut {
+                router.metrics.timeout(TimeoutPhase::stall);
+            }
+            tracing::debug!(%error, "a client left before its stream began");
+        }
     }
 }
 

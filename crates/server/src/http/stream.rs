@@ -4,7 +4,11 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+#[cfg(target_os = "linux")]
+use bytes::Bytes;
 use net::TlsServerStream;
+#[cfg(target_os = "linux")]
+use net::TlsSession;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -57,20 +61,23 @@ impl ClientStream {
         Self { carrier, early: Early::default() }
     }
 
-    /// The socket itself, for those who read and write it without a runtime. An error gives the stream back: the
-    /// bytes on a socket under TLS mean nothing without it.
+    /// Taken apart, for those who read and write without a runtime: the socket, the TLS session on it, and bytes
+    /// that were read and that nobody has asked for yet.
     #[cfg(target_os = "linux")]
-    pub(crate) fn into_socket(self) -> Result<std::os::fd::OwnedFd, Box<Self>> {
-        if self.early.from < self.early.to {
-            return Err(Box::new(self));
-        }
-        // Fails only for a descriptor that is none.
-        let socket = match self.carrier {
-            Carrier::Tcp(socket) => socket.into_inner().into_std().map(Into::into),
-            Carrier::Unix(socket) => socket.into_inner().into_std().map(Into::into),
-            carrier @ Carrier::Tls(_) => return Err(Box::new(Self { carrier, ..self })),
+    pub(crate) fn into_parts(
+        self,
+    ) -> io::Result<(std::os::fd::OwnedFd, Option<TlsSession>, Bytes)> {
+        let Early { bytes, from, to } = self.early;
+        let early = Bytes::copy_from_slice(&bytes[usize::from(from)..usize::from(to)]);
+        let (socket, session) = match self.carrier {
+            Carrier::Tcp(socket) => (socket.into_inner().into_std()?.into(), None),
+            Carrier::Unix(socket) => (socket.into_inner().into_std()?.into(), None),
+            Carrier::Tls(stream) => {
+                let (socket, session) = TlsSession::part(*stream);
+                (socket.into_inner().into_std()?.into(), Some(session))
+            }
         };
-        socket.map_err(|_| unreachable!("a runtime gives back the descriptor that it was given"))
+        Ok((socket, session, early))
     }
 
     /// What the client speaks: settled by ALPN, or told from its first bytes (RFC 9113, section 3.3). `None` if

@@ -1,10 +1,12 @@
 //! What waits for one connection whose socket has not taken it yet. Events are bounded in bytes for the connection
-//! and in number for each subscription; what happens at a bound is the configured policy.
+//! and for all of them, and in number for each subscription; what happens at a bound is the configured policy.
 //!
 //! Answers of queries and ends of operations wait here too, and no policy touches them: a query without its
 //! answer is wrong. They are bounded by the operations that a connection may have at a time.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use execute::{GraphqlError, Missed, Payload};
 
@@ -50,6 +52,47 @@ pub(crate) enum Taken {
     Overflown,
 }
 
+/// The events that wait, of all connections together. Payloads that several wait for count for each.
+#[derive(Debug)]
+pub(crate) struct QueueTotal {
+    bytes: AtomicUsize,
+    max: usize,
+    /// How often an event found no room here that had some in its own queue.
+    refused: AtomicU64,
+}
+
+impl QueueTotal {
+    /// At most `max` bytes.
+    pub(crate) fn new(max: usize) -> Self {
+        Self { bytes: AtomicUsize::new(0), max, refused: AtomicU64::new(0) }
+    }
+
+    /// How many bytes wait.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// How often there was no room.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Counts in `size` bytes if they have room.
+    fn take(&self, size: usize) -> bool {
+        let taken = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |bytes| {
+            bytes.checked_add(size).filter(|bytes| *bytes <= self.max)
+        });
+        if taken.is_err() {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        taken.is_ok()
+    }
+
+    fn give_back(&self, size: usize) {
+        self.bytes.fetch_sub(size, Ordering::Relaxed);
+    }
+}
+
 /// The configured bounds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
@@ -69,8 +112,9 @@ impl Bounds {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Backlog {
+    total: Arc<QueueTotal>,
     waiting: VecDeque<Waiting>,
     /// Of all events that wait.
     bytes: usize,
@@ -95,7 +139,25 @@ struct Tally {
     missed: Missed,
 }
 
+impl Drop for Backlog {
+    fn drop(&mut self) {
+        self.total.give_back(self.bytes);
+    }
+}
+
 impl Backlog {
+    /// Nothing waits.
+    pub(super) fn new(total: Arc<QueueTotal>) -> Self {
+        Self {
+            total,
+            waiting: VecDeque::new(),
+            bytes: 0,
+            tallies: HashMap::new(),
+            dropped: 0,
+            overflown: false,
+        }
+    }
+
     /// The answer of a query or mutation. An end follows.
     pub(super) fn answer(&mut self, operation: u32, payload: Payload) {
         let delivery = Delivery::Next { operation, payload, missed: Missed::default() };
@@ -134,20 +196,28 @@ impl Backlog {
             return;
         }
         let size = payload.bytes.len();
+        if bounds.policy == OverflowPolicy::Latest {
+            while let Some(at) = self.oldest_event_of(operation) {
+                self.drop_at(at);
+            }
+        }
         while let Some(bound) = self.bound_met(bounds, operation, size) {
             let victim = match bounds.policy {
                 OverflowPolicy::Disconnect => return self.overflow(),
                 OverflowPolicy::DropOldest | OverflowPolicy::Latest => match bound {
                     Bound::Events => self.oldest_event_of(operation),
-                    Bound::Bytes => self.waiting.iter().position(|it| it.is_event),
+                    Bound::Bytes => self.oldest_event(),
                 },
             };
             let Some(at) = victim else { break };
             self.drop_at(at);
         }
-        if bounds.policy == OverflowPolicy::Latest {
-            while let Some(at) = self.oldest_event_of(operation) {
-                self.drop_at(at);
+        while !self.total.take(size) {
+            match (bounds.policy, self.oldest_event()) {
+                (OverflowPolicy::Disconnect, _) => return self.overflow(),
+                // Others have it all: the next event tells that this one was lost.
+                (_, None) => return self.lose(operation, &payload),
+                (_, Some(at)) => self.drop_at(at),
             }
         }
         self.bytes += size;
@@ -173,7 +243,14 @@ impl Backlog {
         self.overflown = true;
         self.waiting = VecDeque::new();
         self.tallies = HashMap::new();
-        self.bytes = 0;
+        self.total.give_back(std::mem::take(&mut self.bytes));
+    }
+
+    /// An event does not even wait.
+    fn lose(&mut self, operation: u32, payload: &Payload) {
+        self.dropped += 1;
+        let missed = &mut self.tallies.entry(operation).or_default().missed;
+        *missed = missed.and(payload.missed()).and(Missed { lost: 1, gap: false });
     }
 
     /// The end of an operation. Nothing follows for it, so nothing is left that could announce what was dropped.
@@ -201,6 +278,7 @@ impl Backlog {
             gone
         {
             self.bytes -= payload.bytes.len();
+            self.total.give_back(payload.bytes.len());
             if let Some(tally) = self.tallies.get_mut(operation) {
                 tally.waiting -= 1;
             }
@@ -216,6 +294,10 @@ impl Backlog {
         if self.tallies.get(&operation) == Some(&Tally::default()) {
             self.tallies.remove(&operation);
         }
+    }
+
+    fn oldest_event(&self) -> Option<usize> {
+        self.waiting.iter().position(|it| it.is_event)
     }
 
     fn oldest_event_of(&self, wanted: u32) -> Option<usize> {

@@ -1,19 +1,23 @@
-//! Live transports: WebSocket connections on reactor threads, and one task each for those that speak TLS and for event
-//! streams. What is waiting for a slow socket is bounded in [`backlog`].
+//! Live transports: WebSockets and event streams on reactor threads, and a task for each event stream by HTTP/2. What is
+//! waiting for a slow socket is bounded in [`backlog`].
 
 mod backlog;
 mod init_payload;
+mod leaving;
 pub(crate) mod once;
 pub(crate) mod outlet;
 #[cfg(target_os = "linux")]
 pub(crate) mod reactors;
 pub(crate) mod running;
 pub(crate) mod single;
+mod spread;
 pub(crate) mod sse;
 pub(crate) mod websocket;
 
 use crate::metrics::{Policy, PolicyLabel};
 use crate::router::Router;
+pub(crate) use backlog::QueueTotal;
+pub(crate) use leaving::{Leaving, Left};
 pub(crate) use websocket::SLOW_SUBSCRIBER;
 
 /// Sleeps until then; for ever without an instant.

@@ -25,7 +25,7 @@ pub(crate) fn is_wanted(uri: &Uri) -> bool {
 
 /// Waits for the first event, but no longer than an operation may take (`limits.time`).
 pub(crate) async fn answer(router: &Arc<Router>, ready: Ready, media: AnswerType) -> Answer {
-    let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions));
+    let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
     let _open = router.metrics.stream(Transport::once);
     let running = StopOnDrop(Running::new(router, &outlet, 0, Transport::once));
     running.0.start_ready(OPERATION, ready);

@@ -2,13 +2,13 @@
 //! hears of it.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use execute::Payload;
 use hub::{EndReason, GroupId, Member, Outlet, OutletCommand};
 use tokio::sync::Notify;
 
-use super::backlog::{Backlog, Bounds};
+use super::backlog::{Backlog, Bounds, QueueTotal};
 pub(crate) use super::backlog::{Delivery, Taken};
 use crate::config::Subscriptions;
 
@@ -21,7 +21,7 @@ pub(crate) struct ConnectionOutlet {
     pub(crate) filled: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Queue {
     members: HashMap<GroupId, Vec<Member>>,
     backlog: Backlog,
@@ -29,8 +29,9 @@ struct Queue {
 
 impl ConnectionOutlet {
     /// An empty one.
-    pub(crate) fn new(settings: &Subscriptions) -> Self {
-        Self { bounds: Bounds::new(settings), queue: Mutex::default(), filled: Notify::new() }
+    pub(crate) fn new(settings: &Subscriptions, total: &Arc<QueueTotal>) -> Self {
+        let queue = Queue { members: HashMap::new(), backlog: Backlog::new(Arc::clone(total)) };
+        Self { bounds: Bounds::new(settings), queue: Mutex::new(queue), filled: Notify::new() }
     }
 
     /// The answer of a query or mutation. An end follows.
@@ -118,12 +119,22 @@ mod tests {
     }
 
     fn outlet(policy: OverflowPolicy, bytes: usize, events: u32) -> ConnectionOutlet {
-        ConnectionOutlet::new(&Subscriptions {
+        outlet_within(policy, bytes, events, &Arc::new(QueueTotal::new(1 << 20)))
+    }
+
+    fn outlet_within(
+        policy: OverflowPolicy,
+        bytes: usize,
+        events: u32,
+        total: &Arc<QueueTotal>,
+    ) -> ConnectionOutlet {
+        let settings = Subscriptions {
             queue_bytes: bytes,
             queue_events: events,
             policy,
             ..Subscriptions::default()
-        })
+        };
+        ConnectionOutlet::new(&settings, total)
     }
 
     fn all(outlet: &ConnectionOutlet) -> Vec<(u32, &'static str, u64)> {
@@ -249,6 +260,31 @@ mod tests {
             });
             assert_eq!(taken.by_ref().count(), 7, "{policy:?}");
         }
+    }
+
+    #[test]
+    fn what_waits_of_all_connections_together_is_bounded() {
+        let total = Arc::new(QueueTotal::new(3));
+        let outlets: Vec<_> =
+            (0..2).map(|_| outlet_within(OverflowPolicy::DropOldest, 100, 10, &total)).collect();
+        for text in ["1", "2", "3"] {
+            event(&outlets[0], 0, payload(text));
+        }
+        // There is no room, and nothing of its own to drop.
+        event(&outlets[1], 0, payload("1"));
+        event(&outlets[0], 0, payload("4"));
+        assert_eq!(total.bytes(), 3);
+        assert_eq!(all(&outlets[0]), [(0, "2", 1), (0, "3", 0), (0, "4", 0)]);
+        assert_eq!((all(&outlets[1]), outlets[1].take_dropped()), (Vec::new(), 1));
+        event(&outlets[1], 0, payload("2"));
+        assert_eq!(all(&outlets[1]), [(0, "2", 1)]);
+        assert_eq!((total.bytes(), total.refused()), (0, 2));
+        let strict = outlet_within(OverflowPolicy::Disconnect, 100, 10, &total);
+        event(&outlets[0], 0, payload("1"));
+        event(&strict, 0, payload("a large one"));
+        assert_eq!(strict.take(), Taken::Overflown);
+        drop(outlets);
+        assert_eq!(total.bytes(), 0);
     }
 
     #[test]

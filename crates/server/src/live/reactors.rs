@@ -1,30 +1,28 @@
-//! WebSockets on reactor threads: what clients say becomes operations on the cores, what the hub delivers goes to all
-//! members of a group in one go. Sockets that speak TLS keep a task each, see [`super::websocket`].
+//! Lasting connections on reactor threads, WebSockets and event streams: what clients say becomes operations on the
+//! cores, what the hub delivers goes to all members of a group in one go.
 
 mod application;
 mod client;
+mod machine;
 mod outlet;
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use http::HeaderMap;
-use reactor::{Mailbox, Reactor};
+use reactor::{Mailbox, Reactor, Settings, Stream};
 use socket2::SockRef;
+use wire::http1::ResponseBody;
+use wire::result_stream::ResultStream;
 
-use super::websocket::Spoken;
-use crate::connections::ConnectionPermit;
-use crate::metrics::Transport;
+use super::leaving::{Leaving, Left, Streamed, WebSocket};
+use super::spread;
 use crate::router::Router;
 use application::{Adoption, Live, Message};
+use machine::ClientMachine;
 use outlet::ReactorOutlet;
-
-/// How much the system queues for a client that does not read. What is older than that is stale.
-const KERNEL_QUEUE_BYTES: usize = 64 << 10;
 
 /// The reactor threads. Dropping it ends them, and every connection that they have.
 pub(crate) struct Reactors {
@@ -44,18 +42,22 @@ impl std::fmt::Debug for Reactors {
 }
 
 impl Reactors {
-    /// Starts `count` threads.
+    /// Starts `count` threads. `stall_time_max`: how long a client may take nothing at all of what waits for it.
     ///
     /// # Errors
     /// Where the system gives no thread or no epoll instance.
-    pub(crate) fn start(count: usize) -> io::Result<(Self, ReactorHandles)> {
+    pub(crate) fn start(
+        count: usize,
+        stall_time_max: Duration,
+    ) -> io::Result<(Self, ReactorHandles)> {
+        let settings = Settings { stall_time_max };
         let start = |index| {
             let make = |mailbox: &Arc<Mailbox<Message>>| {
                 Live::new(Arc::new(ReactorOutlet::new(Arc::clone(mailbox))))
             };
-            Reactor::start(format!("reactor-{index}"), make)
+            Reactor::start(format!("reactor-{index}"), settings, make)
         };
-        let reactors = (0..count.max(1)).map(start).collect::<io::Result<Vec<_>>>()?;
+        let reactors = (0..count).map(start).collect::<io::Result<Vec<_>>>()?;
         let mailboxes = reactors.iter().map(|it| Arc::clone(it.mailbox())).collect();
         Ok((Self { reactors }, ReactorHandles { mailboxes, next: AtomicUsize::new(0) }))
     }
@@ -76,26 +78,47 @@ impl Reactors {
 }
 
 impl ReactorHandles {
-    /// Hands over an open WebSocket. `early` is what its client sent behind the handshake, `headers` are those of the
-    /// handshake.
-    pub(crate) fn adopt(
-        &self,
-        router: &Router,
-        socket: OwnedFd,
-        early: Bytes,
-        spoken: Spoken,
-        headers: &HeaderMap,
-        permit: ConnectionPermit,
-    ) {
+    /// Is there any? If not, lasting connections are tasks.
+    pub(crate) fn are_there(&self) -> bool {
+        !self.mailboxes.is_empty()
+    }
+
+    /// Hands over a connection that has left HTTP.
+    pub(crate) fn adopt(&self, router: &Router, leaving: Leaving, left: Left) {
+        let Left { stream, early, permit } = left;
+        let (socket, session, unread) = match stream.into_parts() {
+            Ok(parts) => parts,
+            Err(error) => {
+                tracing::error!(%error, "a socket cannot leave its runtime; please report this");
+                return;
+            }
+        };
         // Best effort: with it the bounds that are configured for slow clients act soon, and not after megabytes.
-        let _ = SockRef::from(&socket).set_send_buffer_size(KERNEL_QUEUE_BYTES);
+        let kernel_queue = router.config.subscriptions.kernel_queue_bytes;
+        let _ = SockRef::from(&socket).set_send_buffer_size(kernel_queue);
+        let now = Instant::now();
+        let (machine, headers, start) = match leaving {
+            Leaving::WebSocket(WebSocket { spoken, headers }) => {
+                let machine = ClientMachine::WebSocket(spoken.machine(router, now));
+                (machine, client::needed_headers(&router.config.headers, &headers), None)
+            }
+            Leaving::ResultStream(Streamed { framing, kind, ready }) => {
+                // Those that got an event at one moment are not due at one.
+                let heartbeat = router.config.subscriptions.heartbeat;
+                let heartbeat = Some(heartbeat - spread::part_of(heartbeat));
+                let results = ResultStream::new(kind, heartbeat, now);
+                let machine = ResponseBody::new(framing, results);
+                (ClientMachine::ResultStream(machine), HeaderMap::new(), Some(ready))
+            }
+        };
         let adoption = Adoption {
-            socket,
-            machine: spoken.machine(router, Instant::now()),
-            early,
-            headers: client::needed_headers(&router.config.headers, headers),
+            stream: Stream::new(socket, session),
+            early: [&*early, &*unread].concat(),
+            headers,
             permit,
-            open: router.metrics.stream(Transport::websocket),
+            open: router.metrics.stream(machine.transport()),
+            machine,
+            start,
         };
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         if let Some(mailbox) = self.mailboxes.get(turn % self.mailboxes.len().max(1)) {

@@ -122,7 +122,7 @@ pub(crate) fn reserve(router: &Router) -> Answer {
     let mut token = TOKEN_PREFIX.to_owned();
     token.extend(random.iter().map(|byte| format!("{byte:02x}")));
     let stream = Arc::new(Stream {
-        outlet: Arc::new(ConnectionOutlet::new(&router.config.subscriptions)),
+        outlet: Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total)),
         operations: Operations::default(),
         names: Mutex::default(),
     });
@@ -445,10 +445,14 @@ async fn write(ending: Ending, pieces: mpsc::Sender<Bytes>, _open: Open) {
 mod tests {
     use super::*;
     use crate::config::Subscriptions;
+    use crate::live::QueueTotal;
 
     fn stream() -> Arc<Stream> {
         Arc::new(Stream {
-            outlet: Arc::new(ConnectionOutlet::new(&Subscriptions::default())),
+            outlet: Arc::new(ConnectionOutlet::new(
+                &Subscriptions::default(),
+                &Arc::new(QueueTotal::new(1 << 20)),
+            )),
             operations: Operations::default(),
             names: Mutex::default(),
         })

@@ -1,5 +1,5 @@
-//! One operation, one response body: server-sent events in distinct connections mode, or parts of a multipart
-//! response.
+//! One operation, one response body: server-sent events in distinct connections mode, or parts of a multipart response.
+//! By HTTP/1.1 the connection becomes the stream and leaves for a reactor; by HTTP/2 a task feeds the HTTP library.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -7,11 +7,17 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use execute::{ErrorCode, GraphqlError};
-use http::Response;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue};
+#[cfg(target_os = "linux")]
+use http::header::{CONNECTION, TRANSFER_ENCODING};
+use http::{Response, Version};
 use tokio::sync::mpsc;
+#[cfg(target_os = "linux")]
+use wire::http1::Framing;
 use wire::result_stream::{Kind, ResultStream};
 
+#[cfg(target_os = "linux")]
+use super::leaving::{Leaving, Streamed};
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::{Running, too_slow};
 use super::{count_dropped, sleep_until};
@@ -28,13 +34,14 @@ const AHEAD: usize = 4;
 /// The one operation of a stream.
 const OPERATION: u32 = 0;
 
-/// Streams the results of `ready`.
-pub(crate) fn answer(router: &Arc<Router>, ready: Ready, kind: Kind) -> Answer {
-    let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions));
-    let transport = match kind {
-        Kind::EventStream => Transport::sse,
-        Kind::Multipart(_) => Transport::multipart,
-    };
+/// Streams the results of `ready`, the operation of a request by that `version` of HTTP.
+pub(crate) fn answer(router: &Arc<Router>, ready: Ready, kind: Kind, version: Version) -> Answer {
+    #[cfg(target_os = "linux")]
+    if version < Version::HTTP_2 && router.reactors.are_there() {
+        return leaving(ready, kind, version);
+    }
+    let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
+    let transport = Transport::of(kind);
     let running = Running::new(router, &outlet, 0, transport);
     running.start_ready(OPERATION, ready);
     let (pieces, body) = mpsc::channel(AHEAD);
@@ -43,6 +50,23 @@ pub(crate) fn answer(router: &Arc<Router>, ready: Ready, kind: Kind) -> Answer {
     let open = router.metrics.stream(transport);
     tokio::task::spawn_local(stream(Arc::clone(router), outlet, running, results, pieces, open));
     head(AnswerType::of(kind), AnswerBody::Stream(body))
+}
+
+/// The connection becomes the stream: nothing else is answered on it.
+#[cfg(target_os = "linux")]
+fn leaving(ready: Ready, kind: Kind, version: Version) -> Answer {
+    let framing = match version {
+        Version::HTTP_11 => Framing::Chunked,
+        _ => Framing::UntilClose,
+    };
+    let leaving = Leaving::ResultStream(Streamed { framing, kind, ready });
+    let mut answer = head(AnswerType::of(kind), AnswerBody::Leaving(Box::new(leaving)));
+    let headers = answer.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    if framing == Framing::Chunked {
+        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    answer
 }
 
 /// Errors found before anything ran, as the protocol wants them: on an established stream.

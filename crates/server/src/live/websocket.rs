@@ -1,5 +1,5 @@
-//! GraphQL over WebSocket (graphql-transport-ws and graphql-ws): the handshake, then one task that joins socket,
-//! protocol machine and outlet.
+//! GraphQL over WebSocket (graphql-transport-ws and graphql-ws): the handshake, and where there is no reactor one task
+//! that joins socket, protocol machine and outlet.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, Bytes, BytesMut};
 use http::header::{HeaderName, HeaderValue, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
 use http::{HeaderMap, Request, StatusCode, Version};
+use http_body::Body;
 use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 use prepare::OperationRequest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wire::connection::Connection;
@@ -20,12 +19,11 @@ use wire::subprotocol::{SUPPORTED, Subprotocol};
 use wire::websocket::CloseCode;
 use wire::websocket::handshake;
 
+use super::leaving::{Leaving, WebSocket};
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::{Running, too_slow};
-use super::{count_dropped, init_payload, sleep_until};
-use crate::connections::ConnectionPermit;
-use crate::cores::{self, Occupied};
-use crate::http::answer::{self, Answer};
+use super::{count_dropped, init_payload, sleep_until, spread};
+use crate::http::answer::{self, Answer, AnswerBody};
 use crate::http::cors;
 use crate::http::stream::ClientStream;
 use crate::metrics::Transport;
@@ -58,8 +56,8 @@ pub(crate) fn is_wanted(headers: &HeaderMap) -> bool {
         })
 }
 
-/// Answers an upgrade request; on success the connection goes on in a task of its own.
-pub(crate) fn upgrade(router: &Arc<Router>, mut request: Request<Incoming>) -> Answer {
+/// Answers an upgrade request; on success the connection leaves HTTP.
+pub(crate) fn upgrade(router: &Router, request: &Request<Incoming>) -> Answer {
     if request.version() == Version::HTTP_2 {
         let text = "HTTP/2 is not spoken for WebSocket connections here: open them by HTTP/1.1\n";
         return answer::text(StatusCode::BAD_REQUEST, text);
@@ -69,6 +67,10 @@ pub(crate) fn upgrade(router: &Arc<Router>, mut request: Request<Incoming>) -> A
             StatusCode::FORBIDDEN,
             "this origin may not connect: it is neither this host nor in `cors.origins`\n",
         );
+    }
+    if !request.body().is_end_stream() {
+        // Its bytes would be taken for frames.
+        return answer::text(StatusCode::BAD_REQUEST, "a WebSocket handshake has no body\n");
     }
     let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let method = request.method().as_str();
@@ -96,10 +98,8 @@ pub(crate) fn upgrade(router: &Arc<Router>, mut request: Request<Incoming>) -> A
         }
     }
     let spoken = Spoken { subprotocol: accept.subprotocol, deflates: accept.deflate.is_some() };
-    let upgraded = hyper::upgrade::on(&mut request);
-    let headers = request.headers().clone();
-    let held = (router.connections.keep(), cores::occupy());
-    tokio::task::spawn_local(hand_over(Arc::clone(router), upgraded, spoken, headers, held));
+    let leaving = WebSocket { spoken, headers: request.headers().clone() };
+    *answer.body_mut() = AnswerBody::Leaving(Box::new(Leaving::WebSocket(leaving)));
     answer
 }
 
@@ -114,44 +114,16 @@ impl Spoken {
     /// The machine of a connection that begins.
     pub(crate) fn machine(self, router: &Router, now: Instant) -> Connection<Subprotocol> {
         let protocol = Subprotocol::new(Arc::clone(&router.protocol), self.subprotocol, now);
-        let connection = Connection::server(Arc::clone(&router.websocket), protocol, now);
+        // As if it had been quiet for a while: those that come together are not pinged together.
+        let interval = router.websocket.ping_interval.unwrap_or_default();
+        let quiet_since = now.checked_sub(spread::part_of(interval)).unwrap_or(now);
+        let connection = Connection::server(Arc::clone(&router.websocket), protocol, quiet_since);
         connection.with_deflate(self.deflates)
     }
 }
 
-async fn hand_over(
-    router: Arc<Router>,
-    upgraded: OnUpgrade,
-    spoken: Spoken,
-    headers: HeaderMap,
-    held: (ConnectionPermit, Occupied),
-) {
-    let upgraded = match upgraded.await {
-        Ok(upgraded) => upgraded,
-        Err(error) => {
-            tracing::debug!(%error, "a client left during the WebSocket handshake");
-            return;
-        }
-    };
-    let Ok(parts) = upgraded.downcast::<TokioIo<ClientStream>>() else {
-        tracing::error!("an upgraded connection is not what was accepted; please report this");
-        return;
-    };
-    // What the client sent behind its request is there already.
-    let (stream, early) = (parts.io.into_inner(), parts.read_buf);
-    #[cfg(target_os = "linux")]
-    let stream = match stream.into_socket() {
-        Ok(socket) => {
-            router.reactors.adopt(&router, socket, early, spoken, &headers, held.0);
-            return;
-        }
-        Err(stream) => *stream,
-    };
-    let _open = router.metrics.stream(Transport::websocket);
-    run(&router, stream, early, spoken, headers).await;
-}
-
-async fn run(
+/// Where there is no reactor: the connection to its end.
+pub(super) async fn run(
     router: &Arc<Router>,
     socket: ClientStream,
     early: Bytes,
@@ -160,7 +132,8 @@ async fn run(
 ) {
     let now = Instant::now();
     let mut connection = spoken.machine(router, now);
-    let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions));
+    let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
+    let _open = router.metrics.stream(Transport::websocket);
     let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
     let running = Running::new(router, &outlet, number, Transport::websocket);
     let mut headers = Arc::new(headers);

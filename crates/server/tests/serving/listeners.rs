@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::http::answer;
 use crate::http2::Client;
+use crate::leaving;
 use crate::router::{PATIENCE, Router};
 
 const AUTHORITY: &[u8] = include_bytes!("../../../net/tests/certificates/ca.pem");
@@ -98,6 +99,8 @@ fn websockets_and_event_streams_go_over_tls() {
         stream.write_all(subscribe.as_bytes()).await.unwrap();
         stream.flush().await.unwrap();
         hear(&mut stream, ":\n\n").await;
+        // The stream begins before its subscription.
+        router.wait_for("starling_hub_subscribers", 1);
         let (admin, event) = (router.admin, r#"{"__typename":"Tick","id":"1"}"#);
         let publish = move || {
             let target = "/admin/publish?topic=ticks";
@@ -106,6 +109,21 @@ fn websockets_and_event_streams_go_over_tls() {
         assert_eq!(tokio::task::spawn_blocking(publish).await.unwrap(), 200);
         hear(&mut stream, r#"data: {"data":{"tick":{"id":"1"}}}"#).await;
     });
+}
+
+#[test]
+fn frames_that_come_in_one_record_with_the_handshake_are_heard() {
+    let folder = certificates();
+    let lines = tls(&folder.join("localhost.pem"), &folder.join("localhost.key"), "");
+    for reactors in [1, 0] {
+        let router = Router::listening(&format!("{lines}\nreactors: {reactors}")).unwrap();
+        router.block_on(async {
+            let mut socket = open(&router, AUTHORITY, &[b"http/1.1"]).await.unwrap();
+            socket.write_all(&leaving::all_at_once()).await.unwrap();
+            socket.flush().await.unwrap();
+            hear(&mut socket, leaving::ALL_AT_ONCE_ANSWER).await;
+        });
+    }
 }
 
 /// Reads until this has come.

@@ -9,6 +9,7 @@ mod bodies;
 mod ending;
 mod http;
 mod http2;
+mod leaving;
 mod listeners;
 mod reloading;
 mod router;

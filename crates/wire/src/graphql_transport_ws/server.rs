@@ -1,6 +1,5 @@
 //! The server's machine.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +17,8 @@ use super::{
 use crate::Chunks;
 use crate::connection::{Connection, Outbox, Output, Protocol};
 use crate::operations::{Operations, Subscription};
-use crate::websocket::{CloseCode, Closed, ClosedBy, FrameHeader, Opcode, pop_or_release};
+use crate::queue::Queue;
+use crate::websocket::{CloseCode, Closed, ClosedBy, FrameHeader, Opcode};
 
 /// Settings that many connections share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,13 +106,13 @@ pub struct GraphqlTransportWs {
     config: Arc<Config>,
     phase: Phase,
     operations: Operations,
-    events: VecDeque<Event>,
+    events: Queue<Event>,
     outbox: Outbox,
 }
 
 // An idle connection with its first subscription may cost 512 bytes of our memory. The machines take
-// half, a subscription of theirs some 70; descriptor, timers and outlet need the rest.
-const _: () = assert!(size_of::<Connection<GraphqlTransportWs>>() <= 256);
+// a third, a subscription of theirs some 70; descriptor, timers and outlet need the rest.
+const _: () = assert!(size_of::<Connection<GraphqlTransportWs>>() <= 160);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -134,7 +134,7 @@ impl GraphqlTransportWs {
             config,
             phase,
             operations: Operations::default(),
-            events: VecDeque::new(),
+            events: Queue::default(),
             outbox: Outbox::default(),
         };
         if subprotocol != Some(SUBPROTOCOL) {
@@ -287,7 +287,7 @@ impl Protocol for GraphqlTransportWs {
     }
 
     fn poll_event(&mut self) -> Option<Event> {
-        pop_or_release(&mut self.events)
+        self.events.pop_front()
     }
 
     fn poll_output(&mut self) -> Option<Output> {

@@ -1,6 +1,5 @@
 //! The server's machine.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,7 +14,8 @@ use crate::graphql_transport_ws::{
     SUBPROTOCOL_NOT_ACCEPTABLE, UNAUTHORIZED,
 };
 use crate::operations::{Operations, Subscription};
-use crate::websocket::{CloseCode, Closed, ClosedBy, pop_or_release};
+use crate::queue::Queue;
+use crate::websocket::{CloseCode, Closed, ClosedBy};
 
 /// The server's side of one connection.
 ///
@@ -27,7 +27,7 @@ pub struct GraphqlWs {
     since: Instant,
     phase: Phase,
     operations: Operations,
-    events: VecDeque<Event>,
+    events: Queue<Event>,
     outbox: Outbox,
 }
 
@@ -51,7 +51,7 @@ impl GraphqlWs {
             since: now,
             phase: Phase::Connected,
             operations: Operations::default(),
-            events: VecDeque::new(),
+            events: Queue::default(),
             outbox: Outbox::default(),
         };
         if subprotocol != Some(SUBPROTOCOL) {
@@ -213,7 +213,7 @@ impl Protocol for GraphqlWs {
     fn poll_event(&mut self) -> Option<Event> {
         let waits = self.phase == Phase::Initialising
             && !matches!(self.events.front(), Some(Event::Init { .. }));
-        if waits { None } else { pop_or_release(&mut self.events) }
+        if waits { None } else { self.events.pop_front() }
     }
 
     fn poll_output(&mut self) -> Option<Output> {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::Chunks;
+use crate::http1::Body;
 use crate::websocket::pop_or_release;
 
 /// What stands before the payload of a `next` event.
@@ -180,6 +181,28 @@ impl Sse {
     /// Whether the body ends once everything is written.
     pub fn is_finished(&self) -> bool {
         self.is_completed
+    }
+}
+
+impl Body for Sse {
+    fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
+        Sse::poll_transmit(self, now)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        Sse::poll_timeout(self)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        Sse::handle_timeout(self, now);
+    }
+
+    fn sent(&mut self, now: Instant) {
+        Sse::sent(self, now);
+    }
+
+    fn is_finished(&self) -> bool {
+        Sse::is_finished(self)
     }
 }
 

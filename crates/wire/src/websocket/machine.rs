@@ -10,6 +10,7 @@ use super::assembly::{Arrival, Assembly, Rules};
 use super::close::{self, CloseCode, Closed, ClosedBy, Failure};
 use super::frame::{FrameHeader, Opcode, apply_mask};
 use crate::Chunks;
+use crate::queue::Queue;
 
 /// Settings that many connections share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,14 +61,15 @@ pub enum Event {
 
 /// One WebSocket connection after its opening handshake.
 ///
-/// It answers pings and close frames, and pings a silent peer. Of several pings in one read only
-/// the last is answered, as RFC 6455 section 5.5.3 allows, so that a flood of them costs nothing.
+/// It answers pings and close frames, and pings a silent peer. Of a flood of pings in one read only
+/// the first few and the last are answered, as RFC 6455 section 5.5.3 allows, so that it costs nothing.
 /// Idle, it holds no heap memory of its own.
 pub struct WebSocket {
     config: Arc<Config>,
     partial: Option<Box<Partial>>,
-    events: VecDeque<Event>,
-    outgoing: VecDeque<Chunks>,
+    events: Queue<Event>,
+    outgoing: Queue<Chunks>,
+    /// The answer to the last of more pings than there is room for in `outgoing`.
     pong: Option<Box<[u8]>>,
     /// Since when `state` waits for something.
     since: Instant,
@@ -81,7 +83,11 @@ pub struct WebSocket {
 }
 
 // See the budget in `graphql_transport_ws::server`.
-const _: () = assert!(size_of::<WebSocket>() <= 128);
+const _: () = assert!(size_of::<WebSocket>() <= 80);
+
+/// Frames that may wait when a ping is answered at once. Protocol suites send ten pings and want ten
+/// answers; nobody else sends two.
+const PONGS_WAITING_MAX: usize = 16;
 
 /// What is half received.
 struct Partial {
@@ -122,8 +128,8 @@ impl WebSocket {
         WebSocket {
             config,
             partial: None,
-            events: VecDeque::new(),
-            outgoing: VecDeque::new(),
+            events: Queue::default(),
+            outgoing: Queue::default(),
             pong: None,
             since: now,
             mask_state,
@@ -185,17 +191,19 @@ impl WebSocket {
 
     /// The next thing to tell the layer above.
     pub fn poll_event(&mut self) -> Option<Event> {
-        pop_or_release(&mut self.events)
+        self.events.pop_front()
     }
 
     /// The next bytes to write. Each run is whole frames; a run can be put between any two frames
     /// that the caller writes by itself with [`FrameHeader`], but nothing may follow a close frame:
     /// see [`WebSocket::is_open`].
     pub fn poll_transmit(&mut self) -> Option<Chunks> {
-        if let Some(payload) = self.pong.take() {
-            return Some(self.frame(Opcode::Pong, false, Chunks::whole(Vec::from(payload))));
+        if let Some(frame) = self.outgoing.pop_front() {
+            return Some(frame);
         }
-        pop_or_release(&mut self.outgoing)
+        // Nothing may follow a close frame.
+        let payload = self.pong.take().filter(|_| self.is_open())?;
+        Some(self.frame(Opcode::Pong, false, Chunks::whole(Vec::from(payload))))
     }
 
     /// When [`WebSocket::handle_timeout`] wants to be called. The time can move back whenever bytes
@@ -307,7 +315,9 @@ impl WebSocket {
             Arrival::Text(text) => self.events.push_back(Event::Text(text)),
             Arrival::Binary(bytes) => self.events.push_back(Event::Binary(bytes)),
             Arrival::Ping(payload) => {
-                if self.is_open() {
+                if self.is_open() && self.outgoing.len() < PONGS_WAITING_MAX {
+                    self.push(Opcode::Pong, Chunks::whole(payload));
+                } else {
                     self.pong = Some(payload.into());
                 }
             }

@@ -1,7 +1,6 @@
 //! What a reactor thread does above its sockets.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,21 +11,18 @@ use hub::{EndReason, GroupId, Member, OutletCommand, Subscription};
 use indexmap::IndexSet;
 use plan::OperationKind;
 use prepare::OperationRequest;
-use reactor::{Application, Mailbox, Sent, Sockets, Token};
-use wire::connection::Connection;
+use reactor::{Application, End, Mailbox, Sent, Sockets, Stream, Token};
 use wire::graphql_transport_ws::{Event, INVALID_MESSAGE};
-use wire::subprotocol::Subprotocol;
-use wire::websocket::{CloseCode, deflate_shared};
 
-use super::client::{self, Client, Operation, SharedHeaders};
+use super::client::{self, Client, Operation, Operations, SharedHeaders};
+use super::machine::{ClientMachine, ONLY_OPERATION, Shared};
 use super::outlet::ReactorOutlet;
 use crate::connections::ConnectionPermit;
 use crate::farewell;
-use crate::live::backlog::{Bounds, Delivery, Taken};
-use crate::live::running::{self, too_slow};
-use crate::live::{SLOW_SUBSCRIBER, count_dropped, init_payload};
-use crate::metrics::{Open, Transport};
-use crate::operation;
+use crate::live::backlog::{Backlog, Bounds, Delivery, Taken};
+use crate::live::{count_dropped, init_payload, running};
+use crate::metrics::{Open, TimeoutPhase, Transport};
+use crate::operation::{self, Ready};
 use crate::router::Router;
 use crate::trace::RequestTrace;
 
@@ -49,34 +45,22 @@ pub(crate) enum Message {
 
 /// What a connection is made of.
 pub(crate) struct Adoption {
-    pub(super) socket: OwnedFd,
-    pub(super) machine: Connection<Subprotocol>,
-    pub(super) early: Bytes,
+    pub(super) stream: Stream,
+    pub(super) machine: ClientMachine,
+    pub(super) early: Vec<u8>,
     pub(super) headers: HeaderMap,
     pub(super) permit: ConnectionPermit,
     pub(super) open: Open,
+    /// What it begins with, where its request has said it all.
+    pub(super) start: Option<Ready>,
 }
 
-/// A payload compressed for all who take it so: once, and not before somebody does.
-struct Deflated<'p> {
-    payload: &'p Bytes,
-    bytes_min: usize,
-    blocks: Option<Option<Bytes>>,
-}
-
-impl<'p> Deflated<'p> {
-    fn new(router: Option<&Router>, payload: &'p Bytes) -> Self {
-        let bytes_min = router.map_or(usize::MAX, |it| it.websocket.deflate_bytes_min);
-        Self { payload, bytes_min, blocks: None }
-    }
-
-    /// `None`: it is too small, or would not become smaller.
-    fn blocks(&mut self) -> Option<&Bytes> {
-        if self.payload.len() < self.bytes_min {
-            return None;
-        }
-        self.blocks.get_or_insert_with(|| deflate_shared(self.payload, b"}")).as_ref()
-    }
+/// An operation that is to begin.
+enum Wanted {
+    /// As a client said it.
+    Request(OperationRequest),
+    /// Prepared.
+    Ready(Box<Ready>),
 }
 
 /// What became of an operation.
@@ -100,7 +84,7 @@ pub(crate) struct Live {
     head: Vec<u8>,
 }
 
-type ClientSockets = Sockets<Subprotocol, Client>;
+type ClientSockets = Sockets<ClientMachine, Client>;
 
 impl Live {
     pub(super) fn new(outlet: Arc<ReactorOutlet>) -> Self {
@@ -115,27 +99,44 @@ impl Live {
     }
 
     fn adopt(&mut self, sockets: &mut ClientSockets, adoption: Adoption) {
-        let Adoption { socket, machine, early, headers, permit, open } = adoption;
+        let Adoption { stream, machine, early, headers, permit, open, start } = adoption;
         let headers = self.headers.share(headers);
-        let client = Client { headers, operations: Vec::new(), backlog: None, permit, open };
-        match sockets.adopt(socket, machine, &early, client) {
-            Ok(token) if self.is_shutting_down => shut_down(sockets, token),
-            Ok(_) => {}
-            // Out of memory for one more watch: the client sees its socket close.
-            Err((error, _)) => tracing::warn!(%error, "a connection cannot be watched"),
+        let transport = machine.transport();
+        let client = Client {
+            headers,
+            operations: Operations::None,
+            backlog: None,
+            transport,
+            permit,
+            open,
+        };
+        let token = match sockets.adopt(stream, machine, &early, client) {
+            Ok(token) => token,
+            Err((error, _)) => {
+                // Out of memory for one more watch: the client sees its socket close.
+                tracing::warn!(%error, "a connection cannot be watched");
+                return;
+            }
+        };
+        if self.is_shutting_down {
+            shut_down(sockets, token);
+        } else if let (Some(ready), Some(client)) = (start, sockets.client(token)) {
+            self.start(client, token, ONLY_OPERATION, Wanted::Ready(Box::new(ready)));
         }
     }
 
     /// Starts an operation on a core; its outcome comes back through the mailbox.
-    fn start(&self, client: &mut Client, token: Token, number: u32, request: OperationRequest) {
+    fn start(&self, client: &mut Client, token: Token, number: u32, wanted: Wanted) {
         let Some(router) = &self.router else { return };
         let (abort, registration) = AbortHandle::new_pair();
-        client.operations.push((number, Operation::Task(abort)));
-        let starting = Starting { outlet: Arc::clone(&self.outlet), token, number, is_done: false };
+        client.operations.add(number, Operation::Task(abort));
+        let outlet = Arc::clone(&self.outlet);
+        let starting =
+            Starting { outlet, token, number, transport: client.transport, is_done: false };
         let (serving, headers) = (Arc::clone(router), Arc::clone(&client.headers));
         router.cores.run(Box::new(move || {
             Box::pin(async move {
-                let run = starting.run(&serving, &request, &headers);
+                let run = starting.run(&serving, wanted, &headers);
                 // Aborted: the client has gone, or wants no more of it.
                 let _ = Abortable::new(run, registration).await;
             })
@@ -153,11 +154,16 @@ impl Live {
             let needed = client::needed_headers(&router.config.headers, merged);
             client.headers = self.headers.share(needed);
         }
-        let Some(protocol) = sockets.protocol_mut(token) else { return };
+        let Some(ClientMachine::WebSocket(connection)) = sockets.machine_mut(token) else { return };
         match merged {
-            Ok(_) => protocol.accept_init(None),
-            Err(reason) => protocol.close(INVALID_MESSAGE, &reason),
+            Ok(_) => connection.protocol.accept_init(None),
+            Err(reason) => connection.protocol.close(INVALID_MESSAGE, &reason),
         }
+    }
+
+    /// Payloads below this size are not compressed.
+    fn deflate_bytes_min(&self) -> usize {
+        self.router.as_ref().map_or(usize::MAX, |it| it.websocket.deflate_bytes_min)
     }
 
     fn obey(&mut self, sockets: &mut ClientSockets, command: OutletCommand) {
@@ -192,32 +198,23 @@ impl Live {
     // hot path: once per group and event, then once per member.
     fn broadcast(&mut self, sockets: &mut ClientSockets, group: GroupId, payload: &Payload) {
         let Some(members) = self.groups.get(&group) else { return };
-        let mut deflated = Deflated::new(self.router.as_deref(), &payload.bytes);
+        let shared = Shared::new(payload, self.deflate_bytes_min());
         let mut slow = Vec::new();
         for member in members {
             let token = Token::from_u64(member.connection);
-            // What waits goes first, and what is owed is told.
-            if sockets.is_blocked(token)
-                || sockets.client(token).is_some_and(|client| client.backlog.is_some())
-            {
-                slow.push(*member);
-                continue;
-            }
-            let Some(protocol) = sockets.protocol(token) else { continue };
-            self.head.clear();
-            // A client that completed it meanwhile has no id for it any more.
-            if sockets.deflates(token)
-                && let Some(blocks) = deflated.blocks()
-            {
-                if protocol.append_deflated_head(member.operation, blocks.len(), &mut self.head) {
-                    sockets.send(token, &self.head, blocks, b"");
+            let (head, mut has_backlog) = (&mut self.head, false);
+            let sent = sockets.send_with(token, |machine, client| {
+                // What waits goes first, and what is owed is told.
+                has_backlog = client.backlog.is_some();
+                if has_backlog {
+                    return None;
                 }
-            } else if protocol.append_result_head(
-                member.operation,
-                payload.bytes.len(),
-                &mut self.head,
-            ) {
-                sockets.send(token, &self.head, &payload.bytes, b"}");
+                head.clear();
+                let (body, tail) = machine.next(member.operation, &shared, head)?;
+                Some((&head[..], body, tail))
+            });
+            if has_backlog || sent == Some(Sent::Blocked) {
+                slow.push(*member);
             }
         }
         for member in slow {
@@ -230,11 +227,11 @@ impl Live {
     fn put_off(&mut self, sockets: &mut ClientSockets, member: Member, payload: &Payload) {
         let Some(router) = &self.router else { return };
         let token = Token::from_u64(member.connection);
-        if sockets.protocol(token).is_none_or(|it| it.id_of(member.operation).is_none()) {
+        if !sockets.machine(token).is_some_and(|it| it.is_active(member.operation)) {
             return;
         }
         let Some(client) = sockets.client(token) else { return };
-        let backlog = client.backlog.get_or_insert_default();
+        let backlog = client.backlog.get_or_insert_with(|| new_backlog(router));
         let bounds = Bounds::new(&router.config.subscriptions);
         backlog.event(bounds, member.operation, payload.clone());
         count_dropped(router, backlog.take_dropped());
@@ -242,8 +239,8 @@ impl Live {
             // Nothing that waits is for anybody any more.
             client.backlog = None;
             client.stop_all();
-            if let Some(protocol) = sockets.protocol_mut(token) {
-                protocol.close(SLOW_SUBSCRIBER, &too_slow().message);
+            if let Some(machine) = sockets.machine_mut(token) {
+                machine.give_up();
             }
         }
     }
@@ -273,17 +270,18 @@ impl Live {
         outcome: Outcome,
     ) {
         let Some(client) = sockets.client(token) else { return };
-        let Some(entry) = client.operations.iter_mut().find(|(it, _)| *it == operation) else {
+        let Some(entry) = client.operations.get_mut(operation) else {
             // The client has completed it meanwhile, or the hub has.
             return;
         };
         match outcome {
             Outcome::Subscribed(subscription, open) => {
-                entry.1 = Operation::Subscription(subscription, open);
+                *entry = Operation::Subscription(subscription, open);
             }
             Outcome::Answered(payload) => {
                 client.forget(operation);
-                let backlog = client.backlog.get_or_insert_default();
+                let Some(router) = &self.router else { return };
+                let backlog = client.backlog.get_or_insert_with(|| new_backlog(router));
                 backlog.answer(operation, payload);
                 backlog.end(Delivery::Complete { operation });
                 self.empty(sockets, token);
@@ -318,47 +316,39 @@ impl Live {
 
     /// To a socket that has room.
     fn deliver(&mut self, sockets: &mut ClientSockets, token: Token, delivery: Delivery) {
-        // An operation that the client completed meanwhile has no id any more; its results go nowhere.
+        // An operation that the client completed meanwhile is known no more; its results go nowhere.
         match delivery {
             Delivery::Next { operation, payload, missed } => {
-                let Some(protocol) = sockets.protocol(token) else { return };
                 let payload = payload.with_missed(missed);
-                self.head.clear();
-                let mut deflated = Deflated::new(self.router.as_deref(), &payload.bytes);
-                if sockets.deflates(token)
-                    && let Some(blocks) = deflated.blocks()
-                {
-                    if protocol.append_deflated_head(operation, blocks.len(), &mut self.head) {
-                        sockets.send(token, &self.head, blocks, b"");
-                    }
-                    return;
-                }
-                if !protocol.append_result_head(operation, payload.bytes.len(), &mut self.head) {
-                    return;
-                }
-                let sent = sockets.send(token, &self.head, &payload.bytes, b"}");
-                debug_assert_ne!(sent, Sent::Blocked, "whoever calls this has looked");
+                let shared = Shared::new(&payload, self.deflate_bytes_min());
+                let head = &mut self.head;
+                let sent = sockets.send_with(token, |machine, _| {
+                    head.clear();
+                    let (body, tail) = machine.next(operation, &shared, head)?;
+                    Some((&head[..], body, tail))
+                });
+                debug_assert_ne!(sent, Some(Sent::Blocked), "whoever calls this has looked");
             }
             Delivery::Complete { operation } => {
-                let Some(protocol) = sockets.protocol_mut(token) else { return };
-                if let Some(id) = protocol.id_of(operation).cloned() {
-                    protocol.complete(&id);
+                if let Some(machine) = sockets.machine_mut(token) {
+                    machine.complete(operation);
                 }
             }
             Delivery::Failed { operation, errors } => {
-                let Some(protocol) = sockets.protocol_mut(token) else { return };
-                if let Some(id) = protocol.id_of(operation).cloned() {
-                    let mut text = Vec::new();
-                    execute::print_errors(&errors, &mut text);
-                    protocol.error(&id, text.into());
+                if let Some(machine) = sockets.machine_mut(token) {
+                    machine.fail(operation, &errors);
                 }
             }
         }
     }
 }
 
+fn new_backlog(router: &Router) -> Box<Backlog> {
+    Box::new(Backlog::new(Arc::clone(&router.queue_total)))
+}
+
 impl Application for Live {
-    type Protocol = Subprotocol;
+    type Machine = ClientMachine;
     type Client = Client;
     type Message = Message;
 
@@ -376,7 +366,7 @@ impl Application for Live {
                     extensions: request.extensions.unwrap_or_default(),
                 };
                 if let Some(client) = sockets.client(token) {
-                    self.start(client, token, number, request);
+                    self.start(client, token, number, Wanted::Request(request));
                 }
             }
             Event::Complete { number, .. } => {
@@ -421,8 +411,11 @@ impl Application for Live {
         self.empty(sockets, token);
     }
 
-    fn closed(&mut self, _: Token, mut client: Client) {
+    fn closed(&mut self, _: Token, mut client: Client, end: End) {
         client.stop_all();
+        if let (End::Stalled, Some(router)) = (end, &self.router) {
+            router.metrics.timeout(TimeoutPhase::stall);
+        }
     }
 }
 
@@ -436,8 +429,8 @@ fn left(sockets: &mut ClientSockets, member: Member) {
 }
 
 fn shut_down(sockets: &mut ClientSockets, token: Token) {
-    if let Some(protocol) = sockets.protocol_mut(token) {
-        protocol.close(CloseCode(1001), "The router is shutting down");
+    if let Some(machine) = sockets.machine_mut(token) {
+        machine.shut_down();
     }
 }
 
@@ -446,20 +439,27 @@ struct Starting {
     outlet: Arc<ReactorOutlet>,
     token: Token,
     number: u32,
+    transport: Transport,
     is_done: bool,
 }
 
 impl Starting {
-    async fn run(mut self, router: &Arc<Router>, request: &OperationRequest, headers: &HeaderMap) {
-        let mut trace = RequestTrace::wanted(&router.config, headers);
-        let outcome = match operation::prepare(router, request, headers).await {
+    async fn run(mut self, router: &Arc<Router>, wanted: Wanted, headers: &HeaderMap) {
+        let (mut trace, prepared) = match wanted {
+            Wanted::Ready(ready) => (None, Ok(*ready)),
+            Wanted::Request(request) => {
+                let trace = RequestTrace::wanted(&router.config, headers);
+                (trace, operation::prepare(router, &request, headers).await)
+            }
+        };
+        let outcome = match prepared {
             Err(errors) => Outcome::Failed(errors),
             Ok(ready) if ready.prepared.kind == OperationKind::Subscription => {
                 let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
                 let member = Member { connection: self.token.to_u64(), operation: self.number };
                 match running::subscribe(router, ready, outlet, member).await {
                     Ok(subscription) => {
-                        let open = router.metrics.subscription(Transport::websocket);
+                        let open = router.metrics.subscription(self.transport);
                         Outcome::Subscribed(subscription, open)
                     }
                     Err(error) => Outcome::Failed(vec![error]),

@@ -10,16 +10,17 @@ use hub::Subscription;
 use super::super::backlog::Backlog;
 use crate::config::{HeaderRule, HeaderRules, Headers};
 use crate::connections::ConnectionPermit;
-use crate::metrics::Open;
+use crate::metrics::{Open, Transport};
 
 /// One connection.
 pub(crate) struct Client {
     /// Of its handshake, those that rules of the configuration read; shared by all clients with equal ones.
     pub(super) headers: Arc<HeaderMap>,
-    /// Operations in progress. A vector and not a map: one is the rule, and it must be small.
-    pub(super) operations: Vec<(u32, Operation)>,
+    /// Operations in progress.
+    pub(super) operations: Operations,
     /// Only a client whose socket is full has one.
     pub(super) backlog: Option<Box<Backlog>>,
+    pub(super) transport: Transport,
     #[expect(dead_code, reason = "held for its drop")]
     pub(super) permit: ConnectionPermit,
     #[expect(dead_code, reason = "held for its drop")]
@@ -27,7 +28,16 @@ pub(crate) struct Client {
 }
 
 // Part of the 512 bytes that an idle connection may cost; see `wire::subprotocol`.
-const _: () = assert!(size_of::<Client>() <= 64);
+const _: () = assert!(size_of::<Client>() <= 96);
+
+/// Operations in progress, by number. One is the rule, and has its place here.
+#[derive(Default)]
+pub(super) enum Operations {
+    #[default]
+    None,
+    One(u32, Operation),
+    Many(Vec<(u32, Operation)>),
+}
 
 /// An operation in progress.
 pub(super) enum Operation {
@@ -41,32 +51,68 @@ pub(super) enum Operation {
 impl Client {
     /// The operation is over; nothing is stopped that has ended by itself.
     pub(super) fn forget(&mut self, number: u32) {
-        self.operations.retain(|(other, _)| *other != number);
-        if self.operations.is_empty() {
-            self.operations = Vec::new();
-        }
+        self.operations.remove(number);
     }
 
     /// The client wants no more of it.
     pub(super) fn stop(&mut self, number: u32) {
-        for (_, operation) in self.operations.iter().filter(|(other, _)| *other == number) {
-            operation.abort();
+        if let Some(Operation::Task(task)) = self.operations.remove(number) {
+            task.abort();
         }
-        self.forget(number);
     }
 
     /// The connection is over.
     pub(super) fn stop_all(&mut self) {
-        for (_, operation) in std::mem::take(&mut self.operations) {
-            operation.abort();
+        let stopped = match std::mem::take(&mut self.operations) {
+            Operations::None => Vec::new(),
+            Operations::One(number, operation) => vec![(number, operation)],
+            Operations::Many(list) => list,
+        };
+        for (_, operation) in stopped {
+            if let Operation::Task(task) = operation {
+                task.abort();
+            }
         }
     }
 }
 
-impl Operation {
-    fn abort(&self) {
-        if let Self::Task(task) = self {
-            task.abort();
+impl Operations {
+    /// Adds one, under a number that none has.
+    pub(super) fn add(&mut self, number: u32, operation: Operation) {
+        *self = match std::mem::take(self) {
+            Self::None => Self::One(number, operation),
+            Self::One(first, other) => Self::Many(vec![(first, other), (number, operation)]),
+            Self::Many(mut list) => {
+                list.push((number, operation));
+                Self::Many(list)
+            }
+        };
+    }
+
+    pub(super) fn get_mut(&mut self, wanted: u32) -> Option<&mut Operation> {
+        match self {
+            Self::One(number, operation) if *number == wanted => Some(operation),
+            Self::None | Self::One(..) => None,
+            Self::Many(list) => list.iter_mut().find(|(it, _)| *it == wanted).map(|(_, it)| it),
+        }
+    }
+
+    fn remove(&mut self, wanted: u32) -> Option<Operation> {
+        match std::mem::take(self) {
+            Self::One(number, operation) if number == wanted => Some(operation),
+            Self::Many(mut list) => {
+                let at = list.iter().position(|(number, _)| *number == wanted);
+                let removed = at.map(|at| list.swap_remove(at).1);
+                *self = match list.len() {
+                    0 => Self::None,
+                    _ => Self::Many(list),
+                };
+                removed
+            }
+            other => {
+                *self = other;
+                None
+            }
         }
     }
 }
@@ -137,6 +183,25 @@ mod tests {
         let list = list.iter();
         list.map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
             .collect()
+    }
+
+    #[test]
+    fn operations_are_found_by_their_numbers_however_many_there_are() {
+        let mut operations = Operations::default();
+        for count in 1..5 {
+            operations.add(count, Operation::Task(AbortHandle::new_pair().0));
+            assert!((1..=count).all(|number| operations.get_mut(number).is_some()));
+            assert!(operations.get_mut(count + 1).is_none());
+        }
+        assert!(operations.remove(7).is_none());
+        for number in [2, 1, 4, 3] {
+            assert!(operations.remove(number).is_some());
+            assert!(operations.remove(number).is_none());
+        }
+        assert!(matches!(operations, Operations::None));
+        operations.add(9, Operation::Task(AbortHandle::new_pair().0));
+        assert!(operations.remove(8).is_none());
+        assert!(operations.get_mut(9).is_some());
     }
 
     #[test]

@@ -1,0 +1,155 @@
+//! How a connection leaves HTTP/1.1: its last answer is a head, and what follows is not HTTP any more, or a body
+//! without end. The HTTP library never sees such an answer. It is stopped while it waits for one, when everything that it
+//! wrote before has gone; the head is written here.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::SystemTime;
+
+use http::Response;
+use http::header::DATE;
+use http::response::Parts;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::answer::{Answer, AnswerBody};
+use super::stream::ClientStream;
+use crate::live::Leaving;
+
+/// What the service of a connection and who drives it tell each other. Clones are one.
+#[derive(Clone, Default)]
+pub(super) struct Departure(Rc<State>);
+
+#[derive(Default)]
+struct State {
+    answer: RefCell<Option<(Parts, Box<Leaving>)>>,
+    /// Bytes may wait in the library, or in what carries the connection.
+    is_writing: Cell<bool>,
+}
+
+impl Departure {
+    /// The answer, unless the connection is to leave with it. Then there is never one.
+    pub(super) async fn unless_leaving(&self, answer: Answer) -> Answer {
+        match answer.into_parts() {
+            (head, AnswerBody::Leaving(leaving)) => {
+                *self.0.answer.borrow_mut() = Some((head, leaving));
+                std::future::pending().await
+            }
+            (head, body) => Response::from_parts(head, body),
+        }
+    }
+
+    /// Is the connection to leave, and has all gone that was written before?
+    pub(super) fn is_due(&self) -> bool {
+        !self.0.is_writing.get() && self.0.answer.borrow().is_some()
+    }
+
+    /// With what it leaves.
+    pub(super) fn take(&self) -> Option<(Parts, Box<Leaving>)> {
+        self.0.answer.borrow_mut().take()
+    }
+}
+
+/// The stream of a connection that may leave. The library flushes it only when it has handed over everything, and it
+/// tries to after each step.
+pub(super) struct Watched {
+    pub(super) stream: ClientStream,
+    pub(super) departure: Departure,
+}
+
+impl Watched {
+    fn stream(self: Pin<&mut Self>) -> Pin<&mut ClientStream> {
+        Pin::new(&mut self.get_mut().stream)
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.stream().poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.departure.0.is_writing.set(true);
+        self.stream().poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.departure.0.is_writing.set(true);
+        self.stream().poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = self.as_mut().stream().poll_flush(context);
+        self.departure.0.is_writing.set(flushed.is_pending());
+        flushed
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_shutdown(context)
+    }
+}
+
+/// A response head as HTTP/1.1 writes it (RFC 9112, sections 3 and 4).
+pub(super) fn head_text(head: &Parts, now: SystemTime) -> Vec<u8> {
+    let status = head.status;
+    let mut text = b"HTTP/1.1 ".to_vec();
+    text.extend_from_slice(status.as_str().as_bytes());
+    text.push(b' ');
+    text.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
+    text.extend_from_slice(b"\r\n");
+    // The types of name and value let no line break in.
+    for (name, value) in &head.headers {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            text.extend_from_slice(part);
+        }
+    }
+    if !head.headers.contains_key(DATE) {
+        let date = format!("date: {}\r\n", httpdate::fmt_http_date(now));
+        text.extend_from_slice(date.as_bytes());
+    }
+    text.extend_from_slice(b"\r\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+    use http::header::{CONNECTION, HeaderValue, SET_COOKIE};
+
+    use super::*;
+
+    #[test]
+    fn a_head_is_written_with_its_date() {
+        let mut answer = Response::new(());
+        *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        answer.headers_mut().append(SET_COOKIE, HeaderValue::from_static("a=1"));
+        answer.headers_mut().append(SET_COOKIE, HeaderValue::from_static("b=2"));
+        let text = head_text(&answer.into_parts().0, SystemTime::UNIX_EPOCH);
+        assert_eq!(
+            String::from_utf8(text).unwrap(),
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nset-cookie: a=1\r\n\
+             set-cookie: b=2\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n"
+        );
+    }
+}

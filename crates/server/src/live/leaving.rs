@@ -1,0 +1,76 @@
+//! What a connection becomes when it leaves HTTP/1.1.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+#[cfg(target_os = "linux")]
+use wire::http1::Framing;
+#[cfg(target_os = "linux")]
+use wire::result_stream::Kind;
+
+use super::websocket::{self, Spoken};
+use crate::connections::ConnectionPermit;
+use crate::http::stream::ClientStream;
+#[cfg(target_os = "linux")]
+use crate::operation::Ready;
+use crate::router::Router;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) enum Leaving {
+    /// A WebSocket.
+    WebSocket(WebSocket),
+    /// A response body of results.
+    #[cfg(target_os = "linux")]
+    ResultStream(Streamed),
+}
+
+/// A WebSocket after its handshake.
+#[derive(Debug)]
+pub(crate) struct WebSocket {
+    /// Agreed on.
+    pub(super) spoken: Spoken,
+    /// Those of the handshake.
+    pub(super) headers: HeaderMap,
+}
+
+/// A response body of results after its head.
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+pub(crate) struct Streamed {
+    pub(super) framing: Framing,
+    pub(super) kind: Kind,
+    /// Its one operation.
+    pub(super) ready: Ready,
+}
+
+/// What a connection takes along.
+#[derive(Debug)]
+pub(crate) struct Left {
+    /// The head has been written on it.
+    pub(crate) stream: ClientStream,
+    /// What the client sent behind its request.
+    pub(crate) early: Bytes,
+    /// It is counted still.
+    pub(crate) permit: ConnectionPermit,
+}
+
+impl Leaving {
+    /// Goes on. Returns at once where a reactor takes over, at the end where none does.
+    pub(crate) async fn go(self, router: &Arc<Router>, left: Left) {
+        #[cfg(target_os = "linux")]
+        if router.reactors.are_there() {
+            return router.reactors.adopt(router, self, left);
+        }
+        let Left { stream, early, permit: _permit } = left;
+        match self {
+            Self::WebSocket(WebSocket { spoken, headers }) => {
+                websocket::run(router, stream, early, spoken, headers).await;
+            }
+            // Does not leave where there are none.
+            #[cfg(target_os = "linux")]
+            Self::ResultStream(_) => {}
+        }
+    }
+}

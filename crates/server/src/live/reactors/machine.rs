@@ -1,0 +1,225 @@
+//! What the connections of a reactor speak. To add a transport: a machine in `wire`, a variant here, and its arm in each
+//! match; what happens to operations and slow clients is the same for all.
+
+use std::cell::OnceCell;
+use std::time::Instant;
+
+use bytes::Bytes;
+use execute::{GraphqlError, Payload};
+use wire::connection::Connection;
+use wire::graphql_transport_ws::Event;
+use wire::http1::ResponseBody;
+use wire::multipart::Form;
+use wire::result_stream::{Kind, ResultStream};
+use wire::subprotocol::Subprotocol;
+use wire::websocket::{CloseCode, deflate_shared};
+use wire::{Chunks, Machine};
+
+use crate::live::SLOW_SUBSCRIBER;
+use crate::live::running::too_slow;
+use crate::live::sse::shutting_down_error;
+use crate::metrics::Transport;
+
+/// The machine of one connection.
+// Not boxed: an idle connection has no heap object of its own.
+pub(crate) enum ClientMachine {
+    /// A WebSocket of either subprotocol.
+    WebSocket(Connection<Subprotocol>),
+    /// The results of one operation as the body of an HTTP/1.1 response, events or parts. The operation has the number
+    /// [`ONLY_OPERATION`].
+    ResultStream(ResponseBody<ResultStream>),
+}
+
+/// The number of the operation of a connection that has one.
+pub(super) const ONLY_OPERATION: u32 = 0;
+
+/// One result, in the forms that its recipients share. Each is made when the first one needs it.
+pub(super) struct Shared<'a> {
+    payload: &'a Payload,
+    deflate_bytes_min: usize,
+    /// `None` in it: it would not become smaller.
+    deflated: OnceCell<Option<Bytes>>,
+    /// As results of streams, by [`place_of`].
+    streamed: [OnceCell<Chunks>; KINDS],
+}
+
+impl<'a> Shared<'a> {
+    pub(super) fn new(payload: &'a Payload, deflate_bytes_min: usize) -> Self {
+        Self { payload, deflate_bytes_min, deflated: OnceCell::new(), streamed: Default::default() }
+    }
+
+    /// Compressed for all who take it so; `None` where that is not worth it.
+    fn deflated(&self) -> Option<&Bytes> {
+        let payload = &self.payload.bytes;
+        if payload.len() < self.deflate_bytes_min {
+            return None;
+        }
+        self.deflated.get_or_init(|| deflate_shared(payload, b"}")).as_ref()
+    }
+
+    fn streamed(&self, kind: Kind) -> &Chunks {
+        self.streamed[place_of(kind)].get_or_init(|| kind.next(self.payload.bytes.clone()))
+    }
+}
+
+/// Kinds of streams.
+const KINDS: usize = 3;
+
+fn place_of(kind: Kind) -> usize {
+    match kind {
+        Kind::EventStream => 0,
+        Kind::Multipart(Form::Subscription) => 1,
+        Kind::Multipart(Form::Incremental) => 2,
+    }
+}
+
+impl ClientMachine {
+    /// For metrics.
+    pub(super) fn transport(&self) -> Transport {
+        match self {
+            Self::WebSocket(_) => Transport::websocket,
+            Self::ResultStream(body) => Transport::of(body.body.kind()),
+        }
+    }
+
+    /// Does the client still want that operation?
+    pub(super) fn is_active(&self, operation: u32) -> bool {
+        match self {
+            Self::WebSocket(connection) => connection.protocol.id_of(operation).is_some(),
+            Self::ResultStream(body) => body.is_open() && operation == ONLY_OPERATION,
+        }
+    }
+
+    /// A result as a whole message: its head is appended to `head`, its body and tail are given. `None`: the client has
+    /// completed the operation meanwhile.
+    // hot path: once per recipient and event.
+    pub(super) fn next<'a>(
+        &self,
+        operation: u32,
+        shared: &'a Shared<'_>,
+        head: &mut Vec<u8>,
+    ) -> Option<(&'a Bytes, &'static [u8])> {
+        match self {
+            Self::WebSocket(connection) => {
+                let protocol = &connection.protocol;
+                if connection.deflates()
+                    && let Some(blocks) = shared.deflated()
+                {
+                    let is_active = protocol.append_deflated_head(operation, blocks.len(), head);
+                    return is_active.then_some((blocks, b""));
+                }
+                let payload = &shared.payload.bytes;
+                let is_active = protocol.append_result_head(operation, payload.len(), head);
+                is_active.then_some((payload, b"}"))
+            }
+            Self::ResultStream(body) => {
+                let (result, framing) = (shared.streamed(body.body.kind()), body.framing());
+                framing.append_head(result.len(), head);
+                head.extend_from_slice(&result.head);
+                // Known for every kind.
+                Some((&result.body, framing.tail(result.tail)?))
+            }
+        }
+    }
+
+    /// The operation has given all its results.
+    pub(super) fn complete(&mut self, operation: u32) {
+        match self {
+            Self::WebSocket(connection) => {
+                // A client that completed it meanwhile has no id for it any more.
+                if let Some(id) = connection.protocol.id_of(operation).cloned() {
+                    connection.protocol.complete(&id);
+                }
+            }
+            Self::ResultStream(body) => body.body.complete(),
+        }
+    }
+
+    /// The operation could not run, or not go on.
+    pub(super) fn fail(&mut self, operation: u32, errors: &[GraphqlError]) {
+        match self {
+            Self::WebSocket(connection) => {
+                if let Some(id) = connection.protocol.id_of(operation).cloned() {
+                    let mut text = Vec::new();
+                    execute::print_errors(errors, &mut text);
+                    connection.protocol.error(&id, text.into());
+                }
+            }
+            Self::ResultStream(body) => body.body.fail(execute::request_error(errors).bytes),
+        }
+    }
+
+    /// The client has read too slowly: the connection ends.
+    pub(super) fn give_up(&mut self) {
+        match self {
+            Self::WebSocket(connection) => {
+                connection.protocol.close(SLOW_SUBSCRIBER, &too_slow().message);
+            }
+            Self::ResultStream(_) => self.fail(ONLY_OPERATION, &[too_slow()]),
+        }
+    }
+
+    /// The router goes down.
+    pub(super) fn shut_down(&mut self) {
+        match self {
+            Self::WebSocket(connection) => {
+                connection.protocol.close(CloseCode(1001), "The router is shutting down");
+            }
+            // Without the error `complete` would say that the source has nothing more to tell.
+            Self::ResultStream(_) => self.fail(ONLY_OPERATION, &[shutting_down_error()]),
+        }
+    }
+}
+
+/// The same call on whatever it is.
+macro_rules! each {
+    ($this:expr, $machine:ident => $call:expr) => {
+        match $this {
+            Self::WebSocket($machine) => $call,
+            Self::ResultStream($machine) => $call,
+        }
+    };
+}
+
+impl Machine for ClientMachine {
+    type Event = Event;
+
+    fn receive(&mut self, now: Instant, bytes: &[u8]) {
+        each!(self, machine => machine.receive(now, bytes));
+    }
+
+    fn receive_eof(&mut self, now: Instant) {
+        each!(self, machine => machine.receive_eof(now));
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        match self {
+            Self::WebSocket(connection) => connection.poll_event(),
+            Self::ResultStream(body) => body.poll_event().map(|never| match never {}),
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Instant) -> Option<Chunks> {
+        each!(self, machine => machine.poll_transmit(now))
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        each!(self, machine => machine.poll_timeout())
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        each!(self, machine => machine.handle_timeout(now));
+    }
+
+    fn is_open(&self) -> bool {
+        each!(self, machine => machine.is_open())
+    }
+
+    fn is_closed(&self) -> bool {
+        each!(self, machine => machine.is_closed())
+    }
+
+    fn sent(&mut self, now: Instant) {
+        each!(self, machine => machine.sent(now));
+    }
+}

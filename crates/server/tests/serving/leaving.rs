@@ -1,0 +1,218 @@
+//! Connections that leave HTTP/1.1 for a reactor, or for a task where there is none: nothing that was said before, with or
+//! behind the request is lost or mixed up.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use wire::graphql_transport_ws::ClientEvent;
+
+use crate::http::{answer, connect, request};
+use crate::router::Router;
+use crate::socket::Socket;
+
+const UPGRADE: &str = "GET /graphql HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\n\
+                       upgrade: websocket\r\nsec-websocket-version: 13\r\n\
+                       sec-websocket-key: bm90IHZlcnkgcmFuZG9tLg==\r\n\
+                       sec-websocket-protocol: graphql-transport-ws\r\n";
+
+/// Of `subscription{tick{id}}`, without its end.
+const SUBSCRIBE: &str = "GET /graphql?query=subscription%7Btick%7Bid%7D%7D HTTP/1.1\r\n\
+                         host: localhost\r\naccept: text/event-stream\r\n";
+
+const QUERY: &str = "GET /graphql?query=%7B__typename%7D HTTP/1.1\r\nhost: localhost\r\n\r\n";
+
+const EVENT: &str = r#"{"__typename":"Tick","id":"1"}"#;
+
+/// A text frame with a mask that changes nothing.
+fn frame(text: &str) -> Vec<u8> {
+    let head = match u8::try_from(text.len()) {
+        Ok(length @ 0..126) => vec![0x81, 0x80 | length],
+        _ => [&[0x81, 0xfe][..], &(text.len() as u16).to_be_bytes()].concat(),
+    };
+    [&head[..], &[0; 4], text.as_bytes()].concat()
+}
+
+/// Handshake, a ping and `connection_init` in one piece, as a client may send them that does not wait.
+pub(crate) fn all_at_once() -> Vec<u8> {
+    let (ping, init) = (frame(r#"{"type":"ping"}"#), frame(r#"{"type":"connection_init"}"#));
+    [format!("{UPGRADE}\r\n").as_bytes(), &ping, &init].concat()
+}
+
+/// The last of what answers that.
+pub(crate) const ALL_AT_ONCE_ANSWER: &str = r#"{"type":"connection_ack"}"#;
+
+/// Reads until this has come; all that has.
+fn hear(socket: &mut TcpStream, expected: &str) -> String {
+    let mut text = String::new();
+    while !text.contains(expected) {
+        let mut buffer = [0; 1024];
+        let length = socket.read(&mut buffer).unwrap();
+        assert_ne!(length, 0, "{text}");
+        text.push_str(&String::from_utf8_lossy(&buffer[..length]));
+    }
+    text
+}
+
+/// With reactors and without.
+fn everywhere(test: impl Fn(&Router)) {
+    for reactors in [1, 0] {
+        test(&Router::start(&format!("reactors: {reactors}")));
+    }
+}
+
+#[test]
+fn frames_that_come_with_the_handshake_are_heard() {
+    everywhere(|router| {
+        let mut socket = connect(router.address);
+        socket.write_all(&all_at_once()).unwrap();
+        let text = hear(&mut socket, ALL_AT_ONCE_ANSWER);
+        assert!(text.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{text}");
+        assert!(text.contains(r#"{"type":"pong"}"#), "{text}");
+    });
+}
+
+#[test]
+fn a_handshake_with_a_body_is_none() {
+    everywhere(|router| {
+        let mut socket = connect(router.address);
+        let text = format!("{UPGRADE}content-length: 5\r\n\r\nhello");
+        socket.write_all(text.as_bytes()).unwrap();
+        let text = hear(&mut socket, "a WebSocket handshake has no body\n");
+        assert!(text.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{text}");
+    });
+}
+
+#[test]
+fn answers_before_a_stream_are_whole_and_requests_behind_it_are_not_answered() {
+    everywhere(|router| {
+        let mut socket = connect(router.address);
+        let text = format!("{QUERY}{QUERY}{SUBSCRIBE}\r\n{QUERY}");
+        socket.write_all(text.as_bytes()).unwrap();
+        let text = hear(&mut socket, ":\n\n");
+        let answers = text.matches(r#"{"data":{"__typename":"Query"}}HTTP/1.1 200 OK"#).count();
+        assert_eq!(answers, 2, "{text}");
+        router.wait_for("starling_hub_subscribers", 1);
+        router.publish(EVENT);
+        let text = hear(&mut socket, "tick");
+        assert!(!text.contains("__typename"), "{text}");
+        // A client that leaves in this way leaves too.
+        drop(socket);
+        router.wait_for("starling_hub_subscribers", 0);
+        router.wait_for("starling_http_connections", 0);
+    });
+}
+
+#[test]
+fn the_head_of_a_stream_says_that_the_connection_ends_with_it() {
+    let router = Router::start("cors: {origins: ['https://a.example']}");
+    let mut socket = connect(router.address);
+    let text = format!("{SUBSCRIBE}origin: https://a.example\r\n\r\n");
+    socket.write_all(text.as_bytes()).unwrap();
+    let text = hear(&mut socket, ":\n\n");
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    assert_eq!(body, "3\r\n:\n\n\r\n");
+    let mut lines: Vec<&str> = head.lines().filter(|line| !line.starts_with("date: ")).collect();
+    assert_eq!(lines.len() + 1, head.lines().count(), "{head}");
+    lines.sort_unstable();
+    assert_eq!(
+        lines,
+        [
+            "HTTP/1.1 200 OK",
+            "access-control-allow-credentials: true",
+            "access-control-allow-origin: https://a.example",
+            "cache-control: no-cache, no-transform",
+            "connection: close",
+            "content-type: text/event-stream; charset=utf-8",
+            "transfer-encoding: chunked",
+            "vary: accept",
+            "vary: origin",
+            "x-accel-buffering: no",
+            "x-content-type-options: nosniff",
+        ]
+    );
+}
+
+#[test]
+fn a_client_of_http_1_0_reads_a_stream_until_the_connection_ends() {
+    everywhere(|router| {
+        let text = "GET /graphql?query=%7B__typename%7D HTTP/1.0\r\naccept: text/event-stream\r\n\
+                    host: localhost\r\n\r\n";
+        let mut socket = connect(router.address);
+        socket.write_all(text.as_bytes()).unwrap();
+        let answer = answer(&mut socket);
+        assert_eq!((answer.status, &*answer.header("transfer-encoding")), (200, ""));
+        let events = ":\n\nevent: next\ndata: {\"data\":{\"__typename\":\"Query\"}}\n\n\
+                      event: complete\ndata:\n\n";
+        assert_eq!(answer.body, events);
+    });
+}
+
+#[test]
+fn the_answer_of_a_query_is_an_event_and_an_end() {
+    everywhere(|router| {
+        let mut socket = connect(router.address);
+        let text = SUBSCRIBE.replace("subscription%7Btick%7Bid%7D%7D", "%7B__typename%7D");
+        socket.write_all(format!("{text}connection: close\r\n\r\n").as_bytes()).unwrap();
+        let answer = answer(&mut socket);
+        let next = "event: next\ndata: {\"data\":{\"__typename\":\"Query\"}}\n\n";
+        assert!(answer.body.contains(next), "{}", answer.body);
+        let end = "event: complete\ndata:\n\n\r\n0\r\n\r\n";
+        assert!(answer.body.ends_with(end), "{}", answer.body);
+        router.wait_for(r#"starling_streams_open{transport="sse"}"#, 0);
+    });
+}
+
+#[test]
+fn a_stream_that_floods_behind_its_request_is_cut_off() {
+    let router = Router::start("");
+    let mut socket = connect(router.address);
+    socket.write_all(format!("{SUBSCRIBE}\r\n").as_bytes()).unwrap();
+    hear(&mut socket, ":\n\n");
+    let mut sent = 0;
+    while sent < 64 << 20 && socket.write_all(&[b'x'; 4096]).is_ok() {
+        sent += 4096;
+    }
+    assert!(sent < 64 << 20, "whatever comes is read");
+    router.wait_for(r#"starling_streams_open{transport="sse"}"#, 0);
+}
+
+#[test]
+fn a_stream_whose_client_takes_nothing_is_given_up() {
+    for reactors in [1, 0] {
+        let router = Router::start(&format!(
+            "reactors: {reactors}\nhttp: {{stall_timeout: 1s}}\nsubscriptions: {{policy: latest}}"
+        ));
+        let mut socket = connect(router.address);
+        let text = SUBSCRIBE.replace("%7Bid%7D", "%7Bid,note%7D");
+        socket.write_all(format!("{text}\r\n").as_bytes()).unwrap();
+        hear(&mut socket, ":\n\n");
+        router.wait_for("starling_hub_subscribers", 1);
+        let note = "x".repeat(1_000_000);
+        // More than the systems on the way keep.
+        for _ in 0..16 {
+            router.publish(&format!(r#"{{"__typename":"Tick","id":"1","note":"{note}"}}"#));
+        }
+        router.wait_for(r#"starling_http_timeouts_total{phase="stall"}"#, 1);
+        router.wait_for(r#"starling_streams_open{transport="sse"}"#, 0);
+        router.wait_for("starling_subscriptions_queue_bytes", 0);
+    }
+}
+
+#[test]
+fn an_address_with_too_many_connections_is_told_so_until_one_ends() {
+    let router = Router::start("subscriptions: {max_connections_per_ip: 2}");
+    let mut socket = Socket::open(router.address);
+    let other = connect(router.address);
+    let refused = request(router.address, "GET", "/graphql", &[], "");
+    assert_eq!(refused.status, 429);
+    let message = r#"{"errors":[{"message":"this address has as many connections as it may have (`subscriptions.max_connections_per_ip`); close one first","extensions":{"code":"OVERLOADED"}}]}"#;
+    assert_eq!(refused.body, message);
+    router.wait_for("starling_http_connections_refused_per_ip_total", 1);
+    drop(other);
+    router.wait_for("starling_http_connections", 1);
+    let answered = request(router.address, "GET", "/graphql?query=%7B__typename%7D", &[], "");
+    assert_eq!(answered.status, 200);
+    // A WebSocket is a connection still.
+    socket.subscribe("1", "{ __typename }");
+    assert!(matches!(socket.hear(), ClientEvent::Next { .. }));
+}

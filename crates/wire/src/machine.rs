@@ -1,0 +1,36 @@
+//! The verbs that every machine of one socket has, so that whoever owns sockets need not know what they speak.
+
+use std::time::Instant;
+
+use crate::Chunks;
+
+/// The protocol of one socket, whole: what a reactor or a task holds beside it.
+///
+/// After each call drain [`Machine::poll_transmit`] and [`Machine::poll_event`], then look at
+/// [`Machine::poll_timeout`]. Once [`Machine::is_closed`] and all is written, close the transport.
+pub trait Machine {
+    /// What the peer means.
+    type Event;
+
+    /// Takes bytes that the transport delivered, in pieces of any size.
+    fn receive(&mut self, now: Instant, bytes: &[u8]);
+    /// The transport has ended or failed.
+    fn receive_eof(&mut self, now: Instant);
+    /// The next event for the layer above.
+    fn poll_event(&mut self) -> Option<Self::Event>;
+    /// The next bytes to write: whole messages.
+    fn poll_transmit(&mut self, now: Instant) -> Option<Chunks>;
+    /// When [`Machine::handle_timeout`] wants to be called. The time may move back; a caller may keep its timer and
+    /// call early.
+    fn poll_timeout(&self) -> Option<Instant>;
+    /// Does what is due at `now`; nothing when called early.
+    fn handle_timeout(&mut self, now: Instant);
+    /// Whether messages can still be sent, also beside the machine.
+    fn is_open(&self) -> bool;
+    /// Whether the transport can be closed once everything is written.
+    fn is_closed(&self) -> bool;
+    /// A whole message was written beside the machine.
+    fn sent(&mut self, now: Instant) {
+        let _ = now;
+    }
+}
