@@ -98,8 +98,8 @@ fn forwarded(rules: &[HeaderRule], client: &HeaderMap) -> Vec<(HeaderName, Heade
 }
 
 /// A value with memory of its own. That of a message is a slice of what was read from its connection, all of which it
-/// would keep for as long as the request takes.
-fn own(value: &HeaderValue) -> HeaderValue {
+/// would keep for as long as the request takes, or the subscription.
+pub(crate) fn own(value: &HeaderValue) -> HeaderValue {
     // What was a value is one.
     let mut own = HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone());
     own.set_sensitive(value.is_sensitive());

@@ -10,6 +10,7 @@ use hub::Subscription;
 use super::super::backlog::Backlog;
 use crate::config::{HeaderRule, HeaderRules, Headers};
 use crate::connections::ConnectionPermit;
+use crate::forwarding;
 use crate::metrics::{Open, Transport};
 
 /// One connection.
@@ -127,7 +128,7 @@ pub(super) fn needed_headers(rules: &Headers, headers: &HeaderMap) -> HeaderMap 
             |rule: &&HeaderRule| matches!(rule, HeaderRule::Propagate(it) if it.selects(name));
         // What `connection` names never passes, so it decides about others.
         if all.iter().any(is_read) || name == http::header::CONNECTION {
-            needed.append(name, value.clone());
+            needed.append(name, forwarding::own(value));
         }
     }
     if needed.keys().all(|name| name == http::header::CONNECTION) {

@@ -1,8 +1,10 @@
 //! How the hub reaches a reactor: every command through its mailbox, but no more results of a group than its members
-//! could be behind anyway. What comes on top while the reactor is busy is dropped and told with the next result.
+//! could be behind anyway, and none while the oldest has waited too long: more events than a core can send would only
+//! become older on the way. What is dropped so is told with the next result.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use execute::Missed;
 use hub::{GroupId, Outlet, OutletCommand};
@@ -10,8 +12,11 @@ use reactor::Mailbox;
 
 use super::application::Message;
 
-/// Results of one group that may wait for the reactor. At a hundred events a second these are two seconds.
-const RESULTS_MAX: u32 = 256;
+/// Results of one group that may wait for the reactor: a burst.
+const RESULTS_MAX: usize = 256;
+
+/// How long the oldest result of a group may have waited for others to be put behind it.
+const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Bytes of results that may wait for the reactor, of all groups together.
 const BYTES_MAX: usize = 64 << 20;
@@ -32,8 +37,22 @@ struct Waiting {
 
 #[derive(Default)]
 struct Results {
-    count: u32,
+    /// When each of those that wait was handed over, the oldest first.
+    handed: VecDeque<Instant>,
     missed: Missed,
+}
+
+impl Results {
+    /// May one more wait?
+    fn have_room(&self, now: Instant) -> bool {
+        let is_stuck =
+            self.handed.front().is_some_and(|&oldest| now.duration_since(oldest) > WAIT_MAX);
+        self.handed.len() < RESULTS_MAX && !is_stuck
+    }
+
+    fn are_over(&self) -> bool {
+        self.handed.is_empty() && self.missed == Missed::default()
+    }
 }
 
 impl ReactorOutlet {
@@ -51,8 +70,8 @@ impl ReactorOutlet {
         let mut waiting = self.lock();
         waiting.bytes -= bytes;
         if let Some(results) = waiting.groups.get_mut(&group) {
-            results.count -= 1;
-            if results.count == 0 && results.missed == Missed::default() {
+            results.handed.pop_front();
+            if results.are_over() {
                 waiting.groups.remove(&group);
             }
         }
@@ -63,7 +82,7 @@ impl ReactorOutlet {
         let mut waiting = self.lock();
         if let Some(results) = waiting.groups.get_mut(&group) {
             results.missed = Missed::default();
-            if results.count == 0 {
+            if results.are_over() {
                 waiting.groups.remove(&group);
             }
         }
@@ -86,16 +105,43 @@ impl Outlet for ReactorOutlet {
             let mut waiting = self.lock();
             let has_room = waiting.bytes == 0 || waiting.bytes + payload.bytes.len() <= BYTES_MAX;
             let results = waiting.groups.entry(*group).or_default();
-            if results.count >= RESULTS_MAX || !has_room {
+            let now = Instant::now();
+            if !results.have_room(now) || !has_room {
                 let lost = Missed { lost: 1, gap: false };
                 results.missed = results.missed.and(payload.missed()).and(lost);
                 waiting.dropped += 1;
                 return;
             }
-            results.count += 1;
+            results.handed.push_back(now);
             *payload = payload.with_missed(std::mem::take(&mut results.missed));
             waiting.bytes += payload.bytes.len();
         }
         self.mailbox.send(Message::Hub(command));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_put_behind_a_result_that_has_waited_too_long() {
+        let start = Instant::now();
+        let mut results = Results::default();
+        assert!(results.have_room(start));
+        results.handed.extend([start, start + WAIT_MAX]);
+        assert!(results.have_room(start + WAIT_MAX));
+        assert!(!results.have_room(start + WAIT_MAX + Duration::from_millis(1)));
+        // The oldest is taken: the next one has waited for a moment only.
+        results.handed.pop_front();
+        assert!(results.have_room(start + WAIT_MAX + Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn a_burst_may_wait_and_no_more() {
+        let now = Instant::now();
+        let mut results = Results::default();
+        results.handed.extend([now; RESULTS_MAX]);
+        assert!(!results.have_room(now));
     }
 }
