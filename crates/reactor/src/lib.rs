@@ -28,5 +28,5 @@ pub use connection::End;
 pub use mailbox::Mailbox;
 pub use slab::Token;
 pub use sockets::{Sent, Sockets};
-pub use stream::Stream;
+pub use stream::{Stream, Sunk};
 pub use thread::{Application, Reactor, Settings};

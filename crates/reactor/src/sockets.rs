@@ -12,7 +12,7 @@ use crate::connection::{
 };
 use crate::poller::{Epoll, Poller};
 use crate::slab::Slab;
-use crate::stream::{Lent, Received};
+use crate::stream::{Lent, Received, Sunk};
 use crate::wheel::{Tick, Wheel};
 use crate::{Stream, Token};
 
@@ -72,7 +72,9 @@ impl<M: Machine, C> Sockets<M, C> {
     ) -> Result<Token, (io::Error, C)> {
         let epoll = &self.epoll;
         let inserted = self.slab.insert_with(|token| {
-            if let Err(error) = epoll.add(stream.fd(), token.to_u64()) {
+            if let Some(fd) = stream.fd()
+                && let Err(error) = epoll.add(fd, token.to_u64())
+            {
                 return Err((error, client));
             }
             Ok(Entry {
@@ -112,6 +114,11 @@ impl<M: Machine, C> Sockets<M, C> {
     /// Are there none?
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// What was sent to streams that lead nowhere; see [`Stream::nowhere`].
+    pub fn sunk(&self) -> Sunk {
+        self.lent.sunk
     }
 
     /// All of them, in no order that means anything.

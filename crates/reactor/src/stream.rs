@@ -13,7 +13,8 @@ use crate::outgoing::{self, Outgoing};
 /// A connected, non-blocking socket, and the TLS session on it if there is one.
 #[derive(Debug)]
 pub struct Stream {
-    socket: OwnedFd,
+    /// `None`: leads nowhere, see [`Stream::nowhere`].
+    socket: Option<OwnedFd>,
     session: Option<TlsSession>,
     /// Bytes of the network that the socket has not taken. Only a connection whose socket is full has any.
     outgoing: Option<Box<Outgoing>>,
@@ -25,6 +26,16 @@ pub(crate) struct Lent {
     received: Box<[u8]>,
     plain: Vec<u8>,
     scratch: Vec<u8>,
+    pub(crate) sunk: Sunk,
+}
+
+/// What was sent to streams that lead nowhere.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Sunk {
+    /// Messages, those of protocols included.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// Bytes taken from a socket at once.
@@ -55,12 +66,18 @@ pub(crate) enum Received<'a> {
 impl Stream {
     /// Takes over a socket. What `session` has read ahead of it is for the machine first.
     pub fn new(socket: OwnedFd, session: Option<TlsSession>) -> Self {
-        Self { socket, session, outgoing: None }
+        Self { socket: Some(socket), session, outgoing: None }
     }
 
-    /// What to watch.
-    pub(crate) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.socket.as_fd()
+    /// One whose peer takes everything at once and never says a word, to see what many connections cost without their
+    /// descriptors. What is sent is counted by [`crate::Sockets::sunk`].
+    pub fn nowhere() -> Self {
+        Self { socket: None, session: None, outgoing: None }
+    }
+
+    /// What to watch, if there is anything.
+    pub(crate) fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.socket.as_ref().map(AsFd::as_fd)
     }
 
     /// Has the socket not taken everything yet?
@@ -91,7 +108,8 @@ impl Stream {
     /// Looks once what has arrived.
     pub(crate) fn receive<'a>(&mut self, lent: &'a mut Lent) -> Received<'a> {
         let Lent { received, plain, .. } = lent;
-        let taken = match rustix::net::recv(&self.socket, &mut received[..], RecvFlags::DONTWAIT) {
+        let Some(socket) = &self.socket else { return Received::Nothing };
+        let taken = match rustix::net::recv(socket, &mut received[..], RecvFlags::DONTWAIT) {
             Ok((_, 0)) => return Received::Ended,
             Ok((_, count)) => count,
             Err(rustix::io::Errno::AGAIN) => return Received::Nothing,
@@ -120,6 +138,11 @@ impl Stream {
         lent: &mut Lent,
         now: Instant,
     ) -> bool {
+        let Some(socket) = &self.socket else {
+            lent.sunk.messages += 1;
+            lent.sunk.bytes += (head.len() + body.len() + tail.len()) as u64;
+            return true;
+        };
         if let Some(session) = &mut self.session {
             lent.scratch.clear();
             session.send([head, body, tail], &mut lent.scratch);
@@ -128,7 +151,7 @@ impl Stream {
         let mut sent = 0;
         if self.outgoing.is_none() {
             let parts = [head, body, tail];
-            match outgoing::send(self.socket.as_fd(), parts, &mut lent.scratch) {
+            match outgoing::send(socket.as_fd(), parts, &mut lent.scratch) {
                 Some(count) if count == head.len() + body.len() + tail.len() => return true,
                 Some(count) => sent = count,
                 None => return false,
@@ -163,10 +186,11 @@ impl Stream {
 
     /// Sends the records in `lent.scratch`.
     fn send_records(&mut self, lent: &mut Lent, now: Instant) -> bool {
+        let Some(socket) = &self.socket else { return true };
         let records = &lent.scratch;
         let mut sent = 0;
         if self.outgoing.is_none() && !records.is_empty() {
-            match outgoing::send_one(self.socket.as_fd(), records) {
+            match outgoing::send_one(socket.as_fd(), records) {
                 Some(count) => sent = count,
                 None => return false,
             }
@@ -180,8 +204,10 @@ impl Stream {
 
     /// Writes what waits. Whether the socket still works.
     pub(crate) fn flush(&mut self, now: Instant) -> bool {
-        let Some(outgoing) = &mut self.outgoing else { return true };
-        if !outgoing.flush(self.socket.as_fd(), now) {
+        let (Some(outgoing), Some(socket)) = (&mut self.outgoing, &self.socket) else {
+            return true;
+        };
+        if !outgoing.flush(socket.as_fd(), now) {
             return false;
         }
         if outgoing.len() == 0 {
@@ -197,12 +223,18 @@ impl Stream {
 
     /// Says goodbye with FIN rather than RST, so that the peer reads our last words. Whether the socket still works.
     pub(crate) fn finish(&self) -> bool {
-        rustix::net::shutdown(&self.socket, Shutdown::Write).is_ok()
+        let Some(socket) = &self.socket else { return true };
+        rustix::net::shutdown(socket, Shutdown::Write).is_ok()
     }
 }
 
 impl Lent {
     pub(crate) fn new() -> Self {
-        Self { received: vec![0; READ_BYTES].into(), plain: Vec::new(), scratch: Vec::new() }
+        Self {
+            received: vec![0; READ_BYTES].into(),
+            plain: Vec::new(),
+            scratch: Vec::new(),
+            sunk: Sunk::default(),
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use net::{TlsClient, TlsServer, TlsServerFiles, TlsSession};
-use reactor::{Application, End, Reactor, Sent, Settings, Sockets, Stream, Token};
+use reactor::{Application, End, Reactor, Sent, Settings, Sockets, Stream, Sunk, Token};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wire::Chunks;
 use wire::connection::{Connection, Output, Protocol};
@@ -51,7 +51,9 @@ impl Protocol for Texts {
 
 enum Message {
     Adopt(TcpStream, Option<TlsSession>, &'static [u8], u32),
+    AdoptNowhere(u32),
     Broadcast(Bytes),
+    Sunk,
 }
 
 /// What the application tells the test.
@@ -59,6 +61,7 @@ enum Message {
 enum Told {
     Adopted,
     Sent(Vec<(u32, Sent)>),
+    Sunk(Sunk),
     Writable(u32),
     Closed(u32, End),
 }
@@ -106,6 +109,14 @@ impl Application for Repeater {
                 sockets.adopt(stream, machine, early, number).expect("it can be watched");
                 self.tell(Told::Adopted);
             }
+            Message::AdoptNowhere(number) => {
+                let websocket = Arc::clone(&self.websocket);
+                let machine = Connection::server(websocket, Texts::default(), Instant::now());
+                let adopted = sockets.adopt(Stream::nowhere(), machine, b"", number);
+                adopted.expect("nothing has to be watched");
+                self.tell(Told::Adopted);
+            }
+            Message::Sunk => self.tell(Told::Sunk(sockets.sunk())),
             Message::Broadcast(body) => {
                 let head = FrameHeader::new(Opcode::Text, body.len() + 1);
                 let mut sent = Vec::new();
@@ -247,6 +258,31 @@ fn a_broadcast_reaches_everybody() {
             assert_eq!(client.hear_text(), format!("{body}!"));
         }
     }
+}
+
+#[test]
+fn connections_that_lead_nowhere_take_everything_and_are_counted() {
+    let mut fixture = Fixture::new(websocket::Config::default());
+    let mut client = fixture.connect(b"");
+    for number in [7, 8] {
+        fixture.reactor.mailbox().send(Message::AdoptNowhere(number));
+        assert_eq!(fixture.told(), Told::Adopted);
+    }
+    // More than any socket takes at once.
+    let body = "large".repeat(2_000_000);
+    let mut sent = fixture.sent(body.clone());
+    sent.sort_by_key(|(number, _)| *number);
+    assert_eq!(sent, [0, 7, 8].map(|number| (number, Sent::Taken)));
+    assert_eq!(client.hear_text(), format!("{body}!"));
+    fixture.reactor.mailbox().send(Message::Sunk);
+    let told = loop {
+        match fixture.told() {
+            Told::Writable(0) => {}
+            told => break told,
+        }
+    };
+    let frame = FrameHeader::new(Opcode::Text, body.len() + 1).len() + body.len() + 1;
+    assert_eq!(told, Told::Sunk(Sunk { messages: 2, bytes: 2 * frame as u64 }));
 }
 
 #[test]

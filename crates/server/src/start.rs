@@ -3,7 +3,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+#[cfg(target_os = "linux")]
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+#[cfg(target_os = "linux")]
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use events::{
@@ -136,6 +140,14 @@ impl Drop for AbortOnDrop {
 
 /// How long providers get to connect before `events.require_all` gives up.
 const PROVIDERS_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Clients without sockets that subscribe at a time: as many as may come in one storm.
+#[cfg(target_os = "linux")]
+const SIMULATED_AT_ONCE: u64 = 4096;
+
+/// How long no further one of them may be subscribed until that is all.
+#[cfg(target_os = "linux")]
+const SIMULATED_STALL: Duration = Duration::from_secs(5);
 
 /// A reactor thread keeps up with two cores that resolve events for it.
 #[cfg(target_os = "linux")]
@@ -298,6 +310,39 @@ impl Running {
     /// The providers, for whoever publishes in this process (the demo's generator).
     pub fn providers(&self) -> Arc<Providers> {
         Arc::clone(&self.router.providers)
+    }
+
+    /// Subscribes clients that have no sockets; `greeting` is what each of them says after its handshake, `said` what it
+    /// says when it is greeted. Returns how many are subscribed in the end: fewer than asked for where there is no room, or their operation is refused.
+    #[cfg(target_os = "linux")]
+    pub async fn subscribe_nowhere(&self, count: u64, greeting: &[u8], said: &[u8]) -> u64 {
+        let said = bytes::Bytes::copy_from_slice(said);
+        let subscribers = || self.router.hub.stats().subscribers.load(Relaxed);
+        let before = subscribers();
+        let (mut begun, mut seen, mut seen_at) = (0, 0, Instant::now());
+        loop {
+            let subscribed = subscribers().saturating_sub(before);
+            if subscribed > seen {
+                (seen, seen_at) = (subscribed, Instant::now());
+            }
+            if subscribed >= count || seen_at.elapsed() > SIMULATED_STALL {
+                return subscribed;
+            }
+            while begun < count && begun < subscribed + SIMULATED_AT_ONCE {
+                if self.router.reactors.adopt_nowhere(&self.router, greeting, &said).is_err() {
+                    return subscribers().saturating_sub(before);
+                }
+                begun += 1;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Messages and bytes that were sent to them.
+    #[cfg(target_os = "linux")]
+    pub async fn sent_nowhere(&self) -> (u64, u64) {
+        let sunk = self.reactors.sunk().await;
+        (sunk.messages, sunk.bytes)
     }
 
     /// Stops accepting, lets requests finish and asks subscribers to leave, spread over time where they are many. After `subscriptions.drain_period` whatever is

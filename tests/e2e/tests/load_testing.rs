@@ -153,3 +153,18 @@ fn subscriptions_are_held_and_measured_beside_the_floor() {
     assert_eq!((code, table.as_str()), (Some(1), ""));
     assert!(err.contains("30 of 30 subscribed clients got none of the first events"), "{err}");
 }
+
+#[test]
+fn subscribers_without_sockets_are_all_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("run.json").to_str().unwrap().to_owned();
+    let (code, table, err) =
+        run(["bench", "subscriptions", "--simulate", "2000", "--events", "3", "--json", &json]);
+    assert_eq!(code, Some(0), "{table}{err}");
+    let runs: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!((&runs[0]["subscribed"], &runs[0]["received"]), (&2000.into(), &6000.into()));
+    // The frame of a result: its head, the operation's id, the payload.
+    let message =
+        r#"{"id":"1","type":"next","payload":{"data":{"tick":{"id":"0000000000000000"}}}}"#;
+    assert_eq!(runs[0]["message_bytes"].as_f64(), Some((message.len() + 2) as f64));
+}

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use serde_json::{Map, Value};
 use url::Url;
 
+use super::client::Phrases;
 use super::frame::{self, Opcode};
 use crate::random::mix;
 
@@ -118,6 +119,13 @@ impl Target {
 }
 
 impl Subscription {
+    /// What client `number` says after its handshake, and what it says when it is greeted.
+    pub fn opening(&self, number: usize) -> [Vec<u8>; 2] {
+        let mut subscribe = Vec::new();
+        self.write_subscribe(number, &mut subscribe);
+        [Phrases::default().init, subscribe]
+    }
+
     /// The key of client `number`.
     pub(super) fn key(&self, number: usize) -> usize {
         number % self.keys.max(1)

@@ -5,6 +5,7 @@ mod application;
 mod client;
 mod machine;
 mod outlet;
+mod simulation;
 
 use std::io;
 use std::sync::Arc;
@@ -119,6 +120,7 @@ impl ReactorHandles {
             open: router.metrics.stream(machine.transport()),
             machine,
             start,
+            later: None,
         };
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         if let Some(mailbox) = self.mailboxes.get(turn % self.mailboxes.len().max(1)) {

@@ -106,8 +106,8 @@ pub(crate) fn upgrade(router: &Router, request: &Request<Incoming>) -> Answer {
 /// What client and router have agreed on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spoken {
-    subprotocol: Option<&'static str>,
-    deflates: bool,
+    pub(super) subprotocol: Option<&'static str>,
+    pub(super) deflates: bool,
 }
 
 impl Spoken {

@@ -47,6 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     };
     super::report(&loaded.warnings);
     server::logging::start(&loaded.config.log);
+    profile::give_memory_back();
     let runtime = match super::control_runtime() {
         Ok(runtime) => runtime,
         Err(error) => {

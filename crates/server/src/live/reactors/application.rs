@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use execute::{GraphqlError, Payload};
@@ -11,7 +12,9 @@ use hub::{EndReason, GroupId, Member, OutletCommand, Subscription};
 use indexmap::IndexSet;
 use plan::OperationKind;
 use prepare::OperationRequest;
-use reactor::{Application, End, Mailbox, Sent, Sockets, Stream, Token};
+use reactor::{Application, End, Mailbox, Sent, Sockets, Stream, Sunk, Token};
+use tokio::sync::oneshot;
+use wire::Machine;
 use wire::graphql_transport_ws::{Event, INVALID_MESSAGE};
 
 use super::client::{self, Client, Operation, Operations, SharedHeaders};
@@ -36,6 +39,10 @@ pub(crate) enum Message {
     Hub(OutletCommand),
     /// Of an operation that a connection has started.
     Operation(Token, u32, Outcome),
+    /// A client without a socket says this.
+    Said(Token, Bytes),
+    /// What has been sent to those without sockets?
+    Sunk(oneshot::Sender<Sunk>),
     /// Some are to leave, and whoever comes later.
     ShutDown {
         /// Of [`farewell::PORTIONS`].
@@ -53,6 +60,8 @@ pub(crate) struct Adoption {
     pub(super) open: Open,
     /// What it begins with, where its request has said it all.
     pub(super) start: Option<Ready>,
+    /// What its client says once it is greeted: of one without a socket.
+    pub(super) later: Option<Bytes>,
 }
 
 /// An operation that is to begin.
@@ -99,7 +108,7 @@ impl Live {
     }
 
     fn adopt(&mut self, sockets: &mut ClientSockets, adoption: Adoption) {
-        let Adoption { stream, machine, early, headers, permit, open, start } = adoption;
+        let Adoption { stream, machine, early, headers, permit, open, start, later } = adoption;
         let headers = self.headers.share(headers);
         let transport = machine.transport();
         let client = Client {
@@ -118,6 +127,10 @@ impl Live {
                 return;
             }
         };
+        if let Some(said) = later {
+            // Comes behind what the greeting leads to.
+            self.outlet.mailbox().send(Message::Said(token, said));
+        }
         if self.is_shutting_down {
             shut_down(sockets, token);
         } else if let (Some(ready), Some(client)) = (start, sockets.client(token)) {
@@ -395,6 +408,15 @@ impl Application for Live {
             }
             Message::Operation(token, number, outcome) => {
                 self.concluded(sockets, token, number, outcome);
+            }
+            Message::Said(token, bytes) => {
+                if let Some(machine) = sockets.machine_mut(token) {
+                    machine.receive(Instant::now(), &bytes);
+                }
+            }
+            Message::Sunk(reply) => {
+                // Whoever asked may have gone.
+                let _ = reply.send(sockets.sunk());
             }
             Message::ShutDown { portion } => {
                 self.is_shutting_down = true;

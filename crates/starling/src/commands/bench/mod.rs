@@ -12,6 +12,8 @@ mod progress;
 mod query;
 mod report;
 #[cfg(target_os = "linux")]
+mod simulated;
+#[cfg(target_os = "linux")]
 mod subscriptions;
 
 /// Measures a GraphQL server, this one or another.

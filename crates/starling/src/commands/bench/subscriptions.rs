@@ -13,8 +13,8 @@ use load::subscriptions::{self, Destination, Events, Scenario, Settings, Subscri
 use load::units::{parse_duration, parse_share};
 use serde_json::{Map, Value};
 
-use super::Format;
 use super::progress::Progress;
+use super::{Format, simulated};
 use crate::commands::print;
 
 /// Clients, if nobody says otherwise.
@@ -25,6 +25,9 @@ const CHURN_CLIENTS: usize = 2000;
 
 /// Events, if nobody says otherwise.
 const EVENTS: u64 = 100;
+
+/// Events for simulated subscribers: each is a million results.
+const SIMULATED_EVENTS: u64 = 10;
 
 /// Events of a storm: they only show that everybody is served.
 const STORM_EVENTS: u64 = 3;
@@ -54,10 +57,14 @@ starling bench subscriptions --url … --query 'subscription { tickOf(key: \"$K\
 --publish 'memory://127.0.0.1:8088/tick.$K'")]
 pub(crate) struct Arguments {
     /// The endpoint, as ws://127.0.0.1:4000/graphql.
-    #[arg(long)]
-    url: String,
+    #[arg(long, required_unless_present = "simulate")]
+    url: Option<String>,
+    /// Instead of a server, a router in this process with so many subscribers that have everything but a socket: what
+    /// they cost, and how long an event takes to all of them.
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["url", "query", "operation", "publish", "pid", "scenario", "clients"])]
+    simulate: Option<u64>,
     /// The subscription (GraphQL).
-    #[arg(long, value_name = "TEXT", required_unless_present = "operation")]
+    #[arg(long, value_name = "TEXT", required_unless_present_any = ["operation", "simulate"])]
     query: Option<String>,
     /// A file with the subscription instead.
     #[arg(long, value_name = "FILE", conflicts_with = "query")]
@@ -158,6 +165,10 @@ enum ScenarioArgument {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+    if let Some(count) = arguments.simulate {
+        let events = arguments.events.unwrap_or(SIMULATED_EVENTS);
+        return conclude(arguments, "simulated", vec![simulated::run(count, events)?]);
+    }
     let settings = settings(arguments)?;
     let mut progress = Progress::new(arguments.quiet);
     let mut measure = |settings: &Settings| {
@@ -173,6 +184,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     }
     // What it is compared with comes first.
     runs.push(run);
+    conclude(arguments, &settings.name, runs)
+}
+
+/// Shows the runs as it was asked for, and says whether all of them are sound.
+fn conclude(
+    arguments: &Arguments,
+    title: &str,
+    runs: Vec<SubscriptionRun>,
+) -> Result<ExitCode, String> {
     let json = || format!("{:#}\n", serde_json::to_value(&runs).unwrap_or_default());
     match arguments.format {
         Format::Table => print(&report::text(&runs)),
@@ -182,7 +202,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         super::write(path, &json())?;
     }
     if let Some(path) = &arguments.html {
-        super::write(path, &report::html(&settings.name, &runs))?;
+        super::write(path, &report::html(title, &runs))?;
     }
     let is_sound = runs.iter().all(SubscriptionRun::is_sound);
     Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -200,6 +220,8 @@ fn settings(arguments: &Arguments) -> Result<Settings, String> {
         ScenarioArgument::ReconnectStorm => ReconnectStorm,
         ScenarioArgument::Churn => Churn,
     };
+    // clap wants one where nothing is simulated.
+    let url = arguments.url.as_deref().unwrap_or_default();
     let usual_clients = if scenario == Churn { CHURN_CLIENTS } else { CLIENTS };
     let clients = arguments.clients.unwrap_or(usual_clients);
     let keys = arguments.keys.unwrap_or(if scenario == Filters { clients } else { 1 });
@@ -213,8 +235,8 @@ fn settings(arguments: &Arguments) -> Result<Settings, String> {
         return Err("mass-disconnect looks at the server's process; name it by --pid".to_owned());
     }
     Ok(Settings {
-        name: arguments.name.clone().unwrap_or_else(|| arguments.url.clone()),
-        target: Target::parse(&arguments.url)?,
+        name: arguments.name.clone().unwrap_or_else(|| url.to_owned()),
+        target: Target::parse(url)?,
         subscription: Subscription {
             query,
             variables: arguments.variables.as_deref().map(variables).transpose()?,

@@ -1,0 +1,66 @@
+//! Clients without sockets: everything of a connection but its descriptor, to see what a million of them cost.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use reactor::{Stream, Sunk};
+use tokio::sync::oneshot;
+use wire::graphql_transport_ws::SUBPROTOCOL;
+
+use super::application::{Adoption, Message};
+use super::machine::ClientMachine;
+use super::{ReactorHandles, Reactors};
+use crate::connections::NoRoom;
+use crate::live::websocket::Spoken;
+use crate::metrics::Transport;
+use crate::router::Router;
+
+impl ReactorHandles {
+    /// Adds a WebSocket whose client greets, says one thing more when it is greeted, hears everything, and never speaks
+    /// again.
+    ///
+    /// # Errors
+    /// Where there is no room for one more connection.
+    pub(crate) fn adopt_nowhere(
+        &self,
+        router: &Arc<Router>,
+        greeting: &[u8],
+        said: &Bytes,
+    ) -> Result<(), NoRoom> {
+        let spoken = Spoken { subprotocol: Some(SUBPROTOCOL), deflates: false };
+        let adoption = Adoption {
+            stream: Stream::nowhere(),
+            machine: ClientMachine::WebSocket(spoken.machine(router, Instant::now())),
+            early: greeting.to_vec(),
+            headers: HeaderMap::new(),
+            permit: router.connections.enter(None)?,
+            open: router.metrics.stream(Transport::websocket),
+            start: None,
+            later: Some(said.clone()),
+        };
+        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+        if let Some(mailbox) = self.mailboxes.get(turn % self.mailboxes.len().max(1)) {
+            mailbox.send(Message::Adopt(Box::new(adoption)));
+        }
+        Ok(())
+    }
+}
+
+impl Reactors {
+    /// What has been sent to clients without sockets.
+    pub(crate) async fn sunk(&self) -> Sunk {
+        let mut all = Sunk::default();
+        for reactor in &self.reactors {
+            let (reply, answer) = oneshot::channel();
+            reactor.mailbox().send(Message::Sunk(reply));
+            // Without an answer the thread has ended.
+            let Sunk { messages, bytes } = answer.await.unwrap_or_default();
+            all.messages += messages;
+            all.bytes += bytes;
+        }
+        all
+    }
+}

@@ -1,0 +1,133 @@
+//! `starling bench subscriptions --simulate`: a router in this process, with subscribers that have everything but a
+//! socket. The whole way is the real one: protocol machine, operation, hub, fan-out, the frame for each of them.
+
+use std::time::{Duration, Instant};
+
+use load::histogram::Histogram;
+use load::process::Process;
+use load::report::Latency;
+use load::report::subscriptions::{Server, SubscriptionRun};
+use load::subscriptions::Subscription;
+use server::config::{Config, Listener, Log, LogLevel};
+use server::{Options, Running, SupergraphSource};
+
+/// One event, by the memory provider.
+const SUPERGRAPH: &str = include_str!("simulated.graphql");
+
+/// What everybody subscribes to.
+const QUERY: &str = "subscription { tick { id } }";
+
+const TOPIC: &str = "tick";
+
+/// How long one event may take to everybody.
+const EVENT_MAX: Duration = Duration::from_secs(60);
+
+/// Between two looks at what has been sent.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Runs a router with so many subscribers and publishes some events, one after the other.
+pub(super) fn run(count: u64, events: u64) -> Result<SubscriptionRun, String> {
+    let runtime = crate::commands::control_runtime()
+        .map_err(|error| format!("cannot start threads: {error}"))?;
+    let run = runtime.block_on(async {
+        let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let log = Log { level: LogLevel::Warn, ..Log::default() };
+        let mut config =
+            Config { log, listen: vec![Listener::plain(any_port)], ..Config::default() };
+        config.admin.listen = any_port;
+        // Nobody is there who could answer a ping.
+        config.websocket.ping_interval = Duration::from_secs(24 * 3600);
+        server::logging::start(&config.log);
+        let options = Options {
+            config,
+            supergraph: SupergraphSource::Text {
+                name: "simulated.graphql".to_owned(),
+                sdl: SUPERGRAPH.to_owned(),
+            },
+            tabs: Vec::new(),
+            next_free_port: true,
+            next_free_admin_port: true,
+        };
+        let router = server::start(options).await.map_err(|error| error.to_string())?;
+        simulate(&router, count, events).await
+    });
+    // A million connections need not be ended one by one.
+    runtime.shutdown_background();
+    run
+}
+
+async fn simulate(router: &Running, count: u64, events: u64) -> Result<SubscriptionRun, String> {
+    let usage = || Process::Own.usage().map_err(|error| error.to_string());
+    let mib = |kib: u64| kib as f64 / 1024.0;
+    let before = usage()?;
+    let [greeting, said] =
+        Subscription { query: QUERY.to_owned(), ..Subscription::default() }.opening(0);
+    let began = Instant::now();
+    let subscribed = router.subscribe_nowhere(count, &greeting, &said).await;
+    let joining_seconds = began.elapsed().as_secs_f64();
+    let idle = usage()?;
+    // What the protocol itself has said: that the connection is accepted.
+    let (greetings, _) = router.sent_nowhere().await;
+    let providers = router.providers();
+    let provider =
+        providers.resolve("memory/default").map_err(|error| format!("no provider: {error}"))?;
+    let mut latency = Histogram::default();
+    let (mut messages, mut bytes) = router.sent_nowhere().await;
+    let bytes_before = bytes;
+    let fanning_out = Instant::now();
+    for number in 0..events {
+        let event = format!(r#"{{"__typename":"Tick","id":"{:016}"}}"#, number);
+        let published = Instant::now();
+        provider.publish(TOPIC, event.into()).await.map_err(|error| error.to_string())?;
+        let expected = greetings + (number + 1) * subscribed;
+        while messages < expected && published.elapsed() < EVENT_MAX {
+            tokio::time::sleep(LOOK).await;
+            (messages, bytes) = router.sent_nowhere().await;
+        }
+        latency.record(u64::try_from(published.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+    let seconds = fanning_out.elapsed().as_secs_f64().max(1e-9);
+    let after = usage()?;
+    let (expected, received) = (subscribed * events, messages - greetings);
+    let cpu = after.cpu.saturating_sub(idle.cpu).as_secs_f64();
+    Ok(SubscriptionRun {
+        name: "simulated".to_owned(),
+        url: "in this process".to_owned(),
+        scenario: "simulated".to_owned(),
+        clients: count,
+        keys: 1,
+        subscribed,
+        joining_seconds,
+        events,
+        rate: events as f64 / seconds,
+        expected,
+        received,
+        missing: expected.saturating_sub(received),
+        surplus: received.saturating_sub(expected),
+        deliveries: received,
+        deliveries_per_second: received as f64 / seconds,
+        message_bytes: (bytes - bytes_before) as f64 / received.max(1) as f64,
+        latency: Latency::of(&latency),
+        histogram: latency.buckets(),
+        server: Some(Server {
+            pid: std::process::id(),
+            cpu_us_per_delivery: (received > 0).then(|| cpu * 1e6 / received as f64),
+            busy_cores: Some(cpu / seconds),
+            cpu_us_per_joining: Some(
+                idle.cpu.saturating_sub(before.cpu).as_secs_f64() * 1e6 / subscribed.max(1) as f64,
+            ),
+            resident_before_mib: mib(before.resident_kib),
+            resident_idle_mib: mib(idle.resident_kib),
+            resident_after_mib: mib(after.resident_kib),
+            resident_peak_mib: mib(after.resident_peak_kib),
+            bytes_per_subscription: (idle.resident_kib as f64 - before.resident_kib as f64)
+                * 1024.0
+                / subscribed.max(1) as f64,
+            threads_before: before.threads,
+            threads_idle: idle.threads,
+            threads_after: after.threads,
+            ..Server::default()
+        }),
+        ..SubscriptionRun::default()
+    })
+}
