@@ -18,11 +18,16 @@ pub(crate) struct Program {
 }
 
 /// Every program that a test needs beside cargo and Node.
-pub(crate) const PROGRAMS: [Program; 2] = [
+pub(crate) const PROGRAMS: [Program; 3] = [
     Program {
         package: "nats-server",
         variable: "STARLING_TEST_NATS_SERVER",
         names: &["nats-server"],
+    },
+    Program {
+        package: "redis-server",
+        variable: "STARLING_TEST_REDIS_SERVER",
+        names: &["redis-server"],
     },
     Program {
         package: "chromium",

@@ -1,4 +1,4 @@
-//! Brokers behind `Source` and `Sink`: memory and NATS.
+//! Brokers behind `Source` and `Sink`: memory, NATS and Redis.
 //!
 //! Invariant: topics, payloads and positions are all this crate knows; nothing of GraphQL execution.
 //! A [`Provider`] is one configured broker, [`Providers`] finds it by the name that directives use.
@@ -9,6 +9,7 @@ mod memory;
 mod nats;
 mod provider;
 mod providers;
+mod redis;
 mod stats;
 
 pub use backoff::Retry;
@@ -19,4 +20,5 @@ pub use provider::{
     StreamEnd, TOPIC_BYTES_MAX, TopicUsage,
 };
 pub use providers::{Providers, ProvidersError, ResolveError};
+pub use redis::{Redis, RedisAuthentication, RedisSettings, RedisSettingsError};
 pub use stats::{ProviderState, ProviderStats};

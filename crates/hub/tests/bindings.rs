@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use events::{
-    Memory, MemorySettings, Nats, NatsSettings, Position, Provider, Providers, Retry, SourceMessage,
+    Memory, MemorySettings, Nats, NatsSettings, Position, Provider, Providers, Redis,
+    RedisSettings, Retry, SourceMessage,
 };
 use execute::{ErrorCode, Publisher};
 use graph::{FieldId, SubgraphId, Supergraph};
@@ -60,7 +61,7 @@ fn supergraph(subscriptions: &[(&str, &str)], mutations: &[(&str, &str)]) -> Sup
     Supergraph::from_sdl(&sdl, "supergraph.graphql").unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// `memory/default` and `nats/default`; nobody listens there, which bindings do not need.
+/// `memory/default`, `nats/default` and `redis/default`; nobody listens there, which bindings do not need.
 fn providers() -> Providers {
     let nats = Nats::start(NatsSettings {
         id: "default".into(),
@@ -69,8 +70,17 @@ fn providers() -> Providers {
         retry: Retry { initial: Duration::from_secs(3600), max: Duration::from_secs(3600) },
         queue_events: 1,
     });
+    let redis = Redis::start(RedisSettings {
+        id: "default".into(),
+        urls: vec!["redis://127.0.0.1:1".into()],
+        authentication: None,
+        tls: None,
+        retry: Retry { initial: Duration::from_secs(3600), max: Duration::from_secs(3600) },
+        queue_events: 1,
+    });
     let memory = Memory::new("default", MemorySettings::default());
-    let list: [Arc<dyn Provider>; 2] = [Arc::new(nats.expect("settings")), Arc::new(memory)];
+    let list: [Arc<dyn Provider>; 3] =
+        [Arc::new(nats.expect("settings")), Arc::new(redis.expect("settings")), Arc::new(memory)];
     Providers::new(list).expect("names differ")
 }
 
@@ -171,7 +181,7 @@ async fn topics_are_rendered_from_literals_and_variables() {
     let arguments = vec![("id".into(), string("7")), ("filter".into(), filter)];
     let moved = source(&graph, "moved", arguments, &["\"eu\""]).expect("renders");
     assert_eq!(moved.provider().name(), "nats/default");
-    assert_eq!(moved.topics(), ["orders.7.moved".into(), "orders.eu".into()]);
+    assert_eq!(moved.topics(), ["orders.7.moved", "orders.eu"].map(Box::<str>::from));
     let any = source(&graph, "any", vec![], &[]).expect("renders");
     assert_eq!(format!("{any:?}"), r#"nats/default ["orders"]"#);
     let tick = source(&graph, "tick", vec![], &[]).expect("renders");
@@ -227,6 +237,43 @@ async fn a_client_cannot_widen_its_subject_or_forge_another() {
 }
 
 #[tokio::test]
+async fn channels_of_redis_may_be_patterns_but_no_client_makes_one() {
+    let graph = supergraph(
+        &[(
+            "moved(id: ID)",
+            r#"edfs__redisSubscribe {channels: ["orders.{{ args.id }}", "orders.{{ args.id }}.*"]}"#,
+        )],
+        &[],
+    );
+    let moved = |id: &str| source(&graph, "moved", vec![("id".into(), string(id))], &[]);
+    let seven = moved("7").expect("renders");
+    assert_eq!(format!("{seven:?}"), r#"redis/default ["orders.7", "orders.7.*"]"#);
+    for id in ["*", "?", "[0-9]", "7\\"] {
+        let error = moved(id).unwrap_err();
+        assert_eq!(error.code, ErrorCode::BadUserInput);
+        assert_eq!(
+            error.message,
+            "Argument \"id\" cannot be part of a topic: it contains a pattern character (* ? [ ] ^ \\)."
+        );
+    }
+    let wrong = supergraph(
+        &[
+            ("a", r#"edfs__redisSubscribe {channels: ["x"], providerId: "orders"}"#),
+            ("b", r#"edfs__redisSubscribe {channels: ["a[b"]}"#),
+        ],
+        &[("p", r#"edfs__redisPublish {channel: "orders.*"}"#)],
+    );
+    assert_eq!(
+        problems(&wrong),
+        [
+            r#"Mutation.p @edfs__redisPublish: topic "orders.*": a channel to publish to has no pattern characters (* ? [ \)"#,
+            r#"Subscription.a @edfs__redisSubscribe: no provider "orders" is configured; configured: redis/default"#,
+            r#"Subscription.b @edfs__redisSubscribe: topic "a[b": a pattern closes each [ by ] and does not end in a single \"#,
+        ]
+    );
+}
+
+#[tokio::test]
 async fn everything_that_is_wrong_is_listed_with_its_field() {
     let graph = supergraph(
         &[
@@ -249,7 +296,7 @@ async fn everything_that_is_wrong_is_listed_with_its_field() {
         [
             r#"Mutation.p @edfs__natsPublish: topic "orders.*": a subject to publish to has no wildcards"#,
             r#"Subscription.a @edfs__natsSubscribe: no provider "orders" is configured; configured: nats/default"#,
-            r#"Subscription.b @events__subscribe: provider id "default" is ambiguous: write one of memory/default, nats/default"#,
+            r#"Subscription.b @events__subscribe: provider id "default" is ambiguous: write one of memory/default, nats/default, redis/default"#,
             r#"Subscription.c @edfs__natsSubscribe: topic "x.{{ args.key }}": there is no argument "key"; the field has id"#,
             r#"Subscription.c @edfs__natsSubscribe: topic "y.{{ key }}": {{ key }} is not understood; write {{ args.name }}"#,
             r#"Subscription.d @edfs__natsSubscribe: subjects is empty"#,

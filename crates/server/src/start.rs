@@ -10,7 +10,9 @@ use std::time::Duration;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
-use events::{Memory, MemorySettings, Nats, NatsSettings, Provider, Providers};
+use events::{
+    Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis, RedisSettings,
+};
 use hub::{Hub, HubSettings};
 use ide::{Page, PageConfig, Tab};
 use tokio::sync::watch;
@@ -446,6 +448,26 @@ fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
             Err(error) => problems.push(Diagnostic::error(
                 "events",
                 format!("events.providers.nats `{}`: {error}", nats.id),
+            )),
+        }
+    }
+    for redis in &providers.redis {
+        let settings = RedisSettings {
+            authentication: redis.authentication.as_ref().map(|it| events::RedisAuthentication {
+                user: it.username.clone(),
+                password: it.password.expose().to_owned(),
+            }),
+            retry: events::Retry { initial: redis.retry.initial, max: redis.retry.max },
+            id: redis.id.as_str().into(),
+            urls: redis.urls.clone(),
+            tls: None,
+            queue_events: MemorySettings::default().queue_events,
+        };
+        match Redis::start(settings) {
+            Ok(provider) => list.push(Arc::new(provider)),
+            Err(error) => problems.push(Diagnostic::error(
+                "events",
+                format!("events.providers.redis `{}`: {error}", redis.id),
             )),
         }
     }

@@ -118,6 +118,15 @@ export const natsSupergraph = () =>
       `@join__directive(graphs: [EVENTS], name: "edfs__natsPublish", args: {subject: "${subject}", providerId: "default"})`,
   });
 
+/** The same at the Redis provider `default`. */
+export const redisSupergraph = () =>
+  supergraph({
+    subscribe: (channel) =>
+      `@join__directive(graphs: [EVENTS], name: "edfs__redisSubscribe", args: {channels: ["${channel}"], providerId: "default"})`,
+    publish: (channel) =>
+      `@join__directive(graphs: [EVENTS], name: "edfs__redisPublish", args: {channel: "${channel}", providerId: "default"})`,
+  });
+
 function supergraph({ subscribe, publish }) {
   return `schema
   @link(url: "https://specs.apollo.dev/link/v1.0")

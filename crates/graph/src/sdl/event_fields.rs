@@ -13,9 +13,11 @@ enum Root {
 }
 
 /// The binding directives that are supported.
-const BINDINGS: [(&str, Root); 4] = [
+const BINDINGS: [(&str, Root); 6] = [
     ("edfs__natsSubscribe", Root::Subscription),
     ("edfs__natsPublish", Root::Mutation),
+    ("edfs__redisSubscribe", Root::Subscription),
+    ("edfs__redisPublish", Root::Mutation),
     ("events__subscribe", Root::Subscription),
     ("events__publish", Root::Mutation),
 ];
@@ -48,7 +50,7 @@ pub(super) fn check(supergraph: &mut Supergraph, schema: &Schema, errors: &mut E
                 errors.push(
                     place(),
                     format!("`@{}` on `{}` is not supported yet", directive.name, coordinate()),
-                    Some("supported are @edfs__natsSubscribe, @edfs__natsPublish, @events__subscribe and @events__publish"),
+                    Some("supported are @edfs__natsSubscribe, @edfs__natsPublish, @edfs__redisSubscribe, @edfs__redisPublish, @events__subscribe and @events__publish"),
                 );
                 continue;
             };

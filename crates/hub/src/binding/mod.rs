@@ -4,6 +4,8 @@
 //! |---|---|---|
 //! | `@edfs__natsSubscribe` | Subscription | `subjects: [String!]!`, `providerId: String = "default"` |
 //! | `@edfs__natsPublish` | Mutation | `subject: String!`, `providerId: String = "default"` |
+//! | `@edfs__redisSubscribe` | Subscription | `channels: [String!]!`, `providerId: String = "default"` |
+//! | `@edfs__redisPublish` | Mutation | `channel: String!`, `providerId: String = "default"` |
 //! | `@events__subscribe` | Subscription | `topics: [String!]!`, `providerId: String = "default"` |
 //! | `@events__publish` | Mutation | `topic: String!`, `providerId: String = "default"` |
 //!
@@ -81,7 +83,7 @@ struct Kind {
     provider_kind: Option<&'static str>,
 }
 
-const KINDS: [Kind; 4] = [
+const KINDS: [Kind; 6] = [
     Kind {
         directive: "edfs__natsSubscribe",
         usage: TopicUsage::Subscribe,
@@ -93,6 +95,18 @@ const KINDS: [Kind; 4] = [
         usage: TopicUsage::Publish,
         topics: "subject",
         provider_kind: Some("nats"),
+    },
+    Kind {
+        directive: "edfs__redisSubscribe",
+        usage: TopicUsage::Subscribe,
+        topics: "channels",
+        provider_kind: Some("redis"),
+    },
+    Kind {
+        directive: "edfs__redisPublish",
+        usage: TopicUsage::Publish,
+        topics: "channel",
+        provider_kind: Some("redis"),
     },
     Kind {
         directive: "events__subscribe",
@@ -157,7 +171,7 @@ impl Bindings {
     ///
     /// # Errors
     /// `BAD_USER_INPUT` if an argument cannot stand in a topic: it is null, a list, an object or a fraction, or
-    /// the provider has reason to refuse it (NATS: spaces, wildcards, empty tokens). `NOT_SUPPORTED`
+    /// the provider has reason to refuse it (NATS: spaces, wildcards, empty tokens; Redis: pattern characters). `NOT_SUPPORTED`
     /// if the field is bound to no topic.
     pub fn source(
         &self,

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::check::closest;
 use super::load::{Findings, Places};
-use super::{Config, Listener, Retry};
+use super::{Config, Listener, RedisProvider, Retry};
 
 /// Checks a whole configuration, command line flags included.
 pub(super) fn check(config: &Config, places: &Places, findings: &mut Findings) {
@@ -120,7 +120,8 @@ fn providers(config: &Config, places: &Places, findings: &mut Findings) {
     // The last one may be the default that was added; it has no place and no twin.
     let memory: Vec<_> = providers.memory.iter().map(|provider| provider.id.as_str()).collect();
     let nats: Vec<_> = providers.nats.iter().map(|provider| provider.id.as_str()).collect();
-    for (kind, ids) in [("memory", memory), ("nats", nats)] {
+    let redis: Vec<_> = providers.redis.iter().map(|provider| provider.id.as_str()).collect();
+    for (kind, ids) in [("memory", memory), ("nats", nats), ("redis", redis)] {
         let mut first = HashMap::new();
         for (index, id) in ids.into_iter().enumerate() {
             let path = format!("events.providers.{kind}[{index}].id");
@@ -133,29 +134,61 @@ fn providers(config: &Config, places: &Places, findings: &mut Findings) {
         }
     }
     for (index, provider) in providers.nats.iter().enumerate() {
+        let path = format!("events.providers.nats[{index}]");
         if provider.has_credentials_in_url() && provider.authentication.is_some() {
-            let path = format!("events.providers.nats[{index}]");
-            findings
-                .error("conflict", format!("`{path}` has two kinds of credentials"))
-                .at_place(places.get(&format!("{path}.url")), "credentials in the URL")
-                .related_place(places.get(&format!("{path}.authentication")), "given here as well")
-                .help("keep `authentication`, and take user and password out of the URL");
+            two_kinds_of_credentials(&path, &format!("{path}.url"), places, findings);
         }
-        let Retry { initial, max } = provider.retry;
-        if initial > max {
-            let path = format!("events.providers.nats[{index}].retry");
-            let given = [format!("{path}.initial"), format!("{path}.max")];
-            let [initial_place, max_place] = given.each_ref().map(|path| places.get(path));
-            findings
-                .error("conflict", format!("`{path}.initial` is longer than `{path}.max`"))
-                .at_place(initial_place.or(max_place), "the first waiting time is the shortest")
-                .related_place(initial_place.and(max_place), "the longest")
-                .help(format!(
-                    "write an `initial` of at most `{}`, or a longer `max`",
-                    super::duration::print(max)
-                ));
-        }
+        retry(&path, &provider.retry, places, findings);
     }
+    for (index, provider) in providers.redis.iter().enumerate() {
+        let path = format!("events.providers.redis[{index}]");
+        let has_credentials = |url: &String| RedisProvider::has_credentials(url);
+        let mut with = provider.urls.iter().enumerate().filter(|(_, url)| has_credentials(url));
+        if let Some((number, _)) = with.next() {
+            if provider.authentication.is_some() {
+                two_kinds_of_credentials(
+                    &path,
+                    &format!("{path}.urls[{number}]"),
+                    places,
+                    findings,
+                );
+            } else if let Some((other, _)) = with.next() {
+                findings
+                    .error("conflict", format!("several URLs of `{path}` have credentials"))
+                    .at_place(places.get(&format!("{path}.urls[{other}]")), "credentials again")
+                    .related_place(places.get(&format!("{path}.urls[{number}]")), "first here")
+                    .help("take them out of the URLs and write them once, as `authentication`");
+            }
+        }
+        retry(&path, &provider.retry, places, findings);
+    }
+}
+
+fn two_kinds_of_credentials(path: &str, url: &str, places: &Places, findings: &mut Findings) {
+    findings
+        .error("conflict", format!("`{path}` has two kinds of credentials"))
+        .at_place(places.get(url), "credentials in the URL")
+        .related_place(places.get(&format!("{path}.authentication")), "given here as well")
+        .help("keep `authentication`, and take user and password out of the URL");
+}
+
+/// Waiting times of the provider at `path`.
+fn retry(path: &str, retry: &Retry, places: &Places, findings: &mut Findings) {
+    let Retry { initial, max } = *retry;
+    if initial <= max {
+        return;
+    }
+    let path = format!("{path}.retry");
+    let given = [format!("{path}.initial"), format!("{path}.max")];
+    let [initial_place, max_place] = given.each_ref().map(|path| places.get(path));
+    findings
+        .error("conflict", format!("`{path}.initial` is longer than `{path}.max`"))
+        .at_place(initial_place.or(max_place), "the first waiting time is the shortest")
+        .related_place(initial_place.and(max_place), "the longest")
+        .help(format!(
+            "write an `initial` of at most `{}`, or a longer `max`",
+            super::duration::print(max)
+        ));
 }
 
 fn origins(config: &Config, places: &Places, findings: &mut Findings) {

@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::duration;
-use super::format::{DurationText, NatsUrlText, ProviderIdText, SecretText, UserNameText};
+use super::format::{
+    DurationText, NatsUrlText, ProviderIdText, RedisUrlText, SecretText, UserNameText,
+};
 use super::secret::Secret;
 
 /// The id of a provider that a directive without `providerId` means.
@@ -54,11 +56,15 @@ pub struct Providers {
     /// NATS servers.
     #[schemars(length(max = 100))]
     pub nats: Vec<NatsProvider>,
+
+    /// Redis servers, and others that speak its protocol (RESP3).
+    #[schemars(length(max = 100))]
+    pub redis: Vec<RedisProvider>,
 }
 
 impl Default for Providers {
     fn default() -> Self {
-        Self { memory: vec![MemoryProvider::default()], nats: Vec::new() }
+        Self { memory: vec![MemoryProvider::default()], nats: Vec::new(), redis: Vec::new() }
     }
 }
 
@@ -114,11 +120,7 @@ impl NatsProvider {
 
     /// Moves credentials from the URL to `authentication`, so that the URL may be shown.
     pub(super) fn separate_credentials(&mut self) {
-        let Some((scheme, rest)) = self.url.split_once("://") else { return };
-        let Some((credentials, host)) = rest.rsplit_once('@') else { return };
-        let decoded = |text: &str| {
-            percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
-        };
+        let Some((credentials, url)) = split_credentials(&self.url) else { return };
         self.authentication = Some(match credentials.split_once(':') {
             Some((username, password)) => NatsAuthentication::UserInfo(UserInfo {
                 username: decoded(username),
@@ -126,8 +128,19 @@ impl NatsProvider {
             }),
             None => NatsAuthentication::Token(Secret::new(decoded(credentials))),
         });
-        self.url = format!("{scheme}://{host}");
+        self.url = url;
     }
+}
+
+/// What stands between `://` and `@`, and the URL without it.
+fn split_credentials(url: &str) -> Option<(&str, String)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (credentials, host) = rest.rsplit_once('@')?;
+    Some((credentials, format!("{scheme}://{host}")))
+}
+
+fn decoded(text: &str) -> String {
+    percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 /// How the router proves to NATS who it is.
@@ -138,6 +151,69 @@ pub enum NatsAuthentication {
     Token(Secret),
     /// By user name and password.
     UserInfo(UserInfo),
+}
+
+/// A connection to Redis.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RedisProvider {
+    /// What `providerId` calls it.
+    #[schemars(with = "ProviderIdText", example = &"default")]
+    pub id: String,
+
+    /// The servers: `redis://HOST:PORT`, `rediss://HOST:PORT` for TLS, or `unix:///PATH` for a socket of
+    /// this machine. Several are nodes of one cluster, tried in this order until one answers: each of them
+    /// passes on what is published at any other. Credentials in a URL (`redis://USER:PASSWORD@HOST`,
+    /// `redis://:PASSWORD@HOST`) count as `authentication`.
+    #[schemars(with = "Vec<RedisUrlText>", length(min = 1, max = 100), example = &["redis://redis.internal:6379"])]
+    pub urls: Vec<String>,
+
+    /// Whether the servers are a cluster. Nothing depends on it, since events reach all nodes of one; it
+    /// is allowed so that a configuration of other routers can stay as it is.
+    #[serde(default)]
+    #[schemars(example = true)]
+    pub cluster_enabled: bool,
+
+    /// How the router proves who it is. Without it, it connects without credentials.
+    #[serde(default)]
+    pub authentication: Option<RedisAuthentication>,
+
+    /// How often a lost connection is tried again.
+    #[serde(default)]
+    pub retry: Retry,
+}
+
+impl RedisProvider {
+    /// Whether the URL names a user or a password, as in `redis://user:password@host`.
+    pub(super) fn has_credentials(url: &str) -> bool {
+        split_credentials(url).is_some()
+    }
+
+    /// Moves credentials from the URLs to `authentication`, so that the URLs may be shown.
+    pub(super) fn separate_credentials(&mut self) {
+        for url in &mut self.urls {
+            let Some((credentials, without)) = split_credentials(url) else { continue };
+            let (username, password) = credentials.split_once(':').unwrap_or(("", credentials));
+            self.authentication = Some(RedisAuthentication {
+                username: Some(decoded(username)).filter(|username| !username.is_empty()),
+                password: Secret::new(decoded(password)),
+            });
+            *url = without;
+        }
+    }
+}
+
+/// How the router proves to Redis who it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RedisAuthentication {
+    /// A user of the access control list. Without it, the password is that of the user `default`.
+    #[serde(default)]
+    #[schemars(with = "Option<UserNameText>", example = &"starling")]
+    pub username: Option<String>,
+    /// The password. Messages and logs never show it.
+    #[schemars(with = "SecretText", example = &"${REDIS_PASSWORD}")]
+    pub password: Secret,
 }
 
 /// A user name and a password.

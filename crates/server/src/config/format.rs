@@ -82,6 +82,9 @@ formats! {
          `unix:///run/reviews.sock?path=/graphql`";
     NatsUrl, NatsUrlText, "nats-url", "the URL of a NATS server",
         "write `nats://HOST:PORT`, or `tls://HOST:PORT` for an encrypted connection";
+    RedisUrl, RedisUrlText, "redis-url", "the URL of a Redis server",
+        "write `redis://HOST:PORT`, `rediss://HOST:PORT` for an encrypted connection, or \
+         `unix:///run/redis.sock`";
     HeaderName, HeaderNameText, "header-name", "the name of a header",
         "write letters, digits and hyphens: `authorization`, `x-api-key`";
     HeaderPattern, HeaderPatternText, "header-pattern", "a regular expression",
@@ -152,6 +155,7 @@ impl Format {
             Self::SubgraphUrl if text.starts_with("unix:") => check_socket(text),
             Self::SubgraphUrl => check_url(text, &["http", "https"]),
             Self::NatsUrl => check_url(text, &["nats", "tls"]),
+            Self::RedisUrl => check_redis_url(text),
             Self::HeaderName => check_header_name(text),
             Self::HeaderPattern if text.is_empty() => Err("it is empty".into()),
             Self::HeaderPattern => Ok(HeaderPattern::new(text).map(drop)?),
@@ -242,8 +246,8 @@ fn check_url(text: &str, schemes: &[&str]) -> Result<(), Complaint> {
     }
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let is_nats = schemes.contains(&"nats");
-    // NATS servers are commonly given so; `events` moves the credentials out of the URL.
-    if authority.contains('@') && !is_nats {
+    // Brokers are commonly given so; `events` moves the credentials out of the URL.
+    if authority.contains('@') && !is_nats && !schemes.contains(&"redis") {
         return Err(Complaint {
             reason: "it contains credentials, which would reach logs".into(),
             instead: Some(
@@ -284,6 +288,37 @@ fn check_socket(text: &str) -> Result<(), Complaint> {
         return Err("`path` is not the path of a URL".into());
     }
     Ok(())
+}
+
+fn check_redis_url(text: &str) -> Result<(), Complaint> {
+    if let Some(path) = text.strip_prefix("unix://") {
+        return match path {
+            _ if !path.starts_with('/') || path.ends_with('/') => {
+                Err("the absolute path of the socket is missing after `unix://`".into())
+            }
+            _ if path.contains(['?', '#']) => Err(Complaint {
+                reason: "a socket has nothing after its path".into(),
+                instead: Some("write user and password under `authentication`".into()),
+            }),
+            _ => Ok(()),
+        };
+    }
+    check_url(text, &["redis", "rediss"])?;
+    let authority = text.split_once("://").map_or("", |(_, rest)| rest);
+    let (authority, path) = authority.split_once('/').unwrap_or((authority, ""));
+    if text.contains('?') {
+        Err("it has a query (`?`)".into())
+    } else if !path.bytes().all(|byte| byte.is_ascii_digit()) {
+        Err("its path is not the number of a database".into())
+    } else if authority.rsplit_once('@').is_some_and(|(credentials, _)| !credentials.contains(':'))
+    {
+        Err(Complaint {
+            reason: "it has a user without a password".into(),
+            instead: Some("write `redis://USER:PASSWORD@HOST`, or `redis://:PASSWORD@HOST`".into()),
+        })
+    } else {
+        Ok(())
+    }
 }
 
 fn check_header_name(text: &str) -> Result<(), Complaint> {
@@ -427,6 +462,27 @@ mod tests {
             ("nats://user@", "the host is missing"),
         ] {
             assert_eq!(reason(Format::NatsUrl, text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn urls_of_redis_name_a_server_or_a_socket() {
+        let socket_missing = "the absolute path of the socket is missing after `unix://`";
+        for (text, expected) in [
+            ("redis://127.0.0.1:6379", "fine"),
+            ("rediss://redis.internal", "fine"),
+            ("redis://[::1]:7000/0", "fine"),
+            ("redis://user:p%40ss@host:6379", "fine"),
+            ("redis://:hunter2@host", "fine"),
+            ("unix:///run/redis.sock", "fine"),
+            ("redis.internal:6379", "it does not begin with `redis://` or `rediss://`"),
+            ("redis://host/name", "its path is not the number of a database"),
+            ("redis://host?protocol=3", "it has a query (`?`)"),
+            ("redis://hunter2@host", "it has a user without a password"),
+            ("unix://run/redis.sock", socket_missing),
+            ("unix:///a?pass=hunter2", "a socket has nothing after its path"),
+        ] {
+            assert_eq!(reason(Format::RedisUrl, text), expected, "{text}");
         }
     }
 

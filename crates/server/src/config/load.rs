@@ -118,6 +118,9 @@ pub fn parse(
         for provider in &mut config.events.providers.nats {
             provider.separate_credentials();
         }
+        for provider in &mut config.events.providers.redis {
+            provider.separate_credentials();
+        }
         config
     });
     let failed = findings.has_errors();

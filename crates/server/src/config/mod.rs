@@ -49,7 +49,8 @@ use serde::{Deserialize, Serialize};
 pub use address::{AddressError, parse_address};
 pub use disclosure::IncludeSubgraphErrors;
 pub use events::{
-    Events, MemoryProvider, NatsAuthentication, NatsProvider, Providers, Retry, UserInfo,
+    Events, MemoryProvider, NatsAuthentication, NatsProvider, Providers, RedisAuthentication,
+    RedisProvider, Retry, UserInfo,
 };
 pub use headers::{
     HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules, HeaderSelection, Headers, Merge,

@@ -157,6 +157,13 @@ events:
       - id: b
         url: tls://n
         authentication: {user_info: {username: u, password: "${SECRET}"}}
+    redis:
+      - id: c
+        urls: ["redis://r:6379", "redis://s:6379"]
+        cluster_enabled: true
+        authentication: {username: u, password: "${SECRET}"}
+        retry: {initial: 1s, max: 2s}
+      - {id: d, urls: ["rediss://u:${SECRET}@t/0"]}
 introspection: false
 ide: {enabled: false}
 cors: {origins: ["https://a.example"]}
@@ -176,6 +183,9 @@ log: {level: debug, format: text}
         })
         .collect();
     assert_eq!(secrets, [SECRET, SECRET]);
+    for provider in &config.events.providers.redis {
+        assert_eq!(provider.authentication.as_ref().unwrap().password.expose(), SECRET);
+    }
     let dumped = format!("{config:?}") + &serde_json::to_string(&config).unwrap();
     assert!(!dumped.contains(SECRET), "{dumped}");
     let inserted = config.headers.request_rules("reviews").last().unwrap();
@@ -250,6 +260,24 @@ fn credentials_in_the_url_of_a_broker_become_its_authentication() {
     assert_eq!(
         provider("tls://me:p%40ss@h:1"),
         ("tls://h:1".into(), Some(NatsAuthentication::UserInfo(user_info)))
+    );
+    let provider = |url: &str| {
+        let text = format!("events: {{providers: {{redis: [{{id: a, urls: [\"{url}\"]}}]}}}}");
+        let mut provider = good(&text).events.providers.redis.remove(0);
+        (provider.urls.remove(0), provider.authentication)
+    };
+    let authentication = |username: Option<&str>, password| {
+        let username = username.map(str::to_owned);
+        Some(RedisAuthentication { username, password: Secret::new(password) })
+    };
+    assert_eq!(provider("redis://h:1/2"), ("redis://h:1/2".into(), None));
+    assert_eq!(
+        provider("redis://:${SECRET}@h"),
+        ("redis://h".into(), authentication(None, SECRET))
+    );
+    assert_eq!(
+        provider("rediss://me:p%40ss@h:1/2"),
+        ("rediss://h:1/2".into(), authentication(Some("me"), "p@ss"))
     );
 }
 

@@ -1,0 +1,249 @@
+//! Where the broker is and how to sign in. Credentials are taken out of URLs here, so that no message,
+//! log line or `Debug` text of ours or of the client library can show them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use net::{ConnectError, Stream, TlsClient};
+use percent_encoding::percent_decode_str;
+use redis::{ProtocolVersion, RedisConnectionInfo};
+use url::Url;
+
+/// Where Redis listens unless told otherwise.
+const PORT_DEFAULT: u16 = 6379;
+
+/// How to sign in to Redis.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisAuthentication {
+    /// User of the access control list; none: the user `default`.
+    pub user: Option<String>,
+    /// Password.
+    pub password: String,
+}
+
+impl std::fmt::Debug for RedisAuthentication {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RedisAuthentication(…)")
+    }
+}
+
+/// Settings that can never work. Messages hold no part of the URL, since it may hold credentials.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RedisSettingsError {
+    /// No address at all.
+    #[error("there is no Redis url; expected redis://host:port")]
+    NoAddress,
+    /// One of the addresses is no URL of a server.
+    #[error("Redis address {number} is not a URL ({reason}); expected redis://host:port")]
+    NotAUrl {
+        /// Which of the addresses, from 1.
+        number: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// One of the addresses has a scheme we do not speak.
+    #[error("Redis address {number} has scheme {scheme:?}; expected redis, rediss or unix")]
+    Scheme {
+        /// Which of the addresses, from 1.
+        number: usize,
+        /// The scheme.
+        scheme: String,
+    },
+    /// The certificates that the system trusts cannot be read.
+    #[error("TLS: {0}")]
+    Tls(String),
+}
+
+/// One server.
+#[derive(Clone, Debug)]
+pub(super) struct Address {
+    place: Place,
+    authentication: Option<RedisAuthentication>,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    Tcp {
+        host: Box<str>,
+        port: u16,
+        tls: Option<TlsClient>,
+    },
+    #[cfg(unix)]
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Reads URLs of servers. Where `tls` is missing, `rediss` trusts what the system trusts.
+    pub(super) fn parse_list(
+        urls: &[String],
+        authentication: Option<&RedisAuthentication>,
+        tls: Option<&TlsClient>,
+    ) -> Result<Vec<Self>, RedisSettingsError> {
+        let mut tls = tls.cloned();
+        let list = urls
+            .iter()
+            .enumerate()
+            .map(|(index, url)| {
+                let mut address = Self::parse(index + 1, url.trim(), &mut tls)?;
+                address.authentication = authentication.cloned().or(address.authentication);
+                Ok(address)
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        if list.is_empty() { Err(RedisSettingsError::NoAddress) } else { Ok(list) }
+    }
+
+    fn parse(
+        number: usize,
+        text: &str,
+        tls: &mut Option<TlsClient>,
+    ) -> Result<Self, RedisSettingsError> {
+        let not_a_url =
+            |reason: &str| RedisSettingsError::NotAUrl { number, reason: reason.to_owned() };
+        let url = Url::parse(text).map_err(|error| not_a_url(&error.to_string()))?;
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(not_a_url("it has a ? or #, which mean nothing here"));
+        }
+        let wants_tls = match url.scheme() {
+            "redis" => false,
+            "rediss" => true,
+            #[cfg(unix)]
+            "unix" => {
+                let path = percent_decode_str(url.path()).decode_utf8_lossy().into_owned();
+                if url.host_str().is_some_and(|host| !host.is_empty()) || path.len() < 2 {
+                    return Err(not_a_url(
+                        "the absolute path of the socket is missing after unix://",
+                    ));
+                }
+                return Ok(Self { place: Place::Unix(path.into()), authentication: None });
+            }
+            scheme => {
+                return Err(RedisSettingsError::Scheme { number, scheme: scheme.to_owned() });
+            }
+        };
+        let host = match url.host_str() {
+            Some(host) if !host.is_empty() => host.into(),
+            _ => return Err(not_a_url("it has no host")),
+        };
+        // Pub/Sub is the same in all databases, so that one may be named but says nothing.
+        let database = url.path().trim_matches('/');
+        if !database.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(not_a_url("its path is not the number of a database"));
+        }
+        let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let user = Some(decode(url.username())).filter(|user| !user.is_empty());
+        let authentication = match (user, url.password().map(decode)) {
+            (user, Some(password)) => Some(RedisAuthentication { user, password }),
+            (Some(_), None) => return Err(not_a_url("it has a user without a password")),
+            (None, None) => None,
+        };
+        if wants_tls && tls.is_none() {
+            let trusting = TlsClient::with_native_roots(&[])
+                .map_err(|error| RedisSettingsError::Tls(error.to_string()))?;
+            *tls = Some(trusting);
+        }
+        let tls = if wants_tls { tls.clone() } else { None };
+        let port = url.port().unwrap_or(PORT_DEFAULT);
+        Ok(Self { place: Place::Tcp { host, port, tls }, authentication })
+    }
+
+    /// For logs of ours: `host:port` or the path of a socket.
+    pub(super) fn for_logs(&self) -> String {
+        match &self.place {
+            Place::Tcp { host, port, .. } => format!("{host}:{port}"),
+            #[cfg(unix)]
+            Place::Unix(path) => path.display().to_string(),
+        }
+    }
+
+    /// One attempt; nothing is said to the server yet.
+    pub(super) async fn connect(&self, within: Duration) -> Result<Stream, ConnectError> {
+        match &self.place {
+            Place::Tcp { host, port, tls } => net::connect(host, *port, tls.as_ref(), within).await,
+            #[cfg(unix)]
+            Place::Unix(path) => net::connect_unix(path, within).await,
+        }
+    }
+
+    /// What is said to the server first. RESP3, since only there do events and answers share a connection
+    /// without being mistaken for each other.
+    pub(super) fn hello(&self) -> RedisConnectionInfo {
+        let hello = RedisConnectionInfo::default()
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_lib_name("starling", env!("CARGO_PKG_VERSION"));
+        match &self.authentication {
+            None => hello,
+            Some(RedisAuthentication { user, password }) => {
+                hello.set_username(user.as_deref().unwrap_or("default")).set_password(password)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(url: &str) -> Result<(String, Option<RedisAuthentication>), RedisSettingsError> {
+        let list = Address::parse_list(&[url.to_owned()], None, None)?;
+        Ok((list[0].for_logs(), list[0].authentication.clone()))
+    }
+
+    fn signs_in(user: Option<&str>, password: &str) -> Option<RedisAuthentication> {
+        Some(RedisAuthentication { user: user.map(Into::into), password: password.into() })
+    }
+
+    #[test]
+    fn addresses_are_taken_apart_and_credentials_with_them() {
+        for (url, place, authentication) in [
+            ("redis://broker", "broker:6379", None),
+            ("redis://broker:7000/0", "broker:7000", None),
+            ("redis://[::1]:7000/", "[::1]:7000", None),
+            ("redis://me:p%40ss@broker", "broker:6379", signs_in(Some("me"), "p@ss")),
+            ("redis://:s3cret@broker", "broker:6379", signs_in(None, "s3cret")),
+            ("unix:///run/redis.sock", "/run/redis.sock", None),
+        ] {
+            assert_eq!(parsed(url), Ok((place.to_owned(), authentication)), "{url}");
+        }
+    }
+
+    #[test]
+    fn configured_authentication_overrides_what_the_url_carries() {
+        let ours = signs_in(None, "new");
+        let urls = ["redis://:old@broker".to_owned()];
+        let list = Address::parse_list(&urls, ours.as_ref(), None).unwrap();
+        assert_eq!(list[0].authentication, ours);
+    }
+
+    #[test]
+    fn tls_is_for_rediss_only() {
+        let tls = TlsClient::with_native_roots(&[]).unwrap();
+        let urls = ["rediss://a", "redis://b"].map(str::to_owned);
+        let list = Address::parse_list(&urls, None, Some(&tls)).unwrap();
+        let has_tls = |it: &Address| matches!(&it.place, Place::Tcp { tls: Some(_), .. });
+        assert_eq!(list.iter().map(has_tls).collect::<Vec<_>>(), [true, false]);
+    }
+
+    #[test]
+    fn nothing_shows_a_secret() {
+        let secret = "s3cret";
+        let address = Address::parse_list(&["redis://:s3cret@broker".to_owned()], None, None);
+        assert!(!format!("{address:?}").contains(secret));
+        for bad in [
+            "http://:s3cret@broker",
+            "redis://:s3cret@:4222",
+            "redis://:s3cret@host:99999",
+            "redis://s3cret@host",
+            "redis://:s3cret@host/name",
+            "unix://s3cret/a",
+            "unix:///a?pass=s3cret",
+            "s3cret",
+        ] {
+            let error = parsed(bad).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains(secret), "{error}");
+        }
+        assert_eq!(
+            Address::parse_list(&[], None, None).unwrap_err(),
+            RedisSettingsError::NoAddress
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! Which channels Redis takes, what is a pattern, and which values may stand in one.
+//!
+//! A channel is any text. What is subscribed to may be a pattern: `*` stands for any text, `?` for one
+//! character, `[ab]` for one of several, and `\` takes the next character as it is.
+
+use crate::TopicUsage;
+use crate::provider::plain_topic;
+
+/// What makes a pattern of a channel.
+const PATTERN_CHARACTERS: [char; 4] = ['*', '?', '[', '\\'];
+
+/// Is it subscribed to as a pattern?
+pub(super) fn is_pattern(channel: &str) -> bool {
+    channel.contains(PATTERN_CHARACTERS)
+}
+
+/// Is `channel` one for that use? Redis would publish to `a*` too, but nobody could subscribe to that alone.
+pub(super) fn check(channel: &str, usage: TopicUsage) -> Result<(), &'static str> {
+    plain_topic(channel)?;
+    match usage {
+        TopicUsage::Publish if is_pattern(channel) => {
+            Err("a channel to publish to has no pattern characters (* ? [ \\)")
+        }
+        TopicUsage::Subscribe if !is_closed(channel) => {
+            Err("a pattern closes each [ by ] and does not end in a single \\")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Redis takes what is left open as if it were closed at the end, which nobody means.
+fn is_closed(pattern: &str) -> bool {
+    let (mut in_set, mut escaped) = (false, false);
+    for character in pattern.chars() {
+        match character {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '[' => in_set = true,
+            ']' => in_set = false,
+            _ => {}
+        }
+    }
+    !in_set && !escaped
+}
+
+/// May a client's value stand in a channel? Nothing that could make a pattern, or a client could listen to
+/// everybody; and at the start nothing that leads to channels of Redis itself (`__keyspace@0__:…`,
+/// `__keyevent@0__:…`, `__sentinel__:…`), which tell the names of all keys.
+pub(super) fn check_value(value: &str, at_start: bool) -> Result<(), &'static str> {
+    plain_topic(value)?;
+    if value.contains(PATTERN_CHARACTERS) || value.contains([']', '^']) {
+        Err("it contains a pattern character (* ? [ ] ^ \\)")
+    } else if at_start && value.starts_with("__") {
+        Err("it leads to a channel of the broker itself")
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_are_any_text_and_patterns_are_for_subscribing() {
+        for channel in ["a", "orders.7", "orders:7", "two words", "ü", "a]", "__keyspace@0__:a"] {
+            assert_eq!(check(channel, TopicUsage::Publish), Ok(()), "{channel}");
+            assert_eq!(check(channel, TopicUsage::Subscribe), Ok(()), "{channel}");
+            assert!(!is_pattern(channel), "{channel}");
+        }
+        for pattern in ["*", "orders.*", "a?c", "a[bc]", r"a\*", r"\\", r"[\]]"] {
+            assert!(check(pattern, TopicUsage::Publish).is_err(), "{pattern}");
+            assert_eq!(check(pattern, TopicUsage::Subscribe), Ok(()), "{pattern}");
+            assert!(is_pattern(pattern), "{pattern}");
+        }
+        for neither in ["", "a\nb", "a\r\nFLUSHALL\r\n", "a[b", r"a\", r"[a\]"] {
+            assert!(check(neither, TopicUsage::Publish).is_err(), "{neither}");
+            assert!(check(neither, TopicUsage::Subscribe).is_err(), "{neither}");
+        }
+    }
+
+    #[test]
+    fn a_clients_value_never_widens_a_channel() {
+        for value in ["7", "a-b", "eu.west", "eu:west", "two words", "a__b", "ü"] {
+            assert_eq!(check_value(value, true), Ok(()), "{value}");
+        }
+        for value in ["", "*", "a*", "?", "[", "]", "^a", "\\", "a\0", "\r\nFLUSHALL\r\n"] {
+            assert!(check_value(value, false).is_err(), "{value}");
+        }
+        assert!(check_value("__keyevent@0__:del", true).is_err());
+        assert_eq!(check_value("__x", false), Ok(()));
+    }
+}

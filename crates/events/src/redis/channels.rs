@@ -1,0 +1,388 @@
+//! Who listens to what: the streams, the channels and patterns they want, and which of those the broker has
+//! been asked for. Events go from the connection's reader straight into the streams' bounded queues, so that
+//! nothing waits in between and nothing can grow there. No I/O.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use redis::{PushInfo, PushKind, Value};
+
+use super::channel::is_pattern;
+use crate::feed::{Feed, Offered};
+use crate::{Event, EventStream, Position, ProviderStats, StreamEnd};
+
+/// What the broker has been asked for one channel or pattern.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asked {
+    /// Nothing yet; the next batch asks.
+    Not,
+    /// The batch that is on its way.
+    Now,
+    /// The broker has confirmed it.
+    Confirmed,
+}
+
+#[derive(Debug)]
+struct Channel {
+    asked: Asked,
+    streams: Vec<u64>,
+}
+
+#[derive(Debug)]
+struct OpenStream {
+    feed: Feed,
+    channels: Vec<Arc<str>>,
+}
+
+/// What to ask of the broker next, in this order.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Batch {
+    pub(super) unsubscribe: Vec<Arc<str>>,
+    pub(super) subscribe: Vec<Arc<str>>,
+}
+
+/// A new stream.
+pub(super) struct Opened {
+    pub(super) id: u64,
+    pub(super) stream: EventStream,
+    /// Resolves when it is dropped.
+    pub(super) gone: futures_util::future::BoxFuture<'static, ()>,
+    /// With which batch all its channels are in force, counted from 1; 0: they are.
+    pub(super) settled_by: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Channels {
+    queue_events: usize,
+    stats: Arc<ProviderStats>,
+    /// By name, or by pattern as subscribed to: no name is both.
+    channels: HashMap<Arc<str>, Channel>,
+    streams: HashMap<u64, OpenStream>,
+    next_stream: u64,
+    /// Asked for and no longer wanted.
+    leaving: Vec<Arc<str>>,
+    /// Some channel is [`Asked::Not`].
+    wanting: bool,
+    batches: u64,
+}
+
+impl Channels {
+    pub(super) fn new(queue_events: usize, stats: Arc<ProviderStats>) -> Self {
+        Self {
+            queue_events,
+            stats,
+            channels: HashMap::new(),
+            streams: HashMap::new(),
+            next_stream: 0,
+            leaving: Vec::new(),
+            wanting: false,
+            batches: 0,
+        }
+    }
+
+    /// A stream over `topics`. Pub/Sub has no past: one that begins in it begins with a gap.
+    pub(super) fn open(&mut self, topics: Vec<Box<str>>, from: &Position) -> Opened {
+        let id = self.next_stream;
+        self.next_stream += 1;
+        let (mut feed, stream) = Feed::new(self.queue_events);
+        if *from != Position::New {
+            feed.gap();
+            ProviderStats::add(&self.stats.gaps, 1);
+        }
+        let gone = Box::pin(feed.gone());
+        let mut settled_by = 0;
+        let mut channels: Vec<Arc<str>> = Vec::with_capacity(topics.len());
+        for topic in topics {
+            // A channel named twice is heard once.
+            if channels.iter().any(|name| **name == *topic) {
+                continue;
+            }
+            let name = match self.channels.get_key_value(&*topic) {
+                Some((name, _)) => Arc::clone(name),
+                None => topic.into(),
+            };
+            let channel = self
+                .channels
+                .entry(Arc::clone(&name))
+                .or_insert_with(|| Channel { asked: Asked::Not, streams: Vec::new() });
+            channel.streams.push(id);
+            settled_by = settled_by.max(match channel.asked {
+                Asked::Not => self.batches + 1,
+                Asked::Now => self.batches,
+                Asked::Confirmed => 0,
+            });
+            self.wanting |= channel.asked == Asked::Not;
+            channels.push(name);
+        }
+        self.streams.insert(id, OpenStream { feed, channels });
+        ProviderStats::add(&self.stats.streams, 1);
+        Opened { id, stream, gone, settled_by }
+    }
+
+    /// The stream was dropped.
+    pub(super) fn close(&mut self, id: u64) {
+        if let Some(stream) = self.streams.remove(&id) {
+            self.leave(id, &stream.channels);
+        }
+    }
+
+    /// The broker refuses that channel: ends the streams that want it.
+    pub(super) fn refuse(&mut self, name: &str, reason: &str) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        // There is nothing to unsubscribe.
+        channel.asked = Asked::Not;
+        for id in channel.streams.clone() {
+            let Some(stream) = self.streams.remove(&id) else { continue };
+            self.leave(id, &stream.channels);
+            stream.feed.end(StreamEnd::Refused(reason.to_owned()));
+        }
+    }
+
+    fn leave(&mut self, id: u64, channels: &[Arc<str>]) {
+        ProviderStats::subtract(&self.stats.streams, 1);
+        for name in channels {
+            let Some(channel) = self.channels.get_mut(name) else { continue };
+            channel.streams.retain(|&stream| stream != id);
+            if channel.streams.is_empty()
+                && let Some(channel) = self.channels.remove(name)
+                && channel.asked != Asked::Not
+            {
+                self.leaving.push(Arc::clone(name));
+            }
+        }
+    }
+
+    /// What to ask next, all that has come up since the last batch in one; `None` if there is nothing.
+    /// One batch at a time: the one before has been confirmed.
+    pub(super) fn next_batch(&mut self) -> Option<Batch> {
+        if !self.wanting && self.leaving.is_empty() {
+            return None;
+        }
+        let unsubscribe = std::mem::take(&mut self.leaving);
+        let mut subscribe = Vec::new();
+        if std::mem::take(&mut self.wanting) {
+            for (name, channel) in &mut self.channels {
+                if channel.asked == Asked::Not {
+                    channel.asked = Asked::Now;
+                    subscribe.push(Arc::clone(name));
+                }
+            }
+        }
+        self.batches += 1;
+        Some(Batch { unsubscribe, subscribe })
+    }
+
+    /// The broker has confirmed the last batch. Returns its number.
+    pub(super) fn confirmed(&mut self, batch: &Batch) -> u64 {
+        for name in &batch.subscribe {
+            if let Some(channel) = self.channels.get_mut(name)
+                && channel.asked == Asked::Now
+            {
+                channel.asked = Asked::Confirmed;
+            }
+        }
+        self.batches
+    }
+
+    /// The connection is gone: everything has to be asked for anew, and every stream may have missed
+    /// something. Returns the number of streams.
+    pub(super) fn lost(&mut self) -> usize {
+        self.leaving.clear();
+        self.wanting = !self.channels.is_empty();
+        for channel in self.channels.values_mut() {
+            channel.asked = Asked::Not;
+        }
+        for stream in self.streams.values_mut() {
+            stream.feed.gap();
+            ProviderStats::add(&self.stats.gaps, 1);
+        }
+        self.streams.len()
+    }
+
+    /// Ends all streams.
+    pub(super) fn end(&mut self) {
+        self.channels.clear();
+        for (_, stream) in self.streams.drain() {
+            stream.feed.end(StreamEnd::Closed);
+        }
+    }
+
+    /// What the broker pushed, beside answers. Never waits.
+    // hot path: once per event and subscription; its budget is the number of streams.
+    pub(super) fn pushed(&mut self, info: PushInfo) {
+        let mut data = info.data.into_iter();
+        let mut next = || match data.next() {
+            Some(Value::BulkString(bytes)) => Some(bytes),
+            _ => None,
+        };
+        let (name, topic, payload) = match info.kind {
+            PushKind::Message => (next(), None, next()),
+            PushKind::PMessage => (next(), next(), next()),
+            _ => return,
+        };
+        let (Some(name), Some(payload)) = (name, payload) else { return };
+        let Ok(name) = std::str::from_utf8(&name) else { return };
+        let Some((name, channel)) = self.channels.get_key_value(name) else { return };
+        ProviderStats::add(&self.stats.received, 1);
+        let topic = match topic {
+            Some(topic) => String::from_utf8_lossy(&topic).into(),
+            None => Arc::clone(name),
+        };
+        let event = Event { topic, payload: Bytes::from(payload), sequence: None };
+        for id in &channel.streams {
+            let Some(stream) = self.streams.get_mut(id) else { continue };
+            // A stream that is gone is closed by the connection's task.
+            if stream.feed.offer(event.clone()) == Offered::Dropped {
+                ProviderStats::add(&self.stats.dropped, 1);
+                ProviderStats::add(&self.stats.gaps, 1);
+            }
+        }
+    }
+}
+
+/// Channels apart from patterns, since each have a command of their own.
+pub(super) fn channels_and_patterns(names: &[Arc<str>]) -> (Vec<&str>, Vec<&str>) {
+    let (patterns, channels) = names.iter().map(|name| &**name).partition(|name| is_pattern(name));
+    (channels, patterns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SourceMessage;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    fn channels() -> Channels {
+        Channels::new(8, Arc::default())
+    }
+
+    fn open(channels: &mut Channels, topics: &[&str]) -> Opened {
+        channels.open(topics.iter().map(|&topic| topic.into()).collect(), &Position::New)
+    }
+
+    fn push(channels: &mut Channels, kind: PushKind, words: &[&str]) {
+        let data = words.iter().map(|word| Value::BulkString(word.as_bytes().to_vec())).collect();
+        channels.pushed(PushInfo { kind, data });
+    }
+
+    /// `-a -b +c`: what a batch asks for, sorted.
+    fn asked(channels: &mut Channels) -> (String, Option<Batch>) {
+        let batch = channels.next_batch();
+        let mut words: Vec<String> = Vec::new();
+        if let Some(batch) = &batch {
+            words.extend(batch.unsubscribe.iter().map(|name| format!("-{name}")));
+            words.extend(batch.subscribe.iter().map(|name| format!("+{name}")));
+        }
+        words.sort();
+        (words.join(" "), batch)
+    }
+
+    fn heard(stream: &mut EventStream) -> Vec<String> {
+        std::iter::from_fn(|| stream.messages.try_recv().ok())
+            .map(|message| match message {
+                SourceMessage::Event(event) => {
+                    format!("{} {}", event.topic, String::from_utf8_lossy(&event.payload))
+                }
+                SourceMessage::Gap => "gap".into(),
+                SourceMessage::End(end) => end.to_string(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn an_event_reaches_the_streams_of_its_channel_or_pattern() {
+        let mut channels = channels();
+        let mut exact = open(&mut channels, &["a", "b", "a"]);
+        let mut pattern = open(&mut channels, &["a*"]);
+        push(&mut channels, PushKind::Message, &["a", "1"]);
+        push(&mut channels, PushKind::PMessage, &["a*", "ab", "2"]);
+        push(&mut channels, PushKind::Message, &["c", "nobody"]);
+        push(&mut channels, PushKind::Subscribe, &["a", "no event"]);
+        push(&mut channels, PushKind::Message, &["a"]);
+        assert_eq!(heard(&mut exact.stream), ["a 1"]);
+        assert_eq!(heard(&mut pattern.stream), ["ab 2"]);
+        assert_eq!(channels.stats.received.load(Relaxed), 2);
+    }
+
+    #[test]
+    fn what_comes_up_while_a_batch_is_on_its_way_goes_into_the_next() {
+        let mut channels = channels();
+        let first = open(&mut channels, &["a", "b"]);
+        assert_eq!(first.settled_by, 1);
+        let (words, batch) = asked(&mut channels);
+        assert_eq!(words, "+a +b");
+        let same = open(&mut channels, &["a"]);
+        let more = open(&mut channels, &["a", "c"]);
+        assert_eq!((same.settled_by, more.settled_by), (1, 2));
+        channels.close(first.id);
+        assert_eq!(channels.confirmed(&batch.unwrap()), 1);
+        assert_eq!(open(&mut channels, &["a"]).settled_by, 0);
+        assert_eq!(asked(&mut channels).0, "+c -b");
+        assert_eq!(asked(&mut channels).0, "");
+        assert_eq!(channels.stats.streams.load(Relaxed), 3);
+    }
+
+    #[test]
+    fn a_channel_wanted_again_before_it_was_left_is_asked_for_anew() {
+        let mut channels = channels();
+        let first = open(&mut channels, &["a"]);
+        let (_, batch) = asked(&mut channels);
+        channels.close(first.id);
+        let again = open(&mut channels, &["a"]);
+        channels.confirmed(&batch.unwrap());
+        assert_eq!(again.settled_by, 2);
+        assert_eq!(asked(&mut channels).0, "+a -a", "first left, then subscribed to");
+    }
+
+    #[test]
+    fn a_channel_that_nobody_asked_for_yet_is_dropped_without_a_word() {
+        let mut channels = channels();
+        let first = open(&mut channels, &["a"]);
+        channels.close(first.id);
+        assert_eq!(asked(&mut channels).0, "");
+    }
+
+    #[test]
+    fn a_loss_leaves_one_gap_and_asks_for_everything_again() {
+        let mut channels = channels();
+        let mut stream = open(&mut channels, &["a", "b"]).stream;
+        let (_, batch) = asked(&mut channels);
+        channels.confirmed(&batch.unwrap());
+        let gone = open(&mut channels, &["c"]);
+        channels.close(gone.id);
+        assert_eq!(channels.lost(), 1);
+        assert_eq!(channels.lost(), 1);
+        assert_eq!(asked(&mut channels).0, "+a +b");
+        push(&mut channels, PushKind::Message, &["a", "1"]);
+        assert_eq!(heard(&mut stream), ["gap", "a 1"]);
+    }
+
+    #[test]
+    fn a_refused_channel_ends_its_streams_and_leaves_the_others() {
+        let mut channels = channels();
+        let mut both = open(&mut channels, &["a", "secret"]).stream;
+        let mut other = open(&mut channels, &["a", "b"]).stream;
+        let (_, batch) = asked(&mut channels);
+        channels.refuse("secret", "no");
+        channels.confirmed(&batch.unwrap());
+        assert_eq!(asked(&mut channels).0, "");
+        push(&mut channels, PushKind::Message, &["a", "1"]);
+        assert_eq!(heard(&mut both), ["the broker refused: no"]);
+        assert_eq!(heard(&mut other), ["a 1"]);
+        assert_eq!(channels.stats.streams.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn a_stream_that_begins_in_the_past_begins_with_a_gap() {
+        let mut channels = channels();
+        let mut opened = channels.open(vec!["a".into()], &Position::After(3));
+        assert_eq!(heard(&mut opened.stream), ["gap"]);
+    }
+
+    #[test]
+    fn commands_take_channels_apart_from_patterns() {
+        let names = ["a", "b*", "c", "d?"].map(Arc::from);
+        assert_eq!(channels_and_patterns(&names), (vec!["a", "c"], vec!["b*", "d?"]));
+    }
+}

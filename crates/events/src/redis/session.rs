@@ -1,0 +1,175 @@
+//! One connection from its handshake to its end, and the attempts before it.
+
+use std::time::Duration;
+
+use redis::aio::{AsyncPushSender, MultiplexedConnection};
+use redis::{AsyncConnectionConfig, ErrorKind, RedisError};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::address::Address;
+use crate::backoff::Backoff;
+use crate::{ProviderStats, Retry};
+use std::sync::Arc;
+
+/// Time to connect and sign in, after which the attempt counts as failed.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long the broker may take to answer a command. One that takes longer is as good as away.
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A broker that says nothing is asked this often whether it is still there: a subscription that waits
+/// would never notice.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What is said of a connection that ended.
+pub(super) const LOST: &str = "the connection was lost";
+
+/// A connection that was signed in. Its reader is a task of its own.
+pub(super) struct Session {
+    pub(super) connection: MultiplexedConnection,
+    reader: JoinHandle<()>,
+}
+
+impl Session {
+    async fn open(
+        address: &Address,
+        pushed: Option<impl AsyncPushSender>,
+    ) -> Result<Self, Box<str>> {
+        let stream = address.connect(CONNECT_TIMEOUT).await.map_err(|error| error.to_string())?;
+        let mut config = AsyncConnectionConfig::new().set_response_timeout(Some(RESPONSE_TIMEOUT));
+        if let Some(pushed) = pushed {
+            config = config.set_push_sender(pushed);
+        }
+        let hello = address.hello();
+        let signing_in = MultiplexedConnection::new_with_config(&hello, stream, config);
+        match timeout(CONNECT_TIMEOUT, signing_in).await {
+            Ok(Ok((connection, reader))) => Ok(Self { connection, reader: tokio::spawn(reader) }),
+            Ok(Err(error)) => Err(refused_to_sign_in(&error).into()),
+            Err(_) => Err("the broker did not answer within 5 s".into()),
+        }
+    }
+
+    /// Resolves when the connection is of no use any more, to the reason.
+    pub(super) async fn lost(&mut self) -> Box<str> {
+        loop {
+            tokio::select! {
+                _ = &mut self.reader => return LOST.into(),
+                () = sleep(PING_INTERVAL) => {
+                    let ping = redis::cmd("PING");
+                    if let Err(error) = self.connection.send_packed_command(&ping).await {
+                        return said(&error).into();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Nothing is read after this.
+    pub(super) async fn close(self) {
+        if !self.reader.is_finished() {
+            self.reader.abort();
+            // Fails because it was aborted.
+            let _ = self.reader.await;
+        }
+    }
+}
+
+/// What the broker said when it refused a command that carries no secrets.
+pub(super) fn said(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (Some(code), None) => code.to_owned(),
+        (None, _) if error.is_io_error() => LOST.to_owned(),
+        (None, _) => error.to_string(),
+    }
+}
+
+/// Is it an answer to the command, and the connection in order?
+pub(super) fn is_refusal(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
+}
+
+/// Why the handshake failed. Of what the broker said only the code is told: servers that do not know a
+/// command repeat its arguments, and here those are user and password.
+fn refused_to_sign_in(error: &RedisError) -> String {
+    match error.code() {
+        Some("WRONGPASS") => "the broker does not know this user and password (WRONGPASS)".into(),
+        Some("NOAUTH") => "the broker wants a password (NOAUTH)".into(),
+        Some("NOPERM") => "the user may not sign in this way (NOPERM)".into(),
+        Some("ERR") | None if !error.is_io_error() => {
+            "the broker does not speak RESP3: Redis 6, Valkey or newer is needed".into()
+        }
+        Some(code) => format!("the broker refused the connection ({code})"),
+        None => "the broker closed the connection during the handshake".into(),
+    }
+}
+
+/// Makes connections one after the other, each attempt at the next address and not before its time.
+pub(super) struct Dialer {
+    provider: Box<str>,
+    /// What the connection is for, in logs.
+    purpose: &'static str,
+    addresses: Vec<Address>,
+    next_address: usize,
+    backoff: Backoff,
+    not_before: Instant,
+    stats: Arc<ProviderStats>,
+    /// Last failure that was logged as a warning, so that an absent broker fills no log.
+    warned_of: Box<str>,
+}
+
+impl Dialer {
+    pub(super) fn new(
+        provider: &str,
+        purpose: &'static str,
+        addresses: Vec<Address>,
+        retry: Retry,
+        stats: Arc<ProviderStats>,
+    ) -> Self {
+        Self {
+            provider: provider.into(),
+            purpose,
+            addresses,
+            next_address: 0,
+            backoff: Backoff::new(retry),
+            not_before: Instant::now(),
+            stats,
+            warned_of: "".into(),
+        }
+    }
+
+    /// One attempt; the error says why it failed, without credentials.
+    pub(super) async fn attempt(
+        &mut self,
+        pushed: Option<impl AsyncPushSender>,
+    ) -> Result<Session, Box<str>> {
+        sleep_until(self.not_before).await;
+        let address = &self.addresses[self.next_address % self.addresses.len()];
+        let result = Session::open(address, pushed).await;
+        if let Err(reason) = &result {
+            ProviderStats::add(&self.stats.errors, 1);
+            let (provider, purpose, server) = (&self.provider, self.purpose, address.for_logs());
+            if self.warned_of == *reason {
+                tracing::debug!(%provider, purpose, server, %reason, "still no connection to the broker");
+            } else {
+                tracing::warn!(%provider, purpose, server, %reason, "no connection to the broker; trying again");
+                self.warned_of = reason.clone();
+            }
+            self.next_address = self.next_address.wrapping_add(1);
+            self.not_before = Instant::now() + self.backoff.next();
+        }
+        result
+    }
+
+    /// The connection works: failures start anew.
+    pub(super) fn succeeded(&mut self) {
+        self.backoff.reset();
+        self.warned_of = "".into();
+    }
+
+    /// The connection was lost: the next attempt waits a little.
+    pub(super) fn was_lost(&mut self) {
+        self.not_before = Instant::now() + self.backoff.next();
+    }
+}
