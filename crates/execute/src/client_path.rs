@@ -232,7 +232,7 @@ pub(crate) fn outside(
     let shape = &plan.shape;
     let mut position = Position::root(shape);
     let mut node = root;
-    let mut data_keys: Vec<&str> = Vec::new();
+    let mut trail: Vec<Step<'_>> = Vec::new();
     // Where the path leaves the answer, and whether there is anything in the tree.
     let mut left: Option<(usize, bool)> = None;
     for (at, segment) in path.iter().enumerate() {
@@ -259,12 +259,15 @@ pub(crate) fn outside(
                 if shown.is_none() && left.is_none() {
                     left = Some((at, value.is_some()));
                 }
-                data_keys.push(&field.data_key);
+                trail.push(Step { data_key: &field.data_key, value: None });
                 position = Position::of(shape, &field.value);
                 value
             }
             _ => break,
         };
+        if let Some(step) = trail.last_mut() {
+            step.value = below;
+        }
         match (below, left) {
             (Some(below), _) => node = below,
             (None, None) => return None,
@@ -272,14 +275,14 @@ pub(crate) fn outside(
         }
     }
     if let Some(data_key) = beyond {
-        data_keys.push(data_key);
+        trail.push(Step { data_key, value: None });
         left = left.or_else(|| {
             let is_object = document.kind(node) == Kind::Object;
             is_object.then(|| (path.len(), document.get(node, data_key).is_some()))
         });
     }
     let (inside, is_there) = left?;
-    Some(Outside { inside, is_aside: is_there && !is_sent(plan, variables, &data_keys) })
+    Some(Outside { inside, is_aside: is_there && !is_sent(document, plan, variables, &trail) })
 }
 
 /// Does any of them hold? None at all: always.
@@ -287,39 +290,57 @@ pub(crate) fn any_holds(any_of: &[Condition], variables: &Variables) -> bool {
     any_of.is_empty() || any_of.iter().any(|condition| condition.holds(variables))
 }
 
-/// Is what stands under these keys of the tree part of what some request is sent?
-fn is_sent(plan: &Plan, variables: &Variables, data_keys: &[&str]) -> bool {
+/// One key of a path through the tree.
+#[derive(Clone, Copy)]
+struct Step<'a> {
+    data_key: &'a str,
+    /// What stands there, within lists the element that the path goes on with; none where the tree ends.
+    value: Option<NodeId>,
+}
+
+/// Is what stands at the end of this path through the tree part of what some request is sent?
+fn is_sent(document: &Document, plan: &Plan, variables: &Variables, trail: &[Step<'_>]) -> bool {
     let wanted = plan.fetches.iter().filter(|fetch| any_holds(&fetch.any_of, variables));
     let batches = wanted.flat_map(|fetch| batches_of(&fetch.kind));
     batches.filter(|batch| any_holds(&batch.any_of, variables)).any(|batch| {
         batch.targets.iter().any(|target| {
-            let below = below_target(&target.steps, data_keys);
+            let below = below_target(document, &target.steps, trail);
             let mut below = below.filter(|keys| !keys.is_empty()).into_iter();
             below.any(|keys| is_member(&batch.representation.fields, keys))
                 || batch
                     .context
                     .iter()
                     .flat_map(|variable| &variable.sources)
-                    .any(|source| is_read(target, source, data_keys))
+                    .any(|source| is_read(document, target, source, trail))
         })
     })
 }
 
-/// The keys below the objects that a target leads to; `None`: they are elsewhere.
-fn below_target<'k>(steps: &[PathStep], data_keys: &'k [&'k str]) -> Option<&'k [&'k str]> {
-    let (above, below) = data_keys.split_at_checked(steps.len())?;
-    steps.iter().zip(above).all(|(step, key)| *step.data_key == **key).then_some(below)
+/// The steps below the objects that a target leads to; `None`: they are elsewhere, or below objects of other types.
+fn below_target<'t>(
+    document: &Document,
+    steps: &[PathStep],
+    trail: &'t [Step<'t>],
+) -> Option<&'t [Step<'t>]> {
+    let (above, below) = trail.split_at_checked(steps.len())?;
+    let leads_there = |(wanted, step): (&PathStep, &Step<'_>)| {
+        *wanted.data_key == *step.data_key
+            && step.value.is_none_or(|value| {
+                document.kind(value) != Kind::Object || has_type(document, value, &wanted.types)
+            })
+    };
+    steps.iter().zip(above).all(leads_there).then_some(below)
 }
 
-fn is_member(fields: &[RepresentationField], data_keys: &[&str]) -> bool {
-    let [first, below @ ..] = data_keys else { return true };
-    fields.iter().any(|field| *field.data_key == **first && is_member(&field.fields, below))
+fn is_member(fields: &[RepresentationField], trail: &[Step<'_>]) -> bool {
+    let [first, below @ ..] = trail else { return true };
+    fields.iter().any(|field| *field.data_key == *first.data_key && is_member(&field.fields, below))
 }
 
-fn is_read(target: &Path, source: &ContextSource, data_keys: &[&str]) -> bool {
+fn is_read(document: &Document, target: &Path, source: &ContextSource, trail: &[Step<'_>]) -> bool {
     let steps = target.steps.get(..source.steps as usize).unwrap_or(&target.steps);
-    below_target(steps, data_keys).is_some_and(|below| {
+    below_target(document, steps, trail).is_some_and(|below| {
         below.len() <= source.data_keys.len()
-            && below.iter().zip(&source.data_keys).all(|(key, read)| **key == **read)
+            && below.iter().zip(&source.data_keys).all(|(step, read)| *step.data_key == **read)
     })
 }

@@ -9,7 +9,7 @@ use execute::{GraphqlError, Payload};
 pub struct GroupId(pub u64);
 
 /// One subscriber behind an outlet: which of its connections, and which operation there.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Member {
     /// Connection, numbered by the outlet and never used twice.
     pub connection: u64,

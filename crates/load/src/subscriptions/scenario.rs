@@ -51,6 +51,10 @@ const SETTLING_WINDOW: Duration = Duration::from_millis(250);
 /// CPU time in such a window that is none: two ticks of the kernel's clock.
 const SETTLED_CPU: Duration = Duration::from_millis(20);
 
+/// How long an idle server is left alone before its memory is looked at: allocators give back what a storm of connections
+/// took within some ten seconds.
+const MEMORY_SETTLES: Duration = Duration::from_secs(12);
+
 /// How long to wait where no process can be looked at.
 const SETTLING_BLIND: Duration = Duration::from_secs(2);
 
@@ -246,6 +250,9 @@ impl Course<'_> {
     /// Waits until the server has done what everybody's subscribing made it do.
     fn settle(&mut self) -> Result<(), SubscriptionsError> {
         let Some(mut last) = self.watched.moment() else { return self.wait(SETTLING_BLIND) };
+        if self.settings.scenario == Scenario::Idle {
+            self.wait(MEMORY_SETTLES)?;
+        }
         let until = self.driver.now() + SETTLING_MAX;
         let mut quiet = 0;
         while quiet < 2 && self.driver.now() < until {

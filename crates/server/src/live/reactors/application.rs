@@ -1,6 +1,6 @@
 //! What a reactor thread does above its sockets.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,7 +9,6 @@ use execute::{GraphqlError, Payload};
 use futures_util::future::{AbortHandle, Abortable};
 use http::HeaderMap;
 use hub::{EndReason, GroupId, Member, OutletCommand, Subscription};
-use indexmap::IndexSet;
 use plan::OperationKind;
 use prepare::OperationRequest;
 use reactor::{Application, End, Mailbox, Sent, Sockets, Stream, Sunk, Token};
@@ -86,7 +85,8 @@ pub(crate) enum Outcome {
 pub(crate) struct Live {
     router: Option<Arc<Router>>,
     outlet: Arc<ReactorOutlet>,
-    groups: HashMap<GroupId, IndexSet<Member>>,
+    /// Ordered, so that a broadcast goes through the connections as they lie in memory; and smaller than a table.
+    groups: HashMap<GroupId, BTreeSet<Member>>,
     headers: SharedHeaders,
     is_shutting_down: bool,
     /// Heads of frames are written here.
@@ -190,7 +190,7 @@ impl Live {
             }
             OutletCommand::Leave { group, member } => {
                 if let Some(members) = self.groups.get_mut(&group) {
-                    members.swap_remove(&member);
+                    members.remove(&member);
                     if members.is_empty() {
                         self.groups.remove(&group);
                         self.outlet.forget(group);
