@@ -198,6 +198,8 @@ struct At {
     step: Option<Rc<Step>>,
     /// When the client wants what is here at all.
     guard: Rc<Condition>,
+    /// It is below something that the planner has added for a request.
+    is_added: bool,
 }
 
 /// A step of a path, with those before it.
@@ -210,7 +212,7 @@ struct Step {
 
 impl At {
     fn root() -> Self {
-        Self { id: PathId::ROOT, step: None, guard: Rc::default() }
+        Self { id: PathId::ROOT, step: None, guard: Rc::default(), is_added: false }
     }
 
     fn below(&self, keys: &mut DataKeys<'_>, data_key: &Rc<str>, wanted: &Wanted) -> Self {
@@ -224,6 +226,7 @@ impl At {
             id: keys.child(self.id, data_key),
             step: Some(Rc::new(step)),
             guard: guard.unwrap_or_else(|| self.guard.clone()),
+            is_added: self.is_added || wanted.key.is_none(),
         }
     }
 
@@ -254,7 +257,7 @@ impl At {
             let (before, data_key) = (step.before.clone(), step.data_key.clone());
             Rc::new(Step { before, data_key, ty: Some(ty) })
         });
-        Self { id: self.id, step, guard: self.guard.clone() }
+        Self { id: self.id, step, guard: self.guard.clone(), is_added: self.is_added }
     }
 
     fn path(&self, graph: &Supergraph) -> Path {
@@ -522,7 +525,8 @@ impl<'a> Builder<'a> {
             // What the object is, said unasked by whoever knows.
             let place = places[first];
             touched.insert(place.node);
-            if self.nodes.nodes[place.node].selection == place.selection {
+            // Within what is added it is needed when the requests are that need the rest.
+            if !at.is_added && self.nodes.nodes[place.node].selection == place.selection {
                 self.nodes.nodes[place.node].need.add(&at.selected_here());
             }
             return;
