@@ -308,6 +308,7 @@ fn entities(
         selection: String,
         variables: BTreeSet<VariableId>,
         representation: Representation,
+        data_keys: Vec<Box<str>>,
         own_need: Option<Need>,
         need: Need,
         targets: Targets,
@@ -333,6 +334,7 @@ fn entities(
                 selection,
                 variables,
                 representation,
+                data_keys: data_keys(&writer.selections[node.selection]),
                 own_need: own_need(node).cloned(),
                 need: node.need.clone(),
                 targets: Targets::new(&node.target),
@@ -345,9 +347,9 @@ fn entities(
     let mut own = Vec::new();
     let mut batches = Vec::new();
     let mut all_variables = BTreeSet::new();
-    for (index, Distinct { selection, variables, representation, need, targets, .. }) in
-        distinct.into_iter().enumerate()
-    {
+    for (index, distinct) in distinct.into_iter().enumerate() {
+        let Distinct { selection, variables, representation, data_keys, need, targets, .. } =
+            distinct;
         let (data_key, variable, alias) = match is_single {
             true => ("_entities".to_owned(), base.clone(), String::new()),
             false => (format!("_e{index}"), format!("{base}{index}"), format!("_e{index}:")),
@@ -370,6 +372,7 @@ fn entities(
             variable: variable.into(),
             targets: targets.paths,
             representation,
+            data_keys,
             any_of: match need {
                 Need::Always => Vec::new(),
                 Need::AnyOf(conditions) => conditions,
@@ -386,6 +389,12 @@ fn entities(
     body.push('}');
     writer.variables = all_variables;
     (writer.document(OperationKind::Query, &body, number, &own), batches)
+}
+
+/// The keys of a selection, each once.
+fn data_keys(selection: &Selection) -> Vec<Box<str>> {
+    let keys: BTreeSet<&str> = selection.entries().iter().map(|entry| &*entry.data_key).collect();
+    keys.into_iter().map(Into::into).collect()
 }
 
 /// The places of objects that are asked for alike.
