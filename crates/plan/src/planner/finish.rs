@@ -11,7 +11,10 @@ use graph::{SubgraphId, Supergraph};
 
 use super::{
     Batching, PlanError,
-    build::{Need, Node, NodeId, NodeKind, Nodes, SelectionId, Selections, merge_representation},
+    build::{
+        Need, Node, NodeId, NodeKind, Nodes, SelectionId, SelectionNode, Selections,
+        merge_representation,
+    },
     conditions::{self, merge_any_of},
     data_keys::PathId,
     document::{Writer, free_variable},
@@ -392,7 +395,7 @@ fn entities(
 }
 
 /// The keys of a selection, each once.
-fn data_keys(selection: &Selection) -> Vec<Box<str>> {
+fn data_keys(selection: &SelectionNode) -> Vec<Box<str>> {
     let keys: BTreeSet<&str> = selection.entries().iter().map(|entry| &*entry.data_key).collect();
     keys.into_iter().map(Into::into).collect()
 }
