@@ -260,7 +260,8 @@ pub(crate) fn outside(
                     left = Some((at, value.is_some()));
                 }
                 position = Position::of(shape, &field.value);
-                trail.push(Step { data_key: &field.data_key, value: None, position });
+                let is_shown = left.is_none();
+                trail.push(Step { data_key: &field.data_key, value: None, position, is_shown });
                 value
             }
             _ => break,
@@ -275,7 +276,7 @@ pub(crate) fn outside(
         }
     }
     if let Some(data_key) = beyond {
-        trail.push(Step { data_key, value: None, position: Position::End });
+        trail.push(Step { data_key, value: None, position: Position::End, is_shown: false });
         left = left.or_else(|| {
             let is_object = document.kind(node) == Kind::Object;
             is_object.then(|| (path.len(), document.get(node, data_key).is_some()))
@@ -297,8 +298,10 @@ struct Step<'a> {
     data_key: &'a str,
     /// What stands there, within lists the element that the path goes on with; none where the tree ends.
     value: Option<NodeId>,
-    /// What the answer shows of it.
+    /// What the answer shows of it, or would show if the path had not left the answer.
     position: Position<'a>,
+    /// Is it in the answer?
+    is_shown: bool,
 }
 
 /// What the requests of an execution are sent.
@@ -376,13 +379,18 @@ impl<'a> Sent<'a> {
     /// Is anything of what a batch adds to the object at the end of `above` shown, or sent on? Interface objects
     /// are asked for what only one of the types has, and nobody misses it in the others.
     fn is_of_use(self, batch: &EntityBatch, above: &[Step<'_>]) -> bool {
-        let (object, position) = match above.last() {
-            Some(step) => (step.value, step.position),
-            None => (Some(self.root), Position::root(&self.plan.shape)),
-        };
-        let Position::Object(here) = position else { return true };
         let adds = |data_key: &str| batch.data_keys.iter().any(|it| **it == *data_key);
-        variants(here, self.document, object)
+        let (object, position, is_shown) = match above.last() {
+            Some(step) => (step.value, step.position, step.is_shown),
+            None => (Some(self.root), Position::root(&self.plan.shape), true),
+        };
+        let shown = match position {
+            Position::Object(here) if is_shown => Some(here),
+            _ => None,
+        };
+        shown
+            .into_iter()
+            .flat_map(|here| variants(here, self.document, object))
             .flat_map(|variant| &variant.fields)
             .any(|field| adds(&field.data_key) && field.is_shown(self.variables))
             || self.batches().any(|next| self.needs(next, above, adds))
