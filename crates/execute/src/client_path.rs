@@ -78,6 +78,8 @@ pub(crate) struct Place<'a> {
     /// Response keys and indices from the root. It ends early where the tree holds what the
     /// client did not ask for.
     pub(crate) path: Vec<PathSegment>,
+    /// Keys in the tree and indices from there on to the object.
+    pub(crate) beyond: Vec<PathSegment>,
     /// Where in the shape the path has led.
     pub(crate) position: Position<'a>,
 }
@@ -97,6 +99,7 @@ pub(crate) fn places<'a>(
         steps: &path.steps,
         wanted,
         path: Vec::new(),
+        beyond: Vec::new(),
         found: Vec::new(),
         limit,
         visits_left: ERROR_PLACE_VISITS_MAX,
@@ -111,6 +114,7 @@ struct Search<'a, 'd, W> {
     steps: &'a [PathStep],
     wanted: W,
     path: Vec<PathSegment>,
+    beyond: Vec<PathSegment>,
     found: Vec<Place<'a>>,
     limit: usize,
     visits_left: u32,
@@ -120,7 +124,8 @@ impl<'a, W: Fn(NodeId) -> bool> Search<'a, '_, W> {
     fn object(&mut self, node: NodeId, position: Position<'a>, at: usize) {
         let Some(step) = self.steps.get(at) else {
             if (self.wanted)(node) {
-                self.found.push(Place { node, path: self.path.clone(), position });
+                let (path, beyond) = (self.path.clone(), self.beyond.clone());
+                self.found.push(Place { node, path, beyond, position });
             }
             return;
         };
@@ -131,7 +136,9 @@ impl<'a, W: Fn(NodeId) -> bool> Search<'a, '_, W> {
             self.value(value, position, step, at);
             self.path.pop();
         } else {
+            self.beyond.push(PathSegment::Key(step.data_key.clone()));
             self.value(value, Position::End, step, at);
+            self.beyond.pop();
         }
     }
 
@@ -157,7 +164,9 @@ impl<'a, W: Fn(NodeId) -> bool> Search<'a, '_, W> {
                         self.value(element, Position::of(self.shape, shape), step, at);
                         self.path.pop();
                     } else {
+                        self.beyond.push(PathSegment::Index(index as u32));
                         self.value(element, Position::End, step, at);
+                        self.beyond.pop();
                     }
                 }
             }
@@ -174,39 +183,48 @@ pub(crate) fn has_type(document: &Document, object: NodeId, types: &[Box<str>]) 
             .is_some_and(|name| types.iter().any(|it| document.str_eq(name, it)))
 }
 
-/// Extends `path`, which has led to `position` and `node`, by the segments of a subgraph's own
-/// error path. Stops where the client's answer has no such place, and names the key there.
+/// Extends the path of a place by the segments of a subgraph's own error path. Where the client's answer has no
+/// such place the path ends, and keys and indices of the tree go on from there, as far as there is a tree.
 pub(crate) fn extend(
     document: &Document,
     shape: &Shape,
     place: Place<'_>,
     segments: &[NodeId],
-) -> (Vec<PathSegment>, Option<Box<str>>) {
-    let Place { node, mut path, mut position } = place;
+) -> (Vec<PathSegment>, Vec<PathSegment>) {
+    let Place { node, mut path, mut beyond, mut position } = place;
     let mut node = Some(node);
     for &segment in segments {
+        if node.is_none() && !beyond.is_empty() {
+            break;
+        }
         match document.kind(segment) {
             Kind::String => {
                 let Some(key) = document.as_str(segment) else { break };
-                let Some((response_key, below)) = position.below(shape, document, node, &key)
-                else {
-                    return (path, Some(key.as_ref().into()));
-                };
-                path.push(PathSegment::Key(response_key.into()));
-                position = below;
+                match position.below(shape, document, node, &key) {
+                    Some((response_key, below)) if beyond.is_empty() => {
+                        path.push(PathSegment::Key(response_key.into()));
+                        position = below;
+                    }
+                    _ => beyond.push(PathSegment::Key(key.as_ref().into())),
+                }
                 node = node.and_then(|object| document.get(object, &key));
             }
             Kind::Number => {
-                let Position::List(element) = position else { break };
                 let Ok(index) = document.raw(segment).parse::<u32>() else { break };
-                path.push(PathSegment::Index(index));
-                position = Position::of(shape, element);
+                match position {
+                    Position::List(element) if beyond.is_empty() => {
+                        path.push(PathSegment::Index(index));
+                        position = Position::of(shape, element);
+                    }
+                    _ if beyond.is_empty() => break,
+                    _ => beyond.push(PathSegment::Index(index)),
+                }
                 node = node.and_then(|array| document.at(array, index as usize));
             }
             Kind::Null | Kind::Bool | Kind::Array | Kind::Object => break,
         }
     }
-    (path, None)
+    (path, beyond)
 }
 
 /// Where a path leaves the client's answer.
@@ -219,15 +237,15 @@ pub(crate) struct Outside {
 }
 
 /// Is `path` a path of the client's answer? Asked when the tree is complete: errors come earlier, before it
-/// is known what the objects of an interface object are, and from fields that only requests need; such a
-/// field is named by `beyond`, its key in the tree below the end of the path. `None`: it is a path of the
+/// is known what the objects of an interface object are, and from fields that only requests need; `beyond` leads
+/// on to them from the end of the path, by keys of the tree and indices. `None`: it is a path of the
 /// answer, or ends in a null.
 pub(crate) fn outside(
     document: &Document,
     plan: &Plan,
     variables: &Variables,
     root: NodeId,
-    (path, beyond): (&[PathSegment], Option<&str>),
+    (path, beyond): (&[PathSegment], &[PathSegment]),
 ) -> Option<Outside> {
     let shape = &plan.shape;
     let mut position = Position::root(shape);
@@ -275,12 +293,27 @@ pub(crate) fn outside(
             (None, Some(_)) => {}
         }
     }
-    if let Some(data_key) = beyond {
-        trail.push(Step { data_key, value: None, position: Position::End, is_shown: false });
-        left = left.or_else(|| {
-            let is_object = document.kind(node) == Kind::Object;
-            is_object.then(|| (path.len(), document.get(node, data_key).is_some()))
-        });
+    for segment in beyond {
+        let below = match segment {
+            PathSegment::Key(key) => {
+                let value = document.get(node, key);
+                if left.is_none() && document.kind(node) == Kind::Object {
+                    left = Some((path.len(), value.is_some()));
+                }
+                let position = Position::End;
+                trail.push(Step { data_key: key, value, position, is_shown: false });
+                value
+            }
+            PathSegment::Index(index) => {
+                let value = document.at(node, *index as usize);
+                if let Some(step) = trail.last_mut() {
+                    step.value = value;
+                }
+                value
+            }
+        };
+        let Some(below) = below else { break };
+        node = below;
     }
     let (inside, is_there) = left?;
     let sent = Sent { document, plan, variables, root };

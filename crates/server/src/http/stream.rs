@@ -119,7 +119,7 @@ impl ClientStream {
 /// Has a line begun whose second word is no request target (RFC 9112, section 3.2)? Then it is not a bad request
 /// of HTTP/1.1, which would be answered, but another protocol. What cannot be told from so few bytes is none.
 fn is_no_request(first: &[u8]) -> bool {
-    let mut words = first.split(|byte| byte.is_ascii_whitespace());
+    let mut words = first.split(u8::is_ascii_whitespace);
     let (Some(method), Some(target), Some(_)) = (words.next(), words.next(), words.next()) else {
         return false;
     };
