@@ -282,7 +282,7 @@ mod tests {
             (b"CONNECT a:1 HTTP/1.1\r\n\r\n", false),
             (b"GET http://a/ HTTP/1.1\r\n", false),
             (b"\r\nGET /graphql HTTP/1.1\r\n\r\n", false),
-            (b"\x16\x03\x01\x02\x00 \x01 ", false),
+            (b"\x16\x03\x01\x02\x00 \x01 ", true),
             (b"GET  HTTP/1.1\r\n\r\n", false),
         ];
         for (sent, is_another) in cases {
