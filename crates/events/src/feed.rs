@@ -2,7 +2,7 @@
 
 use tokio::sync::mpsc::{self, OwnedPermit, error::TrySendError};
 
-use crate::{Event, EventStream, SourceMessage, StreamEnd};
+use crate::{Event, EventStream, Mark, SourceMessage, StreamEnd};
 
 /// What became of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +60,13 @@ impl Feed {
         }
     }
 
+    /// Says that a lane was read up to there. Best effort: what does not fit is said by the next event.
+    pub(crate) fn passed(&mut self, mark: Mark) {
+        if !self.gap_due {
+            let _ = self.sender.try_send(SourceMessage::Passed(mark));
+        }
+    }
+
     /// Announces that events may be missing here: at once if there is room, else before the next event.
     pub(crate) fn gap(&mut self) {
         if !self.gap_sent && !self.gap_due {
@@ -90,13 +97,14 @@ mod tests {
     use super::*;
 
     fn event(number: u64) -> Event {
-        Event { topic: "t".into(), payload: number.to_string().into(), sequence: Some(number) }
+        Event::new("t", number.to_string()).at(Mark { lane: 0, offset: number, part: 0 })
     }
 
     fn drain(stream: &mut EventStream) -> Vec<String> {
         std::iter::from_fn(|| stream.messages.try_recv().ok())
             .map(|message| match message {
                 SourceMessage::Event(event) => String::from_utf8_lossy(&event.payload).into_owned(),
+                SourceMessage::Passed(mark) => format!("passed {}", mark.offset),
                 SourceMessage::Gap => "gap".into(),
                 SourceMessage::End(end) => end.to_string(),
             })

@@ -16,8 +16,9 @@ pub use backoff::Retry;
 pub use memory::{Memory, MemorySettings};
 pub use nats::{Nats, NatsAuthentication, NatsSettings, NatsSettingsError};
 pub use provider::{
-    Event, EventFuture, EventStream, Position, Provider, PublishError, SourceError, SourceMessage,
-    StreamEnd, TOPIC_BYTES_MAX, TopicUsage,
+    Durable, Event, EventFuture, EventStream, Headers, Mark, Message, Position, Provider,
+    PublishError, SourceError, SourceMessage, Start, StreamEnd, TOPIC_BYTES_MAX, TopicUsage,
+    Wanted,
 };
 pub use providers::{Providers, ProvidersError, ResolveError};
 pub use redis::{Redis, RedisAuthentication, RedisSettings, RedisSettingsError};

@@ -1,6 +1,7 @@
 //! The border to brokers: what a provider can do, and what comes out of it.
 
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -15,16 +16,33 @@ pub trait Provider: Send + Sync {
     /// `kind/id`, such as `nats/default`: the name in configuration, logs, metrics and directives.
     fn name(&self) -> &str;
 
-    /// Opens one stream over all `topics`. It reconnects and resumes by itself; only what it cannot
-    /// mend ends it. Dropping the stream unsubscribes.
-    fn subscribe(
-        &self,
-        topics: Vec<Box<str>>,
-        from: Position,
-    ) -> EventFuture<'_, Result<EventStream, SourceError>>;
+    /// Opens one stream over all topics of `wanted`. It reconnects and resumes by itself; only what it
+    /// cannot mend ends it. Dropping the stream unsubscribes.
+    fn subscribe(&self, wanted: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>>;
 
     /// Publishes and waits until the broker has it, as far as the broker can say.
-    fn publish(&self, topic: &str, payload: Bytes) -> EventFuture<'_, Result<(), PublishError>>;
+    fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>>;
+
+    /// Publishes and waits up to `timeout` for an answer from whoever listens.
+    fn request(
+        &self,
+        message: Message,
+        timeout: Duration,
+    ) -> EventFuture<'_, Result<Bytes, PublishError>> {
+        let _ = timeout;
+        let refused = PublishError::Refused {
+            provider: self.name().into(),
+            topic: message.topic,
+            reason: "this kind of broker has no requests with answers".into(),
+        };
+        Box::pin(std::future::ready(Err(refused)))
+    }
+
+    /// Can a stream of that kind begin after an event of the past, and do its events say where they stand?
+    fn replays(&self, durable: Option<&Durable>) -> bool {
+        let _ = durable;
+        false
+    }
 
     /// Is it connected now?
     fn is_connected(&self) -> bool;
@@ -80,14 +98,136 @@ pub(crate) fn plain_topic(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Where a stream begins or an event stands.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Position {
+/// What a stream is to bring.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Wanted {
+    /// One or more.
+    pub topics: Vec<Box<str>>,
+    /// From where on.
+    pub start: Start,
+    /// Read what the broker stores rather than what it passes on, where it makes a difference.
+    pub durable: Option<Arc<Durable>>,
+}
+
+impl Wanted {
+    /// Everything from now on.
+    pub fn new(topics: Vec<Box<str>>) -> Self {
+        Self { topics, ..Self::default() }
+    }
+
+    /// The same from elsewhere.
+    #[must_use]
+    pub fn starting(self, start: Start) -> Self {
+        Self { start, ..self }
+    }
+}
+
+/// What the broker stores: a JetStream stream, Redis Streams. Kafka and memory need none of it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Durable {
+    /// The JetStream stream; none: the one that has the subjects.
+    pub stream: Option<Box<str>>,
+    /// Begin of the name of the consumer that each router keeps at the broker; none: nothing is kept there.
+    pub consumer: Option<Box<str>>,
+    /// How long the broker keeps a consumer that nobody reads; none: as the broker does by default.
+    pub inactive_threshold: Option<Duration>,
+}
+
+/// Where a stream begins.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Start {
     /// From now on.
     #[default]
     New,
-    /// After the event with this number (memory: position in the topic's ring).
-    After(u64),
+    /// With the oldest event that there is.
+    All,
+    /// With the latest event of the stream.
+    Last,
+    /// With the latest event of each topic.
+    LastPerTopic,
+    /// With the first event since.
+    Since(SystemTime),
+    /// With that number in each lane.
+    At(u64),
+    /// After that position. `Err(SourceError::Gone)` where the broker has dropped what follows it.
+    After(Position),
+}
+
+/// A place in one of the ordered sequences that a stream is made of, its lanes: a topic of the memory provider,
+/// a JetStream stream, a partition of Kafka, a key of Redis Streams.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Mark {
+    /// The provider's number of the lane; the same in every router for the same topics.
+    pub lane: u32,
+    /// Grows along the lane.
+    pub offset: u64,
+    /// Where offsets have two parts (Redis Streams): the second; otherwise 0.
+    pub part: u64,
+}
+
+/// How far a stream was read: at most one mark for each lane, in order of the lanes.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Position(Vec<Mark>);
+
+impl Position {
+    /// The marks, in order of their lanes.
+    pub fn marks(&self) -> &[Mark] {
+        &self.0
+    }
+
+    /// What was read of a lane; none: nothing.
+    pub fn lane(&self, lane: u32) -> Option<Mark> {
+        let at = self.0.binary_search_by_key(&lane, |mark| mark.lane).ok()?;
+        self.0.get(at).copied()
+    }
+
+    /// Goes on to `mark` in its lane. Never back: false if the lane was read further already, or as far.
+    pub fn advance(&mut self, mark: Mark) -> bool {
+        match self.0.binary_search_by_key(&mark.lane, |known| known.lane) {
+            Ok(at) if self.0[at] >= mark => false,
+            Ok(at) => {
+                self.0[at] = mark;
+                true
+            }
+            Err(at) => {
+                self.0.insert(at, mark);
+                true
+            }
+        }
+    }
+}
+
+impl FromIterator<Mark> for Position {
+    fn from_iter<I: IntoIterator<Item = Mark>>(marks: I) -> Self {
+        let mut position = Self::default();
+        for mark in marks {
+            position.advance(mark);
+        }
+        position
+    }
+}
+
+/// Names and values that travel beside a payload. Bounded by what the broker takes.
+pub type Headers = Vec<(Box<str>, Bytes)>;
+
+/// An event to publish.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Message {
+    /// Where to.
+    pub topic: Box<str>,
+    /// As it is.
+    pub payload: Bytes,
+    /// What keeps events in order and together, where the broker knows keys.
+    pub key: Option<Bytes>,
+    /// Left out where the broker knows none.
+    pub headers: Headers,
+}
+
+impl Message {
+    /// Without key and headers.
+    pub fn new(topic: impl Into<Box<str>>, payload: impl Into<Bytes>) -> Self {
+        Self { topic: topic.into(), payload: payload.into(), key: None, headers: Headers::new() }
+    }
 }
 
 /// One event.
@@ -97,8 +237,28 @@ pub struct Event {
     pub topic: Arc<str>,
     /// As published.
     pub payload: Bytes,
-    /// Its number in the topic, where the broker counts.
-    pub sequence: Option<u64>,
+    /// Where it stands, if the stream can be opened after it.
+    pub mark: Option<Mark>,
+    /// Its key, where the broker knows keys and it has one.
+    pub key: Option<Bytes>,
+    /// What travels beside the payload; none: nothing does.
+    pub headers: Option<Arc<Headers>>,
+    /// When the broker got it, if it says so.
+    pub published: Option<SystemTime>,
+}
+
+impl Event {
+    /// An event that nothing is known of but this.
+    pub fn new(topic: impl Into<Arc<str>>, payload: impl Into<Bytes>) -> Self {
+        let (topic, payload) = (topic.into(), payload.into());
+        Self { topic, payload, mark: None, key: None, headers: None, published: None }
+    }
+
+    /// The same at `mark`.
+    #[must_use]
+    pub fn at(self, mark: Mark) -> Self {
+        Self { mark: Some(mark), ..self }
+    }
 }
 
 /// What a stream yields.
@@ -106,6 +266,9 @@ pub struct Event {
 pub enum SourceMessage {
     /// An event.
     Event(Event),
+    /// A lane was read up to there, whatever of it was wanted. Streams whose events have marks begin with one for
+    /// each lane that holds something, so that their position is known before the first event.
+    Passed(Mark),
     /// Events may have been lost here: reconnected without replay, or the broker dropped some.
     Gap,
     /// Nothing follows.
@@ -121,6 +284,9 @@ pub enum StreamEnd {
     /// The broker refuses (permissions, unknown topic).
     #[error("the broker refused: {0}")]
     Refused(String),
+    /// What was listened to was deleted.
+    #[error("{0} was deleted")]
+    Gone(String),
 }
 
 /// A live stream of one or more topics.
@@ -151,6 +317,20 @@ pub enum SourceError {
         /// Which rule it breaks.
         reason: String,
     },
+    /// The stream cannot be opened like that: nothing is stored there, or the broker refuses.
+    #[error("provider {provider}: {reason}")]
+    Refused {
+        /// `kind/id`
+        provider: Box<str>,
+        /// Why, without credentials.
+        reason: String,
+    },
+    /// What follows the position to start after is stored no more, or never was.
+    #[error("provider {provider} has no more of what follows that position")]
+    Gone {
+        /// `kind/id`
+        provider: Box<str>,
+    },
 }
 
 /// Why an event could not be published.
@@ -174,4 +354,25 @@ pub enum PublishError {
         /// Why.
         reason: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(lane: u32, offset: u64) -> Mark {
+        Mark { lane, offset, part: 0 }
+    }
+
+    #[test]
+    fn a_position_goes_on_in_each_lane_and_never_back() {
+        let mut position: Position =
+            [mark(7, 1), mark(2, 9), mark(7, 3), mark(2, 4)].into_iter().collect();
+        assert_eq!(position.marks(), [mark(2, 9), mark(7, 3)]);
+        assert!(!position.advance(mark(7, 3)));
+        assert!(position.advance(mark(7, 4)));
+        assert!(position.advance(mark(5, 0)));
+        assert_eq!(position.marks(), [mark(2, 9), mark(5, 0), mark(7, 4)]);
+        assert_eq!([position.lane(7), position.lane(6)], [Some(mark(7, 4)), None]);
+    }
 }

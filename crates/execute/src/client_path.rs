@@ -3,7 +3,7 @@
 
 use astjson::{Document, Kind, NodeId};
 use plan::{
-    Condition, ContextSource, ObjectShape, Path, PathStep, Plan, RepresentationField, Shape,
+    Condition, EntityBatch, ObjectShape, Path, PathStep, Plan, RepresentationField, Shape,
     ShapeField, ValueKind, ValueShape, Variables, Variant,
 };
 
@@ -78,6 +78,8 @@ pub(crate) struct Place<'a> {
     /// Response keys and indices from the root. It ends early where the tree holds what the
     /// client did not ask for.
     pub(crate) path: Vec<PathSegment>,
+    /// Keys in the tree and indices from there on to the object.
+    pub(crate) beyond: Vec<PathSegment>,
     /// Where in the shape the path has led.
     pub(crate) position: Position<'a>,
 }
@@ -97,6 +99,7 @@ pub(crate) fn places<'a>(
         steps: &path.steps,
         wanted,
         path: Vec::new(),
+        beyond: Vec::new(),
         found: Vec::new(),
         limit,
         visits_left: ERROR_PLACE_VISITS_MAX,
@@ -111,6 +114,7 @@ struct Search<'a, 'd, W> {
     steps: &'a [PathStep],
     wanted: W,
     path: Vec<PathSegment>,
+    beyond: Vec<PathSegment>,
     found: Vec<Place<'a>>,
     limit: usize,
     visits_left: u32,
@@ -120,7 +124,8 @@ impl<'a, W: Fn(NodeId) -> bool> Search<'a, '_, W> {
     fn object(&mut self, node: NodeId, position: Position<'a>, at: usize) {
         let Some(step) = self.steps.get(at) else {
             if (self.wanted)(node) {
-                self.found.push(Place { node, path: self.path.clone(), position });
+                let (path, beyond) = (self.path.clone(), self.beyond.clone());
+                self.found.push(Place { node, path, beyond, position });
             }
             return;
         };
@@ -131,7 +136,9 @@ impl<'a, W: Fn(NodeId) -> bool> Search<'a, '_, W> {
             self.value(value, position, step, at);
             self.path.pop();
         } else {
+            self.beyond.push(PathSegment::Key(step.data_key.clone()));
             self.value(value, Position::End, step, at);
+            self.beyond.pop();
         }
     }
 
@@ -157,7 +164,9 @@ impl<'a, W: Fn(NodeId) -> bool> Search<'a, '_, W> {
                         self.value(element, Position::of(self.shape, shape), step, at);
                         self.path.pop();
                     } else {
+                        self.beyond.push(PathSegment::Index(index as u32));
                         self.value(element, Position::End, step, at);
+                        self.beyond.pop();
                     }
                 }
             }
@@ -174,39 +183,48 @@ pub(crate) fn has_type(document: &Document, object: NodeId, types: &[Box<str>]) 
             .is_some_and(|name| types.iter().any(|it| document.str_eq(name, it)))
 }
 
-/// Extends `path`, which has led to `position` and `node`, by the segments of a subgraph's own
-/// error path. Stops where the client's answer has no such place, and names the key there.
+/// Extends the path of a place by the segments of a subgraph's own error path. Where the client's answer has no
+/// such place the path ends, and keys and indices of the tree go on from there, as far as there is a tree.
 pub(crate) fn extend(
     document: &Document,
     shape: &Shape,
     place: Place<'_>,
     segments: &[NodeId],
-) -> (Vec<PathSegment>, Option<Box<str>>) {
-    let Place { node, mut path, mut position } = place;
+) -> (Vec<PathSegment>, Vec<PathSegment>) {
+    let Place { node, mut path, mut beyond, mut position } = place;
     let mut node = Some(node);
     for &segment in segments {
+        if node.is_none() && !beyond.is_empty() {
+            break;
+        }
         match document.kind(segment) {
             Kind::String => {
                 let Some(key) = document.as_str(segment) else { break };
-                let Some((response_key, below)) = position.below(shape, document, node, &key)
-                else {
-                    return (path, Some(key.as_ref().into()));
-                };
-                path.push(PathSegment::Key(response_key.into()));
-                position = below;
+                match position.below(shape, document, node, &key) {
+                    Some((response_key, below)) if beyond.is_empty() => {
+                        path.push(PathSegment::Key(response_key.into()));
+                        position = below;
+                    }
+                    _ => beyond.push(PathSegment::Key(key.as_ref().into())),
+                }
                 node = node.and_then(|object| document.get(object, &key));
             }
             Kind::Number => {
-                let Position::List(element) = position else { break };
                 let Ok(index) = document.raw(segment).parse::<u32>() else { break };
-                path.push(PathSegment::Index(index));
-                position = Position::of(shape, element);
+                match position {
+                    Position::List(element) if beyond.is_empty() => {
+                        path.push(PathSegment::Index(index));
+                        position = Position::of(shape, element);
+                    }
+                    _ if beyond.is_empty() => break,
+                    _ => beyond.push(PathSegment::Index(index)),
+                }
                 node = node.and_then(|array| document.at(array, index as usize));
             }
             Kind::Null | Kind::Bool | Kind::Array | Kind::Object => break,
         }
     }
-    (path, None)
+    (path, beyond)
 }
 
 /// Where a path leaves the client's answer.
@@ -219,15 +237,15 @@ pub(crate) struct Outside {
 }
 
 /// Is `path` a path of the client's answer? Asked when the tree is complete: errors come earlier, before it
-/// is known what the objects of an interface object are, and from fields that only requests need; such a
-/// field is named by `beyond`, its key in the tree below the end of the path. `None`: it is a path of the
+/// is known what the objects of an interface object are, and from fields that only requests need; `beyond` leads
+/// on to them from the end of the path, by keys of the tree and indices. `None`: it is a path of the
 /// answer, or ends in a null.
 pub(crate) fn outside(
     document: &Document,
     plan: &Plan,
     variables: &Variables,
     root: NodeId,
-    (path, beyond): (&[PathSegment], Option<&str>),
+    (path, beyond): (&[PathSegment], &[PathSegment]),
 ) -> Option<Outside> {
     let shape = &plan.shape;
     let mut position = Position::root(shape);
@@ -259,14 +277,15 @@ pub(crate) fn outside(
                 if shown.is_none() && left.is_none() {
                     left = Some((at, value.is_some()));
                 }
-                trail.push(Step { data_key: &field.data_key, value: None });
                 position = Position::of(shape, &field.value);
+                let is_shown = left.is_none();
+                trail.push(Step { data_key: &field.data_key, value: None, position, is_shown });
                 value
             }
             _ => break,
         };
         if let Some(step) = trail.last_mut() {
-            step.value = below;
+            (step.value, step.position) = (below, position);
         }
         match (below, left) {
             (Some(below), _) => node = below,
@@ -274,15 +293,31 @@ pub(crate) fn outside(
             (None, Some(_)) => {}
         }
     }
-    if let Some(data_key) = beyond {
-        trail.push(Step { data_key, value: None });
-        left = left.or_else(|| {
-            let is_object = document.kind(node) == Kind::Object;
-            is_object.then(|| (path.len(), document.get(node, data_key).is_some()))
-        });
+    for segment in beyond {
+        let below = match segment {
+            PathSegment::Key(key) => {
+                let value = document.get(node, key);
+                if left.is_none() && document.kind(node) == Kind::Object {
+                    left = Some((path.len(), value.is_some()));
+                }
+                let position = Position::End;
+                trail.push(Step { data_key: key, value, position, is_shown: false });
+                value
+            }
+            PathSegment::Index(index) => {
+                let value = document.at(node, *index as usize);
+                if let Some(step) = trail.last_mut() {
+                    step.value = value;
+                }
+                value
+            }
+        };
+        let Some(below) = below else { break };
+        node = below;
     }
     let (inside, is_there) = left?;
-    Some(Outside { inside, is_aside: is_there && !is_sent(document, plan, variables, &trail) })
+    let sent = Sent { document, plan, variables, root };
+    Some(Outside { inside, is_aside: is_there && !sent.contains(&trail) })
 }
 
 /// Does any of them hold? None at all: always.
@@ -296,51 +331,135 @@ struct Step<'a> {
     data_key: &'a str,
     /// What stands there, within lists the element that the path goes on with; none where the tree ends.
     value: Option<NodeId>,
+    /// What the answer shows of it, or would show if the path had not left the answer.
+    position: Position<'a>,
+    /// Is it in the answer?
+    is_shown: bool,
 }
 
-/// Is what stands at the end of this path through the tree part of what some request is sent?
-fn is_sent(document: &Document, plan: &Plan, variables: &Variables, trail: &[Step<'_>]) -> bool {
-    let wanted = plan.fetches.iter().filter(|fetch| any_holds(&fetch.any_of, variables));
-    let batches = wanted.flat_map(|fetch| batches_of(&fetch.kind));
-    batches.filter(|batch| any_holds(&batch.any_of, variables)).any(|batch| {
-        batch.targets.iter().any(|target| {
-            let below = below_target(document, &target.steps, trail);
-            let mut below = below.filter(|keys| !keys.is_empty()).into_iter();
-            below.any(|keys| is_member(&batch.representation.fields, keys))
-                || batch
-                    .context
-                    .iter()
-                    .flat_map(|variable| &variable.sources)
-                    .any(|source| is_read(document, target, source, trail))
-        })
-    })
+/// What the requests of an execution are sent.
+#[derive(Clone, Copy)]
+struct Sent<'a> {
+    document: &'a Document,
+    plan: &'a Plan,
+    variables: &'a Variables,
+    root: NodeId,
 }
 
-/// The steps below the objects that a target leads to; `None`: they are elsewhere, or below objects of other types.
-fn below_target<'t>(
-    document: &Document,
-    steps: &[PathStep],
-    trail: &'t [Step<'t>],
-) -> Option<&'t [Step<'t>]> {
-    let (above, below) = trail.split_at_checked(steps.len())?;
-    let leads_there = |(wanted, step): (&PathStep, &Step<'_>)| {
-        *wanted.data_key == *step.data_key
-            && step.value.is_none_or(|value| {
-                document.kind(value) != Kind::Object || has_type(document, value, &wanted.types)
+impl<'a> Sent<'a> {
+    /// Is what stands at the end of this path through the tree part of what some request is sent?
+    fn contains(self, trail: &[Step<'_>]) -> bool {
+        self.batches().any(|batch| {
+            batch.targets.iter().any(|target| {
+                let Some((above, below)) = self.split(&target.steps, trail) else { return false };
+                let is_sent = !below.is_empty()
+                    && self.is_member(&batch.representation.fields, above, below)
+                    && self.is_of_use(batch, above);
+                is_sent || self.is_read(batch, target, trail)
             })
-    };
-    steps.iter().zip(above).all(leads_there).then_some(below)
-}
+        })
+    }
 
-fn is_member(fields: &[RepresentationField], trail: &[Step<'_>]) -> bool {
-    let [first, below @ ..] = trail else { return true };
-    fields.iter().any(|field| *field.data_key == *first.data_key && is_member(&field.fields, below))
-}
+    /// Those that are asked under these variables.
+    fn batches(self) -> impl Iterator<Item = &'a EntityBatch> {
+        let wanted = move |any_of: &[Condition]| any_holds(any_of, self.variables);
+        let fetches = self.plan.fetches.iter().filter(move |fetch| wanted(&fetch.any_of));
+        let batches = fetches.flat_map(|fetch| batches_of(&fetch.kind));
+        batches.filter(move |batch| wanted(&batch.any_of))
+    }
 
-fn is_read(document: &Document, target: &Path, source: &ContextSource, trail: &[Step<'_>]) -> bool {
-    let steps = target.steps.get(..source.steps as usize).unwrap_or(&target.steps);
-    below_target(document, steps, trail).is_some_and(|below| {
-        below.len() <= source.data_keys.len()
-            && below.iter().zip(&source.data_keys).all(|(step, read)| *step.data_key == **read)
-    })
+    /// The steps to the objects that a target leads to and those below; `None`: they are elsewhere, or below
+    /// objects of other types.
+    fn split<'t>(
+        self,
+        steps: &[PathStep],
+        trail: &'t [Step<'t>],
+    ) -> Option<(&'t [Step<'t>], &'t [Step<'t>])> {
+        let (above, below) = trail.split_at_checked(steps.len())?;
+        self.leads_along(steps, above).then_some((above, below))
+    }
+
+    fn leads_along(self, steps: &[PathStep], trail: &[Step<'_>]) -> bool {
+        let leads_there = |(wanted, step): (&PathStep, &Step<'_>)| {
+            *wanted.data_key == *step.data_key && self.may_be(step.value, &wanted.types)
+        };
+        steps.iter().zip(trail).all(leads_there)
+    }
+
+    /// May that be an object of one of `types`?
+    fn may_be(self, value: Option<NodeId>, types: &[Box<str>]) -> bool {
+        value.is_none_or(|value| {
+            self.document.kind(value) != Kind::Object || has_type(self.document, value, types)
+        })
+    }
+
+    /// Do members of what represents the object at the end of `above` lead along `below`?
+    fn is_member(
+        self,
+        fields: &[RepresentationField],
+        above: &[Step<'_>],
+        below: &[Step<'_>],
+    ) -> bool {
+        let object = above.last().map_or(Some(self.root), |step| step.value);
+        let [first, rest @ ..] = below else { return true };
+        fields.iter().any(|field| {
+            *field.data_key == *first.data_key
+                && self.may_be(object, &field.types)
+                && self.is_member(&field.fields, std::slice::from_ref(first), rest)
+        })
+    }
+
+    /// Is anything of what a batch adds to the object at the end of `above` shown, or sent on? Interface objects
+    /// are asked for what only one of the types has, and nobody misses it in the others.
+    fn is_of_use(self, batch: &EntityBatch, above: &[Step<'_>]) -> bool {
+        let adds = |data_key: &str| batch.data_keys.iter().any(|it| **it == *data_key);
+        let (object, position, is_shown) = match above.last() {
+            Some(step) => (step.value, step.position, step.is_shown),
+            None => (Some(self.root), Position::root(&self.plan.shape), true),
+        };
+        let shown = match position {
+            Position::Object(here) if is_shown => Some(here),
+            _ => None,
+        };
+        shown
+            .into_iter()
+            .flat_map(|here| variants(here, self.document, object))
+            .flat_map(|variant| &variant.fields)
+            .any(|field| adds(&field.data_key) && field.is_shown(self.variables))
+            || self.batches().any(|next| self.needs(next, above, adds))
+    }
+
+    /// Does a batch need something that `adds` knows of the object at the end of `above`?
+    fn needs(self, next: &EntityBatch, above: &[Step<'_>], adds: impl Fn(&str) -> bool) -> bool {
+        let object = above.last().map_or(Some(self.root), |step| step.value);
+        next.targets.iter().any(|target| {
+            if !self.leads_along(&target.steps, above) {
+                return false;
+            }
+            if let Some(step) = target.steps.get(above.len()) {
+                return adds(&step.data_key);
+            }
+            let mut fields = &next.representation.fields;
+            for step in &above[target.steps.len()..] {
+                match fields.iter().find(|field| *field.data_key == *step.data_key) {
+                    Some(field) => fields = &field.fields,
+                    // What a context reads is rare enough to take it for anything.
+                    None => return !next.context.is_empty(),
+                }
+            }
+            fields.iter().any(|field| adds(&field.data_key) && self.may_be(object, &field.types))
+        })
+    }
+
+    /// Is it read for the context of a batch?
+    fn is_read(self, batch: &EntityBatch, target: &Path, trail: &[Step<'_>]) -> bool {
+        let mut sources = batch.context.iter().flat_map(|variable| &variable.sources);
+        sources.any(|source| {
+            let steps = target.steps.get(..source.steps as usize).unwrap_or(&target.steps);
+            self.split(steps, trail).is_some_and(|(_, below)| {
+                below.len() <= source.data_keys.len()
+                    && below.iter().zip(&source.data_keys).all(|(step, it)| *step.data_key == **it)
+            })
+        })
+    }
 }

@@ -33,6 +33,14 @@ pub enum ErrorCode {
     Timeout,
     /// A provider of events is down or unknown.
     ProviderUnavailable,
+    /// What a subscription listened to at the broker was deleted.
+    SourceGone,
+    /// A cursor was not made by this graph's routers, or was changed.
+    CursorInvalid,
+    /// A cursor belongs to another subscription.
+    CursorForeign,
+    /// The broker has no more of what follows a cursor.
+    CursorExpired,
     /// An event is malformed.
     InvalidEvent,
     /// The graph was replaced, and the subscription is not valid on the new one.
@@ -49,7 +57,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code, for the generated table.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 24] = [
         Self::BadRequest,
         Self::GraphqlParseFailed,
         Self::GraphqlValidationFailed,
@@ -64,6 +72,10 @@ impl ErrorCode {
         Self::InvalidSubgraphValue,
         Self::Timeout,
         Self::ProviderUnavailable,
+        Self::SourceGone,
+        Self::CursorInvalid,
+        Self::CursorForeign,
+        Self::CursorExpired,
         Self::InvalidEvent,
         Self::GraphReloaded,
         Self::SlowSubscriber,
@@ -89,6 +101,10 @@ impl ErrorCode {
             Self::InvalidSubgraphValue => "INVALID_SUBGRAPH_VALUE",
             Self::Timeout => "TIMEOUT",
             Self::ProviderUnavailable => "PROVIDER_UNAVAILABLE",
+            Self::SourceGone => "SOURCE_GONE",
+            Self::CursorInvalid => "CURSOR_INVALID",
+            Self::CursorForeign => "CURSOR_FOREIGN",
+            Self::CursorExpired => "CURSOR_EXPIRED",
             Self::InvalidEvent => "INVALID_EVENT",
             Self::GraphReloaded => "GRAPH_RELOADED",
             Self::SlowSubscriber => "SLOW_SUBSCRIBER",

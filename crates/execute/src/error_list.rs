@@ -28,12 +28,13 @@ struct Recorded {
     /// The index of the fetch that it came from.
     fetch: u32,
     error: GraphqlError,
-    /// It is about one place and nothing else: where its path leads, or the key of the tree below that.
+    /// It is about one place and nothing else: where its path leads, and these from there.
     place: Option<Placed>,
 }
 
-/// The key of the tree below the end of an error's path that it is about, if the answer has no such place.
-pub(crate) type Placed = Option<Box<str>>;
+/// Keys of the tree and indices from the end of an error's path to what it is about; none where the answer has
+/// that place.
+pub(crate) type Placed = Vec<PathSegment>;
 
 impl ErrorList {
     /// Adds an error of fetch `fetch`; a message that is too long is cut.
@@ -59,10 +60,10 @@ impl ErrorList {
     /// inside, and what was reported for a place that concerns nobody is left out.
     pub(crate) fn keep_inside(
         &mut self,
-        outside: impl Fn((&[PathSegment], Option<&str>)) -> Option<Outside>,
+        outside: impl Fn((&[PathSegment], &[PathSegment])) -> Option<Outside>,
     ) {
         self.errors.retain_mut(|Recorded { error, place, .. }| {
-            let beyond = place.as_ref().and_then(|place| place.as_deref());
+            let beyond = place.as_deref().unwrap_or_default();
             match outside((&error.path, beyond)) {
                 None => true,
                 Some(Outside { is_aside: true, .. }) if place.is_some() => false,

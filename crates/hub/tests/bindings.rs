@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use events::{
-    Memory, MemorySettings, Nats, NatsSettings, Position, Provider, Providers, Redis,
-    RedisSettings, Retry, SourceMessage,
+    Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis, RedisSettings, Retry,
+    SourceMessage, Wanted,
 };
 use execute::{ErrorCode, Publisher};
 use graph::{FieldId, SubgraphId, Supergraph};
@@ -324,7 +324,9 @@ async fn a_mutation_publishes_the_json_of_its_arguments() {
     );
     let providers = providers();
     let memory = providers.resolve("memory/default").expect("it is there");
-    let mut stream = memory.subscribe(vec!["news.7".into()], Position::New).await.expect("open");
+    let mut stream = memory.subscribe(Wanted::new(vec!["news.7".into()])).await.expect("open");
+    let first = stream.messages.recv().await;
+    assert!(matches!(first, Some(SourceMessage::Passed(_))), "{first:?}");
     let bindings = Bindings::load(&graph, &providers).expect("the bindings are right");
     let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5));
     let deadline = Instant::now() + Duration::from_secs(5);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use events::{Memory, MemorySettings, Position, Provider, Providers, SourceMessage};
+use events::{Memory, MemorySettings, Message, Provider, Providers, SourceMessage, Wanted};
 use execute::{
     Executable, FetchError, ForwardedHeaders, Generation, LocalFuture, RequestContext, Seed,
     Subgraph, SubgraphAnswer, SubgraphRequest,
@@ -197,8 +197,8 @@ async fn an_event_is_joined_once_for_all_who_ask_the_same() {
         let one = router.subscribe(&hub, &listener, 1, QUERY, "").await;
         let two = router.subscribe(&hub, &listener, 2, spaced, "").await;
         assert_eq!(one.group(), two.group(), "spaces do not split a group");
-        router.memory.publish("orders.eu", EVENT.into()).await.expect("published");
-        router.memory.publish("orders.us", EVENT.into()).await.expect("published");
+        router.memory.publish(Message::new("orders.eu", EVENT)).await.expect("published");
+        router.memory.publish(Message::new("orders.us", EVENT)).await.expect("published");
         assert_eq!([listener.next().await, listener.next().await], ["join", "join"]);
         assert_eq!(listener.next().await, JOINED);
         assert_eq!(router.orders.requests.load(Relaxed), 1);
@@ -227,7 +227,7 @@ async fn ten_thousand_partitions_that_a_subgraph_cannot_tell_apart_ask_it_once_f
         }
         assert_eq!(hub.stats().groups.load(Relaxed), PARTITIONS);
         for event in 1..=2 {
-            router.memory.publish("orders.eu", EVENT.into()).await.expect("published");
+            router.memory.publish(Message::new("orders.eu", EVENT)).await.expect("published");
             for _ in 0..PARTITIONS {
                 assert_eq!(listener.next().await, JOINED);
             }
@@ -254,7 +254,7 @@ async fn two_users_whom_a_subgraph_tells_apart_never_share_its_answer() {
             let partition = held.len() as u64;
             held.push(router.subscribe_as(&hub, listener, &prepared, headers, partition).await);
         }
-        router.memory.publish("orders.eu", EVENT.into()).await.expect("published");
+        router.memory.publish(Message::new("orders.eu", EVENT)).await.expect("published");
         for (listener, total) in listeners.iter_mut().zip(["1", "2", "1"]) {
             assert_eq!(listener.next().await, "join");
             assert_eq!(listener.next().await, JOINED.replace("42", total));
@@ -271,7 +271,7 @@ async fn a_variable_chooses_the_topic() {
         let query = "subscription($r: String!) { moved(region: $r) { key: id } }";
         let _held = router.subscribe(&hub, &listener, 1, query, r#"{"r":"us"}"#).await;
         assert_eq!(hub.topology().await[0].topics, ["orders.us"].map(Box::<str>::from));
-        router.memory.publish("orders.us", EVENT.into()).await.expect("published");
+        router.memory.publish(Message::new("orders.us", EVENT)).await.expect("published");
         assert_eq!(listener.next().await, "join");
         assert_eq!(listener.next().await, r#"{"data":{"moved":{"key":"7"}}}"#);
         assert_eq!(router.orders.requests.load(Relaxed), 0, "the event has all that is asked for");
@@ -292,7 +292,7 @@ async fn a_filter_decides_before_anything_is_resolved() {
         }
         for id in ["3", "4", "2"] {
             let event = format!(r#"{{"__typename":"Order","id":"{id}"}}"#);
-            router.memory.publish("orders.eu", event.into()).await.expect("published");
+            router.memory.publish(Message::new("orders.eu", event)).await.expect("published");
         }
         assert_eq!(listener.next().await, r#"{"data":{"some":{"id":"3"}}}"#);
         assert_eq!(listener.next().await, r#"{"data":{"some":{"id":"2"}}}"#);
@@ -318,12 +318,16 @@ async fn a_bad_event_is_an_error_payload_and_the_subscription_lives_on() {
             r#"{"__typename":"Order"}"#,
             &deep,
         ] {
-            router.memory.publish("orders.eu", bad.to_owned().into()).await.expect("published");
+            router
+                .memory
+                .publish(Message::new("orders.eu", bad.to_owned()))
+                .await
+                .expect("published");
             let payload = listener.next().await;
             assert!(payload.contains(r#""code":"INVALID_EVENT""#), "{bad}: {payload}");
             assert!(payload.contains(r#""data":{"moved":null}"#), "{bad}: {payload}");
         }
-        router.memory.publish("orders.eu", EVENT.into()).await.expect("published");
+        router.memory.publish(Message::new("orders.eu", EVENT)).await.expect("published");
         assert_eq!(listener.next().await, JOINED);
     })
     .await;
@@ -345,7 +349,9 @@ async fn an_event_that_is_too_large_is_an_error_payload() {
 async fn a_mutation_publishes_its_arguments_to_its_topic() {
     let router = Router::load();
     let topics = vec!["orders.eu".into()];
-    let mut stream = router.memory.subscribe(topics, Position::New).await.expect("open");
+    let mut stream = router.memory.subscribe(Wanted::new(topics)).await.expect("open");
+    let first = stream.messages.recv().await;
+    assert!(matches!(first, Some(SourceMessage::Passed(_))), "{first:?}");
     let mutation = router.prepare(r#"mutation { move(region: "eu", id: 7) { success } }"#);
     let context = RequestContext {
         generation: Arc::clone(&router.generation),

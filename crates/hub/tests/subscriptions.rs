@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use events::{
-    EventFuture, EventStream, Memory, MemorySettings, Position, Provider, ProviderStats,
-    PublishError, SourceError,
+    EventFuture, EventStream, Memory, MemorySettings, Message, Provider, ProviderStats,
+    PublishError, SourceError, Wanted,
 };
 use execute::{ErrorCode, GraphqlError, LocalFuture, Payload};
 use hub::{
@@ -61,7 +61,7 @@ async fn an_event_reaches_subscribers_through_one_resolution_and_one_broadcast()
         let first = hub.subscribe(request(&provider, &listener, 1, Arc::new(Echo))).await.unwrap();
         let second = hub.subscribe(request(&provider, &listener, 2, Arc::new(Echo))).await.unwrap();
         assert_eq!(first.group(), second.group());
-        provider.publish("a", "1".into()).await.unwrap();
+        provider.publish(Message::new("a", "1")).await.unwrap();
         assert_eq!(
             [listener.next().await, listener.next().await, listener.next().await],
             ["join", "join", r#"{"data":1}"#]
@@ -77,7 +77,7 @@ async fn an_event_reaches_subscribers_through_one_resolution_and_one_broadcast()
 
         first.unsubscribe();
         assert_eq!(listener.next().await, "end: unsubscribed");
-        provider.publish("a", "2".into()).await.unwrap();
+        provider.publish(Message::new("a", "2")).await.unwrap();
         assert_eq!(listener.next().await, r#"{"data":2}"#);
         drop(second);
         assert_eq!(listener.next().await, "end: unsubscribed");
@@ -95,7 +95,7 @@ async fn a_thousand_events_arrive_in_order() {
         let _held = hub.subscribe(request(&provider, &listener, 1, Arc::new(Echo))).await.unwrap();
         assert_eq!(listener.next().await, "join");
         for number in 0..1000 {
-            provider.publish("a", number.to_string().into()).await.unwrap();
+            provider.publish(Message::new("a", number.to_string())).await.unwrap();
             assert_eq!(listener.next().await, format!("{{\"data\":{number}}}"));
         }
     })
@@ -118,7 +118,7 @@ async fn a_resolution_that_panics_costs_its_own_event_only() {
         let _held =
             hub.subscribe(request(&provider, &listener, 1, Arc::new(Panics))).await.unwrap();
         for event in ["1", "2"] {
-            provider.publish("a", event.into()).await.unwrap();
+            provider.publish(Message::new("a", event)).await.unwrap();
         }
         assert_eq!(listener.next().await, "join");
         assert!(listener.next().await.contains("INTERNAL_SERVER_ERROR"));
@@ -151,7 +151,7 @@ async fn what_is_being_resolved_for_nobody_is_dropped_on_its_core() {
         let (provider, listener) = (memory(), Listener::new());
         let (said, mut says) = mpsc::unbounded_channel();
         let held = hub.subscribe(request(&provider, &listener, 1, Arc::new(Held(said)))).await;
-        provider.publish("a", "1".into()).await.unwrap();
+        provider.publish(Message::new("a", "1")).await.unwrap();
         assert_eq!(says.recv().await, Some("started"));
         drop(held);
         assert_eq!(says.recv().await, Some("dropped"));
@@ -183,14 +183,10 @@ async fn a_provider_that_never_answers_does_not_hold_up_its_neighbours() {
         fn name(&self) -> &str {
             "mute/default"
         }
-        fn subscribe(
-            &self,
-            _topics: Vec<Box<str>>,
-            _from: Position,
-        ) -> EventFuture<'_, Result<EventStream, SourceError>> {
+        fn subscribe(&self, _: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>> {
             Box::pin(std::future::pending())
         }
-        fn publish(&self, _: &str, _: Bytes) -> EventFuture<'_, Result<(), PublishError>> {
+        fn publish(&self, _: Message) -> EventFuture<'_, Result<(), PublishError>> {
             Box::pin(std::future::pending())
         }
         fn is_connected(&self) -> bool {
@@ -213,7 +209,7 @@ async fn a_provider_that_never_answers_does_not_hold_up_its_neighbours() {
             _ = &mut waits => panic!("nobody answers"),
             live = live => live.unwrap(),
         };
-        provider.publish("a", "1".into()).await.unwrap();
+        provider.publish(Message::new("a", "1")).await.unwrap();
         assert_eq!([listener.next().await, listener.next().await], ["join", r#"{"data":1}"#]);
     })
     .await;
@@ -243,15 +239,11 @@ async fn a_provider_that_is_closed_ends_its_subscriptions() {
         fn name(&self) -> &str {
             "test/one"
         }
-        fn subscribe(
-            &self,
-            _topics: Vec<Box<str>>,
-            _from: Position,
-        ) -> EventFuture<'_, Result<EventStream, SourceError>> {
+        fn subscribe(&self, _: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>> {
             let messages = self.1.lock().unwrap().take().expect("one stream");
             Box::pin(std::future::ready(Ok(EventStream { messages })))
         }
-        fn publish(&self, _: &str, _: Bytes) -> EventFuture<'_, Result<(), PublishError>> {
+        fn publish(&self, _: Message) -> EventFuture<'_, Result<(), PublishError>> {
             Box::pin(std::future::ready(Ok(())))
         }
         fn is_connected(&self) -> bool {
@@ -281,7 +273,7 @@ async fn a_reload_and_a_shutdown_have_told_everybody_when_they_return() {
         assert_eq!(listener.next().await, "end: GRAPH_RELOADED");
         let late = hub.subscribe(other).await;
         assert_eq!(late.unwrap_err().code, ErrorCode::GraphReloaded, "its graph is gone");
-        provider.publish("a", "1".into()).await.unwrap();
+        provider.publish(Message::new("a", "1")).await.unwrap();
         assert_eq!(listener.next().await, r#"{"data":1}"#);
         drop(gone);
         hub.shutdown().await;
@@ -358,7 +350,10 @@ async fn subscribers_who_come_and_go_on_many_threads_leave_nothing_behind() {
                     member: Member { connection: task * EACH + number, operation: 1 },
                 };
                 held.push_back(hub.subscribe(request).await.expect("the hub is open"));
-                provider.publish(&topic, number.to_string().into()).await.expect("published");
+                provider
+                    .publish(Message::new(&*topic, number.to_string()))
+                    .await
+                    .expect("published");
                 if held.len() > 5 {
                     held.pop_front();
                 }
@@ -397,7 +392,7 @@ async fn a_flood_is_worked_off_in_turns_and_in_order() {
             assert_eq!(listener.next().await, "join");
         }
         for number in 0..20 {
-            provider.publish("a", number.to_string().into()).await.unwrap();
+            provider.publish(Message::new("a", number.to_string())).await.unwrap();
         }
         let mut next = std::collections::HashMap::new();
         for _ in 0..20 * held.len() {

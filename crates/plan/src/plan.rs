@@ -89,6 +89,8 @@ pub struct EntityBatch {
     pub targets: Vec<Path>,
     /// How one of them is represented.
     pub representation: Representation,
+    /// The keys in the data tree under which an answer adds something to an object, whatever its type.
+    pub data_keys: Vec<Box<str>>,
     /// Objects are asked for if any of these holds, beside what the fetch needs; empty: always. While none
     /// does, the list is empty: what representations are made of may not have been fetched.
     pub any_of: Vec<Condition>,

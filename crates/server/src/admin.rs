@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use events::Message;
 use http::header::{ACCEPT, ALLOW, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use hyper::body::Incoming;
@@ -197,7 +198,7 @@ async fn publish(router: &Router, request: Request<Incoming>) -> Answer {
         Err(_) => return refuse(StatusCode::BAD_REQUEST, "the body broke off".to_owned()),
     };
     let limit = router.config.events.publish_timeout;
-    match tokio::time::timeout(limit, provider.publish(&topic, payload)).await {
+    match tokio::time::timeout(limit, provider.publish(Message::new(topic, payload))).await {
         Ok(Ok(())) => answer::text(StatusCode::OK, "published\n"),
         Ok(Err(error)) => refuse(StatusCode::BAD_GATEWAY, error.to_string()),
         Err(_) => {

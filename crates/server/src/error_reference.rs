@@ -127,6 +127,22 @@ fn explain(code: ErrorCode) -> (&'static str, &'static str) {
             "the provider of events is not connected",
             "subscribe again later; it reconnects by itself",
         ),
+        ErrorCode::SourceGone => (
+            "the topic, stream or bucket that the subscription listened to was deleted",
+            "subscribe again once it is back",
+        ),
+        ErrorCode::CursorInvalid => (
+            "the cursor was not made by a router of this graph, or was changed on the way",
+            "send cursors as they came, or subscribe without one; all routers need the same `cursor.keys`",
+        ),
+        ErrorCode::CursorForeign => (
+            "the cursor belongs to another field, other arguments or another user",
+            "send it with the subscription that it came from, or subscribe without one",
+        ),
+        ErrorCode::CursorExpired => (
+            "the broker has no more of what follows the cursor",
+            "subscribe without a cursor, and fetch the current state",
+        ),
         ErrorCode::InvalidEvent => (
             "an event is not a JSON object with `__typename` and the key fields",
             "look at whoever published it; the subscription goes on",

@@ -64,8 +64,11 @@ pub(crate) fn status(code: ErrorCode) -> StatusCode {
         ErrorCode::InternalServerError | ErrorCode::InvalidEvent => {
             StatusCode::INTERNAL_SERVER_ERROR
         }
+        ErrorCode::SourceGone | ErrorCode::CursorExpired => StatusCode::GONE,
         ErrorCode::SlowSubscriber => StatusCode::TOO_MANY_REQUESTS,
         ErrorCode::BadRequest
+        | ErrorCode::CursorInvalid
+        | ErrorCode::CursorForeign
         | ErrorCode::GraphqlParseFailed
         | ErrorCode::GraphqlValidationFailed
         | ErrorCode::OperationNotFound

@@ -19,7 +19,7 @@ use super::address::Address;
 use super::session::{Incoming, SUBJECT_QUEUE_MESSAGES, Session};
 use crate::backoff::Backoff;
 use crate::feed::{Feed, Offered};
-use crate::{Event, EventStream, Position, ProviderState, ProviderStats, Retry, StreamEnd};
+use crate::{Event, EventStream, ProviderState, ProviderStats, Retry, Start, StreamEnd, Wanted};
 
 /// Time to connect and sign in, after which the attempt counts as failed.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,11 +33,7 @@ const MESSAGES_PER_TURN: usize = 64;
 /// What the provider asks of its task.
 pub(super) enum Command {
     /// Open a stream; the error says why there is no connection.
-    Subscribe {
-        topics: Vec<Box<str>>,
-        from: Position,
-        reply: oneshot::Sender<Result<EventStream, String>>,
-    },
+    Subscribe { wanted: Wanted, reply: oneshot::Sender<Result<EventStream, String>> },
 }
 
 /// The connection as the provider sees it.
@@ -220,8 +216,8 @@ impl Connection {
                     Some(Command::Subscribe { reply, .. }) if !is_up => {
                         let _ = reply.send(Err("the connection was lost".into()));
                     }
-                    Some(Command::Subscribe { topics, from, reply }) => {
-                        self.open_stream(topics, &from, reply, &mut session).await;
+                    Some(Command::Subscribe { wanted, reply }) => {
+                        self.open_stream(wanted, reply, &mut session).await;
                     }
                 },
                 Some(stream) = self.dropped.next() => self.close_stream(stream),
@@ -306,7 +302,7 @@ impl Connection {
         let Some(subject) = self.subjects.get(&name) else { return };
         ProviderStats::add(&self.stats.received, 1);
         let topic = if *message.subject == *name { name } else { message.subject.as_str().into() };
-        let event = Event { topic, payload: message.payload, sequence: None };
+        let event = Event::new(topic, message.payload);
         for stream in &subject.streams {
             let Some(stream) = self.streams.get_mut(stream) else { continue };
             // A stream that is gone is closed through `dropped`.
@@ -326,15 +322,14 @@ impl Connection {
 
     async fn open_stream(
         &mut self,
-        topics: Vec<Box<str>>,
-        from: &Position,
+        Wanted { topics, start, .. }: Wanted,
         reply: oneshot::Sender<Result<EventStream, String>>,
         session: &mut Session,
     ) {
         let id = self.next_stream;
         self.next_stream += 1;
         let (mut feed, stream) = Feed::new(self.queue_events);
-        if matches!(from, Position::After(_)) {
+        if start != Start::New {
             feed.gap();
         }
         self.dropped.push(feed.gone().map(move |()| id).boxed());

@@ -20,8 +20,8 @@ use tokio::time::timeout;
 pub use address::{NatsAuthentication, NatsSettingsError};
 
 use crate::{
-    EventFuture, EventStream, Position, Provider, ProviderState, ProviderStats, PublishError,
-    Retry, SourceError, TopicUsage,
+    EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats, PublishError, Retry,
+    SourceError, TopicUsage, Wanted,
 };
 use address::Address;
 use connection::{Command, Link};
@@ -115,12 +115,8 @@ impl Nats {
         SourceError::Unavailable { provider: self.name.clone(), reason }
     }
 
-    async fn subscribe_soon(
-        &self,
-        topics: Vec<Box<str>>,
-        from: Position,
-    ) -> Result<EventStream, SourceError> {
-        for topic in &topics {
+    async fn subscribe_soon(&self, wanted: Wanted) -> Result<EventStream, SourceError> {
+        for topic in &wanted.topics {
             subject::check(topic, TopicUsage::Subscribe).map_err(|reason| {
                 SourceError::InvalidTopic {
                     provider: self.name.clone(),
@@ -132,10 +128,7 @@ impl Nats {
         self.client().await.map_err(|reason| self.unavailable(reason))?;
         let (reply, answer) = oneshot::channel();
         let closed = || self.unavailable("the provider was closed".into());
-        self.commands
-            .send(Command::Subscribe { topics, from, reply })
-            .await
-            .map_err(|_| closed())?;
+        self.commands.send(Command::Subscribe { wanted, reply }).await.map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?.map_err(|reason| self.unavailable(reason))
     }
 
@@ -177,21 +170,16 @@ impl Provider for Nats {
         &self.name
     }
 
-    /// Core NATS has no past: `from` other than [`Position::New`] begins with a gap.
-    fn subscribe(
-        &self,
-        topics: Vec<Box<str>>,
-        from: Position,
-    ) -> EventFuture<'_, Result<EventStream, SourceError>> {
-        Box::pin(self.subscribe_soon(topics, from))
+    /// Core NATS has no past: a start other than [`Start::New`] begins with a gap.
+    fn subscribe(&self, wanted: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>> {
+        Box::pin(self.subscribe_soon(wanted))
     }
 
     /// Returns when the event has left through the socket. NATS core confirms nothing; what the broker refuses
     /// for lack of permission is logged and counted when it says so.
-    fn publish(&self, topic: &str, payload: Bytes) -> EventFuture<'_, Result<(), PublishError>> {
-        let topic: Box<str> = topic.into();
+    fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
-            let result = self.publish_soon(&topic, payload).await;
+            let result = self.publish_soon(&message.topic, message.payload).await;
             let counter = if result.is_ok() { &self.stats.published } else { &self.stats.errors };
             ProviderStats::add(counter, 1);
             result

@@ -5,12 +5,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use redis::{PushInfo, PushKind, Value};
 
 use super::channel::is_pattern;
 use crate::feed::{Feed, Offered};
-use crate::{Event, EventStream, Position, ProviderStats, StreamEnd};
+use crate::{Event, EventStream, ProviderStats, Start, StreamEnd, Wanted};
 
 /// What the broker has been asked for one channel or pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,11 +81,11 @@ impl Channels {
     }
 
     /// A stream over `topics`. Pub/Sub has no past: one that begins in it begins with a gap.
-    pub(super) fn open(&mut self, topics: Vec<Box<str>>, from: &Position) -> Opened {
+    pub(super) fn open(&mut self, Wanted { topics, start, .. }: Wanted) -> Opened {
         let id = self.next_stream;
         self.next_stream += 1;
         let (mut feed, stream) = Feed::new(self.queue_events);
-        if *from != Position::New {
+        if start != Start::New {
             feed.gap();
             ProviderStats::add(&self.stats.gaps, 1);
         }
@@ -229,7 +228,7 @@ impl Channels {
             Some(topic) => String::from_utf8_lossy(&topic).into(),
             None => Arc::clone(name),
         };
-        let event = Event { topic, payload: Bytes::from(payload), sequence: None };
+        let event = Event::new(topic, payload);
         for id in &channel.streams {
             let Some(stream) = self.streams.get_mut(id) else { continue };
             // A stream that is gone is closed by the connection's task.
@@ -258,7 +257,7 @@ mod tests {
     }
 
     fn open(channels: &mut Channels, topics: &[&str]) -> Opened {
-        channels.open(topics.iter().map(|&topic| topic.into()).collect(), &Position::New)
+        channels.open(Wanted::new(topics.iter().map(|&topic| topic.into()).collect()))
     }
 
     fn push(channels: &mut Channels, kind: PushKind, words: &[&str]) {
@@ -284,6 +283,7 @@ mod tests {
                 SourceMessage::Event(event) => {
                     format!("{} {}", event.topic, String::from_utf8_lossy(&event.payload))
                 }
+                SourceMessage::Passed(_) => "passed".into(),
                 SourceMessage::Gap => "gap".into(),
                 SourceMessage::End(end) => end.to_string(),
             })
@@ -376,7 +376,7 @@ mod tests {
     #[test]
     fn a_stream_that_begins_in_the_past_begins_with_a_gap() {
         let mut channels = channels();
-        let mut opened = channels.open(vec!["a".into()], &Position::After(3));
+        let mut opened = channels.open(Wanted::new(vec!["a".into()]).starting(Start::All));
         assert_eq!(heard(&mut opened.stream), ["gap"]);
     }
 

@@ -17,7 +17,6 @@ mod subscriber;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use net::TlsClient;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -26,8 +25,8 @@ use tokio::time::timeout;
 pub use address::{RedisAuthentication, RedisSettingsError};
 
 use crate::{
-    EventFuture, EventStream, Position, Provider, ProviderState, ProviderStats, PublishError,
-    Retry, SourceError, TopicUsage,
+    EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats, PublishError, Retry,
+    SourceError, TopicUsage, Wanted,
 };
 use address::Address;
 use session::Dialer;
@@ -117,12 +116,8 @@ impl Redis {
         Ok(Self { name, stats, subscriptions, publishing, commands })
     }
 
-    async fn subscribe_soon(
-        &self,
-        topics: Vec<Box<str>>,
-        from: Position,
-    ) -> Result<EventStream, SourceError> {
-        for topic in &topics {
+    async fn subscribe_soon(&self, wanted: Wanted) -> Result<EventStream, SourceError> {
+        for topic in &wanted.topics {
             channel::check(topic, TopicUsage::Subscribe).map_err(|reason| {
                 SourceError::InvalidTopic {
                     provider: self.name.clone(),
@@ -136,10 +131,7 @@ impl Redis {
         soon(&self.subscriptions).await.map_err(unavailable)?;
         let (reply, answer) = oneshot::channel();
         let closed = || unavailable("the provider was closed".into());
-        self.commands
-            .send(Command::Subscribe { topics, from, reply })
-            .await
-            .map_err(|_| closed())?;
+        self.commands.send(Command::Subscribe { wanted, reply }).await.map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?.map_err(unavailable)
     }
 
@@ -176,20 +168,15 @@ impl Provider for Redis {
         &self.name
     }
 
-    /// Pub/Sub has no past: `from` other than [`Position::New`] begins with a gap.
-    fn subscribe(
-        &self,
-        topics: Vec<Box<str>>,
-        from: Position,
-    ) -> EventFuture<'_, Result<EventStream, SourceError>> {
-        Box::pin(self.subscribe_soon(topics, from))
+    /// Pub/Sub has no past: a start other than [`Start::New`] begins with a gap.
+    fn subscribe(&self, wanted: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>> {
+        Box::pin(self.subscribe_soon(wanted))
     }
 
     /// Returns when the broker has passed the event on to all who listen, at that node of a cluster.
-    fn publish(&self, topic: &str, payload: Bytes) -> EventFuture<'_, Result<(), PublishError>> {
-        let topic: Box<str> = topic.into();
+    fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
-            let result = self.publish_soon(&topic, &payload).await;
+            let result = self.publish_soon(&message.topic, &message.payload).await;
             let counter = if result.is_ok() { &self.stats.published } else { &self.stats.errors };
             ProviderStats::add(counter, 1);
             result

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::Link;
 use super::channels::{Batch, Channels, channels_and_patterns};
 use super::session::{Dialer, LOST, Session, is_refusal, said};
-use crate::{EventStream, Position, ProviderState, ProviderStats};
+use crate::{EventStream, ProviderState, ProviderStats, Wanted};
 
 /// Channels named in one command, so that no command and no answer to it is large.
 const CHANNELS_PER_COMMAND: usize = 512;
@@ -22,11 +22,7 @@ const CHANNELS_PER_COMMAND: usize = 512;
 /// What the provider asks of its task.
 pub(super) enum Command {
     /// Open a stream; the error says why there is no connection.
-    Subscribe {
-        topics: Vec<Box<str>>,
-        from: Position,
-        reply: oneshot::Sender<Result<EventStream, String>>,
-    },
+    Subscribe { wanted: Wanted, reply: oneshot::Sender<Result<EventStream, String>> },
 }
 
 /// Why serving a connection ended.
@@ -164,8 +160,8 @@ impl Subscriber {
                     }
                     command = self.commands.recv() => match command {
                         None => break Lost::Provider,
-                        Some(Command::Subscribe { topics, from, reply }) => {
-                            self.open_stream(topics, &from, reply, &mut unconfirmed);
+                        Some(Command::Subscribe { wanted, reply }) => {
+                            self.open_stream(wanted, reply, &mut unconfirmed);
                         }
                     },
                     Some(stream) = self.dropped.next() => lock(&self.channels).close(stream),
@@ -185,12 +181,11 @@ impl Subscriber {
 
     fn open_stream(
         &mut self,
-        topics: Vec<Box<str>>,
-        from: &Position,
+        wanted: Wanted,
         reply: oneshot::Sender<Result<EventStream, String>>,
         unconfirmed: &mut VecDeque<Unconfirmed>,
     ) {
-        let opened = lock(&self.channels).open(topics, from);
+        let opened = lock(&self.channels).open(wanted);
         let id = opened.id;
         self.dropped.push(opened.gone.map(move |()| id).boxed());
         let (settled_by, stream) = (opened.settled_by, opened.stream);

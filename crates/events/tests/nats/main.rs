@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use events::{
-    EventStream, Nats, NatsAuthentication, NatsSettings, Position, Provider, ProviderState, Retry,
-    SourceError, SourceMessage,
+    EventStream, Message, Nats, NatsAuthentication, NatsSettings, Provider, ProviderState, Retry,
+    SourceError, SourceMessage, Start, Wanted,
 };
 use futures_util::StreamExt;
 use server::{NatsServer, program};
@@ -35,7 +35,7 @@ async fn foreign_client(server: &NatsServer) -> async_nats::Client {
 
 async fn subscribe(provider: &Nats, topics: &[&str]) -> EventStream {
     let topics = topics.iter().map(|&topic| topic.into()).collect();
-    provider.subscribe(topics, Position::New).await.expect("the broker is there")
+    provider.subscribe(Wanted::new(topics)).await.expect("the broker is there")
 }
 
 /// The next message: `topic payload`, `gap` or why the stream ended.
@@ -45,6 +45,7 @@ async fn next(stream: &mut EventStream) -> String {
         SourceMessage::Event(event) => {
             format!("{} {}", event.topic, String::from_utf8_lossy(&event.payload))
         }
+        SourceMessage::Passed(mark) => format!("passed {}", mark.offset),
         SourceMessage::Gap => "gap".into(),
         SourceMessage::End(end) => end.to_string(),
     }
@@ -78,7 +79,8 @@ async fn an_event_of_any_client_reaches_every_stream_that_wants_its_subject() {
     }
     assert_eq!(provider.stats().received.load(Relaxed), 5);
 
-    let resumed = provider.subscribe(vec!["orders.7".into()], Position::After(1)).await;
+    let resumed =
+        provider.subscribe(Wanted::new(vec!["orders.7".into()]).starting(Start::All)).await;
     assert_eq!(next(&mut resumed.expect("open")).await, "gap", "core NATS has no past");
 }
 
@@ -96,7 +98,7 @@ async fn an_event_that_we_publish_reaches_any_client() {
     client.publish(inbox, "".into()).await.expect("published");
     own.next().await.expect("the round trip ends");
 
-    provider.publish("orders.7.moved", r#"{"id":7}"#.into()).await.expect("published");
+    provider.publish(Message::new("orders.7.moved", r#"{"id":7}"#)).await.expect("published");
     let message = tokio::time::timeout(PATIENCE, subscriber.next()).await.expect("in time");
     let message = message.expect("a message");
     assert_eq!(
@@ -105,13 +107,13 @@ async fn an_event_that_we_publish_reaches_any_client() {
     );
     assert_eq!(provider.stats().published.load(Relaxed), 1);
 
-    let error = provider.publish("orders.*", "x".into()).await.unwrap_err();
+    let error = provider.publish(Message::new("orders.*", "x")).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "provider nats/default refused the event for topic \"orders.*\": a subject to publish to has no wildcards"
     );
     let large = vec![b' '; 2 * 1024 * 1024];
-    let error = provider.publish("orders.7", large.into()).await.unwrap_err();
+    let error = provider.publish(Message::new("orders.7", large)).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "provider nats/default refused the event for topic \"orders.7\": it is larger than the broker accepts"
@@ -141,17 +143,17 @@ async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_go_on() {
     let port = server.port;
     let provider = provider(&server);
     let mut stream = subscribe(&provider, &["a"]).await;
-    provider.publish("a", "before".into()).await.expect("published");
+    provider.publish(Message::new("a", "before")).await.expect("published");
     assert_eq!(next(&mut stream).await, "a before");
     drop(server);
     assert_eq!(next(&mut stream).await, "gap");
     assert_eq!(provider.stats().state(), ProviderState::Disconnected);
 
-    let error = provider.subscribe(vec!["b".into()], Position::New).await.unwrap_err();
+    let error = provider.subscribe(Wanted::new(vec!["b".into()])).await.unwrap_err();
     assert!(
         matches!(&error, SourceError::Unavailable { provider, .. } if &**provider == "nats/default")
     );
-    provider.publish("a", "lost".into()).await.expect_err("nobody takes it");
+    provider.publish(Message::new("a", "lost")).await.expect_err("nobody takes it");
 
     let server = NatsServer::start(&program, port.into(), &[]);
     eventually("connected again", || provider.is_connected()).await;
@@ -272,7 +274,7 @@ async fn a_process_that_stands_still_loses_events_and_says_so_only_where_it_did(
     }
     assert!(heard < 50_000 && provider.stats().dropped.load(Relaxed) > 0, "{heard}");
     for subject in ["quiet", "also.quiet"] {
-        provider.publish(subject, "no gap before this".into()).await.expect("published");
+        provider.publish(Message::new(subject, "no gap before this")).await.expect("published");
     }
     assert_eq!(next(&mut quiet).await, "quiet no gap before this");
     assert_eq!(next(&mut also_quiet).await, "also.quiet no gap before this");
@@ -286,14 +288,14 @@ async fn a_broker_that_is_away_at_start_is_named_in_the_error_and_found_later() 
         socket.local_addr().expect("bound").port()
     };
     let provider = Nats::start(settings(&format!("nats://127.0.0.1:{port}"))).expect("settings");
-    let error = provider.subscribe(vec!["a".into()], Position::New).await.unwrap_err().to_string();
+    let error = provider.subscribe(Wanted::new(vec!["a".into()])).await.unwrap_err().to_string();
     assert!(error.starts_with("provider nats/default is not connected: "), "{error}");
     assert_eq!(provider.stats().state(), ProviderState::Connecting);
 
     let server = NatsServer::start(&program, port.into(), &[]);
     eventually("connected", || provider.is_connected()).await;
     let mut stream = subscribe(&provider, &["a"]).await;
-    provider.publish("a", "1".into()).await.expect("published");
+    provider.publish(Message::new("a", "1")).await.expect("published");
     assert_eq!(next(&mut stream).await, "a 1");
     assert_eq!(provider.stats().reconnects.load(Relaxed), 0);
     drop(server);
@@ -322,7 +324,7 @@ async fn a_token_signs_in_and_a_wrong_one_is_neither_accepted_nor_shown() {
     };
     let shown = format!("{wrong:?}");
     let provider = Nats::start(wrong).expect("settings");
-    let error = provider.subscribe(vec!["a".into()], Position::New).await.unwrap_err().to_string();
+    let error = provider.subscribe(Wanted::new(vec!["a".into()])).await.unwrap_err().to_string();
     assert!(error.contains("authorization violation"), "{error}");
     for secret in ["s3cret", "wr0ng"] {
         assert!(!error.contains(secret) && !shown.contains(secret), "{error} {shown}");
@@ -346,13 +348,13 @@ async fn a_stream_that_is_not_read_gets_a_gap_and_its_neighbour_everything() {
     let mut slow = subscribe(&provider, &["a"]).await;
     let mut quick = subscribe(&provider, &["a"]).await;
     for number in 1..=10 {
-        provider.publish("a", number.to_string().into()).await.expect("published");
+        provider.publish(Message::new("a", number.to_string())).await.expect("published");
         assert_eq!(next(&mut quick).await, format!("a {number}"));
     }
     for number in 1..=4 {
         assert_eq!(next(&mut slow).await, format!("a {number}"));
     }
-    provider.publish("a", "11".into()).await.expect("published");
+    provider.publish(Message::new("a", "11")).await.expect("published");
     assert_eq!([next(&mut slow).await, next(&mut slow).await], ["gap", "a 11"]);
     assert_eq!(provider.stats().dropped.load(Relaxed), 6);
 }
@@ -373,7 +375,7 @@ async fn a_subject_that_the_user_may_not_read_ends_its_stream_with_the_brokers_w
         next(&mut refused).await,
         r#"the broker refused: Permissions Violation for Subscription to "secret.a""#
     );
-    provider.publish("a", "1".into()).await.expect("published");
+    provider.publish(Message::new("a", "1")).await.expect("published");
     assert_eq!(next(&mut allowed).await, "a 1");
 }
 
@@ -383,8 +385,8 @@ async fn subjects_with_spaces_or_empty_tokens_never_reach_the_broker() {
     let server = NatsServer::start(&program, -1, &[]);
     let provider = provider(&server);
     for topic in ["a b", "a..b", "", "a\r\nPUB b 0\r\n"] {
-        let error = provider.subscribe(vec![topic.into()], Position::New).await.unwrap_err();
+        let error = provider.subscribe(Wanted::new(vec![topic.into()])).await.unwrap_err();
         assert!(matches!(error, SourceError::InvalidTopic { .. }), "{error}");
-        provider.publish(topic, "x".into()).await.expect_err("refused");
+        provider.publish(Message::new(topic, "x")).await.expect_err("refused");
     }
 }

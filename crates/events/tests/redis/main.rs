@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use events::{
-    EventStream, Position, Provider, ProviderState, Redis, RedisAuthentication, RedisSettings,
-    Retry, SourceError, SourceMessage,
+    EventStream, Message, Provider, ProviderState, Redis, RedisAuthentication, RedisSettings,
+    Retry, SourceError, SourceMessage, Start, Wanted,
 };
 use futures_util::StreamExt;
 use net::TlsClient;
@@ -52,7 +52,7 @@ async fn subscribers(client: &mut MultiplexedConnection, channel: &str) -> u64 {
 
 async fn subscribe(provider: &Redis, topics: &[&str]) -> EventStream {
     let topics = topics.iter().map(|&topic| topic.into()).collect();
-    provider.subscribe(topics, Position::New).await.expect("the broker is there")
+    provider.subscribe(Wanted::new(topics)).await.expect("the broker is there")
 }
 
 /// The next message: `topic payload`, `gap` or why the stream ended.
@@ -62,6 +62,7 @@ async fn next(stream: &mut EventStream) -> String {
         SourceMessage::Event(event) => {
             format!("{} {}", event.topic, String::from_utf8_lossy(&event.payload))
         }
+        SourceMessage::Passed(mark) => format!("passed {}", mark.offset),
         SourceMessage::Gap => "gap".into(),
         SourceMessage::End(end) => end.to_string(),
     }
@@ -108,7 +109,8 @@ async fn an_event_of_any_client_reaches_every_stream_that_wants_its_channel() {
     assert_eq!(next(&mut escaped).await, "orders.* d");
     assert_eq!(provider.stats().received.load(Relaxed), 10);
 
-    let resumed = provider.subscribe(vec!["orders.7".into()], Position::After(1)).await;
+    let resumed =
+        provider.subscribe(Wanted::new(vec!["orders.7".into()]).starting(Start::All)).await;
     assert_eq!(next(&mut resumed.expect("open")).await, "gap", "Pub/Sub has no past");
 }
 
@@ -122,7 +124,7 @@ async fn an_event_that_we_publish_reaches_any_client() {
     subscriber.psubscribe("orders.*").await.expect("subscribed");
 
     let payload = b"{\"id\":7,\"binary\":\"\xff\0\r\n\"}";
-    provider.publish("orders.7.moved", (&payload[..]).into()).await.expect("published");
+    provider.publish(Message::new("orders.7.moved", &payload[..])).await.expect("published");
     let message = tokio::time::timeout(PATIENCE, subscriber.on_message().next()).await;
     let message = message.expect("in time").expect("a message");
     assert_eq!(
@@ -131,7 +133,7 @@ async fn an_event_that_we_publish_reaches_any_client() {
     );
     assert_eq!(provider.stats().published.load(Relaxed), 1);
 
-    let error = provider.publish("orders.*", "x".into()).await.unwrap_err();
+    let error = provider.publish(Message::new("orders.*", "x")).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "provider redis/default refused the event for topic \"orders.*\": a channel to publish to has no pattern characters (* ? [ \\)"
@@ -219,17 +221,17 @@ async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_go_on() {
     let port = server.port;
     let provider = provider(&server);
     let mut stream = subscribe(&provider, &["a", "p*"]).await;
-    provider.publish("a", "before".into()).await.expect("published");
+    provider.publish(Message::new("a", "before")).await.expect("published");
     assert_eq!(next(&mut stream).await, "a before");
     drop(server);
     assert_eq!(next(&mut stream).await, "gap");
     assert_eq!(provider.stats().state(), ProviderState::Disconnected);
 
-    let error = provider.subscribe(vec!["b".into()], Position::New).await.unwrap_err();
+    let error = provider.subscribe(Wanted::new(vec!["b".into()])).await.unwrap_err();
     assert!(
         matches!(&error, SourceError::Unavailable { provider, .. } if &**provider == "redis/default")
     );
-    provider.publish("a", "lost".into()).await.expect_err("nobody takes it");
+    provider.publish(Message::new("a", "lost")).await.expect_err("nobody takes it");
 
     let server = RedisServer::start_at(&program, port);
     eventually("connected again", async || provider.is_connected()).await;
@@ -240,7 +242,7 @@ async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_go_on() {
         assert_eq!(next(&mut stream).await, format!("{channel} {payload}"));
     }
     eventually("publishing again", async || provider.is_connected()).await;
-    provider.publish("a", "own".into()).await.expect("published");
+    provider.publish(Message::new("a", "own")).await.expect("published");
     assert_eq!(next(&mut stream).await, "a own");
     assert_eq!(provider.stats().reconnects.load(Relaxed), 1);
 }
@@ -297,7 +299,7 @@ async fn a_broker_that_is_away_at_start_is_named_in_the_error_and_found_later() 
     let Some(program) = program() else { return };
     let port = free_port();
     let provider = Redis::start(settings(&format!("redis://127.0.0.1:{port}"))).expect("settings");
-    let error = provider.subscribe(vec!["a".into()], Position::New).await.unwrap_err();
+    let error = provider.subscribe(Wanted::new(vec!["a".into()])).await.unwrap_err();
     assert_eq!(error.to_string(), "provider redis/default is not connected: connection refused");
     assert_eq!(provider.connected().await, Err("connection refused".into()));
     assert_eq!(provider.stats().state(), ProviderState::Connecting);
@@ -306,7 +308,7 @@ async fn a_broker_that_is_away_at_start_is_named_in_the_error_and_found_later() 
     eventually("connected", async || provider.is_connected()).await;
     assert_eq!(provider.connected().await, Ok(()));
     let mut stream = subscribe(&provider, &["a"]).await;
-    provider.publish("a", "1".into()).await.expect("published");
+    provider.publish(Message::new("a", "1")).await.expect("published");
     assert_eq!(next(&mut stream).await, "a 1");
     assert_eq!(provider.stats().reconnects.load(Relaxed), 0);
 }
@@ -329,7 +331,7 @@ async fn a_password_signs_in_and_a_wrong_one_is_neither_accepted_nor_shown() {
     let mut stream = {
         let provider = Redis::start(settings(&in_url)).expect("settings");
         let mut stream = subscribe(&provider, &["a"]).await;
-        provider.publish("a", "1".into()).await.expect("published");
+        provider.publish(Message::new("a", "1")).await.expect("published");
         assert_eq!(next(&mut stream).await, "a 1");
         stream
     };
@@ -353,7 +355,7 @@ async fn a_password_signs_in_and_a_wrong_one_is_neither_accepted_nor_shown() {
         let shown = format!("{settings:?}");
         let provider = Redis::start(settings).expect("settings");
         assert_eq!(provider.connected().await, Err(reason.into()));
-        let error = provider.subscribe(vec!["a".into()], Position::New).await.unwrap_err();
+        let error = provider.subscribe(Wanted::new(vec!["a".into()])).await.unwrap_err();
         assert_eq!(error.to_string(), format!("provider redis/default is not connected: {reason}"));
         assert!(provider.stats().errors.load(Relaxed) > 0);
         for secret in ["s3cret", "wr0ng"] {
@@ -376,9 +378,9 @@ async fn a_channel_that_the_user_may_not_read_ends_its_stream_with_the_brokers_w
     );
     let words = next(&mut refused).await;
     assert!(words.starts_with("the broker refused: NOPERM "), "{words}");
-    provider.publish("open.a", "1".into()).await.expect("published");
+    provider.publish(Message::new("open.a", "1")).await.expect("published");
     assert_eq!(next(&mut allowed).await, "open.a 1");
-    let error = provider.publish("secret.a", "1".into()).await.unwrap_err().to_string();
+    let error = provider.publish(Message::new("secret.a", "1")).await.unwrap_err().to_string();
     assert!(error.contains("refused the event for topic \"secret.a\": NOPERM "), "{error}");
     assert_eq!(provider.stats().reconnects.load(Relaxed), 0);
 }
@@ -392,13 +394,13 @@ async fn a_stream_that_is_not_read_gets_a_gap_and_its_neighbour_everything() {
     let mut slow = subscribe(&provider, &["a"]).await;
     let mut quick = subscribe(&provider, &["a"]).await;
     for number in 1..=10 {
-        provider.publish("a", number.to_string().into()).await.expect("published");
+        provider.publish(Message::new("a", number.to_string())).await.expect("published");
         assert_eq!(next(&mut quick).await, format!("a {number}"));
     }
     for number in 1..=4 {
         assert_eq!(next(&mut slow).await, format!("a {number}"));
     }
-    provider.publish("a", "11".into()).await.expect("published");
+    provider.publish(Message::new("a", "11")).await.expect("published");
     assert_eq!([next(&mut slow).await, next(&mut slow).await], ["gap", "a 11"]);
     assert_eq!(provider.stats().dropped.load(Relaxed), 6);
 }
@@ -412,7 +414,7 @@ async fn a_socket_of_this_machine_works_like_a_port() {
     let _server = RedisServer::start(&program, &["--unixsocket", path]);
     let provider = Redis::start(settings(&format!("unix://{path}"))).expect("settings");
     let mut stream = subscribe(&provider, &["a"]).await;
-    provider.publish("a", "1".into()).await.expect("published");
+    provider.publish(Message::new("a", "1")).await.expect("published");
     assert_eq!(next(&mut stream).await, "a 1");
     let _ = std::fs::remove_file(socket);
 }
@@ -439,7 +441,7 @@ async fn an_encrypted_connection_is_only_made_to_a_server_that_is_trusted() {
     let trusting = RedisSettings { tls: Some(tls.expect("an authority")), ..settings(&url) };
     let provider = Redis::start(trusting).expect("settings");
     let mut stream = subscribe(&provider, &["a"]).await;
-    provider.publish("a", "1".into()).await.expect("published");
+    provider.publish(Message::new("a", "1")).await.expect("published");
     assert_eq!(next(&mut stream).await, "a 1");
 
     let distrusting = Redis::start(settings(&url)).expect("settings");
@@ -453,8 +455,8 @@ async fn channels_that_break_the_rules_never_reach_the_broker() {
     let server = RedisServer::start(&program, &[]);
     let provider = provider(&server);
     for topic in ["", "a\r\nFLUSHALL\r\n", "a[b"] {
-        let error = provider.subscribe(vec![topic.into()], Position::New).await.unwrap_err();
+        let error = provider.subscribe(Wanted::new(vec![topic.into()])).await.unwrap_err();
         assert!(matches!(error, SourceError::InvalidTopic { .. }), "{error}");
-        provider.publish(topic, "x".into()).await.expect_err("refused");
+        provider.publish(Message::new(topic, "x")).await.expect_err("refused");
     }
 }

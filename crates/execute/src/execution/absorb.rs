@@ -241,8 +241,9 @@ impl<'a> Execution<'a> {
         let shape = &self.executable.plan().shape;
         for &node in &answer.errors {
             let path = answer::error_path(&self.document, node);
-            let start =
-                Place { node: self.root, path: Vec::new(), position: Position::root(shape) };
+            let (path_to, beyond) = (Vec::new(), Vec::new());
+            let position = Position::root(shape);
+            let start = Place { node: self.root, path: path_to, beyond, position };
             let (mut place, beyond) = client_path::extend(&self.document, shape, start, &path);
             if place.is_empty() {
                 self.errors.explain_keys(&self.executable.fetches[index].root_keys);

@@ -187,10 +187,14 @@ pub fn path(text: &str) -> Path {
     path
 }
 
-/// `_entities representations at a.b,c as Product upc! with currency=1[User|Shop]:locale.currency`
+/// `_entities representations at a.b,c as Product upc! for name,price with currency=1[User|Shop]:locale.currency`
 pub fn batch(text: &str) -> EntityBatch {
     let (text, context) = match text.split_once(" with ") {
         Some((text, context)) => (text, context.split(' ').map(context_variable).collect()),
+        None => (text, vec![]),
+    };
+    let (text, data_keys) = match text.split_once(" for ") {
+        Some((text, keys)) => (text, keys.split(',').map(Into::into).collect()),
         None => (text, vec![]),
     };
     let (names, rest) = text.split_once(" at ").unwrap();
@@ -210,6 +214,7 @@ pub fn batch(text: &str) -> EntityBatch {
         targets,
         representation,
         context,
+        data_keys,
         any_of: Vec::new(),
         alone: None,
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use events::Message;
 use execute::{GraphqlError, LocalFuture, Publisher};
 use graph::FieldId;
 
@@ -35,7 +36,7 @@ impl Publisher for EventPublisher {
         Box::pin(async move {
             let (provider, topic) = self.bindings.target(field, &arguments)?;
             let deadline = deadline.min(Instant::now() + self.timeout);
-            let publishing = provider.publish(&topic, arguments);
+            let publishing = provider.publish(Message::new(&*topic, arguments));
             let reason = match tokio::time::timeout_at(deadline.into(), publishing).await {
                 Ok(Ok(())) => return Ok(true),
                 Ok(Err(error)) => error.to_string(),

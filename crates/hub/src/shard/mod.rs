@@ -328,6 +328,7 @@ impl Shard {
     ) -> usize {
         match message {
             Some(SourceMessage::Event(event)) => return self.event(id, event.payload),
+            Some(SourceMessage::Passed(_)) => {}
             Some(SourceMessage::Gap) => self.gap(id),
             Some(SourceMessage::End(end)) => self.source_ended(id, &end),
             None => self.source_ended(id, &StreamEnd::Closed),
@@ -629,6 +630,14 @@ fn source_error(error: &SourceError) -> GraphqlError {
                 "The event provider {provider} does not accept the topic of this subscription."
             ),
         ),
+        SourceError::Refused { provider, .. } => GraphqlError::new(
+            ErrorCode::ProviderUnavailable,
+            format!("The event provider {provider} refuses this subscription."),
+        ),
+        SourceError::Gone { provider } => GraphqlError::new(
+            ErrorCode::CursorExpired,
+            format!("The event provider {provider} has no more of what follows that cursor."),
+        ),
     }
 }
 
@@ -637,6 +646,10 @@ fn source_end(provider: &str, end: &StreamEnd) -> GraphqlError {
         StreamEnd::Closed => format!("The event provider {provider} was closed."),
         StreamEnd::Refused(_) => {
             format!("The event provider {provider} refuses the topic of this subscription.")
+        }
+        StreamEnd::Gone(_) => {
+            let message = format!("What this subscription listened to at {provider} was deleted.");
+            return GraphqlError::new(ErrorCode::SourceGone, message);
         }
     };
     GraphqlError::new(ErrorCode::ProviderUnavailable, message)

@@ -230,8 +230,7 @@ impl Stage {
     }
 
     pub(super) fn event(&mut self, trigger: TriggerId, payload: &str) {
-        let event =
-            Event { topic: "topic".into(), payload: payload.to_owned().into(), sequence: None };
+        let event = Event::new("topic", payload.to_owned());
         self.message(trigger, SourceMessage::Event(event));
     }
 

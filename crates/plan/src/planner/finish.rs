@@ -11,7 +11,10 @@ use graph::{SubgraphId, Supergraph};
 
 use super::{
     Batching, PlanError,
-    build::{Need, Node, NodeId, NodeKind, Nodes, SelectionId, Selections, merge_representation},
+    build::{
+        Need, Node, NodeId, NodeKind, Nodes, SelectionId, SelectionNode, Selections,
+        merge_representation,
+    },
     conditions::{self, merge_any_of},
     data_keys::PathId,
     document::{Writer, free_variable},
@@ -36,7 +39,8 @@ pub(super) fn finish(
     spread_needs(&mut nodes, &supplies);
     let merged_into = merge_same_targets(&mut nodes, &mut selections);
     let resolve = |node: NodeId| merged_into[node];
-    let mut groups = groups(&nodes, &selections, &merged_into, batching, &reached);
+    let own_needs = own_needs(&nodes, &merged_into);
+    let mut groups = groups(&nodes, &selections, &merged_into, &own_needs, batching, &reached);
     groups.sort_by_key(|group| (group.level, group.members[0]));
 
     let mut fetch_of: HashMap<NodeId, FetchId> = HashMap::default();
@@ -92,8 +96,12 @@ pub(super) fn finish(
                 let given = |member: NodeId| {
                     conditions::stronger(&any_of, any_of_place(&reached, nodes[member].place))
                 };
-                let members: Vec<_> =
-                    group.members.iter().map(|&member| (&nodes[member], given(member))).collect();
+                let asked = |&member: &NodeId| Asked {
+                    node: &nodes[member],
+                    own_need: own_needs[member].as_ref(),
+                    given: given(member),
+                };
+                let members: Vec<_> = group.members.iter().map(asked).collect();
                 let (operation, mut batches) = entities(&mut writer, &members, number);
                 for batch in batches.iter_mut().filter(|batch| batch.any_of == any_of) {
                     batch.any_of.clear();
@@ -235,6 +243,7 @@ fn groups(
     nodes: &[Node],
     selections: &Selections,
     merged_into: &[NodeId],
+    own_needs: &[Option<Need>],
     batching: &Batching,
     reached: &HashMap<PathId, Need>,
 ) -> Vec<Group> {
@@ -249,7 +258,8 @@ fn groups(
             selections[node.selection].entries().iter().any(|entry| !entry.context.is_empty());
         if node.kind == NodeKind::Entity && !reads_context {
             // What is asked alike for objects at several places shares an alias.
-            let print = fingerprint(selections, node, any_of_place(reached, node.place));
+            let given = any_of_place(reached, node.place);
+            let print = fingerprint(selections, node, own_needs[index].as_ref(), given);
             if let Some((group, prints)) = open.get_mut(&identity)
                 && (prints.contains(&print)
                     || prints.len() < batching.of(node.subgraph).aliases as usize)
@@ -267,7 +277,12 @@ fn groups(
 
 /// Equal for nodes that ask the same of objects of one type. Used to count aliases only: were two
 /// different ones to collide, a request would have one alias more.
-fn fingerprint(selections: &Selections, node: &Node, given: &[Condition]) -> u64 {
+fn fingerprint(
+    selections: &Selections,
+    node: &Node,
+    own_need: Option<&Need>,
+    given: &[Condition],
+) -> u64 {
     fn add(
         selections: &Selections,
         selection: SelectionId,
@@ -285,35 +300,48 @@ fn fingerprint(selections: &Selections, node: &Node, given: &[Condition]) -> u64
         }
     }
     let mut hasher = FixedState::default().build_hasher();
-    (node.ty, &node.representation, own_need(node)).hash(&mut hasher);
+    (node.ty, &node.representation, own_need).hash(&mut hasher);
     add(selections, node.selection, given, &mut hasher);
     hasher.finish()
 }
 
-/// When exactly a node must be asked for, if it may not be at other times: what it requires may not have been
-/// fetched while nobody needs it. Keys are there whenever the object is.
-fn own_need(node: &Node) -> Option<&Need> {
-    let is_key_only = node.representation.iter().all(|field| field.key);
-    (!is_key_only).then_some(&node.need)
+/// When exactly nodes must be asked for, if they may not be at other times: what they require may not have been
+/// fetched while nobody needs it. Keys are there whenever the object is, unless a request brings them that is not
+/// always made: the object may come from another one.
+fn own_needs(nodes: &[Node], merged_into: &[NodeId]) -> Vec<Option<Need>> {
+    let is_conditional = |&before: &NodeId| nodes[merged_into[before]].need != Need::Always;
+    let own_need = |node: &Node| {
+        let is_there = node.representation.iter().all(|field| field.key)
+            && !node.depends_on.iter().any(is_conditional);
+        (!is_there).then(|| node.need.clone())
+    };
+    nodes.iter().map(own_need).collect()
 }
 
-/// `_entities` of all members, each with what is known to hold where it is asked for: one alias for each
-/// distinct representation and selection.
+/// A node, when exactly it must be asked for, and what is known to hold where it is.
+struct Asked<'a> {
+    node: &'a Node,
+    own_need: Option<&'a Need>,
+    given: &'a [Condition],
+}
+
+/// `_entities` of all members: one alias for each distinct representation and selection.
 fn entities(
     writer: &mut Writer<'_>,
-    members: &[(&Node, &[Condition])],
+    members: &[Asked<'_>],
     number: usize,
 ) -> (SubgraphOperation, Vec<EntityBatch>) {
     struct Distinct {
         selection: String,
         variables: BTreeSet<VariableId>,
         representation: Representation,
+        data_keys: Vec<Box<str>>,
         own_need: Option<Need>,
         need: Need,
         targets: Targets,
     }
     let mut distinct: Vec<Distinct> = Vec::new();
-    for &(node, given) in members {
+    for &Asked { node, own_need, given } in members {
         let typename = writer.graph.ty(node.ty).name.clone();
         writer.variables.clear();
         let selection = format!("...on {typename}{}", writer.selection_set(node.selection, given));
@@ -323,7 +351,7 @@ fn entities(
         match distinct.iter_mut().find(|known| {
             known.selection == selection
                 && known.representation == representation
-                && known.own_need.as_ref() == own_need(node)
+                && known.own_need.as_ref() == own_need
         }) {
             Some(known) => {
                 known.targets.add(&node.target);
@@ -333,7 +361,8 @@ fn entities(
                 selection,
                 variables,
                 representation,
-                own_need: own_need(node).cloned(),
+                data_keys: data_keys(&writer.selections[node.selection]),
+                own_need: own_need.cloned(),
                 need: node.need.clone(),
                 targets: Targets::new(&node.target),
             }),
@@ -345,9 +374,9 @@ fn entities(
     let mut own = Vec::new();
     let mut batches = Vec::new();
     let mut all_variables = BTreeSet::new();
-    for (index, Distinct { selection, variables, representation, need, targets, .. }) in
-        distinct.into_iter().enumerate()
-    {
+    for (index, distinct) in distinct.into_iter().enumerate() {
+        let Distinct { selection, variables, representation, data_keys, need, targets, .. } =
+            distinct;
         let (data_key, variable, alias) = match is_single {
             true => ("_entities".to_owned(), base.clone(), String::new()),
             false => (format!("_e{index}"), format!("{base}{index}"), format!("_e{index}:")),
@@ -370,6 +399,7 @@ fn entities(
             variable: variable.into(),
             targets: targets.paths,
             representation,
+            data_keys,
             any_of: match need {
                 Need::Always => Vec::new(),
                 Need::AnyOf(conditions) => conditions,
@@ -386,6 +416,12 @@ fn entities(
     body.push('}');
     writer.variables = all_variables;
     (writer.document(OperationKind::Query, &body, number, &own), batches)
+}
+
+/// The keys of a selection, each once.
+fn data_keys(selection: &SelectionNode) -> Vec<Box<str>> {
+    let keys: BTreeSet<&str> = selection.entries().iter().map(|entry| &*entry.data_key).collect();
+    keys.into_iter().map(Into::into).collect()
 }
 
 /// The places of objects that are asked for alike.

@@ -84,7 +84,8 @@ impl ClientStream {
     /// it has left without a word. Takes as long as the client does.
     ///
     /// # Errors
-    /// If the connection breaks.
+    /// If the connection breaks, or begins like neither (RFC 9113, section 3.4: to an invalid preface no answer
+    /// is due).
     pub(crate) async fn protocol(&mut self) -> io::Result<Option<Protocol>> {
         if let Carrier::Tls(stream) = &self.carrier {
             match net::negotiated_protocol(stream) {
@@ -97,6 +98,10 @@ impl ClientStream {
         loop {
             let known = usize::from(self.early.to);
             if self.early.bytes[..known] != PREFACE[..known] {
+                if is_no_request(&self.early.bytes[..known]) {
+                    let reason = "it speaks neither HTTP/1.1 nor HTTP/2";
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+                }
                 return Ok(Some(Protocol::Http1));
             }
             if known == PREFACE.len() {
@@ -109,6 +114,18 @@ impl ClientStream {
             self.early.to += count as u8;
         }
     }
+}
+
+/// Has a line begun whose second word is no request target (RFC 9112, section 3.2)? Then it is not a bad request
+/// of HTTP/1.1, which would be answered, but another protocol. What cannot be told from so few bytes is none.
+fn is_no_request(first: &[u8]) -> bool {
+    let mut words = first.split(u8::is_ascii_whitespace);
+    let (Some(method), Some(target), Some(_)) = (words.next(), words.next(), words.next()) else {
+        return false;
+    };
+    // A path; `*`; or a colon behind a scheme or before a port.
+    let is_target = target.starts_with(b"/") || target == b"*" || target.contains(&b':');
+    !method.is_empty() && !target.is_empty() && !is_target
 }
 
 impl AsyncRead for ClientStream {
@@ -217,7 +234,7 @@ mod tests {
     use std::time::Duration;
     use tokio::io::AsyncWriteExt;
 
-    async fn told(parts: &[&[u8]]) -> (Option<Protocol>, Vec<u8>) {
+    async fn told(parts: &[&[u8]]) -> (io::Result<Option<Protocol>>, Vec<u8>) {
         let (ours, mut theirs) = UnixStream::pair().expect("two sockets");
         let patience = Duration::from_secs(60);
         let mut stream = ClientStream::new(Carrier::Unix(Patient::new(ours, patience)));
@@ -229,7 +246,7 @@ mod tests {
             drop(theirs);
         };
         let listening = async {
-            let protocol = stream.protocol().await.expect("no error");
+            let protocol = stream.protocol().await;
             let mut rest = Vec::new();
             stream.read_to_end(&mut rest).await.expect("no error");
             (protocol, rest)
@@ -248,7 +265,28 @@ mod tests {
             (&[b"PRI"], Some(Protocol::Http1)),
             (&[], None),
         ] {
-            assert_eq!(told(parts).await, (protocol, parts.concat()));
+            let (told, rest) = told(parts).await;
+            assert_eq!((told.expect("no error"), rest), (protocol, parts.concat()));
+        }
+    }
+
+    #[tokio::test]
+    async fn who_begins_like_neither_protocol_is_told_from_who_sends_a_bad_request() {
+        let cases: [(&[u8], bool); 11] = [
+            (b"INVALID CONNECTION PREFACE\r\n\r\n", true),
+            (b"SSH 2 0\r\n", true),
+            (b"GET graphql HTTP/1.1\r\n\r\n", true),
+            (b"GET /graphql HTTP/7.7\r\n\r\n", false),
+            (b"GET /graphql\r\n\r\n", false),
+            (b"OPTIONS * HTTP/1.1\r\n\r\n", false),
+            (b"CONNECT a:1 HTTP/1.1\r\n\r\n", false),
+            (b"GET http://a/ HTTP/1.1\r\n", false),
+            (b"\r\nGET /graphql HTTP/1.1\r\n\r\n", false),
+            (b"\x16\x03\x01\x02\x00 \x01 ", true),
+            (b"GET  HTTP/1.1\r\n\r\n", false),
+        ];
+        for (sent, is_another) in cases {
+            assert_eq!(told(&[sent]).await.0.is_err(), is_another, "{}", sent.escape_ascii());
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use events::{Position, Providers, SourceMessage};
+use events::{Message, Providers, SourceMessage, Wanted};
 use tokio::time::MissedTickBehavior;
 
 use super::PROVIDER;
@@ -15,7 +15,7 @@ pub async fn run(board: Board, providers: Arc<Providers>) {
         tracing::error!("the demo's provider {PROVIDER} does not exist");
         return;
     };
-    let delays = provider.subscribe(vec![DELAYS_TOPIC.into()], Position::New).await;
+    let delays = provider.subscribe(Wanted::new(vec![DELAYS_TOPIC.into()])).await;
     let mut delays = match delays {
         Ok(delays) => delays,
         Err(error) => {
@@ -31,7 +31,7 @@ pub async fn run(board: Board, providers: Arc<Providers>) {
             _ = clock.tick() => {
                 let events = board.lock().tick();
                 for event in events {
-                    if let Err(error) = provider.publish(&event.topic, event.payload.into()).await {
+                    if let Err(error) = provider.publish(Message::new(&*event.topic, event.payload)).await {
                         tracing::warn!(%error, "an event of the demo was not published");
                     }
                 }
@@ -40,7 +40,7 @@ pub async fn run(board: Board, providers: Arc<Providers>) {
                 Some(SourceMessage::Event(event)) => {
                     board.lock().hear(&event.payload);
                 }
-                Some(SourceMessage::Gap) => {}
+                Some(SourceMessage::Gap | SourceMessage::Passed(_)) => {}
                 Some(SourceMessage::End(_)) | None => return,
             },
         }

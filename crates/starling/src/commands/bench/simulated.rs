@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use events::Message;
 use load::histogram::Histogram;
 use load::process::Process;
 use load::report::Latency;
@@ -78,7 +79,7 @@ async fn simulate(router: &Running, count: u64, events: u64) -> Result<Subscript
     for number in 0..events {
         let event = format!(r#"{{"__typename":"Tick","id":"{:016}"}}"#, number);
         let published = Instant::now();
-        provider.publish(TOPIC, event.into()).await.map_err(|error| error.to_string())?;
+        provider.publish(Message::new(TOPIC, event)).await.map_err(|error| error.to_string())?;
         let expected = greetings + (number + 1) * subscribed;
         while messages < expected && published.elapsed() < EVENT_MAX {
             tokio::time::sleep(LOOK).await;
