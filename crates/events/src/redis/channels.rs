@@ -86,8 +86,7 @@ impl Channels {
         self.next_stream += 1;
         let (mut feed, stream) = Feed::new(self.queue_events);
         if start != Start::New {
-            feed.gap();
-            ProviderStats::add(&self.stats.gaps, 1);
+            ProviderStats::add(&self.stats.gaps, feed.gap().into());
         }
         let gone = Box::pin(feed.gone());
         let mut settled_by = 0;
@@ -193,8 +192,7 @@ impl Channels {
             channel.asked = Asked::Not;
         }
         for stream in self.streams.values_mut() {
-            stream.feed.gap();
-            ProviderStats::add(&self.stats.gaps, 1);
+            ProviderStats::add(&self.stats.gaps, stream.feed.gap().into());
         }
         self.streams.len()
     }
@@ -232,9 +230,9 @@ impl Channels {
         for id in &channel.streams {
             let Some(stream) = self.streams.get_mut(id) else { continue };
             // A stream that is gone is closed by the connection's task.
-            if stream.feed.offer(event.clone()) == Offered::Dropped {
+            if let Offered::Dropped { begins_gap } = stream.feed.offer(event.clone()) {
                 ProviderStats::add(&self.stats.dropped, 1);
-                ProviderStats::add(&self.stats.gaps, 1);
+                ProviderStats::add(&self.stats.gaps, begins_gap.into());
             }
         }
     }

@@ -49,7 +49,7 @@ use serde::{Deserialize, Serialize};
 pub use address::{AddressError, parse_address};
 pub use disclosure::IncludeSubgraphErrors;
 pub use events::{
-    Events, MemoryProvider, NatsAuthentication, NatsProvider, Providers, RedisAuthentication,
+    BrokerTls, Events, JetStream, MemoryProvider, NatsAuthentication, NatsProvider, Providers, RedisAuthentication,
     RedisProvider, Retry, UserInfo,
 };
 pub use headers::{

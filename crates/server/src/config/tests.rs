@@ -150,6 +150,7 @@ subscriptions:
 events:
   require_all: true
   publish_timeout: 1s
+  instance: router-1
   providers:
     memory: [{id: default, ring_events: 7}, {id: other}]
     nats:
@@ -157,6 +158,10 @@ events:
       - id: b
         url: tls://n
         authentication: {user_info: {username: u, password: "${SECRET}"}}
+        tls: {ca: a.pem, certificate: c.pem, key: /k.pem}
+        jetstream: {publish_ack: true}
+      - {id: c, url: "nats://n", authentication: {nkey: "${SECRET}"}}
+      - {id: d, url: "nats://n", authentication: {credentials_file: d.creds}}
     redis:
       - id: c
         urls: ["redis://r:6379", "redis://s:6379"]
