@@ -159,11 +159,16 @@ mod tests {
         feed.offer(event(1));
         feed.gap();
         assert_eq!(feed.offer(event(2)), Offered::Dropped { begins_gap: false });
-        let waiting = tokio::spawn(async move { feed.deliver(event(3)).await && feed.deliver(event(4)).await });
+        let waiting =
+            tokio::spawn(
+                async move { feed.deliver(event(3)).await && feed.deliver(event(4)).await },
+            );
         let mut heard = Vec::new();
         while heard.len() < 4 {
             match stream.messages.recv().await.unwrap() {
-                SourceMessage::Event(event) => heard.push(String::from_utf8_lossy(&event.payload).into_owned()),
+                SourceMessage::Event(event) => {
+                    heard.push(String::from_utf8_lossy(&event.payload).into_owned())
+                }
                 _ => heard.push("gap".into()),
             }
         }

@@ -52,19 +52,17 @@ impl BrokerTls {
             _ => return Err(BrokerTlsError::Half),
         };
         let roots = ca.as_deref().map_or(Roots::Native, Roots::Pem);
-        let identity =
-            identity.as_ref().map(|(certificates, key)| Identity { certificates, key });
+        let identity = identity.as_ref().map(|(certificates, key)| Identity { certificates, key });
         TlsClient::new(roots, identity, &[])
             .map_err(|error| BrokerTlsError::Unusable(error.to_string()))
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, BrokerTlsError> {
+/// Reads a file of certificates, keys or credentials, if it is not larger than any of them can be.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, BrokerTlsError> {
     use std::io::Read;
-    let unreadable = |reason: String| BrokerTlsError::Unreadable {
-        path: path.display().to_string(),
-        reason,
-    };
+    let unreadable =
+        |reason: String| BrokerTlsError::Unreadable { path: path.display().to_string(), reason };
     let file = std::fs::File::open(path).map_err(|error| unreadable(error.to_string()))?;
     let mut bytes = Vec::new();
     file.take(PEM_BYTES_MAX + 1)

@@ -154,10 +154,15 @@ impl Address {
             }
             Some(NatsAuthentication::Nkey(seed)) => options.nkey(seed),
             Some(NatsAuthentication::CredentialsFile(path)) => {
-                // Only the kind of the error: its text may repeat lines of the file.
-                options.credentials_file(&path).await.map_err(|error| {
-                    let path = path.display();
-                    format!("the credentials file {path} cannot be used: {}", error.kind())
+                let file = path.clone();
+                let read = tokio::task::spawn_blocking(move || crate::tls::read(&file)).await;
+                let bytes = read
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+                    .map_err(|error| error.to_string())?;
+                // Not the error's text, which may repeat lines of the file.
+                let text = std::str::from_utf8(&bytes).ok();
+                text.and_then(|text| options.credentials(text).ok()).ok_or_else(|| {
+                    format!("{} holds no JWT with the seed of its nkey", path.display())
                 })?
             }
             None => options,
@@ -244,6 +249,9 @@ mod tests {
             let error = Address::parse_list(bad, None, None).unwrap_err();
             assert!(!format!("{error} {error:?}").contains(secret), "{error}");
         }
-        assert_eq!(Address::parse_list(" , ", None, None).unwrap_err(), NatsSettingsError::NoAddress);
+        assert_eq!(
+            Address::parse_list(" , ", None, None).unwrap_err(),
+            NatsSettingsError::NoAddress
+        );
     }
 }

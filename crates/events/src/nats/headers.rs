@@ -29,9 +29,11 @@ pub(super) fn from_nats(map: Option<&HeaderMap>) -> Option<Arc<Headers>> {
     let mut headers: Headers = Vec::with_capacity(map.len());
     for (name, values) in map.iter() {
         let name: &str = name.as_ref();
-        headers.extend(values.iter().map(|value| {
-            (name.into(), Bytes::copy_from_slice(value.as_str().as_bytes()))
-        }));
+        headers.extend(
+            values
+                .iter()
+                .map(|value| (name.into(), Bytes::copy_from_slice(value.as_str().as_bytes()))),
+        );
     }
     // Stable: values of one name stay in order.
     headers.sort_by(|a, b| a.0.cmp(&b.0));
@@ -58,7 +60,9 @@ mod tests {
 
     #[test]
     fn a_header_never_becomes_two() {
-        for (name, value) in [("a b", "x"), ("a:b", "x"), ("", "x"), ("a", "x\r\nb: y"), ("a\r\nb", "")] {
+        for (name, value) in
+            [("a b", "x"), ("a:b", "x"), ("", "x"), ("a", "x\r\nb: y"), ("a\r\nb", "")]
+        {
             assert!(to_nats(&headers(&[(name, value)])).is_err(), "{name:?} {value:?}");
         }
         let binary: Headers = vec![("a".into(), Bytes::from_static(b"\xff"))];

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 
-use async_nats::jetstream::{self, Context, consumer, kv, stream};
+use async_nats::jetstream::{self, Context, consumer, stream};
 use events::{
     Durable, Event, EventStream, Mark, Message, Nats, NatsSettings, Position, Provider,
     SourceError, SourceMessage, Start, Wanted,
@@ -48,7 +48,11 @@ impl Broker {
     async fn restart(self, kill: bool) -> Self {
         let Self { program, folder, server, admin: _ } = self;
         let port = server.port;
-        if kill { drop(server) } else { server.stop() }
+        if kill {
+            drop(server)
+        } else {
+            server.stop()
+        }
         let server = NatsServer::with_jetstream(&program, port.into(), &folder);
         let admin = admin(&server).await;
         Self { program, folder, server, admin }
@@ -253,8 +257,14 @@ async fn a_stream_that_cannot_be_meant_is_refused_with_the_reason() {
     };
     for (wanted, reason) in [
         (wanted(&["flights"], Start::New), r#"no stream of JetStream has the subject "flights""#),
-        (wanted(&["orders.1", "planes.1"], Start::New), "the subjects are in several streams (ORDERS, PLANES): name one"),
-        (wanted(&["*.1"], Start::New), "the subjects are in several streams (ORDERS, PLANES): name one"),
+        (
+            wanted(&["orders.1", "planes.1"], Start::New),
+            "the subjects are in several streams (ORDERS, PLANES): name one",
+        ),
+        (
+            wanted(&["*.1"], Start::New),
+            "the subjects are in several streams (ORDERS, PLANES): name one",
+        ),
         (named("FLIGHTS", "orders.1"), r#"JetStream has no stream "FLIGHTS""#),
         (named("A.B", "orders.1"), r#""A.B" cannot be the name of a stream"#),
     ] {
@@ -265,7 +275,10 @@ async fn a_stream_that_cannot_be_meant_is_refused_with_the_reason() {
     // Words of the broker's own, which differ by version.
     let foreign = provider.subscribe(named("ORDERS", "planes.1")).await;
     if let Err(error) = foreign {
-        assert!(matches!(&error, SourceError::Refused { reason, .. } if reason.starts_with("JetStream: ")), "{error}");
+        assert!(
+            matches!(&error, SourceError::Refused { reason, .. } if reason.starts_with("JetStream: ")),
+            "{error}"
+        );
     }
 }
 
@@ -514,8 +527,7 @@ async fn a_durable_consumer_goes_on_where_its_router_ended() {
         inactive_threshold: Some(Duration::from_secs(300)),
         ..Durable::default()
     };
-    let wanted =
-        Wanted { durable: Some(Arc::new(durable)), ..wanted(&["orders.>"], Start::New) };
+    let wanted = Wanted { durable: Some(Arc::new(durable)), ..wanted(&["orders.>"], Start::New) };
     let provider = router();
     let mut stream = open(&provider, wanted.clone()).await;
     // It exists: a second reader of this router must not take half of it.
@@ -546,8 +558,19 @@ async fn a_durable_consumer_goes_on_where_its_router_ended() {
 #[tokio::test]
 async fn a_bucket_is_watched_key_by_key_and_deletions_are_passed_over() {
     let Some(broker) = Broker::without_stream().await else { return };
-    let config = kv::Config { bucket: "planes".into(), history: 5, ..kv::Config::default() };
-    let bucket = broker.admin.create_key_value(config).await.expect("a bucket");
+    // As clients make it; that of ours asks servers before 2.10 for more than they know.
+    let bucket = stream::Config {
+        name: "KV_planes".into(),
+        subjects: vec!["$KV.planes.>".into()],
+        max_messages_per_subject: 5,
+        discard: stream::DiscardPolicy::New,
+        allow_rollup: true,
+        deny_delete: true,
+        allow_direct: true,
+        ..stream::Config::default()
+    };
+    broker.create(bucket).await;
+    let bucket = broker.admin.get_key_value("planes").await.expect("a bucket");
     for (key, value) in [("ST1", "a"), ("ST2", "b"), ("ST1", "c"), ("ST3", "d")] {
         bucket.put(key, value.into()).await.expect("put");
     }
@@ -575,15 +598,19 @@ async fn a_payload_of_any_form_and_10_mb_passes_unharmed_where_the_broker_takes_
     let Some(program) = program() else { return };
     let folder = Folder::new();
     let config = folder.file("large.conf", "max_payload: 16MB");
-    let server =
-        NatsServer::start(&program, -1, &["-c", &config, "-js", "-sd", folder.path()]);
+    let server = NatsServer::start(&program, -1, &["-c", &config, "-js", "-sd", folder.path()]);
     let admin = admin(&server).await;
     admin.create_stream(stream_config()).await.expect("a stream");
     let provider = super::provider(&server);
     let mut stream = open(&provider, wanted(&["orders.>"], Start::New)).await;
     let large: Vec<u8> = (0..10_000_000_u32).map(|number| number.to_le_bytes()[1]).collect();
-    let payloads =
-        [b"".to_vec(), b"{not json".to_vec(), vec![0, 255, 13, 10], large.clone(), b"after".to_vec()];
+    let payloads = [
+        b"".to_vec(),
+        b"{not json".to_vec(),
+        vec![0, 255, 13, 10],
+        large.clone(),
+        b"after".to_vec(),
+    ];
     for payload in &payloads {
         provider.publish(Message::new("orders.1", payload.clone())).await.expect("published");
     }
@@ -602,8 +629,9 @@ async fn a_payload_of_any_form_and_10_mb_passes_unharmed_where_the_broker_takes_
 #[tokio::test]
 async fn publishing_waits_for_the_stream_where_that_is_configured() {
     let Some(broker) = Broker::start().await else { return };
-    let provider = Nats::start(NatsSettings { publish_ack: true, ..settings(&broker.server.url()) })
-        .expect("settings");
+    let provider =
+        Nats::start(NatsSettings { publish_ack: true, ..settings(&broker.server.url()) })
+            .expect("settings");
     let headers = vec![("traceparent".into(), "00-1".into())];
     let message = Message { headers: headers.clone(), ..Message::new("orders.1", "1") };
     provider.publish(message).await.expect("stored");
@@ -615,11 +643,8 @@ async fn publishing_waits_for_the_stream_where_that_is_configured() {
         error.to_string(),
         "provider nats/default refused the event for topic \"planes.1\": no stream of JetStream has that subject"
     );
-    let full = stream::Config {
-        max_messages: 1,
-        discard: stream::DiscardPolicy::New,
-        ..stream_config()
-    };
+    let full =
+        stream::Config { max_messages: 1, discard: stream::DiscardPolicy::New, ..stream_config() };
     broker.admin.update_stream(full).await.expect("updated");
     let error = provider.publish(Message::new("orders.1", "2")).await.unwrap_err();
     assert_eq!(

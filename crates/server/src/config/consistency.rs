@@ -214,12 +214,7 @@ fn subgraph_certificates(config: &Config, places: &Places, findings: &mut Findin
 }
 
 /// A certificate and its key come together.
-fn identity(
-    path: &str,
-    files: [&Option<PathBuf>; 2],
-    places: &Places,
-    findings: &mut Findings,
-) {
+fn identity(path: &str, files: [&Option<PathBuf>; 2], places: &Places, findings: &mut Findings) {
     let (has, lacks) = match files {
         [Some(_), None] => ("certificate", "key"),
         [None, Some(_)] => ("key", "certificate"),

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::duration;
 use super::format::{
-    DurationText, FileText, InstanceText, NatsUrlText, ProviderIdText, RedisUrlText, SecretText, UserNameText,
+    DurationText, FileText, InstanceText, NatsUrlText, ProviderIdText, RedisUrlText, SecretText,
+    UserNameText,
 };
 use super::secret::Secret;
 

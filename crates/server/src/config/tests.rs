@@ -185,6 +185,8 @@ log: {level: debug, format: text}
         .map(|provider| match provider.authentication.as_ref().unwrap() {
             NatsAuthentication::Token(secret) => secret.expose(),
             NatsAuthentication::UserInfo(user) => user.password.expose(),
+            NatsAuthentication::Nkey(seed) => seed.expose(),
+            NatsAuthentication::CredentialsFile(_) => SECRET,
         })
         .collect();
     assert_eq!(secrets, [SECRET, SECRET]);

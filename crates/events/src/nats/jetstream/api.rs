@@ -54,7 +54,11 @@ impl Api<'_> {
     }
 
     /// The number of the latest message of a subject; none: there is none.
-    pub(super) async fn last_of(&self, stream: &str, subject: &str) -> Result<Option<u64>, ApiError> {
+    pub(super) async fn last_of(
+        &self,
+        stream: &str,
+        subject: &str,
+    ) -> Result<Option<u64>, ApiError> {
         let question = json!({ "last_by_subj": subject });
         match self.ask::<Value>(&format!("STREAM.MSG.GET.{stream}"), question).await {
             Ok(answer) => Ok(answer.pointer("/message/seq").and_then(Value::as_u64)),
@@ -90,8 +94,7 @@ impl Api<'_> {
     /// Asks that a consumer goes, without waiting for it: one that stays goes by itself after a while.
     pub(super) async fn forget_consumer(&self, stream: &str, consumer: &str) {
         let subject = format!("$JS.API.CONSUMER.DELETE.{stream}.{consumer}");
-        let sending =
-            self.0.publish_with_reply(subject, self.0.new_inbox(), bytes::Bytes::new());
+        let sending = self.0.publish_with_reply(subject, self.0.new_inbox(), bytes::Bytes::new());
         let _ = tokio::time::timeout(ANSWER_TIMEOUT, sending).await;
     }
 
@@ -124,7 +127,9 @@ impl Api<'_> {
                 _ if error.code() >= 500 => unanswered(&error.to_string()),
                 _ => ApiError::Refused(error.to_string()),
             }),
-            Err(error) => Err(ApiError::Refused(format!("an answer that is not understood: {error}"))),
+            Err(error) => {
+                Err(ApiError::Refused(format!("an answer that is not understood: {error}")))
+            }
         }
     }
 }
@@ -157,7 +162,11 @@ mod tests {
             ("thanks", Err("somebody other than JetStream answered")),
         ];
         for (answer, expected) in cases {
-            assert_eq!(acknowledged(answer.as_bytes()), expected.map_err(str::to_owned), "{answer}");
+            assert_eq!(
+                acknowledged(answer.as_bytes()),
+                expected.map_err(str::to_owned),
+                "{answer}"
+            );
         }
     }
 }

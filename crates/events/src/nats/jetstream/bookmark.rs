@@ -30,7 +30,12 @@ impl Bookmarks {
 
     /// The consumer's name for what is read; none: no durable consumer is wanted. Different subjects are read by
     /// different consumers, so their hash is part of it.
-    pub(super) fn name(&self, durable: &Durable, stream: &str, filter: &Filter) -> Option<Box<str>> {
+    pub(super) fn name(
+        &self,
+        durable: &Durable,
+        stream: &str,
+        filter: &Filter,
+    ) -> Option<Box<str>> {
         let consumer = durable.consumer.as_deref()?;
         let parts = [consumer, &self.instance, stream];
         let subjects = filter.subjects().iter().map(|subject| &**subject);

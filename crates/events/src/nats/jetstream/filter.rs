@@ -17,9 +17,10 @@ impl Filter {
             .filter(|topic| !topics.iter().any(|other| other != *topic && covers(other, topic)))
             .cloned()
             .collect();
-        let overlap = subjects.iter().enumerate().any(|(index, a)| {
-            subjects.iter().skip(index + 1).any(|b| meet(a, b))
-        });
+        let overlap = subjects
+            .iter()
+            .enumerate()
+            .any(|(index, a)| subjects.iter().skip(index + 1).any(|b| meet(a, b)));
         Self { subjects, overlap }
     }
 

@@ -13,7 +13,8 @@ use super::super::session::{Line, SUBJECT_QUEUE_MESSAGES};
 /// Messages asked for and not here yet, at most. A round trip of 10 ms then bounds a stream at 25,000 events a
 /// second, and what waits inside the client library is small.
 const BATCH_MAX: usize = 256;
-const _: () = assert!(BATCH_MAX * 2 < SUBJECT_QUEUE_MESSAGES, "the library drops what does not fit");
+const _: () =
+    assert!(BATCH_MAX * 2 < SUBJECT_QUEUE_MESSAGES, "the library drops what does not fit");
 
 /// Bytes of messages asked for at a time, beside one message of the largest size.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;

@@ -138,7 +138,8 @@ impl Reader {
     /// The stream that is named, or the only one that has the subjects.
     async fn find_stream(&self, api: &Api<'_>) -> Result<Box<str>, Failure> {
         if let Some(name) = &self.durable.stream {
-            let is_name = |it: char| !it.is_whitespace() && !it.is_control() && !".*>/\\".contains(it);
+            let is_name =
+                |it: char| !it.is_whitespace() && !it.is_control() && !".*>/\\".contains(it);
             return if !name.is_empty() && name.chars().all(is_name) {
                 Ok(name.clone())
             } else {
@@ -159,7 +160,8 @@ impl Reader {
                 [_] => found = streams.pop(),
                 several => {
                     let several = several.join(", ");
-                    let reason = format!("the subjects are in several streams ({several}): name one");
+                    let reason =
+                        format!("the subjects are in several streams ({several}): name one");
                     return Err(Failure::Refused(reason));
                 }
             }
@@ -289,15 +291,14 @@ impl Reader {
                 return Err(Failure::Refused(reason.into()));
             }
         };
-        let mut config = Config {
-            description: Some("starling".into()),
-            deliver_policy,
-            ..Config::default()
-        };
+        let mut config =
+            Config { description: Some("starling".into()), deliver_policy, ..Config::default() };
         if broker_filters {
             match subjects {
                 [one] => config.filter_subject = one.to_string(),
-                several => config.filter_subjects = several.iter().map(|it| it.to_string()).collect(),
+                several => {
+                    config.filter_subjects = several.iter().map(|it| it.to_string()).collect()
+                }
             }
         }
         Ok(config)
