@@ -167,7 +167,7 @@ mod tests {
         while heard.len() < 4 {
             match stream.messages.recv().await.unwrap() {
                 SourceMessage::Event(event) => {
-                    heard.push(String::from_utf8_lossy(&event.payload).into_owned())
+                    heard.push(String::from_utf8_lossy(&event.payload).into_owned());
                 }
                 _ => heard.push("gap".into()),
             }

@@ -12,6 +12,9 @@ use crate::Headers;
 pub(super) fn to_nats(headers: &Headers) -> Result<HeaderMap, &'static str> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
+        if name.is_empty() {
+            return Err("a header has no name");
+        }
         let name = HeaderName::from_str(name)
             .map_err(|_| "the name of a header has a character that NATS does not carry")?;
         let value = std::str::from_utf8(value)

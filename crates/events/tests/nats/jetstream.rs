@@ -49,9 +49,9 @@ impl Broker {
         let Self { program, folder, server, admin: _ } = self;
         let port = server.port;
         if kill {
-            drop(server)
+            drop(server);
         } else {
-            server.stop()
+            server.stop();
         }
         let server = NatsServer::with_jetstream(&program, port.into(), &folder);
         let admin = admin(&server).await;

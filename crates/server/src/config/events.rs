@@ -33,6 +33,7 @@ pub struct Events {
     /// The name of this router among those that share a broker: it becomes part of the names of the consumers
     /// that brokers keep for it, so it must be another one for each router, and the same after a restart.
     /// Without it, the name of the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<InstanceText>", example = &"router-1")]
     pub instance: Option<String>,
 

@@ -165,7 +165,9 @@ impl Format {
                 Ok(value) if value.to_str().is_ok() => Ok(()),
                 _ => Err("it contains characters that a header cannot carry".into()),
             },
-            Self::ProviderId | Self::Instance => check_provider_id(text),
+            Self::ProviderId => check_provider_id(text),
+            Self::Instance if text.contains('/') => Err("it contains `/`".into()),
+            Self::Instance => check_provider_id(text),
             Self::Origin => check_origin(text),
             Self::File | Self::SocketPath | Self::UserName | Self::Secret if text.is_empty() => {
                 Err("it is empty".into())

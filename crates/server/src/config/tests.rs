@@ -186,10 +186,10 @@ log: {level: debug, format: text}
             NatsAuthentication::Token(secret) => secret.expose(),
             NatsAuthentication::UserInfo(user) => user.password.expose(),
             NatsAuthentication::Nkey(seed) => seed.expose(),
-            NatsAuthentication::CredentialsFile(_) => SECRET,
+            NatsAuthentication::CredentialsFile(path) => path.to_str().unwrap(),
         })
         .collect();
-    assert_eq!(secrets, [SECRET, SECRET]);
+    assert_eq!(secrets, [SECRET, SECRET, SECRET, "etc/d.creds"]);
     for provider in &config.events.providers.redis {
         assert_eq!(provider.authentication.as_ref().unwrap().password.expose(), SECRET);
     }

@@ -290,7 +290,7 @@ impl Reader {
         if consumer.until.is_some() && self.position >= consumer.until {
             return Some(Ended::CaughtUp);
         }
-        (consumer.until.is_none() && !consumer.is_bookmark && self.can_have_bookmark())
+        (consumer.until.is_none() && !consumer.is_bookmark && self.bookmark().is_some())
             .then(|| Ended::Again("the durable consumer is free".into()))
     }
 

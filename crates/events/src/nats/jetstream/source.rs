@@ -12,6 +12,7 @@ use async_nats::jetstream::stream;
 
 use super::super::session::Line;
 use super::api::{Api, ApiError};
+use super::bookmark::Claim;
 use super::pull::Pull;
 use super::reader::{Consumer, Reader, STRAYS_MAX};
 use crate::{Start, StreamEnd};
@@ -88,10 +89,8 @@ impl Reader {
             return Err(Failure::NoStream(name));
         }
         self.settle(&stream, &info.state)?;
-        if !self.can_have_bookmark() {
-            return self.ephemeral(line, &stream, &info.state, None).await;
-        }
-        let Some(bookmark) = self.claim.as_ref().map(|claim| claim.name().to_owned()) else {
+        let bookmark = self.bookmark();
+        let Some(bookmark) = bookmark.map(str::to_owned) else {
             return self.ephemeral(line, &stream, &info.state, None).await;
         };
         match api.consumer(&stream.name, &bookmark).await {
@@ -120,11 +119,11 @@ impl Reader {
         }
     }
 
-    /// Is a durable consumer wanted, and ours to have? Takes it if so.
-    pub(super) fn can_have_bookmark(&mut self) -> bool {
+    /// The name of the durable consumer, if one is wanted and ours to have, which it is from then on.
+    pub(super) fn bookmark(&mut self) -> Option<&str> {
         // A reader that begins at a given position is one of several that look back; the bookmark is the other's.
         if self.strays >= STRAYS_MAX || matches!(self.start, Start::After(_)) {
-            return false;
+            return None;
         }
         if self.claim.is_none()
             && let Some(stream) = &self.stream
@@ -132,7 +131,7 @@ impl Reader {
             let name = self.bookmarks.name(&self.durable, &stream.name, &self.filter);
             self.claim = name.and_then(|name| self.bookmarks.claim(&name));
         }
-        self.claim.is_some()
+        self.claim.as_ref().map(Claim::name)
     }
 
     /// The stream that is named, or the only one that has the subjects.
@@ -297,7 +296,7 @@ impl Reader {
             match subjects {
                 [one] => config.filter_subject = one.to_string(),
                 several => {
-                    config.filter_subjects = several.iter().map(|it| it.to_string()).collect()
+                    config.filter_subjects = several.iter().map(ToString::to_string).collect();
                 }
             }
         }
