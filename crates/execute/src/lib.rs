@@ -39,7 +39,7 @@ mod trace;
 
 pub use argument_text::print_value;
 pub use context::{
-    FetchError, ForwardedHeaders, Generation, LocalFuture, Publisher, RequestContext, Subgraph,
+    EventRequest, FetchError, ForwardedHeaders, Generation, LocalFuture, Publisher, RequestContext, Subgraph,
     SubgraphAnswer, SubgraphRequest,
 };
 pub use disclosure::{AnswerHeaders, Disclosure};

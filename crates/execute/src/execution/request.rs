@@ -125,6 +125,12 @@ impl<'a> Execution<'a> {
                 let call = Call::Publish { event, arguments: Bytes::from(arguments) };
                 self.send(Sent::whole(index), call, calls);
             }
+            FetchKind::Request(event) => {
+                let mut arguments = Vec::with_capacity(128);
+                print_arguments(&event.arguments, self.variables, &mut arguments);
+                let call = Call::Request { event, arguments: Bytes::from(arguments) };
+                self.send(Sent::whole(index), call, calls);
+            }
         }
     }
 

@@ -273,6 +273,7 @@ fn render(
                     }
                     ValueTemplate::Text(template) => {
                         let text = template.text(arguments).map_err(|(argument, reason)| {
+                            let reason = reason.as_str();
                             refused(&format!(
                                 "Argument \"{argument}\" cannot be compared: {reason}."
                             ))
