@@ -161,7 +161,11 @@ impl<'a> Execution<'a> {
                 }
             }
         }
-        let Seed::Event(payload) = seed else { return true };
+        let payload = match seed {
+            Seed::Nothing => return true,
+            Seed::Event(payload) => Ok(payload),
+            Seed::BadEvent(problem) => Err(problem),
+        };
         let plan = &**self.executable.plan();
         let Some(root) = &plan.subscription else { return true };
         let field = match root {
@@ -170,13 +174,15 @@ impl<'a> Execution<'a> {
             SubscriptionRoot::Upstream { .. } => self.root_fields().first(),
         };
         let Some(field) = field else { return true };
-        let checked = match (self.document.parse(payload), root) {
-            (Ok(payload), SubscriptionRoot::Event(_)) => {
+        let parsed = payload.and_then(|payload| {
+            self.document.parse(payload).map_err(|error| format!("is not valid JSON: {error}"))
+        });
+        let checked = match root {
+            SubscriptionRoot::Event(_) => parsed.and_then(|payload| {
                 event::check(&self.document, plan, field, payload).map(|()| payload)
-            }
+            }),
             // A subgraph's event is as good as any other answer of it.
-            (Ok(payload), SubscriptionRoot::Upstream { .. }) => Ok(payload),
-            (Err(error), _) => Err(format!("is not valid JSON: {error}")),
+            SubscriptionRoot::Upstream { .. } => parsed,
         };
         match checked {
             Ok(payload) => {

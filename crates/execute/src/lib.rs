@@ -60,4 +60,6 @@ pub enum Seed {
     Nothing,
     /// An event of a subscription: JSON text of the value of the root field.
     Event(bytes::Bytes),
+    /// An event that is none: what is wrong with it, to go after "The event ".
+    BadEvent(String),
 }
