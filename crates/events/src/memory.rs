@@ -672,7 +672,8 @@ mod tests {
             let message = Message::new(topic, "question");
             memory.request(message, Duration::from_secs(10))
         };
-        let nobody = PublishError::NoResponder { provider: "memory/default".into(), topic: "a".into() };
+        let nobody =
+            PublishError::NoResponder { provider: "memory/default".into(), topic: "a".into() };
         assert_eq!(ask("a").await, Err(nobody));
 
         let mut stream = subscribe(&memory, &["a"], Start::New);

@@ -2,7 +2,9 @@
 //! payload what the plan counts on?
 
 use astjson::{Document, Kind, NodeId};
-use plan::{Fetch, FetchId, FetchKind, Plan, RepresentationField, ShapeField, ValueKind, ValueShape};
+use plan::{
+    Fetch, FetchId, FetchKind, Plan, RepresentationField, ShapeField, ValueKind, ValueShape,
+};
 
 use crate::client_path::has_type;
 

@@ -412,7 +412,9 @@ async fn key_and_headers_are_rendered_and_the_trace_goes_along() {
     let headers = [
         (
             http::HeaderName::from_static("traceparent"),
-            http::HeaderValue::from_static("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+            http::HeaderValue::from_static(
+                "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            ),
         ),
         (http::HeaderName::from_static("authorization"), http::HeaderValue::from_static("secret")),
     ];

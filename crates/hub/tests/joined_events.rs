@@ -2,8 +2,8 @@
 
 mod stage;
 
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,8 +14,8 @@ use execute::{
 };
 use graph::Supergraph;
 use hub::{
-    Bindings, EventPublisher, EventResolver, GroupKey, Hub, HubSettings,
-    LiveOperation, Member, Outlet, SubscribeRequest, Subscription,
+    Bindings, EventPublisher, EventResolver, GroupKey, Hub, HubSettings, LiveOperation, Member,
+    Outlet, SubscribeRequest, Subscription,
 };
 use plan::SubscriptionRoot;
 use prepare::{OperationRequest, PrepareSettings, Prepared, Preparer};
@@ -469,7 +469,8 @@ impl Router {
         };
         let executable = Executable::new(Arc::clone(&prepared.plan));
         let variables = prepared.coerce(&"".into()).expect("no variables");
-        let payload = execute::execute(&executable, &variables, None, Seed::Nothing, &context).await;
+        let payload =
+            execute::execute(&executable, &variables, None, Seed::Nothing, &context).await;
         String::from_utf8(payload.bytes.to_vec()).expect("text")
     }
 }
@@ -523,10 +524,7 @@ async fn several_fields_are_asked_over_a_broker_at_once_and_a_mutation_may_ask_t
         answer(memory, "several", r#"{"orders":[{"__typename":"Order","id":"7"}]}"#),
         router.execute(r#"{ a: ask(id: "1") { total } several { id total } }"#),
     );
-    assert_eq!(
-        answered,
-        r#"{"data":{"a":{"total":42},"several":[{"id":"7","total":42}]}}"#
-    );
+    assert_eq!(answered, r#"{"data":{"a":{"total":42},"several":[{"id":"7","total":42}]}}"#);
     assert_eq!(router.orders.requests.load(Relaxed), 1, "both are one batch");
     let (asked, answered) = tokio::join!(
         answer(memory, "submit", EVENT),

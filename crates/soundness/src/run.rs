@@ -116,10 +116,8 @@ impl<'a> Run<'a> {
         before: &[BTreeSet<Producer>],
     ) -> Result<(), Unsound> {
         let kind = &self.plan.fetches[index].kind;
-        let is_root = matches!(
-            kind,
-            FetchKind::Root(_) | FetchKind::Publish(_) | FetchKind::Request(_)
-        );
+        let is_root =
+            matches!(kind, FetchKind::Root(_) | FetchKind::Publish(_) | FetchKind::Request(_));
         if self.plan.kind != OperationKind::Mutation || !is_root {
             return Ok(());
         }

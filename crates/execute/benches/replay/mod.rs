@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use execute::{
-    EventRequest, FetchError, ForwardedHeaders, Generation, GraphqlError, LocalFuture, Payload, Publisher,
-    RequestContext, Seed, Subgraph, SubgraphAnswer, SubgraphRequest,
+    EventRequest, FetchError, ForwardedHeaders, Generation, GraphqlError, LocalFuture, Payload,
+    Publisher, RequestContext, Seed, Subgraph, SubgraphAnswer, SubgraphRequest,
 };
 use graph::Supergraph;
 use http::{HeaderMap, StatusCode};
@@ -99,17 +99,11 @@ impl Subgraph for Replay {
 struct NoPublisher;
 
 impl Publisher for NoPublisher {
-    fn publish<'a>(
-        &'a self,
-        _: EventRequest<'a>,
-    ) -> LocalFuture<'a, Result<bool, GraphqlError>> {
+    fn publish<'a>(&'a self, _: EventRequest<'a>) -> LocalFuture<'a, Result<bool, GraphqlError>> {
         Box::pin(async move { Err(no_events()) })
     }
 
-    fn request<'a>(
-        &'a self,
-        _: EventRequest<'a>,
-    ) -> LocalFuture<'a, Result<Bytes, GraphqlError>> {
+    fn request<'a>(&'a self, _: EventRequest<'a>) -> LocalFuture<'a, Result<Bytes, GraphqlError>> {
         Box::pin(async move { Err(no_events()) })
     }
 }

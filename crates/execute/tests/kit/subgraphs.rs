@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use execute::{
-    ErrorCode, EventRequest, FetchError, ForwardedHeaders, Generation, GraphqlError, LocalFuture, Publisher,
-    RequestContext, Subgraph, SubgraphAnswer, SubgraphRequest,
+    ErrorCode, EventRequest, FetchError, ForwardedHeaders, Generation, GraphqlError, LocalFuture,
+    Publisher, RequestContext, Subgraph, SubgraphAnswer, SubgraphRequest,
 };
 use graph::{ApiSchema, SubgraphId, SubgraphKind, Supergraph, TypeId};
 use http::{HeaderMap, StatusCode};

@@ -8,7 +8,8 @@ use astjson::{Document, Kind, NodeId};
 use bytes::Bytes;
 use events::Event;
 use graph::{
-    AppliedDirective, ConstValue, EventRole, Field, SubgraphSet, Supergraph, TypeKind, TypeRef, TypeRefShape,
+    AppliedDirective, ConstValue, EventRole, Field, SubgraphSet, Supergraph, TypeKind, TypeRef,
+    TypeRefShape,
 };
 
 use super::directive::InputObject;
@@ -109,9 +110,8 @@ impl PayloadMapping {
                 Kind::Object => document.get(node, name),
                 _ => None,
             };
-            node = found.ok_or_else(|| {
-                format!("has nothing at {:?}", self.select[..=index].join("."))
-            })?;
+            node = found
+                .ok_or_else(|| format!("has nothing at {:?}", self.select[..=index].join(".")))?;
         }
         let objects: Vec<NodeId> = match document.kind(node) {
             Kind::Object => vec![node],
@@ -188,7 +188,9 @@ impl MappedKey {
         }
         let number = value.parse::<i64>().map_err(|_| ());
         let node = number.and_then(|number| document.new_raw(&number.to_string()).map_err(|_| ()));
-        node.map_err(|()| format!("has no whole number for key field {field:?} in its topic or key"))
+        node.map_err(|()| {
+            format!("has no whole number for key field {field:?} in its topic or key")
+        })
     }
 }
 
@@ -208,7 +210,11 @@ fn names(path: &str) -> Result<Box<[Box<str>]>, String> {
 mod tests {
     use super::*;
 
-    fn mapping(select: &str, key: Option<(Origin, bool)>, type_name: Option<&str>) -> PayloadMapping {
+    fn mapping(
+        select: &str,
+        key: Option<(Origin, bool)>,
+        type_name: Option<&str>,
+    ) -> PayloadMapping {
         PayloadMapping {
             select: if select.is_empty() { Box::default() } else { names(select).unwrap() },
             key: key.map(|(origin, is_int)| MappedKey {

@@ -166,8 +166,7 @@ impl Template {
                 Part::Text(text) => topics.iter_mut().for_each(|topic| topic.push_str(text)),
                 Part::Argument(path) => {
                     let error = |reason| RenderError::Value { path: path.to_string(), reason };
-                    let values =
-                        arguments.texts(path).map_err(|reason| error(reason.as_str()))?;
+                    let values = arguments.texts(path).map_err(|reason| error(reason.as_str()))?;
                     if values.len().saturating_mul(topics.len()) > most {
                         return Err(RenderError::TooMany);
                     }
@@ -379,9 +378,8 @@ impl Arguments for JsonArguments {
 
 fn json_text(json: &str, members: &[Box<str>]) -> Result<String, NoText> {
     let mut document = Document::with_depth_limit(DEPTH_MAX);
-    let root = document
-        .parse(Bytes::copy_from_slice(json.as_bytes()))
-        .map_err(|_| NoText::TooDeep)?;
+    let root =
+        document.parse(Bytes::copy_from_slice(json.as_bytes())).map_err(|_| NoText::TooDeep)?;
     node_text(&document, root, members)
 }
 

@@ -69,8 +69,11 @@ mod tests {
 
     #[test]
     fn a_request_gives_its_trace_context_and_nothing_else() {
-        let headers =
-            [header("authorization", "secret"), header("traceparent", PARENT), header("tracestate", "a=1")];
+        let headers = [
+            header("authorization", "secret"),
+            header("traceparent", PARENT),
+            header("tracestate", "a=1"),
+        ];
         let given: Headers =
             vec![("traceparent".into(), PARENT.into()), ("tracestate".into(), "a=1".into())];
         assert_eq!(of_request(&headers), given);
@@ -88,7 +91,9 @@ mod tests {
         assert_eq!(changed.all, [header("authorization", "a"), header("traceparent", PARENT)]);
         let own = [header("traceparent", PARENT), header("x-tenant", "7")];
         assert_eq!(changed.by_subgraph, [(graph::SubgraphId(1), own.to_vec())]);
-        for without in [event(&[("tracestate", "a=1")]), event(&[("traceparent", "\n")]), Event::new("t", "")] {
+        for without in
+            [event(&[("tracestate", "a=1")]), event(&[("traceparent", "\n")]), Event::new("t", "")]
+        {
             assert!(Arc::ptr_eq(&with_context_of(&without, &headers), &headers));
         }
     }

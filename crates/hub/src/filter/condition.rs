@@ -405,7 +405,8 @@ mod tests {
 
     #[test]
     fn a_filter_by_values_that_are_null_can_be_left_out() {
-        let condition = r#"{IN: {fieldPath: "id", values: ["{{ args.id }}"], bypassIfValuesNull: true}}"#;
+        let condition =
+            r#"{IN: {fieldPath: "id", values: ["{{ args.id }}"], bypassIfValuesNull: true}}"#;
         let events = [r#"{"id":"1"}"#, r#"{"id":null}"#, "{}"];
         assert_eq!(passing(condition, vec![("id", Value::Null)], &events), [0, 1, 2]);
         assert_eq!(passing(condition, vec![], &events), [0, 1, 2]);

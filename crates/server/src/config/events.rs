@@ -5,11 +5,11 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{duration, size};
 use super::format::{
     DurationText, NatsUrlText, ProviderIdText, RedisUrlText, SecretText, SizeText, UserNameText,
 };
 use super::secret::Secret;
+use super::{duration, size};
 
 /// The id of a provider that a directive without `providerId` means.
 const PROVIDER_ID_DEFAULT: &str = "default";
