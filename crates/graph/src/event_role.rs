@@ -32,6 +32,11 @@ impl EventRole {
     pub fn of_directive(name: &str) -> Option<Self> {
         BINDINGS.iter().find(|(known, _)| *known == name).map(|(_, role)| *role)
     }
+
+    /// The names of all directives that bind.
+    pub fn directives() -> impl Iterator<Item = &'static str> {
+        BINDINGS.iter().map(|(name, _)| *name)
+    }
 }
 
 impl Field {

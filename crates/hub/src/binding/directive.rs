@@ -20,7 +20,7 @@ pub(super) struct BindingDirective {
 /// The provider of a directive that names none.
 const DEFAULT_PROVIDER: &str = "default";
 
-const DIRECTIVES: [BindingDirective; 10] = [
+static DIRECTIVES: [BindingDirective; 10] = [
     BindingDirective {
         name: "edfs__natsSubscribe",
         role: EventRole::Subscribe,

@@ -89,10 +89,10 @@ impl MessageTemplate {
 fn template(field: &Field, name: &str, text: &str) -> Result<Template, String> {
     let template = Template::parse(text).map_err(|error| format!("{name} {text:?}: {error}"))?;
     let is_known = |path: &ArgumentPath| field.arguments.iter().any(|it| it.name == path.argument);
-    match template.paths().find(|path| !is_known(path)) {
-        Some(path) => Err(format!("{name} {text:?}: there is no argument {:?}", path.argument)),
-        None => Ok(template),
+    if let Some(path) = template.paths().find(|path| !is_known(path)) {
+        return Err(format!("{name} {text:?}: there is no argument {:?}", path.argument));
     }
+    Ok(template)
 }
 
 fn text(
