@@ -692,7 +692,7 @@ mod tests {
         let (answer, asked) = tokio::join!(ask("a"), answering);
         assert_eq!((answer, asked), (Ok("answer".into()), "question".into()));
         let topics: Vec<_> = memory.state().topics.keys().cloned().collect();
-        assert_eq!(topics, ["a".into()]);
+        assert_eq!(topics, [Arc::<str>::from("a")]);
     }
 
     #[tokio::test(start_paused = true)]
