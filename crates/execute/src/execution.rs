@@ -85,7 +85,7 @@ struct Execution<'a> {
 enum Call<'a> {
     Subgraph { body: Bytes, is_mutation: bool },
     Publish { event: &'a EventField, arguments: Bytes },
-    Request { event: &'a EventField, arguments: Bytes },
+    Request { event: &'a EventField, arguments: Bytes, is_mutation: bool },
 }
 
 enum Outcome {
@@ -115,7 +115,8 @@ async fn call<'a>(
             let _changes = sharing::changing(context);
             Outcome::Published(publisher.publish(event_request(event, arguments)).await)
         }
-        Call::Request { event, arguments } => {
+        Call::Request { event, arguments, is_mutation } => {
+            let _changes = is_mutation.then(|| sharing::changing(context));
             Outcome::Requested(publisher.request(event_request(event, arguments)).await)
         }
     };
