@@ -6,12 +6,12 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::duration;
 use super::format::{
     DurationText, FileText, InstanceText, NatsUrlText, ProviderIdText, RedisUrlText, SecretText,
-    UserNameText,
+    SizeText, UserNameText,
 };
 use super::secret::Secret;
+use super::{duration, size};
 
 /// The id of a provider that a directive without `providerId` means.
 const PROVIDER_ID_DEFAULT: &str = "default";
@@ -25,7 +25,14 @@ pub struct Events {
     #[schemars(example = true)]
     pub require_all: bool,
 
-    /// How long a mutation waits until a broker has taken an event.
+    /// Largest payload of an event, and largest answer to a request over a broker. In the place of a larger event
+    /// subscribers get an error, and the subscription goes on.
+    #[serde(with = "size::text")]
+    #[schemars(with = "SizeText", example = &"4MiB")]
+    pub max_event_size: usize,
+
+    /// How long a mutation waits until a broker has taken an event, and a field that asks over a broker for its
+    /// answer, where its directive names no timeout.
     #[serde(with = "duration::text")]
     #[schemars(with = "DurationText", example = &"2s")]
     pub publish_timeout: Duration,
@@ -34,7 +41,12 @@ pub struct Events {
     /// that brokers keep for it, so it must be another one for each router, and the same after a restart.
     /// Without it, the name of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<InstanceText>", example = &"router-1")]
+    // Nothing is written for nothing, which no check takes for a name; the schema says so itself.
+    #[schemars(
+        with = "Option<InstanceText>",
+        extend("default" = serde_json::Value::Null),
+        example = &"router-1"
+    )]
     pub instance: Option<String>,
 
     /// The brokers, by kind. A directive names one by `providerId`: `kind/id`, or the id alone
@@ -46,6 +58,7 @@ impl Default for Events {
     fn default() -> Self {
         Self {
             require_all: false,
+            max_event_size: 1 << 20,
             publish_timeout: Duration::from_secs(5),
             instance: None,
             providers: Providers::default(),
