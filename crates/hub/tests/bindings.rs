@@ -71,12 +71,8 @@ fn providers() -> Providers {
         queue_events: 1,
     });
     let redis = Redis::start(RedisSettings {
-        id: "default".into(),
-        urls: vec!["redis://127.0.0.1:1".into()],
-        authentication: None,
-        tls: None,
         retry: Retry { initial: Duration::from_secs(3600), max: Duration::from_secs(3600) },
-        queue_events: 1,
+        ..RedisSettings::new("default", vec!["redis://127.0.0.1:1".into()])
     });
     let memory = Memory::new("default", MemorySettings::default());
     let list: [Arc<dyn Provider>; 3] =

@@ -458,10 +458,8 @@ fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
                 password: it.password.expose().to_owned(),
             }),
             retry: events::Retry { initial: redis.retry.initial, max: redis.retry.max },
-            id: redis.id.as_str().into(),
-            urls: redis.urls.clone(),
-            tls: None,
-            queue_events: MemorySettings::default().queue_events,
+            stream_entries_max: redis.streams.max_len,
+            ..RedisSettings::new(&redis.id, redis.urls.clone())
         };
         match Redis::start(settings) {
             Ok(provider) => list.push(Arc::new(provider)),

@@ -1,7 +1,9 @@
-//! Redis Pub/Sub (and what speaks like it: Valkey, KeyDB, Dragonfly), by channel and by pattern. One
-//! connection for all subscriptions, one broker subscription per distinct channel, shared by all streams
-//! that want it, and one connection to publish through, so that a flood of events delays no publication.
+//! Redis (and what speaks like it: Valkey, KeyDB, Dragonfly): Pub/Sub by channel and by pattern, and Redis Streams.
+//!
+//! Pub/Sub has one connection for all subscriptions, one broker subscription per distinct channel, shared by all
+//! streams that want it, and one connection to publish through, so that a flood of events delays no publication.
 //! No replay: what was published while the connection was down is lost, and the streams hear of a gap.
+//! Streams are stored, and read by number ([`streams`]); their connections are made when the first is wanted.
 //!
 //! The broker may be away at any time, also at start. Two tasks hold the connections ([`subscriber`],
 //! [`publisher`]); they retry with jittered backoff until the provider is dropped. In a Redis Cluster every
@@ -12,6 +14,7 @@ mod channel;
 mod channels;
 mod publisher;
 mod session;
+mod streams;
 mod subscriber;
 
 use std::sync::Arc;
@@ -25,11 +28,12 @@ use tokio::time::timeout;
 pub use address::{RedisAuthentication, RedisSettingsError};
 
 use crate::{
-    EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats, PublishError, Retry,
+    Durable, EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats, PublishError, Retry,
     SourceError, TopicUsage, Wanted,
 };
 use address::Address;
-use session::Dialer;
+use session::Dialing;
+use streams::Streams;
 use subscriber::{Command, Subscriber};
 
 /// How long a new subscription or a publication waits for the connection before it fails: covers the
@@ -57,7 +61,30 @@ pub struct RedisSettings {
     pub retry: Retry,
     /// Events that wait in one stream.
     pub queue_events: usize,
+    /// Entries that are kept of a Redis Stream to which is published, about; 0: all.
+    pub stream_entries_max: u64,
 }
+
+impl RedisSettings {
+    /// About ten thousand entries are kept of each stream: at 1 KB some 10 MB, and hours of most topics.
+    pub const STREAM_ENTRIES_MAX: u64 = 10_000;
+
+    /// Of servers at these URLs; all else as it is by default.
+    pub fn new(id: &str, urls: Vec<String>) -> Self {
+        Self {
+            id: id.into(),
+            urls,
+            authentication: None,
+            tls: None,
+            retry: Retry::default(),
+            queue_events: QUEUE_EVENTS,
+            stream_entries_max: Self::STREAM_ENTRIES_MAX,
+        }
+    }
+}
+
+/// As many as wait in a stream of the memory provider.
+const QUEUE_EVENTS: usize = 1024;
 
 impl std::fmt::Debug for RedisSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -67,6 +94,7 @@ impl std::fmt::Debug for RedisSettings {
             .field("authentication", &self.authentication)
             .field("retry", &self.retry)
             .field("queue_events", &self.queue_events)
+            .field("stream_entries_max", &self.stream_entries_max)
             .finish_non_exhaustive()
     }
 }
@@ -88,23 +116,33 @@ pub struct Redis {
     subscriptions: watch::Receiver<Link<()>>,
     publishing: watch::Receiver<Link<MultiplexedConnection>>,
     commands: mpsc::Sender<Command>,
+    streams: Streams,
+    stream_entries_max: u64,
 }
 
 impl Redis {
     /// Starts connecting in the background; must be called inside a Tokio runtime with time and I/O, which then
     /// carries the connections. Fails only for settings that can never work.
     pub fn start(settings: RedisSettings) -> Result<Self, RedisSettingsError> {
-        let RedisSettings { id, urls, authentication, tls, retry, queue_events } = settings;
+        let RedisSettings {
+            id,
+            urls,
+            authentication,
+            tls,
+            retry,
+            queue_events,
+            stream_entries_max,
+        } = settings;
         let addresses = Address::parse_list(&urls, authentication.as_ref(), tls.as_ref())?;
         let name: Box<str> = format!("redis/{id}").into();
         let stats = Arc::new(ProviderStats::default());
-        let dialer =
-            |purpose| Dialer::new(&name, purpose, addresses.clone(), retry, Arc::clone(&stats));
+        let dialing =
+            Dialing { provider: name.clone(), addresses, retry, stats: Arc::clone(&stats) };
         let (link, subscriptions) = watch::channel(Link::Away("not connected yet".into()));
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let subscriber = Subscriber::new(
             name.clone(),
-            dialer("subscriptions"),
+            dialing.dialer("subscriptions"),
             queue_events,
             Arc::clone(&stats),
             link,
@@ -112,19 +150,26 @@ impl Redis {
         );
         tokio::spawn(subscriber.run());
         let (link, publishing) = watch::channel(Link::Away("not connected yet".into()));
-        tokio::spawn(publisher::run(dialer("publishing"), link));
-        Ok(Self { name, stats, subscriptions, publishing, commands })
+        tokio::spawn(publisher::run(dialing.dialer("publishing"), link));
+        let streams = Streams::new(dialing, queue_events);
+        Ok(Self { name, stats, subscriptions, publishing, commands, streams, stream_entries_max })
     }
 
     async fn subscribe_soon(&self, wanted: Wanted) -> Result<EventStream, SourceError> {
         for topic in &wanted.topics {
-            channel::check(topic, TopicUsage::Subscribe).map_err(|reason| {
-                SourceError::InvalidTopic {
-                    provider: self.name.clone(),
-                    topic: topic.clone(),
-                    reason: reason.into(),
-                }
+            // A stream has one name, and no patterns.
+            let usage = match wanted.durable {
+                Some(_) => TopicUsage::Publish,
+                None => TopicUsage::Subscribe,
+            };
+            channel::check(topic, usage).map_err(|reason| SourceError::InvalidTopic {
+                provider: self.name.clone(),
+                topic: topic.clone(),
+                reason: reason.into(),
             })?;
+        }
+        if wanted.durable.is_some() {
+            return self.streams.open(&self.name, wanted).await;
         }
         let unavailable =
             |reason: String| SourceError::Unavailable { provider: self.name.clone(), reason };
@@ -135,7 +180,8 @@ impl Redis {
         answer.await.map_err(|_| closed())?.map_err(unavailable)
     }
 
-    async fn publish_soon(&self, topic: &str, payload: &[u8]) -> Result<(), PublishError> {
+    async fn publish_soon(&self, message: &Message) -> Result<(), PublishError> {
+        let topic = &*message.topic;
         let refused = |reason: String| PublishError::Refused {
             provider: self.name.clone(),
             topic: topic.into(),
@@ -145,7 +191,7 @@ impl Redis {
             |reason: String| PublishError::Unavailable { provider: self.name.clone(), reason };
         channel::check(topic, TopicUsage::Publish).map_err(|reason| refused(reason.into()))?;
         let connection = soon(&self.publishing).await.map_err(unavailable)?;
-        publisher::publish(connection, topic, payload).await.map_err(|error| {
+        publisher::publish(connection, message, self.stream_entries_max).await.map_err(|error| {
             let reason = session::said(&error);
             if session::is_refusal(&error) { refused(reason) } else { unavailable(reason) }
         })
@@ -168,19 +214,25 @@ impl Provider for Redis {
         &self.name
     }
 
-    /// Pub/Sub has no past: a start other than [`Start::New`] begins with a gap.
+    /// Pub/Sub has no past: a start other than [`Start::New`](crate::Start::New) begins with a gap. What is durable
+    /// is read from Redis Streams.
     fn subscribe(&self, wanted: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>> {
         Box::pin(self.subscribe_soon(wanted))
     }
 
-    /// Returns when the broker has passed the event on to all who listen, at that node of a cluster.
+    /// Returns when the broker has passed the event on to all who listen, at that node of a cluster, or has it in
+    /// the stream.
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
-            let result = self.publish_soon(&message.topic, &message.payload).await;
+            let result = self.publish_soon(&message).await;
             let counter = if result.is_ok() { &self.stats.published } else { &self.stats.errors };
             ProviderStats::add(counter, 1);
             result
         })
+    }
+
+    fn replays(&self, durable: Option<&Durable>) -> bool {
+        durable.is_some()
     }
 
     fn is_connected(&self) -> bool {

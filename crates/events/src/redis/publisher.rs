@@ -1,20 +1,19 @@
 //! The connection for publications: kept by a task, used by whoever publishes.
 
 use redis::aio::MultiplexedConnection;
-use redis::{PushInfo, RedisResult};
+use redis::RedisResult;
 use tokio::sync::watch;
 
 use super::Link;
-use super::session::Dialer;
-
-/// The type of a receiver of pushes that there is none of.
-type NoPushes = fn(PushInfo) -> Result<(), std::convert::Infallible>;
+use super::session::{Dialer, NO_PUSHES};
+use super::streams;
+use crate::Message;
 
 /// Keeps a connection in `link` until nobody holds the other end any more.
 pub(super) async fn run(mut dialer: Dialer, link: watch::Sender<Link<MultiplexedConnection>>) {
     loop {
         let attempt = tokio::select! {
-            attempt = dialer.attempt(None::<NoPushes>) => attempt,
+            attempt = dialer.attempt(NO_PUSHES) => attempt,
             () = link.closed() => return,
         };
         let reason = match attempt {
@@ -36,11 +35,19 @@ pub(super) async fn run(mut dialer: Dialer, link: watch::Sender<Link<Multiplexed
     }
 }
 
-/// Returns when the broker has answered.
+/// Returns when the broker has answered. What is durable goes to the end of a stream, of which about `max_len`
+/// entries are kept; keys and headers go there only.
 pub(super) async fn publish(
     mut connection: MultiplexedConnection,
-    channel: &str,
-    payload: &[u8],
+    message: &Message,
+    max_len: u64,
 ) -> RedisResult<()> {
-    redis::cmd("PUBLISH").arg(channel).arg(payload).exec_async(&mut connection).await
+    let command = if message.durable {
+        streams::add(message, max_len)
+    } else {
+        let mut command = redis::cmd("PUBLISH");
+        command.arg(&*message.topic).arg(&*message.payload);
+        command
+    };
+    command.exec_async(&mut connection).await
 }

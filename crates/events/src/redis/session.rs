@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, ErrorKind, RedisError};
+use redis::{AsyncConnectionConfig, ErrorKind, PushInfo, RedisError};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -25,29 +25,41 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// What is said of a connection that ended.
 pub(super) const LOST: &str = "the connection was lost";
 
+/// For connections to which nothing is pushed.
+pub(super) const NO_PUSHES: Option<fn(PushInfo) -> Result<(), std::convert::Infallible>> = None;
+
 /// A connection that was signed in. Its reader is a task of its own.
 pub(super) struct Session {
     pub(super) connection: MultiplexedConnection,
     reader: JoinHandle<()>,
+    address: Address,
 }
 
 impl Session {
     async fn open(
         address: &Address,
         pushed: Option<impl AsyncPushSender>,
+        patience: Duration,
     ) -> Result<Self, Box<str>> {
         let stream = address.connect(CONNECT_TIMEOUT).await.map_err(|error| error.to_string())?;
-        let mut config = AsyncConnectionConfig::new().set_response_timeout(Some(RESPONSE_TIMEOUT));
+        let mut config = AsyncConnectionConfig::new().set_response_timeout(Some(patience));
         if let Some(pushed) = pushed {
             config = config.set_push_sender(pushed);
         }
         let hello = address.hello();
         let signing_in = MultiplexedConnection::new_with_config(&hello, stream, config);
         match timeout(CONNECT_TIMEOUT, signing_in).await {
-            Ok(Ok((connection, reader))) => Ok(Self { connection, reader: tokio::spawn(reader) }),
+            Ok(Ok((connection, reader))) => {
+                Ok(Self { connection, reader: tokio::spawn(reader), address: address.clone() })
+            }
             Ok(Err(error)) => Err(refused_to_sign_in(&error).into()),
             Err(_) => Err("the broker did not answer within 5 s".into()),
         }
+    }
+
+    /// One more connection to the same server, on which an answer may take that long.
+    pub(super) async fn another(&self, patience: Duration) -> Result<Self, Box<str>> {
+        Self::open(&self.address, NO_PUSHES, patience).await
     }
 
     /// Resolves when the connection is of no use any more, to the reason.
@@ -105,6 +117,30 @@ fn refused_to_sign_in(error: &RedisError) -> String {
     }
 }
 
+/// What dialers of one provider have in common.
+#[derive(Clone)]
+pub(super) struct Dialing {
+    pub(super) provider: Box<str>,
+    pub(super) addresses: Vec<Address>,
+    pub(super) retry: Retry,
+    pub(super) stats: Arc<ProviderStats>,
+}
+
+impl Dialing {
+    pub(super) fn dialer(&self, purpose: &'static str) -> Dialer {
+        Dialer {
+            provider: self.provider.clone(),
+            purpose,
+            addresses: self.addresses.clone(),
+            next_address: 0,
+            backoff: Backoff::new(self.retry),
+            not_before: Instant::now(),
+            stats: Arc::clone(&self.stats),
+            warned_of: "".into(),
+        }
+    }
+}
+
 /// Makes connections one after the other, each attempt at the next address and not before its time.
 pub(super) struct Dialer {
     provider: Box<str>,
@@ -120,25 +156,6 @@ pub(super) struct Dialer {
 }
 
 impl Dialer {
-    pub(super) fn new(
-        provider: &str,
-        purpose: &'static str,
-        addresses: Vec<Address>,
-        retry: Retry,
-        stats: Arc<ProviderStats>,
-    ) -> Self {
-        Self {
-            provider: provider.into(),
-            purpose,
-            addresses,
-            next_address: 0,
-            backoff: Backoff::new(retry),
-            not_before: Instant::now(),
-            stats,
-            warned_of: "".into(),
-        }
-    }
-
     /// One attempt; the error says why it failed, without credentials.
     pub(super) async fn attempt(
         &mut self,
@@ -146,7 +163,7 @@ impl Dialer {
     ) -> Result<Session, Box<str>> {
         sleep_until(self.not_before).await;
         let address = &self.addresses[self.next_address % self.addresses.len()];
-        let result = Session::open(address, pushed).await;
+        let result = Session::open(address, pushed, RESPONSE_TIMEOUT).await;
         if let Err(reason) = &result {
             ProviderStats::add(&self.stats.errors, 1);
             let (provider, purpose, server) = (&self.provider, self.purpose, address.for_logs());

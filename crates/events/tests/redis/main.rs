@@ -1,6 +1,7 @@
 //! The Redis provider against a real `redis-server`.
 
 mod server;
+mod streams;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -19,12 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn settings(url: &str) -> RedisSettings {
     RedisSettings {
-        id: "default".into(),
-        urls: vec![url.into()],
-        authentication: None,
-        tls: None,
         retry: Retry { initial: Duration::from_millis(10), max: Duration::from_millis(100) },
-        queue_events: 1024,
+        ..RedisSettings::new("default", vec![url.into()])
     }
 }
 

@@ -178,6 +178,10 @@ pub struct RedisProvider {
     #[serde(default)]
     pub authentication: Option<RedisAuthentication>,
 
+    /// Redis Streams: topics whose events the server keeps.
+    #[serde(default)]
+    pub streams: RedisStreams,
+
     /// How often a lost connection is tried again.
     #[serde(default)]
     pub retry: Retry,
@@ -200,6 +204,22 @@ impl RedisProvider {
             });
             *url = without;
         }
+    }
+}
+
+/// How Redis Streams are written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RedisStreams {
+    /// How many events of each stream are kept when the router publishes to it, about (`MAXLEN ~`). 0 keeps
+    /// all of them.
+    #[schemars(example = 100_000)]
+    pub max_len: u64,
+}
+
+impl Default for RedisStreams {
+    fn default() -> Self {
+        Self { max_len: events::RedisSettings::STREAM_ENTRIES_MAX }
     }
 }
 
