@@ -6,8 +6,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use redis::{PushInfo, PushKind, Value};
+use tokio::sync::Notify;
 
 use super::channel::is_pattern;
+use super::sharded::MOVED;
 use crate::feed::{Feed, Offered};
 use crate::{Event, EventStream, ProviderStats, Start, StreamEnd, Wanted};
 
@@ -66,6 +68,8 @@ pub(super) struct Channels {
     /// Some channel is [`Asked::Not`].
     wanting: bool,
     batches: u64,
+    /// A slot has left this node.
+    moved: Arc<Notify>,
 }
 
 impl Channels {
@@ -79,7 +83,13 @@ impl Channels {
             leaving: Vec::new(),
             wanting: false,
             batches: 0,
+            moved: Arc::default(),
         }
+    }
+
+    /// Notified when a slot has left this node, with its channels.
+    pub(super) fn moved(&self) -> Arc<Notify> {
+        Arc::clone(&self.moved)
     }
 
     /// A stream over `topics`. Pub/Sub has no past: one that begins in it begins with a gap.
@@ -220,8 +230,19 @@ impl Channels {
             _ => None,
         };
         let (name, topic, payload) = match info.kind {
-            PushKind::Message => (next(), None, next()),
+            PushKind::Message | PushKind::SMessage => (next(), None, next()),
             PushKind::PMessage => (next(), next(), next()),
+            PushKind::SUnsubscribe => {
+                // Said unasked: another node has the slot now.
+                if let Some(name) = next()
+                    && let Ok(name) = std::str::from_utf8(&name)
+                    && self.channels.get(name).is_some_and(|it| it.asked == Asked::Confirmed)
+                {
+                    self.refuse(name, MOVED);
+                    self.moved.notify_one();
+                }
+                return;
+            }
             _ => return,
         };
         let (Some(name), Some(payload)) = (name, payload) else { return };

@@ -12,15 +12,20 @@
 mod address;
 mod channel;
 mod channels;
+mod merge;
+mod nodes;
 mod publisher;
 mod session;
+mod sharded;
 mod streams;
 mod subscriber;
+mod targets;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use net::TlsClient;
+use redis::RedisError;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
@@ -28,13 +33,16 @@ use tokio::time::timeout;
 pub use address::{RedisAuthentication, RedisSettingsError};
 
 use crate::{
-    Durable, EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats, PublishError, Retry,
-    SourceError, TopicUsage, Wanted,
+    Durable, EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats,
+    PublishError, Retry, SourceError, TopicUsage, Wanted,
 };
 use address::Address;
+use nodes::{Nodes, NotDone};
 use session::Dialing;
 use streams::Streams;
-use subscriber::{Command, Subscriber};
+use sharded::Sharded;
+use subscriber::{Command, Kind, Subscriber};
+use targets::{Cluster, Sentinel, Targets};
 
 /// How long a new subscription or a publication waits for the connection before it fails: covers the
 /// start of the router and a broker that restarts, and is not felt as hanging.
@@ -55,6 +63,12 @@ pub struct RedisSettings {
     pub urls: Vec<String>,
     /// Overrides what `urls` carry.
     pub authentication: Option<RedisAuthentication>,
+    /// Are the servers a cluster? Then what has a slot goes to the node that has it.
+    pub cluster: bool,
+    /// In a cluster: do the events of a channel go through the node that has its slot, rather than through all?
+    pub sharded: bool,
+    /// `urls` are sentinels, which know where the server is.
+    pub sentinel: Option<RedisSentinel>,
     /// For `rediss`; none: trusts what the system trusts.
     pub tls: Option<TlsClient>,
     /// How to come back.
@@ -75,6 +89,9 @@ impl RedisSettings {
             id: id.into(),
             urls,
             authentication: None,
+            cluster: false,
+            sharded: false,
+            sentinel: None,
             tls: None,
             retry: Retry::default(),
             queue_events: QUEUE_EVENTS,
@@ -86,12 +103,24 @@ impl RedisSettings {
 /// As many as wait in a stream of the memory provider.
 const QUEUE_EVENTS: usize = 1024;
 
+/// What sentinels are asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RedisSentinel {
+    /// The name of the master that they watch.
+    pub master: Box<str>,
+    /// How to sign in to the sentinels themselves.
+    pub authentication: Option<RedisAuthentication>,
+}
+
 impl std::fmt::Debug for RedisSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Without the URLs, which may hold credentials.
         f.debug_struct("RedisSettings")
             .field("id", &self.id)
             .field("authentication", &self.authentication)
+            .field("cluster", &self.cluster)
+            .field("sharded", &self.sharded)
+            .field("sentinel", &self.sentinel)
             .field("retry", &self.retry)
             .field("queue_events", &self.queue_events)
             .field("stream_entries_max", &self.stream_entries_max)
@@ -109,15 +138,24 @@ enum Link<T> {
 }
 
 /// A Redis provider. Dropping it ends its streams and closes its connections.
-#[derive(Debug)]
 pub struct Redis {
     name: Box<str>,
     stats: Arc<ProviderStats>,
     subscriptions: watch::Receiver<Link<()>>,
     publishing: watch::Receiver<Link<MultiplexedConnection>>,
     commands: mpsc::Sender<Command>,
+    /// Where channels are sharded: what listens to them.
+    sharded: Option<Arc<Sharded>>,
+    /// To publish to keys of a cluster.
+    nodes: Option<Nodes>,
     streams: Streams,
     stream_entries_max: u64,
+}
+
+impl std::fmt::Debug for Redis {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Redis").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl Redis {
@@ -128,19 +166,35 @@ impl Redis {
             id,
             urls,
             authentication,
+            cluster,
+            sharded,
+            sentinel,
             tls,
             retry,
             queue_events,
             stream_entries_max,
         } = settings;
-        let addresses = Address::parse_list(&urls, authentication.as_ref(), tls.as_ref())?;
+        let targets = match sentinel {
+            None => {
+                let servers = Address::parse_list(&urls, authentication.as_ref(), tls.as_ref())?;
+                Targets::Any(servers.into())
+            }
+            Some(RedisSentinel { master, authentication: own }) => {
+                let sentinels = Address::parse_list(&urls, own.as_ref(), tls.as_ref())?;
+                Targets::Master(Arc::new(Sentinel { master, sentinels, authentication }))
+            }
+        };
+        let cluster = match &targets {
+            Targets::Any(seeds) if cluster => Some(Arc::new(Cluster::new(seeds.to_vec()))),
+            _ => None,
+        };
         let name: Box<str> = format!("redis/{id}").into();
         let stats = Arc::new(ProviderStats::default());
-        let dialing =
-            Dialing { provider: name.clone(), addresses, retry, stats: Arc::clone(&stats) };
+        let dialing = Dialing { provider: name.clone(), targets, retry, stats: Arc::clone(&stats) };
         let (link, subscriptions) = watch::channel(Link::Away("not connected yet".into()));
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let subscriber = Subscriber::new(
+            Kind::All,
             name.clone(),
             dialing.dialer("subscriptions"),
             queue_events,
@@ -151,16 +205,31 @@ impl Redis {
         tokio::spawn(subscriber.run());
         let (link, publishing) = watch::channel(Link::Away("not connected yet".into()));
         tokio::spawn(publisher::run(dialing.dialer("publishing"), link));
-        let streams = Streams::new(dialing, queue_events);
-        Ok(Self { name, stats, subscriptions, publishing, commands, streams, stream_entries_max })
+        let sharded = cluster
+            .clone()
+            .filter(|_| sharded)
+            .map(|cluster| Sharded::new(cluster, dialing.clone(), queue_events));
+        let nodes = cluster.clone().map(|cluster| Nodes::new(cluster, dialing.clone()));
+        let streams = Streams::new(dialing, cluster, queue_events);
+        Ok(Self {
+            name,
+            stats,
+            subscriptions,
+            publishing,
+            commands,
+            sharded,
+            nodes,
+            streams,
+            stream_entries_max,
+        })
     }
 
     async fn subscribe_soon(&self, wanted: Wanted) -> Result<EventStream, SourceError> {
         for topic in &wanted.topics {
-            // A stream has one name, and no patterns.
+            // A stream has one name, and so has a channel of one node; neither has patterns.
             let usage = match wanted.durable {
-                Some(_) => TopicUsage::Publish,
-                None => TopicUsage::Subscribe,
+                None if self.sharded.is_none() => TopicUsage::Subscribe,
+                _ => TopicUsage::Publish,
             };
             channel::check(topic, usage).map_err(|reason| SourceError::InvalidTopic {
                 provider: self.name.clone(),
@@ -170,6 +239,9 @@ impl Redis {
         }
         if wanted.durable.is_some() {
             return self.streams.open(&self.name, wanted).await;
+        }
+        if let Some(sharded) = &self.sharded {
+            return sharded.open(&self.name, wanted).await;
         }
         let unavailable =
             |reason: String| SourceError::Unavailable { provider: self.name.clone(), reason };
@@ -190,11 +262,22 @@ impl Redis {
         let unavailable =
             |reason: String| PublishError::Unavailable { provider: self.name.clone(), reason };
         channel::check(topic, TopicUsage::Publish).map_err(|reason| refused(reason.into()))?;
-        let connection = soon(&self.publishing).await.map_err(unavailable)?;
-        publisher::publish(connection, message, self.stream_entries_max).await.map_err(|error| {
-            let reason = session::said(&error);
-            if session::is_refusal(&error) { refused(reason) } else { unavailable(reason) }
-        })
+        let command = publisher::command(message, self.stream_entries_max, self.sharded.is_some());
+        let failed = |error: &RedisError| {
+            let reason = session::said(error);
+            if session::is_refusal(error) { refused(reason) } else { unavailable(reason) }
+        };
+        if (message.durable || self.sharded.is_some())
+            && let Some(nodes) = &self.nodes
+        {
+            let done = nodes.say(targets::slot_of(topic), &command).await;
+            return done.map_err(|error| match error {
+                NotDone::Unavailable(reason) => unavailable(reason),
+                NotDone::Refused(error) => failed(&error),
+            });
+        }
+        let mut connection = soon(&self.publishing).await.map_err(unavailable)?;
+        command.exec_async(&mut connection).await.map_err(|error| failed(&error))
     }
 }
 
@@ -252,6 +335,9 @@ impl Provider for Redis {
     }
 
     fn check_topic(&self, topic: &str, usage: TopicUsage) -> Result<(), &'static str> {
+        if self.sharded.is_some() && channel::is_pattern(topic) {
+            return Err("a sharded channel is no pattern (* ? [ \\)");
+        }
         channel::check(topic, usage)
     }
 

@@ -1,7 +1,7 @@
 //! The connection for publications: kept by a task, used by whoever publishes.
 
+use redis::Cmd;
 use redis::aio::MultiplexedConnection;
-use redis::RedisResult;
 use tokio::sync::watch;
 
 use super::Link;
@@ -35,19 +35,13 @@ pub(super) async fn run(mut dialer: Dialer, link: watch::Sender<Link<Multiplexed
     }
 }
 
-/// Returns when the broker has answered. What is durable goes to the end of a stream, of which about `max_len`
-/// entries are kept; keys and headers go there only.
-pub(super) async fn publish(
-    mut connection: MultiplexedConnection,
-    message: &Message,
-    max_len: u64,
-) -> RedisResult<()> {
-    let command = if message.durable {
-        streams::add(message, max_len)
-    } else {
-        let mut command = redis::cmd("PUBLISH");
-        command.arg(&*message.topic).arg(&*message.payload);
-        command
-    };
-    command.exec_async(&mut connection).await
+/// What publishes a message. What is durable goes to the end of a stream, of which about `max_len` entries are kept;
+/// keys and headers go there only.
+pub(super) fn command(message: &Message, max_len: u64, is_sharded: bool) -> Cmd {
+    if message.durable {
+        return streams::add(message, max_len);
+    }
+    let mut command = redis::cmd(if is_sharded { "SPUBLISH" } else { "PUBLISH" });
+    command.arg(&*message.topic).arg(&*message.payload);
+    command
 }

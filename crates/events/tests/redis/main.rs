@@ -1,5 +1,7 @@
 //! The Redis provider against a real `redis-server`.
 
+mod cluster;
+mod sentinel;
 mod server;
 mod streams;
 

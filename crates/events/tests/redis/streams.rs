@@ -355,7 +355,8 @@ async fn connections_that_are_cut_again_and_again_lose_and_repeat_nothing() {
         let mut client = foreign_client(&server).await;
         for _ in 0..10 {
             let list: String = tell(&mut client, &["CLIENT", "LIST"]).await;
-            for line in list.lines().filter(|line| line.contains("lib-name=starling")) {
+            // Ours are those that speak RESP3.
+            for line in list.lines().filter(|line| line.contains(" resp=3")) {
                 let id = line.strip_prefix("id=").and_then(|it| it.split(' ').next());
                 // It may have gone by itself.
                 let _: u64 = tell(&mut client, &["CLIENT", "KILL", "ID", id.expect("an id")]).await;
@@ -371,7 +372,9 @@ async fn connections_that_are_cut_again_and_again_lose_and_repeat_nothing() {
     };
     tokio::join!(cutting, reading);
     publishing.await.expect("published");
-    assert!(providers[0].stats().reconnects.load(Relaxed) >= 1);
+    for provider in &providers {
+        assert!(provider.stats().reconnects.load(Relaxed) >= 10);
+    }
 }
 
 #[cfg(unix)]
@@ -452,7 +455,7 @@ async fn a_router_that_is_replaced_goes_on_at_its_position() {
 #[tokio::test]
 async fn a_user_who_may_not_wake_or_not_read_is_served_as_far_as_it_goes() {
     let Some(program) = program() else { return };
-    let commands = "+hello +ping +subscribe +psubscribe +xread +xinfo +xrange +client|setinfo";
+    let commands = "+hello +ping +subscribe +psubscribe +xread +xinfo +xrange";
     let mut user = vec!["--user", "me", "on", ">p@ss", "resetchannels", "~open.*"];
     user.extend(commands.split(' '));
     let server = RedisServer::start(&program, &user);

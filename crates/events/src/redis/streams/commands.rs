@@ -46,8 +46,15 @@ pub(super) fn is_about_the_key(error: &RedisError) -> bool {
     let is_about_the_server = |code| {
         matches!(
             code,
-            "MOVED" | "ASK" | "CLUSTERDOWN" | "TRYAGAIN" | "LOADING" | "MASTERDOWN" | "BUSY"
-                | "UNBLOCKED" | "NOAUTH"
+            "MOVED"
+                | "ASK"
+                | "CLUSTERDOWN"
+                | "TRYAGAIN"
+                | "LOADING"
+                | "MASTERDOWN"
+                | "BUSY"
+                | "UNBLOCKED"
+                | "NOAUTH"
         )
     };
     is_refusal(error) && !error.code().is_some_and(is_about_the_server)

@@ -36,6 +36,8 @@ pub(in crate::redis) struct Open {
     pub(in crate::redis) lanes: Vec<(u32, Arc<str>)>,
     pub(in crate::redis) start: Start,
     pub(in crate::redis) reply: oneshot::Sender<Result<EventStream, NotOpened>>,
+    /// Held as long as the stream is there.
+    pub(in crate::redis) in_use: Arc<()>,
 }
 
 /// Why it was not opened.
@@ -277,7 +279,7 @@ impl Reader {
     ) -> Result<(), Box<str>> {
         match answer {
             Answer::Begins(open, Ok(begins)) => {
-                let (id, stream, gone) = self.table.open(open.lanes, begins);
+                let (id, stream, gone) = self.table.open(open.lanes, begins, open.in_use);
                 self.dropped.push(gone.map(move |()| id).boxed());
                 // Nobody there to take it: the stream is dropped with the message, and closed.
                 let _ = open.reply.send(Ok(stream));

@@ -149,9 +149,8 @@ mod tests {
         let begin = |start: Start, next_from: Option<&str>| {
             state.begin(&start, 2, next_from.map(id)).map(|id| id.to_string())
         };
-        let after = |lane, text| {
-            Start::After(std::iter::once(id(text).mark(lane)).collect::<Position>())
-        };
+        let after =
+            |lane, text| Start::After(std::iter::once(id(text).mark(lane)).collect::<Position>());
         let is = |text: &str| Some(text.to_owned());
         assert_eq!(begin(Start::New, None), is("9-0"));
         assert_eq!(begin(Start::All, None), is("5-0"));

@@ -79,6 +79,8 @@ struct OpenStream {
     is_asking: bool,
     /// Somebody waits for its reader to make room.
     awaits_room: bool,
+    /// Says that this reader is needed.
+    _in_use: Arc<()>,
 }
 
 #[derive(Debug)]
@@ -116,6 +118,7 @@ impl Table {
         &mut self,
         lanes: Vec<(u32, Arc<str>)>,
         begins: Vec<Begin>,
+        in_use: Arc<()>,
     ) -> (u64, EventStream, BoxFuture<'static, ()>) {
         let id = self.next_stream;
         self.next_stream += 1;
@@ -150,9 +153,9 @@ impl Table {
             self.behind.push(id);
         }
         let gone = Box::pin(feed.gone());
-        let stream_of_id =
-            OpenStream { feed, lanes: open, is_asking: false, awaits_room: false };
-        self.streams.insert(id, stream_of_id);
+        let opened =
+            OpenStream { feed, lanes: open, is_asking: false, awaits_room: false, _in_use: in_use };
+        self.streams.insert(id, opened);
         ProviderStats::add(&self.stats.streams, 1);
         (id, stream, gone)
     }
