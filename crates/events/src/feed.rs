@@ -152,7 +152,10 @@ mod tests {
     fn only_a_gap_that_says_something_new_is_announced() {
         let (mut feed, _stream) = Feed::new(2);
         assert_eq!([feed.gap(), feed.gap()], [true, false]);
-        assert_eq!([feed.offer(event(1)), feed.offer(event(2))], [Offered::Taken, Offered::Dropped]);
+        assert_eq!(
+            [feed.offer(event(1)), feed.offer(event(2))],
+            [Offered::Taken, Offered::Dropped]
+        );
         assert!(!feed.gap(), "what did not fit has announced one");
     }
 

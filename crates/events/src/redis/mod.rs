@@ -39,8 +39,8 @@ use crate::{
 use address::Address;
 use nodes::{Nodes, NotDone};
 use session::Dialing;
-use streams::Streams;
 use sharded::Sharded;
+use streams::Streams;
 use subscriber::{Command, Kind, Subscriber};
 use targets::{Cluster, Sentinel, Targets};
 

@@ -68,10 +68,8 @@ impl Sharded {
         wanted: Wanted,
     ) -> Result<EventStream, SourceError> {
         let parts = self.parts(&wanted.topics, &wanted.start, Instant::now()).await;
-        let parts = parts.map_err(|reason| SourceError::Unavailable {
-            provider: provider.into(),
-            reason,
-        })?;
+        let parts = parts
+            .map_err(|reason| SourceError::Unavailable { provider: provider.into(), reason })?;
         let (sender, messages) = mpsc::channel(MESSAGES_MAX);
         let following =
             Following { sharded: Arc::downgrade(self), sender, parts, turn: 0, told: false };

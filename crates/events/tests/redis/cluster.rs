@@ -195,12 +195,10 @@ async fn migrate_slot(cluster: &Cluster, key: &str, from: usize, to: usize) {
     let (from_id, to_id) = (id(&mut source).await, id(&mut target).await);
     let slot: u64 = tell(&mut source, &["CLUSTER", "KEYSLOT", key]).await;
     let slot = slot.to_string();
-    let _: String =
-        tell(&mut target, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]).await;
+    let _: String = tell(&mut target, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]).await;
     let _: String = tell(&mut source, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]).await;
     let port = cluster.nodes[to].port.to_string();
-    let _: String =
-        tell(&mut source, &["MIGRATE", "127.0.0.1", &port, key, "0", "10000"]).await;
+    let _: String = tell(&mut source, &["MIGRATE", "127.0.0.1", &port, key, "0", "10000"]).await;
     for client in [&mut target, &mut source] {
         let _: String = tell(client, &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await;
     }

@@ -53,7 +53,8 @@ impl Sentinel {
     }
 
     async fn client(&self) -> Option<MultiplexedConnection> {
-        let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a URL");
+        let client =
+            redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a URL");
         client.get_multiplexed_async_connection().await.ok()
     }
 }

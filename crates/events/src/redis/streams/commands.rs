@@ -109,14 +109,18 @@ async fn range(
     Ok(Entry::read_all(ask(connection, command).await?))
 }
 
-/// The number by which the server knows that connection, to wake it.
-pub(super) async fn number_of(connection: &MultiplexedConnection) -> RedisResult<u64> {
+/// The number by which the server knows that connection, if it tells and lets us wake it.
+pub(super) async fn wakeable(
+    blocked: &MultiplexedConnection,
+    connection: &MultiplexedConnection,
+) -> Option<u64> {
     let mut command = redis::cmd("CLIENT");
     command.arg("ID");
-    match ask(connection, command).await? {
-        Value::Int(number) => Ok(number.unsigned_abs()),
-        _ => Err((redis::ErrorKind::UnexpectedReturnType, "CLIENT ID").into()),
-    }
+    let Ok(Value::Int(number)) = ask(blocked, command).await else { return None };
+    // It does not wait yet, so that nothing is woken; what counts is that it may be asked.
+    let mut command = redis::cmd("CLIENT");
+    command.arg("UNBLOCK").arg(number);
+    ask(connection, command).await.ok().map(|_| number.unsigned_abs())
 }
 
 /// Ends the wait of the blocked read on that connection. It may not wait yet, so that this goes on until it has

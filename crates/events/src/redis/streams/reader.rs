@@ -187,7 +187,7 @@ impl Reader {
     async fn read(&mut self, asking: &mut Session, blocked: MultiplexedConnection) -> Lost {
         let connection = asking.connection.clone();
         // Not all servers tell, and not all users may ask.
-        let number = commands::number_of(&blocked).await.ok();
+        let number = commands::wakeable(&blocked, &connection).await;
         let wait = if number.is_some() { READ_WAIT } else { READ_WAIT_UNWAKEABLE };
         let mut reading: Option<BoxFuture<'static, RedisResult<Vec<KeyRead>>>> = None;
         let mut waking: Option<BoxFuture<'static, RedisResult<()>>> = None;
