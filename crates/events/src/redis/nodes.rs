@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::address::Address;
-use super::session::{Dialing, said};
+use super::session::Dialing;
 use super::targets::{Cluster, Targets};
 use super::{Link, publisher, soon};
 
@@ -75,19 +75,21 @@ impl Nodes {
                     continue;
                 }
             };
-            let mut commands = redis::pipe();
-            if asking.is_some() {
-                // A slot that is on its way is asked for where it goes to.
-                commands.cmd("ASKING").ignore();
-            }
-            commands.add_command(command.clone()).ignore();
-            let Err(error) = commands.exec_async(&mut connection).await else { return Ok(()) };
+            let said = if asking.is_some() {
+                // A slot that is on its way is asked for where it goes to; in one go, so that nobody comes between.
+                let mut commands = redis::pipe();
+                commands.cmd("ASKING").ignore().add_command(command.clone()).ignore();
+                commands.exec_async(&mut connection).await
+            } else {
+                command.exec_async(&mut connection).await
+            };
+            let Err(error) = said else { return Ok(()) };
             match error.code() {
                 Some("ASK") => {
-                    let node = error
-                        .redirect_node()
-                        .map(|(host, port)| node.relative(host.to_owned(), port));
-                    ask_at = node;
+                    let place = error.redirect_node().and_then(|(place, _)| place.rsplit_once(':'));
+                    ask_at = place.and_then(|(host, port)| {
+                        Some(node.relative(host.to_owned(), port.parse().ok()?))
+                    });
                 }
                 Some(
                     "MOVED" | "CLUSTERDOWN" | "TRYAGAIN" | "LOADING" | "READONLY" | "MASTERDOWN",
@@ -95,7 +97,7 @@ impl Nodes {
                     since = Instant::now();
                 }
                 Some(_) => return Err(NotDone::Refused(error)),
-                None => return Err(NotDone::Unavailable(said(&error))),
+                None => return Err(NotDone::Unavailable(super::session::said(&error))),
             }
             last = NotDone::Refused(error);
         }

@@ -1,5 +1,6 @@
 //! What is asked of the server about streams, and how its answers are read. Holds no state.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -153,9 +154,10 @@ pub(super) async fn read_new(
         command.arg(from.to_string());
     }
     let Value::Map(pairs) = ask(&blocked, command).await? else { return Ok(Vec::new()) };
+    let asked: HashMap<&[u8], &(Arc<str>, Id)> =
+        keys.iter().map(|asked| (asked.0.as_bytes(), asked)).collect();
     let reads = pairs.into_iter().filter_map(|(key, entries)| {
-        let key = text(key)?;
-        let (key, from) = keys.iter().find(|(known, _)| known.as_bytes() == key)?;
+        let (key, from) = asked.get(&*text(key)?)?;
         let (key, entries) = (Arc::clone(key), Entry::read_all(entries));
         Some(KeyRead { key, from: *from, entries, broken: None })
     });
