@@ -370,3 +370,138 @@ fn deliver(feed: &mut Feed, lane: &mut Lane, read: &KeyRead, stats: &ProviderSta
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use redis::Value;
+
+    use super::*;
+    use crate::SourceMessage;
+
+    fn id(number: u64) -> Id {
+        Id::of_ms(number)
+    }
+
+    fn entry(number: u64) -> Entry {
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let fields = Value::Array(vec![bulk("data"), bulk("x")]);
+        Entry::read(Value::Array(vec![bulk(&id(number).to_string()), fields])).unwrap()
+    }
+
+    fn read(key: &str, from: u64, entries: std::ops::RangeInclusive<u64>) -> KeyRead {
+        let entries = entries.map(entry).collect();
+        KeyRead { key: key.into(), from: id(from), entries, broken: None }
+    }
+
+    fn table() -> Table {
+        Table::new(QUEUE_EVENTS_MIN, Arc::default())
+    }
+
+    /// A stream over `a` that has read up to there.
+    fn open(table: &mut Table, read: u64, is_behind: bool) -> EventStream {
+        let begins = vec![Begin { read: id(read), is_behind, first: None }];
+        table.open(vec![(0, "a".into())], begins, Arc::default()).1
+    }
+
+    fn heard(stream: &mut EventStream) -> Vec<String> {
+        std::iter::from_fn(|| stream.messages.try_recv().ok())
+            .map(|message| match message {
+                SourceMessage::Event(event) => event.mark.unwrap().offset.to_string(),
+                SourceMessage::Passed(mark) => format!("passed {}", mark.offset),
+                SourceMessage::Gap => "gap".into(),
+                SourceMessage::End(end) => end.to_string(),
+            })
+            .collect()
+    }
+
+    fn next_piece(table: &mut Table) -> Option<(u64, usize)> {
+        let piece = table.next_piece(ENTRIES_PER_READ, &mut Vec::new());
+        piece.map(|piece| (piece.from.ms, piece.count))
+    }
+
+    #[test]
+    fn the_shared_read_asks_for_what_the_slowest_needs_and_nobody_gets_anything_twice() {
+        let mut table = table();
+        let (mut early, mut late) = (open(&mut table, 3, false), open(&mut table, 5, false));
+        assert!(table.wants_more());
+        assert_eq!(table.start_reading(), [("a".into(), id(3))]);
+        assert!(!table.wants_more());
+        table.read_live(&read("a", 3, 4..=7));
+        assert_eq!(heard(&mut early), ["passed 3", "4", "5", "6", "7"]);
+        assert_eq!(heard(&mut late), ["passed 5", "6", "7"]);
+        table.stop_reading();
+        assert_eq!(table.start_reading(), [("a".into(), id(7))]);
+        let _later = open(&mut table, 8, false);
+        assert!(!table.wants_more(), "what is asked for already covers it");
+        let _earlier = open(&mut table, 2, false);
+        assert!(table.wants_more());
+    }
+
+    #[test]
+    fn a_full_stream_falls_behind_and_comes_back_when_it_has_caught_up() {
+        let mut table = table();
+        let mut stream = open(&mut table, 1, false);
+        table.start_reading();
+        table.read_live(&read("a", 1, 2..=20));
+        table.stop_reading();
+        assert_eq!(table.start_reading(), [], "nobody is live");
+        let mut full = Vec::new();
+        assert!(table.next_piece(ENTRIES_PER_READ, &mut full).is_none());
+        assert_eq!(full.len(), 1, "it has no room");
+        let first = heard(&mut stream);
+        let last: u64 = first.last().unwrap().parse().unwrap();
+        table.has_room(0);
+        let piece = table.next_piece(ENTRIES_PER_READ, &mut full).unwrap();
+        assert_eq!(piece.from, id(last));
+        assert!(next_piece(&mut table).is_none(), "one piece at a time");
+        table.read_live(&read("a", 1, 2..=21));
+        assert_eq!(heard(&mut stream), Vec::<String>::new(), "what is read live passes it by");
+        table.read_piece(&piece, &read("a", last, last + 1..=last + 2));
+        assert_eq!(heard(&mut stream), [(last + 1).to_string(), (last + 2).to_string()]);
+        assert_eq!(table.start_reading(), [("a".into(), id(last + 2))], "it has caught up");
+        assert_eq!(table.stats.dropped.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_lost_connection_asks_anew_for_what_was_on_its_way() {
+        let mut table = table();
+        let _stream = open(&mut table, 1, true);
+        let piece = next_piece(&mut table).unwrap();
+        assert_eq!(piece.0, 1);
+        table.lost();
+        assert_eq!(next_piece(&mut table), Some(piece));
+    }
+
+    #[test]
+    fn only_who_has_not_read_what_was_trimmed_hears_of_a_gap() {
+        let mut table = table();
+        let (mut slow, mut quick) = (open(&mut table, 3, false), open(&mut table, 6, false));
+        table.start_reading();
+        let trimmed = KeyRead { broken: Some(id(6).before()), ..read("a", 3, 6..=7) };
+        table.read_live(&trimmed);
+        assert_eq!(heard(&mut slow), ["passed 3", "gap", "6", "7"]);
+        assert_eq!(heard(&mut quick), ["passed 6", "7"]);
+        assert_eq!(table.stats.gaps.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn a_stream_that_was_made_anew_is_read_from_its_beginning() {
+        let mut table = table();
+        let mut stream = open(&mut table, 7, false);
+        table.check(&"a".into(), &StreamState::default());
+        assert_eq!(heard(&mut stream), ["passed 7", "gap"]);
+        assert_eq!(next_piece(&mut table).map(|piece| piece.0), Some(0));
+    }
+
+    #[test]
+    fn a_refused_key_ends_its_streams() {
+        let mut table = table();
+        let mut stream = open(&mut table, 7, false);
+        assert_eq!(table.refuse("b", "no"), 0);
+        assert_eq!(table.refuse("a", "no"), 1);
+        assert_eq!(heard(&mut stream), ["passed 7", "the broker refused: no"]);
+        assert_eq!((table.keys(), table.stats.streams.load(Relaxed)), (vec![], 0));
+    }
+}
