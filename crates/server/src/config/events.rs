@@ -236,7 +236,7 @@ pub struct RedisSentinel {
 pub struct RedisStreams {
     /// How many events of each stream are kept when the router publishes to it, about (`MAXLEN ~`). 0 keeps
     /// all of them.
-    #[schemars(example = 100_000)]
+    #[schemars(range(max = 1_000_000_000), example = 100_000)]
     pub max_len: u64,
 }
 
