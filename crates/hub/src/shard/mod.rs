@@ -18,6 +18,7 @@ mod tests;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use events::{Event, SourceError, SourceMessage, StreamEnd};
 use execute::{ErrorCode, EventMemo, GraphqlError, MemoRoom, Payload, Sharing};
 use futures_util::future::AbortRegistration;
@@ -336,7 +337,7 @@ impl Shard {
     }
 
     // hot path: once per event, then once per group. A group that is behind costs the others nothing.
-    fn event(&mut self, id: TriggerId, event: Event) -> usize {
+    fn event(&mut self, id: TriggerId, mut event: Event) -> usize {
         let Some(trigger) = self.triggers.get_mut(&id) else { return 0 };
         if matches!(trigger.state, State::Ending(_)) {
             return 0;
@@ -348,7 +349,14 @@ impl Shard {
             let event = Some(EventMemo::new(Arc::clone(&self.memo_room)));
             Arc::new(Sharing { event, ..Sharing::default() })
         });
-        let event = TriggerEvent { event: Arc::new(event), sharing };
+        // Nothing holds the bytes of what nobody will read.
+        let bytes = event.payload.len();
+        let too_large = (bytes > self.settings.event_bytes_max).then_some(bytes);
+        if too_large.is_some() {
+            stats::add(&self.stats.events_too_large, 1);
+            event.payload = Bytes::new();
+        }
+        let event = TriggerEvent { event: Arc::new(event), too_large, sharing };
         let concerned = self.concerned(id, &event);
         let mut index = 0;
         while let Some(group) = self.triggers.get(&id).and_then(|it| it.groups.unfiltered(index)) {
@@ -368,7 +376,7 @@ impl Shard {
         };
         let filtered = trigger.groups.filtered();
         let mut concerned = Vec::new();
-        if let Some(event) = FilteredEvent::read(&event.event.payload) {
+        if let Some(event) = FilteredEvent::read(&event.event) {
             concerned = trigger.groups.candidates(&event);
             stats::add(&self.stats.filters_evaluated, concerned.len());
             concerned.retain(|id| {
