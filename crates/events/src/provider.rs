@@ -221,12 +221,14 @@ pub struct Message {
     pub key: Option<Bytes>,
     /// Left out where the broker knows none.
     pub headers: Headers,
+    /// Store it rather than pass it on, where it makes a difference: the entry of a Redis Stream.
+    pub durable: bool,
 }
 
 impl Message {
     /// Without key and headers.
     pub fn new(topic: impl Into<Box<str>>, payload: impl Into<Bytes>) -> Self {
-        Self { topic: topic.into(), payload: payload.into(), key: None, headers: Headers::new() }
+        Self { topic: topic.into(), payload: payload.into(), ..Self::default() }
     }
 }
 

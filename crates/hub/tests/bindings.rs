@@ -1,11 +1,12 @@
 //! Directives of event subgraphs, from supergraph SDL to topics and to what is said about bad ones.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use events::{
-    Durable, Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis, RedisSettings,
-    Retry, SourceMessage, Start, Wanted,
+    Durable, EventFuture, EventStream, Memory, MemorySettings, Message, Nats, NatsSettings,
+    Provider, ProviderStats, Providers, PublishError, Redis, RedisSettings, Retry, SourceError,
+    SourceMessage, Start, Wanted,
 };
 use execute::{ErrorCode, EventRequest, Publisher};
 use graph::{FieldId, SubgraphId, Supergraph};
@@ -68,12 +69,8 @@ fn providers() -> Providers {
         ..NatsSettings::new("default", "nats://127.0.0.1:1")
     });
     let redis = Redis::start(RedisSettings {
-        id: "default".into(),
-        urls: vec!["redis://127.0.0.1:1".into()],
-        authentication: None,
-        tls: None,
         retry: Retry { initial: Duration::from_secs(3600), max: Duration::from_secs(3600) },
-        queue_events: 1,
+        ..RedisSettings::new("default", vec!["redis://127.0.0.1:1".into()])
     });
     let memory = Memory::new("default", MemorySettings::default());
     let list: [Arc<dyn Provider>; 3] =
@@ -380,7 +377,7 @@ async fn a_mapping_or_message_that_cannot_be_is_an_error_at_load() {
             r#"Mutation.m2 @events__publish: headers: "a:b" is no name of a header"#,
             "Mutation.m3 @events__publish: headers.value is missing",
             r#"Mutation.m4 @events__publish: headers "{{ id }}": {{ id }} is not understood; write {{ args.name }}"#,
-            r#"Mutation.m5 @events__publish: argument "timeout" is not supported; known are "topic", "providerId", "key" and "headers""#,
+            r#"Mutation.m5 @events__publish: argument "timeout" is not supported; known are "topic", "providerId", "key", "headers" and "stream""#,
             r#"Subscription.s0 @events__subscribe: select: "a..b" has an empty name"#,
             r#"Subscription.s1 @events__subscribe: select must be a string such as "data.after""#,
             "Subscription.s2 @events__subscribe: key must be an object",
@@ -443,6 +440,54 @@ async fn key_and_headers_are_rendered_and_the_trace_goes_along() {
     );
     let error = publisher.publish(request("{\"id\":\"a\\nb\"}")).await.unwrap_err();
     assert_eq!(error.message, "The arguments make a key with a control character.");
+}
+
+#[tokio::test]
+async fn what_is_published_to_a_stream_is_to_be_stored() {
+    /// Keeps what it gets.
+    #[derive(Default)]
+    struct Kept(ProviderStats, Mutex<Vec<Message>>);
+    impl Provider for Kept {
+        fn name(&self) -> &str {
+            "kept/default"
+        }
+        fn subscribe(&self, _: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>> {
+            Box::pin(std::future::pending())
+        }
+        fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
+            self.1.lock().expect("nobody panicked").push(message);
+            Box::pin(std::future::ready(Ok(())))
+        }
+        fn is_connected(&self) -> bool {
+            true
+        }
+        fn stats(&self) -> &ProviderStats {
+            &self.0
+        }
+    }
+    let publish = |stream: &str| {
+        format!(r#"events__publish {{topic: "t", providerId: "kept/default"{stream}}}"#)
+    };
+    let (stored, passed_on) = (publish(", stream: {}"), publish(""));
+    let graph = supergraph(&[], &[("store", &stored), ("pass", &passed_on)]);
+    let kept = Arc::new(Kept::default());
+    let provider: Arc<dyn Provider> = Arc::clone(&kept) as _;
+    let memory: Arc<dyn Provider> = Arc::new(Memory::new("default", MemorySettings::default()));
+    let providers = Providers::new([provider, memory]).expect("names differ");
+    let bindings = Bindings::load(&graph, &providers).expect("the bindings are right");
+    let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5), 100);
+    for name in ["store", "pass"] {
+        let request = EventRequest {
+            field: field(&graph, name),
+            arguments: "{}".into(),
+            headers: &[],
+            deadline: Instant::now() + Duration::from_secs(5),
+        };
+        assert_eq!(publisher.publish(request).await, Ok(true));
+    }
+    let durable: Vec<bool> =
+        kept.1.lock().expect("nobody panicked").iter().map(|message| message.durable).collect();
+    assert_eq!(durable, [true, false]);
 }
 
 #[tokio::test]

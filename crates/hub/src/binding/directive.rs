@@ -82,7 +82,7 @@ static DIRECTIVES: [BindingDirective; 10] = [
         role: EventRole::Publish,
         topics: "topic",
         provider_kind: None,
-        others: &["key", "headers"],
+        others: &["key", "headers", "stream"],
     },
     BindingDirective {
         name: "events__request",

@@ -9,6 +9,7 @@ use execute::{ErrorCode, GraphqlError};
 use graph::{AppliedDirective, ConstValue, Field};
 
 use super::directive::InputObject;
+use super::start;
 use super::template::{ArgumentPath, Arguments, NoText, Template};
 
 /// Headers that one field may add to its messages.
@@ -25,12 +26,14 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(600);
 pub(super) struct MessageTemplate {
     key: Option<Template>,
     headers: Vec<(Box<str>, Template)>,
+    /// Is it to be stored where the broker makes a difference?
+    durable: bool,
     /// How long an answer may take; none: as configured.
     pub(super) timeout: Option<Duration>,
 }
 
 impl MessageTemplate {
-    /// Reads `key`, `headers` and `timeout` of `directive` on `field`.
+    /// Reads `key`, `headers`, `stream` and `timeout` of `directive` on `field`.
     pub(super) fn read(field: &Field, directive: &AppliedDirective) -> Result<Self, String> {
         let given = |name| directive.argument(name).filter(|value| **value != ConstValue::Null);
         let key = match given("key") {
@@ -62,7 +65,8 @@ impl MessageTemplate {
             Some(ConstValue::String(text)) => Some(timeout(text)?),
             Some(_) => return Err("timeout must be a string such as \"2s\"".to_owned()),
         };
-        Ok(Self { key, headers, timeout })
+        let durable = start::durable(directive)?.is_some();
+        Ok(Self { key, headers, durable, timeout })
     }
 
     /// The message to `topic`. What a null or a missing argument would stand in is left out.
@@ -82,7 +86,7 @@ impl MessageTemplate {
                 headers.push((name.clone(), value.into()));
             }
         }
-        Ok(Message { topic, payload, key, headers })
+        Ok(Message { topic, payload, key, headers, durable: self.durable })
     }
 }
 

@@ -251,21 +251,36 @@ pub struct RedisProvider {
     pub id: String,
 
     /// The servers: `redis://HOST:PORT`, `rediss://HOST:PORT` for TLS, or `unix:///PATH` for a socket of
-    /// this machine. Several are nodes of one cluster, tried in this order until one answers: each of them
-    /// passes on what is published at any other. Credentials in a URL (`redis://USER:PASSWORD@HOST`,
+    /// this machine. Several are nodes of one cluster, tried in this order until one answers; with
+    /// `sentinel`, they are the sentinels. Credentials in a URL (`redis://USER:PASSWORD@HOST`,
     /// `redis://:PASSWORD@HOST`) count as `authentication`.
     #[schemars(with = "Vec<RedisUrlText>", length(min = 1, max = 100), example = &["redis://redis.internal:6379"])]
     pub urls: Vec<String>,
 
-    /// Whether the servers are a cluster. Nothing depends on it, since events reach all nodes of one; it
-    /// is allowed so that a configuration of other routers can stay as it is.
+    /// Whether the servers are a cluster. Then Redis Streams are read and written at the node that has
+    /// the key; the others are found through those in `urls`. Pub/Sub reaches all nodes either way.
     #[serde(default)]
     #[schemars(example = true)]
     pub cluster_enabled: bool,
 
+    /// Whether channels are sharded (`SSUBSCRIBE`, `SPUBLISH`; Redis 7): the events of a channel go through the
+    /// node that has its slot, rather than through all nodes. There are no patterns then. It needs
+    /// `cluster_enabled`.
+    #[serde(default)]
+    #[schemars(example = true)]
+    pub sharded_channels: bool,
+
+    /// Sentinels that know which server is the master. They are asked for each new connection.
+    #[serde(default)]
+    pub sentinel: Option<RedisSentinel>,
+
     /// How the router proves who it is. Without it, it connects without credentials.
     #[serde(default)]
     pub authentication: Option<RedisAuthentication>,
+
+    /// Redis Streams: topics whose events the server keeps.
+    #[serde(default)]
+    pub streams: RedisStreams,
 
     /// How often a lost connection is tried again.
     #[serde(default)]
@@ -289,6 +304,34 @@ impl RedisProvider {
             });
             *url = without;
         }
+    }
+}
+
+/// Sentinels of Redis.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RedisSentinel {
+    /// The name of the master, as the sentinels know it.
+    #[schemars(with = "UserNameText", example = &"mymaster")]
+    pub master: String,
+    /// How the router proves to the sentinels who it is; for the master there is `authentication` beside.
+    #[serde(default)]
+    pub authentication: Option<RedisAuthentication>,
+}
+
+/// How Redis Streams are written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RedisStreams {
+    /// How many events of each stream are kept when the router publishes to it, about (`MAXLEN ~`). 0 keeps
+    /// all of them.
+    #[schemars(range(max = 1_000_000_000), example = 100_000)]
+    pub max_len: u64,
+}
+
+impl Default for RedisStreams {
+    fn default() -> Self {
+        Self { max_len: events::RedisSettings::STREAM_ENTRIES_MAX }
     }
 }
 

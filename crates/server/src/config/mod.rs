@@ -50,7 +50,7 @@ pub use address::{AddressError, parse_address};
 pub use disclosure::IncludeSubgraphErrors;
 pub use events::{
     BrokerTls, Events, JetStream, MemoryProvider, NatsAuthentication, NatsProvider, Providers,
-    RedisAuthentication, RedisProvider, Retry, UserInfo,
+    RedisAuthentication, RedisProvider, RedisSentinel, RedisStreams, Retry, UserInfo,
 };
 pub use headers::{
     HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules, HeaderSelection, Headers, Merge,

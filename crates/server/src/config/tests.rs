@@ -166,9 +166,13 @@ events:
       - id: c
         urls: ["redis://r:6379", "redis://s:6379"]
         cluster_enabled: true
+        sharded_channels: true
+        streams: {max_len: 5}
         authentication: {username: u, password: "${SECRET}"}
         retry: {initial: 1s, max: 2s}
-      - {id: d, urls: ["rediss://u:${SECRET}@t/0"]}
+      - id: d
+        urls: ["rediss://u:${SECRET}@t/0"]
+        sentinel: {master: m, authentication: {username: v, password: "${SECRET}"}}
 introspection: false
 ide: {enabled: false}
 cors: {origins: ["https://a.example"]}
