@@ -465,7 +465,18 @@ fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
         }
     }
     for redis in &providers.redis {
+        let tls = match redis.tls.settings().map(|tls| tls.client()).transpose() {
+            Ok(tls) => tls,
+            Err(error) => {
+                problems.push(Diagnostic::error(
+                    "events",
+                    format!("events.providers.redis `{}`: tls: {error}", redis.id),
+                ));
+                continue;
+            }
+        };
         let settings = RedisSettings {
+            tls,
             authentication: redis.authentication.as_ref().map(redis_authentication),
             cluster: redis.cluster_enabled,
             sharded: redis.sharded_channels,
