@@ -41,6 +41,13 @@ pub enum OutletCommand {
         /// Who.
         member: Member,
     },
+    /// All members of `from` are members of `into` from now on; `from` is no more.
+    Merge {
+        /// A group that has caught up.
+        from: GroupId,
+        /// The one that it has caught up with. The outlet may have no members of it yet.
+        into: GroupId,
+    },
     /// `group` is over for all of its members; nothing follows for it.
     End {
         /// The group.

@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use events::Provider;
+use events::{Provider, Start, Wanted};
 
 /// Topics at a provider.
 #[derive(Clone)]
@@ -28,6 +28,16 @@ impl Source {
     /// As rendered, sorted.
     pub fn topics(&self) -> &[Box<str>] {
         &self.topics
+    }
+
+    /// Can it be read from a position in the past?
+    pub fn replays(&self) -> bool {
+        self.provider.replays(None)
+    }
+
+    /// What to open, from `start` on.
+    pub(crate) fn wanted(&self, start: Start) -> Wanted {
+        Wanted::new(self.topics.to_vec()).starting(start)
     }
 
     /// A configuration that is loaded anew makes new providers under old names, so the name is not enough.

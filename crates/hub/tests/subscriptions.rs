@@ -38,7 +38,8 @@ fn memory() -> Arc<dyn Provider> {
 
 fn operation(source: Source, operation_id: u128, resolve: Arc<dyn Resolve>) -> LiveOperation {
     let group = GroupKey { operation_id, variables: Arc::default(), partition: Bytes::new() };
-    LiveOperation { generation: 1, source, group, filter: None, resolve }
+    let field = "Subscription.field".into();
+    LiveOperation { generation: 1, source, field, group, filter: None, resolve }
 }
 
 fn request(
@@ -51,6 +52,7 @@ fn request(
         operation: operation(Source::new(Arc::clone(provider), vec!["a".into()]), 1, resolve),
         outlet: Arc::clone(&listener.outlet) as Arc<dyn Outlet>,
         member: Member { connection, operation: 1 },
+        resume: None,
     }
 }
 
@@ -348,6 +350,7 @@ async fn subscribers_who_come_and_go_on_many_threads_leave_nothing_behind() {
                     operation: operation(source, u128::from(number % 3), Arc::new(Echo)),
                     outlet: Arc::clone(&outlet) as Arc<dyn Outlet>,
                     member: Member { connection: task * EACH + number, operation: 1 },
+                    resume: None,
                 };
                 held.push_back(hub.subscribe(request).await.expect("the hub is open"));
                 provider

@@ -82,14 +82,20 @@ pub(super) enum Members {
 
 impl Members {
     pub(super) fn add(&mut self, outlet: OutletId) {
+        self.add_many(outlet, 1);
+    }
+
+    /// So many behind one outlet.
+    pub(super) fn add_many(&mut self, outlet: OutletId, more: u64) {
         match self {
-            Self::None => *self = Self::One(outlet, 1),
-            Self::One(known, count) if *known == outlet => *count += 1,
+            _ if more == 0 => {}
+            Self::One(known, count) if *known == outlet => *count += more,
+            Self::Many(all) => *all.entry(outlet).or_default() += more,
+            Self::None => *self = Self::One(outlet, more),
             Self::One(known, count) => {
-                let both = [(*known, *count), (outlet, 1)];
+                let both = [(*known, *count), (outlet, more)];
                 *self = Self::Many(Box::new(both.into_iter().collect()));
             }
-            Self::Many(all) => *all.entry(outlet).or_default() += 1,
         }
     }
 

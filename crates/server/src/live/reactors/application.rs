@@ -198,6 +198,11 @@ impl Live {
                 }
                 left(sockets, member);
             }
+            OutletCommand::Merge { from, into } => {
+                let mut merged = self.groups.remove(&from).unwrap_or_default();
+                self.groups.entry(into).or_default().append(&mut merged);
+                self.outlet.forget(from);
+            }
             OutletCommand::End { group, reason } => {
                 let members = self.groups.remove(&group).unwrap_or_default();
                 self.outlet.forget(group);
