@@ -75,7 +75,8 @@ impl Scope {
     /// provider's name and the topics as rendered. The generation is not, and arguments matter by topics alone.
     pub(crate) fn new(graph: &str, field: &str, source: &Source) -> Self {
         let mut hash = Sha256::new();
-        let fixed = [graph, field, source.provider().name()];
+        let stream = source.wanted().durable.as_ref().and_then(|it| it.stream.as_deref());
+        let fixed = [graph, field, source.provider().name(), stream.unwrap_or_default()];
         for text in fixed.into_iter().chain(source.topics().iter().map(|it| &**it)) {
             // With the length before it no two lists are one text.
             hash.update((text.len() as u64).to_be_bytes());

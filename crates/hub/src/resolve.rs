@@ -45,7 +45,7 @@ pub struct EventResolver {
 impl Resolve for EventResolver {
     fn resolve(self: Arc<Self>, event: TriggerEvent) -> LocalFuture<'static, Payload> {
         Box::pin(async move {
-            if event.payload.len() > EVENT_BYTES_MAX {
+            if event.event.payload.len() > EVENT_BYTES_MAX {
                 let message = "The event is larger than 8 MiB.";
                 let error = GraphqlError::new(ErrorCode::InvalidEvent, message);
                 return execute::request_error(&[error]);
@@ -58,7 +58,7 @@ impl Resolve for EventResolver {
                 sharing: event.sharing,
                 trace: None,
             };
-            let seed = Seed::Event(event.payload);
+            let seed = Seed::Event(event.event.payload.clone());
             execute::execute(&self.executable, &self.variables, None, seed, &context).await
         })
     }

@@ -1,11 +1,11 @@
 //! Directives of event subgraphs, from supergraph SDL to topics and to what is said about bad ones.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use events::{
-    Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis, RedisSettings, Retry,
-    SourceMessage, Wanted,
+    Durable, Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis, RedisSettings,
+    Retry, SourceMessage, Start, Wanted,
 };
 use execute::{ErrorCode, Publisher};
 use graph::{FieldId, SubgraphId, Supergraph};
@@ -300,8 +300,8 @@ async fn everything_that_is_wrong_is_listed_with_its_field() {
             r#"Subscription.c @edfs__natsSubscribe: topic "x.{{ args.key }}": there is no argument "key"; the field has id"#,
             r#"Subscription.c @edfs__natsSubscribe: topic "y.{{ key }}": {{ key }} is not understood; write {{ args.name }}"#,
             r#"Subscription.d @edfs__natsSubscribe: subjects is empty"#,
-            r#"Subscription.e @edfs__natsSubscribe: argument "subject" is not supported; known are "subjects" and "providerId""#,
-            r#"Subscription.e @edfs__natsSubscribe: argument "streamConfiguration" is not supported; known are "subjects" and "providerId""#,
+            r#"Subscription.e @edfs__natsSubscribe: argument "subject" is not supported; known are "subjects", "providerId" and "streamConfiguration""#,
+            r#"Subscription.e @edfs__natsSubscribe: streamConfiguration.streamName is missing"#,
             r#"Subscription.e @edfs__natsSubscribe: subjects is missing"#,
             r#"Subscription.f @edfs__natsSubscribe: topic "{{args.ids}}": argument "ids" is a list, which cannot stand in a topic"#,
             r#"Subscription.f @edfs__natsSubscribe: topic "{{args.filter}}": argument "filter" is an input object; name one of its fields"#,
@@ -309,6 +309,161 @@ async fn everything_that_is_wrong_is_listed_with_its_field() {
             r#"Subscription.g @edfs__natsSubscribe: providerId must be a string"#,
             r#"Subscription.g @edfs__natsSubscribe: subjects must be a list of strings"#,
             r#"Subscription.h @edfs__natsSubscribe: topic "a b": a subject contains no spaces"#,
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_stream_begins_where_the_directive_says_and_reads_what_the_broker_stores() {
+    let graph = supergraph(
+        &[
+            (
+                "all",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", start: ALL}"#,
+            ),
+            (
+                "again",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", start: "ALL"}"#,
+            ),
+            (
+                "new",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", start: NEW}"#,
+            ),
+            (
+                "latest",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", start: LAST}"#,
+            ),
+            (
+                "each",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", start: LAST_PER_SUBJECT}"#,
+            ),
+            (
+                "since",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", since: "2026-01-31T08:00:00Z"}"#,
+            ),
+            (
+                "seventh",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", sequence: 7}"#,
+            ),
+            (
+                "stored",
+                r#"events__subscribe {topics: ["t"], providerId: "nats/default", stream: {}}"#,
+            ),
+            (
+                "named",
+                r#"events__subscribe {topics: ["t"], providerId: "nats/default", stream: {name: "s", consumer: "c", inactiveThreshold: 90}}"#,
+            ),
+            (
+                "edfs",
+                r#"edfs__natsSubscribe {subjects: ["t"], streamConfiguration: {consumerName: "c", streamName: "s"}}"#,
+            ),
+            (
+                "lasting",
+                r#"edfs__natsSubscribe {subjects: ["t"], streamConfiguration: {consumerName: "c", streamName: "s", consumerInactiveThreshold: 0}}"#,
+            ),
+        ],
+        &[],
+    );
+    let wanted = |name: &str| {
+        let source = source(&graph, name, vec![], &[]).expect("renders");
+        (source.wanted().start.clone(), source.wanted().durable.as_deref().cloned())
+    };
+    let since = SystemTime::UNIX_EPOCH + Duration::from_secs(1_769_846_400);
+    for (name, start) in [
+        ("new", Start::New),
+        ("all", Start::All),
+        ("latest", Start::Last),
+        ("each", Start::LastPerTopic),
+        ("since", Start::Since(since)),
+        ("seventh", Start::At(7)),
+    ] {
+        assert_eq!(wanted(name), (start, None), "{name}");
+    }
+    let durable = |stream: &str, consumer: &str, seconds: u64| Durable {
+        stream: Some(stream.into()),
+        consumer: Some(consumer.into()),
+        inactive_threshold: (seconds > 0).then(|| Duration::from_secs(seconds)),
+    };
+    for (name, durable) in [
+        ("stored", Durable::default()),
+        ("named", durable("s", "c", 90)),
+        ("edfs", durable("s", "c", 30)),
+        ("lasting", durable("s", "c", 0)),
+    ] {
+        assert_eq!(wanted(name), (Start::New, Some(durable)), "{name}");
+    }
+    let providers = providers();
+    let bindings = Bindings::load(&graph, &providers).expect("the bindings are right");
+    let of = |name: &str| {
+        let event = EventField {
+            subgraph: SubgraphId(0),
+            field: field(&graph, name),
+            data_key: name.into(),
+            arguments: vec![],
+        };
+        bindings.source(&event, &Variables::default()).expect("renders")
+    };
+    assert_eq!(of("all"), of("again"), "one trigger for both");
+    assert_ne!(of("all"), of("new"), "they do not get the same events");
+    assert_ne!(of("edfs"), of("lasting"), "the consumers differ");
+}
+
+#[tokio::test]
+async fn a_start_that_cannot_be_is_an_error_at_load() {
+    let graph = supergraph(
+        &[
+            ("a", r#"events__subscribe {topics: ["t"], providerId: "nats/default", start: ALL}"#),
+            (
+                "b",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", start: FIRST}"#,
+            ),
+            (
+                "c",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", start: ALL, sequence: 7}"#,
+            ),
+            (
+                "d",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", since: "yesterday"}"#,
+            ),
+            (
+                "e",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", sequence: -1}"#,
+            ),
+            (
+                "f",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", stream: {names: "s"}}"#,
+            ),
+            (
+                "g",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", stream: "s"}"#,
+            ),
+            (
+                "h",
+                r#"edfs__natsSubscribe {subjects: ["t"], streamConfiguration: {streamName: "s", consumerName: ""}}"#,
+            ),
+            (
+                "i",
+                r#"edfs__natsSubscribe {subjects: ["t"], streamConfiguration: {streamName: "s", consumerName: "c", consumerInactiveThreshold: 604801}}"#,
+            ),
+            ("j", r#"edfs__kafkaSubscribe {topics: ["t"], providerId: "orders", start: ALL}"#),
+        ],
+        &[("p", r#"edfs__kafkaPublish {topic: "t"}"#)],
+    );
+    assert_eq!(
+        problems(&graph),
+        [
+            r#"Mutation.p @edfs__kafkaPublish: no provider "default" is configured; there are none of this kind"#,
+            "Subscription.a @events__subscribe: nats/default passes events on and stores none, so that nothing can begin in the past; where the broker stores them, name that by stream: {…}",
+            "Subscription.b @events__subscribe: start: FIRST is none of NEW, ALL, LAST and LAST_PER_SUBJECT",
+            "Subscription.c @events__subscribe: only one of start, since and sequence may be given",
+            r#"Subscription.d @events__subscribe: since: "yesterday" is no time such as 2026-01-31T08:00:00Z"#,
+            "Subscription.e @events__subscribe: sequence must be a whole number of 0 or more",
+            r#"Subscription.f @events__subscribe: stream has no member "names"; known are "name", "consumer" and "inactiveThreshold""#,
+            "Subscription.g @events__subscribe: stream must be an object",
+            "Subscription.h @edfs__natsSubscribe: streamConfiguration.consumerName must be a string that is not empty",
+            "Subscription.i @edfs__natsSubscribe: streamConfiguration.consumerInactiveThreshold is longer than a week",
+            r#"Subscription.j @edfs__kafkaSubscribe: argument "start" is not supported; known are "topics" and "providerId""#,
+            r#"Subscription.j @edfs__kafkaSubscribe: no provider "orders" is configured; there are none of this kind"#,
         ]
     );
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use events::{Memory, MemorySettings, Message, Provider, Providers, SourceMessage, Wanted};
+use events::{Event, Memory, MemorySettings, Message, Provider, Providers, SourceMessage, Wanted};
 use execute::{
     Executable, FetchError, ForwardedHeaders, Generation, LocalFuture, RequestContext, Seed,
     Subgraph, SubgraphAnswer, SubgraphRequest,
@@ -339,8 +339,8 @@ async fn a_bad_event_is_an_error_payload_and_the_subscription_lives_on() {
 async fn an_event_that_is_too_large_is_an_error_payload() {
     let router = Router::load();
     let resolver = Arc::new(router.resolver(&router.prepare(QUERY), ""));
-    let payload = vec![b' '; EVENT_BYTES_MAX + 1].into();
-    let payload = resolver.resolve(TriggerEvent { payload, sharing: None }).await;
+    let event = Arc::new(Event::new("t", vec![b' '; EVENT_BYTES_MAX + 1]));
+    let payload = resolver.resolve(TriggerEvent { event, sharing: None }).await;
     assert_eq!(
         payload.bytes,
         r#"{"errors":[{"message":"The event is larger than 8 MiB.","extensions":{"code":"INVALID_EVENT"}}]}"#

@@ -13,9 +13,11 @@ enum Root {
 }
 
 /// The binding directives that are supported.
-const BINDINGS: [(&str, Root); 6] = [
+const BINDINGS: [(&str, Root); 8] = [
     ("edfs__natsSubscribe", Root::Subscription),
     ("edfs__natsPublish", Root::Mutation),
+    ("edfs__kafkaSubscribe", Root::Subscription),
+    ("edfs__kafkaPublish", Root::Mutation),
     ("edfs__redisSubscribe", Root::Subscription),
     ("edfs__redisPublish", Root::Mutation),
     ("events__subscribe", Root::Subscription),
@@ -50,7 +52,7 @@ pub(super) fn check(supergraph: &mut Supergraph, schema: &Schema, errors: &mut E
                 errors.push(
                     place(),
                     format!("`@{}` on `{}` is not supported yet", directive.name, coordinate()),
-                    Some("supported are @edfs__natsSubscribe, @edfs__natsPublish, @edfs__redisSubscribe, @edfs__redisPublish, @events__subscribe and @events__publish"),
+                    Some("supported are @edfs__natsSubscribe, @edfs__natsPublish, @edfs__kafkaSubscribe, @edfs__kafkaPublish, @edfs__redisSubscribe, @edfs__redisPublish, @events__subscribe and @events__publish"),
                 );
                 continue;
             };

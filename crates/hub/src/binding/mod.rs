@@ -1,35 +1,29 @@
-//! Which topics the root fields of event subgraphs are bound to, as their directives say:
-//!
-//! | directive | on | arguments |
-//! |---|---|---|
-//! | `@edfs__natsSubscribe` | Subscription | `subjects: [String!]!`, `providerId: String = "default"` |
-//! | `@edfs__natsPublish` | Mutation | `subject: String!`, `providerId: String = "default"` |
-//! | `@edfs__redisSubscribe` | Subscription | `channels: [String!]!`, `providerId: String = "default"` |
-//! | `@edfs__redisPublish` | Mutation | `channel: String!`, `providerId: String = "default"` |
-//! | `@events__subscribe` | Subscription | `topics: [String!]!`, `providerId: String = "default"` |
-//! | `@events__publish` | Mutation | `topic: String!`, `providerId: String = "default"` |
-//!
-//! | `@openfed__subscriptionFilter` | Subscription, beside one of the above | `condition` |
+//! Which topics the root fields of event subgraphs are bound to, as their directives say; `docs/events.md` has the table.
+//! A directive's name and arguments are read in [`directive`] and [`start`], templates in [`template`].
 //!
 //! In `events__subscribe` and `events__publish`, `providerId` is `kind/id`, or a bare id that only one kind has.
 //! That the directives stand on the right root fields is checked where the supergraph is read.
 
+mod directive;
+mod instant;
 mod publisher;
+mod start;
 pub(crate) mod template;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use events::{Provider, Providers, TopicUsage};
+use events::{Durable, Provider, Providers, Start, TopicUsage, Wanted};
 use execute::{ErrorCode, GraphqlError};
-use graph::{AppliedDirective, ConstValue, Field, FieldId, Supergraph, TypeKind};
+use graph::{AppliedDirective, Field, FieldId, Supergraph, TypeKind};
 use plan::{EventField, Variables};
 
 pub use publisher::EventPublisher;
 
 use crate::filter::condition::ConditionTemplate;
 use crate::{Filter, Source};
+use directive::{BindingDirective, Role};
 use template::{Arguments, JsonArguments, PlannedArguments, RenderError, Template};
 
 /// Topics that one subscription field may name. Each is a subscription at the broker.
@@ -37,9 +31,6 @@ const TOPICS_MAX: usize = 64;
 
 /// Says which events of its source a subscription gets.
 const FILTER: &str = "openfed__subscriptionFilter";
-
-/// The provider of a directive that names none.
-const DEFAULT_PROVIDER: &str = "default";
 
 /// Something wrong with the binding of one field.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -65,6 +56,9 @@ pub struct Bindings {
 struct Binding {
     provider: Arc<dyn Provider>,
     topics: Vec<Template>,
+    /// Where what is subscribed to begins, and what it is read from.
+    start: Start,
+    durable: Option<Arc<Durable>>,
 }
 
 impl std::fmt::Debug for Binding {
@@ -72,55 +66,6 @@ impl std::fmt::Debug for Binding {
         write!(f, "{} {:?}", self.provider.name(), self.topics)
     }
 }
-
-/// The directives that bind.
-struct Kind {
-    directive: &'static str,
-    usage: TopicUsage,
-    /// Name of the argument with the topics.
-    topics: &'static str,
-    /// The only kind of provider it means.
-    provider_kind: Option<&'static str>,
-}
-
-const KINDS: [Kind; 6] = [
-    Kind {
-        directive: "edfs__natsSubscribe",
-        usage: TopicUsage::Subscribe,
-        topics: "subjects",
-        provider_kind: Some("nats"),
-    },
-    Kind {
-        directive: "edfs__natsPublish",
-        usage: TopicUsage::Publish,
-        topics: "subject",
-        provider_kind: Some("nats"),
-    },
-    Kind {
-        directive: "edfs__redisSubscribe",
-        usage: TopicUsage::Subscribe,
-        topics: "channels",
-        provider_kind: Some("redis"),
-    },
-    Kind {
-        directive: "edfs__redisPublish",
-        usage: TopicUsage::Publish,
-        topics: "channel",
-        provider_kind: Some("redis"),
-    },
-    Kind {
-        directive: "events__subscribe",
-        usage: TopicUsage::Subscribe,
-        topics: "topics",
-        provider_kind: None,
-    },
-    Kind {
-        directive: "events__publish",
-        usage: TopicUsage::Publish,
-        topics: "topic",
-        provider_kind: None,
-    },
-];
 
 impl Bindings {
     /// Reads the directives of all root fields.
@@ -136,27 +81,24 @@ impl Bindings {
                 let mut bound = false;
                 bindings.load_filter(graph, id, &mut errors);
                 for directive in &field.directives {
-                    let Some(kind) = KINDS.iter().find(|it| *it.directive == *directive.name)
-                    else {
-                        continue;
-                    };
+                    let Some(kind) = BindingDirective::named(&directive.name) else { continue };
                     let result = if std::mem::replace(&mut bound, true) {
                         Err(vec!["a second binding of the same field is not supported".to_owned()])
                     } else {
                         Binding::load(graph, field, directive, kind, providers)
                     };
-                    match (result, kind.usage) {
-                        (Ok(binding), TopicUsage::Subscribe) => {
+                    match (result, kind.role) {
+                        (Ok(binding), Role::Subscribe) => {
                             bindings.subscribe.insert(id, binding);
                         }
-                        (Ok(binding), TopicUsage::Publish) => {
+                        (Ok(binding), Role::Publish) => {
                             bindings.publish.insert(id, binding);
                         }
                         (Err(messages), _) => {
                             let coordinate = format!("{}.{}", graph.ty(root).name, field.name);
                             errors.extend(messages.into_iter().map(|message| BindingError {
                                 coordinate: coordinate.as_str().into(),
-                                directive: kind.directive.into(),
+                                directive: kind.name.into(),
                                 message,
                             }));
                         }
@@ -185,7 +127,8 @@ impl Bindings {
             .iter()
             .map(|template| binding.render(template, &arguments, TopicUsage::Subscribe))
             .collect::<Result<_, _>>()?;
-        Ok(Source::new(Arc::clone(&binding.provider), topics))
+        let (start, durable) = (binding.start.clone(), binding.durable.clone());
+        Ok(Source::wanting(Arc::clone(&binding.provider), Wanted { topics, start, durable }))
     }
 
     /// Which events of its source a subscription to `field` gets, with these variables. `None`: all of them.
@@ -214,8 +157,8 @@ impl Bindings {
         };
         for directive in field.directives.iter().filter(|it| &*it.name == FILTER) {
             let binds = |it: &AppliedDirective| {
-                let kind = KINDS.iter().find(|kind| *kind.directive == *it.name);
-                kind.is_some_and(|kind| kind.usage == TopicUsage::Subscribe)
+                let kind = BindingDirective::named(&it.name);
+                kind.is_some_and(|kind| kind.role == Role::Subscribe)
             };
             if !field.directives.iter().any(binds) {
                 error("it filters the events of a topic; the field is bound to none".to_owned());
@@ -262,24 +205,11 @@ impl Binding {
         graph: &Supergraph,
         field: &Field,
         directive: &AppliedDirective,
-        kind: &Kind,
+        kind: &BindingDirective,
         providers: &Providers,
     ) -> Result<Self, Vec<String>> {
-        let mut errors = Vec::new();
-        for (name, _) in &directive.arguments {
-            if **name != *kind.topics && &**name != "providerId" {
-                errors.push(format!(
-                    "argument {name:?} is not supported; known are {:?} and \"providerId\"",
-                    kind.topics
-                ));
-            }
-        }
-        let provider = match directive.argument("providerId") {
-            None | Some(ConstValue::Null) => Ok(DEFAULT_PROVIDER),
-            Some(ConstValue::String(id)) => Ok(&**id),
-            Some(_) => Err("providerId must be a string".to_owned()),
-        };
-        let provider = provider.and_then(|id| {
+        let mut errors = kind.unknown_arguments(directive);
+        let provider = kind.provider_id(directive).and_then(|id| {
             let provider = match kind.provider_kind {
                 Some(kind) => providers.resolve_kind(kind, id),
                 None => providers.resolve(id),
@@ -287,8 +217,25 @@ impl Binding {
             provider.map(Arc::clone).map_err(|error| error.to_string())
         });
         let provider = provider.map_err(|error| errors.push(error)).ok();
+        let start = start::start(directive).map_err(|error| errors.push(error));
+        let durable = start::durable(directive).map_err(|error| errors.push(error));
+        if let (Some(provider), Ok(start), Ok(durable)) = (&provider, &start, &durable)
+            && *start != Start::New
+            && !provider.replays(durable.as_deref())
+        {
+            errors.push(format!(
+                "{} passes events on and stores none, so that nothing can begin in the past; \
+                 where the broker stores them, name that by stream: {{…}}",
+                provider.name()
+            ));
+        }
 
-        let topics = topic_strings(directive.argument(kind.topics), kind)
+        let usage = match kind.role {
+            Role::Subscribe => TopicUsage::Subscribe,
+            Role::Publish => TopicUsage::Publish,
+        };
+        let topics = kind
+            .topics(directive, TOPICS_MAX)
             .map_err(|error| errors.push(error))
             .unwrap_or_default();
         let mut templates = Vec::new();
@@ -308,14 +255,16 @@ impl Binding {
             // A letter is a value that every provider takes, so what is refused is the text around it.
             let sample = template.with_every_argument("x");
             if let Some(Err(reason)) =
-                provider.as_ref().map(|provider| provider.check_topic(&sample, kind.usage))
+                provider.as_ref().map(|provider| provider.check_topic(&sample, usage))
             {
                 errors.push(format!("topic {topic:?}: {reason}"));
             }
             templates.push(template);
         }
-        match provider {
-            Some(provider) if errors.is_empty() => Ok(Self { provider, topics: templates }),
+        match (provider, start, durable) {
+            (Some(provider), Ok(start), Ok(durable)) if errors.is_empty() => {
+                Ok(Self { provider, topics: templates, start, durable })
+            }
             _ => Err(errors),
         }
     }
@@ -343,34 +292,6 @@ impl Binding {
                 };
                 GraphqlError::new(ErrorCode::BadUserInput, message)
             })
-    }
-}
-
-/// The topics that the directive names. As everywhere in GraphQL, one value stands for a list of one.
-fn topic_strings<'a>(value: Option<&'a ConstValue>, kind: &Kind) -> Result<Vec<&'a str>, String> {
-    let name = kind.topics;
-    let wanted = || match kind.usage {
-        TopicUsage::Subscribe => format!("{name} must be a list of strings"),
-        TopicUsage::Publish => format!("{name} must be a string"),
-    };
-    let topics = match value {
-        None | Some(ConstValue::Null) => return Err(format!("{name} is missing")),
-        Some(ConstValue::String(topic)) => vec![&**topic],
-        Some(ConstValue::List(items)) if kind.usage == TopicUsage::Subscribe => items
-            .iter()
-            .map(|item| match item {
-                ConstValue::String(topic) => Ok(&**topic),
-                _ => Err(wanted()),
-            })
-            .collect::<Result<_, _>>()?,
-        Some(_) => return Err(wanted()),
-    };
-    if topics.is_empty() {
-        Err(format!("{name} is empty"))
-    } else if topics.len() > TOPICS_MAX {
-        Err(format!("{name} has {} entries; at most {TOPICS_MAX} are allowed", topics.len()))
-    } else {
-        Ok(topics)
     }
 }
 

@@ -418,7 +418,7 @@ impl Shard {
             Arc::new(Sharing { event, ..Sharing::default() })
         });
         let (mark, published) = (event.mark, event.published);
-        let event = TriggerEvent { payload: event.payload, sharing };
+        let event = TriggerEvent { event: Arc::new(event), sharing };
         let place = match (&mut trigger.replay, mark) {
             (Some(replay), Some(mark)) => match replay.event(&event, mark, published) {
                 // The provider connected again and began a little earlier.
@@ -446,7 +446,7 @@ impl Shard {
         };
         let filtered = trigger.groups.filtered();
         let mut concerned = Vec::new();
-        if let Some(event) = FilteredEvent::read(&event.payload) {
+        if let Some(event) = FilteredEvent::read(&event.event.payload) {
             concerned = trigger.groups.candidates(&event);
             stats::add(&self.stats.filters_evaluated, concerned.len());
             concerned.retain(|id| {

@@ -51,7 +51,7 @@ pub(super) struct Kept {
 
 impl Kept {
     fn bytes(&self) -> usize {
-        size_of::<Self>() + self.event.payload.len() + self.place.bytes()
+        size_of::<Self>() + self.event.event.payload.len() + self.place.bytes()
     }
 }
 
@@ -331,7 +331,8 @@ mod tests {
     }
 
     fn event(replay: &mut Replay, lane: u32, offset: u64) -> bool {
-        let event = TriggerEvent { payload: Bytes::from_static(b"12345678"), sharing: None };
+        let event = events::Event::new("t", Bytes::from_static(b"12345678"));
+        let event = TriggerEvent { event: Arc::new(event), sharing: None };
         replay.event(&event, mark(lane, offset), None).is_some()
     }
 

@@ -171,7 +171,7 @@ impl Shard {
             }
             let filter = group.operation.filter.as_deref();
             let passes = filter.is_none_or(|filter| {
-                FilteredEvent::read(&kept.event.payload).is_some_and(|event| filter.passes(&event))
+                FilteredEvent::read(&kept.event.event.payload).is_some_and(|event| filter.passes(&event))
             });
             if passes {
                 let (event, place) = (kept.event.clone(), Some(Arc::clone(&kept.place)));
@@ -338,7 +338,7 @@ impl Shard {
             Resume::After(position) => position.clone(),
             Resume::Since { .. } => Position::default(),
         };
-        let wanted = trigger.source.wanted(replay::start_of(&start));
+        let wanted = trigger.source.read_from(replay::start_of(&start));
         replay.reader = Some(Reader { pass, start, is_open: false, position, is_paused: false });
         stats::add(&self.stats.side_readers, 1);
         let source = trigger.source.clone();
@@ -560,7 +560,7 @@ impl Shard {
         if let Some(event) = event.filter(|_| is_new && passes()) {
             let place = Place::new(0, mark, position.clone(), event.published);
             let place = Some(Arc::new(place));
-            let event = TriggerEvent { payload: event.payload.clone(), sharing: None };
+            let event = TriggerEvent { event: Arc::new(event.clone()), sharing: None };
             group.offer(Offered { event, place });
             stats::add(&self.stats.replayed, 1);
             stats::add(&self.stats.waiting, 1);

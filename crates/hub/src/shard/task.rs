@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use events::{EventStream, SourceError, SourceMessage, Start, Wanted};
+use events::{EventStream, SourceError, SourceMessage, Wanted};
 use execute::Payload;
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, AbortRegistration, Abortable, BoxFuture};
@@ -261,7 +261,7 @@ impl ShardTask {
         for effect in self.shard.take_effects() {
             match effect {
                 Effect::Open { trigger, source } => {
-                    let wanted = source.wanted(Start::New);
+                    let wanted = source.wanted().clone();
                     self.open(StreamOf::Trigger(trigger), source, wanted);
                 }
                 Effect::Close { trigger } => self.close(StreamOf::Trigger(trigger)),

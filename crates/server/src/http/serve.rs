@@ -15,7 +15,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use net::TlsServer;
 use socket2::SockRef;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::departure::{self, Departure, Watched};
@@ -29,6 +29,11 @@ use crate::router::Router;
 
 /// How long a client may take for its TLS handshake: a few round trips, some of them lost.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How long, and for how many bytes, somebody is listened to who speaks another protocol: until their side is
+/// closed too, but not to a stranger who goes on talking.
+const HANG_UP_TIME_MAX: Duration = Duration::from_secs(1);
+const HANG_UP_BYTES_MAX: u64 = 64 * 1024;
 
 /// A connection as it comes from a listener; it belongs to no runtime yet.
 #[derive(Debug)]
@@ -60,9 +65,22 @@ pub(super) async fn serve(router: Arc<Router>, accepted: Accepted, permit: Conne
     match begun {
         Ok(Some((stream, Protocol::Http1))) => serve_http1(router, stream, permit).await,
         Ok(Some((stream, Protocol::Http2))) => http2::serve(router, stream).await,
+        Ok(Some((stream, Protocol::Other))) => hang_up(stream).await,
         Ok(None) => {}
         Err(error) => tracing::debug!(%error, "a connection ended before its first request"),
     }
+}
+
+/// Ends a connection in order: were it closed while something waits to be read, the system would reset it, and the
+/// client could not tell that from a network that fails.
+async fn hang_up(mut stream: ClientStream) {
+    tracing::debug!("a client speaks neither HTTP/1.1 nor HTTP/2");
+    let rest = async {
+        stream.shutdown().await?;
+        tokio::io::copy(&mut (&mut stream).take(HANG_UP_BYTES_MAX), &mut tokio::io::sink()).await
+    };
+    // Whatever goes wrong now, the connection is over.
+    let _ = tokio::time::timeout(HANG_UP_TIME_MAX, rest).await;
 }
 
 /// Everything before the first request. `None`: the client has left, or takes too long.

@@ -37,6 +37,8 @@ pub(crate) enum Carrier {
 pub(crate) enum Protocol {
     Http1,
     Http2,
+    /// Neither: to an invalid preface no answer is due (RFC 9113, section 3.4).
+    Other,
 }
 
 /// ALPN's name of HTTP/2 over TLS (RFC 9113, section 3.2).
@@ -84,8 +86,7 @@ impl ClientStream {
     /// it has left without a word. Takes as long as the client does.
     ///
     /// # Errors
-    /// If the connection breaks, or begins like neither (RFC 9113, section 3.4: to an invalid preface no answer
-    /// is due).
+    /// If the connection breaks.
     pub(crate) async fn protocol(&mut self) -> io::Result<Option<Protocol>> {
         if let Carrier::Tls(stream) = &self.carrier {
             match net::negotiated_protocol(stream) {
@@ -98,11 +99,8 @@ impl ClientStream {
         loop {
             let known = usize::from(self.early.to);
             if self.early.bytes[..known] != PREFACE[..known] {
-                if is_no_request(&self.early.bytes[..known]) {
-                    let reason = "it speaks neither HTTP/1.1 nor HTTP/2";
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
-                }
-                return Ok(Some(Protocol::Http1));
+                let is_other = is_no_request(&self.early.bytes[..known]);
+                return Ok(Some(if is_other { Protocol::Other } else { Protocol::Http1 }));
             }
             if known == PREFACE.len() {
                 return Ok(Some(Protocol::Http2));
@@ -234,7 +232,7 @@ mod tests {
     use std::time::Duration;
     use tokio::io::AsyncWriteExt;
 
-    async fn told(parts: &[&[u8]]) -> (io::Result<Option<Protocol>>, Vec<u8>) {
+    async fn told(parts: &[&[u8]]) -> (Option<Protocol>, Vec<u8>) {
         let (ours, mut theirs) = UnixStream::pair().expect("two sockets");
         let patience = Duration::from_secs(60);
         let mut stream = ClientStream::new(Carrier::Unix(Patient::new(ours, patience)));
@@ -246,7 +244,7 @@ mod tests {
             drop(theirs);
         };
         let listening = async {
-            let protocol = stream.protocol().await;
+            let protocol = stream.protocol().await.expect("no error");
             let mut rest = Vec::new();
             stream.read_to_end(&mut rest).await.expect("no error");
             (protocol, rest)
@@ -265,8 +263,7 @@ mod tests {
             (&[b"PRI"], Some(Protocol::Http1)),
             (&[], None),
         ] {
-            let (told, rest) = told(parts).await;
-            assert_eq!((told.expect("no error"), rest), (protocol, parts.concat()));
+            assert_eq!(told(parts).await, (protocol, parts.concat()));
         }
     }
 
@@ -286,7 +283,8 @@ mod tests {
             (b"GET  HTTP/1.1\r\n\r\n", false),
         ];
         for (sent, is_another) in cases {
-            assert_eq!(told(&[sent]).await.0.is_err(), is_another, "{}", sent.escape_ascii());
+            let is_told = told(&[sent]).await.0 == Some(Protocol::Other);
+            assert_eq!(is_told, is_another, "{}", sent.escape_ascii());
         }
     }
 }

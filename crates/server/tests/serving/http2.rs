@@ -1,5 +1,6 @@
 //! Clients of HTTP/2, with and without manners.
 
+use std::io::{Read, Write};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
+use crate::http::connect;
 use crate::router::Router;
 
 const QUERY: &str = "/graphql?query=%7B__typename%7D";
@@ -263,4 +265,15 @@ fn http2_can_be_turned_off() {
         let _ = connection.await;
         answer.await.unwrap_err();
     });
+}
+
+#[test]
+fn an_invalid_preface_is_hung_up_on_without_a_word() {
+    let router = Router::start("");
+    let mut socket = connect(router.address);
+    socket.write_all(b"INVALID CONNECTION PREFACE\r\n\r\n").unwrap();
+    let mut heard = Vec::new();
+    // An orderly end, not a reset: that would be an error here.
+    socket.read_to_end(&mut heard).unwrap();
+    assert_eq!(heard, b"");
 }
