@@ -94,10 +94,7 @@ pub(crate) enum Resume {
     /// After that position.
     After(Position),
     /// With what was published since then, but for the events of the lane up to `mark`.
-    Since {
-        mark: Mark,
-        time: SystemTime,
-    },
+    Since { mark: Mark, time: SystemTime },
 }
 
 /// Why a cursor is not taken.
@@ -456,7 +453,8 @@ mod tests {
     #[test]
     fn a_cursor_is_for_one_field_and_its_topics() {
         let ours = cursors(&[b"a key of some length"]);
-        let written = ours.encode(scope("S.f", &["a", "b"]), &Position::default(), mark(0, 1), None);
+        let written =
+            ours.encode(scope("S.f", &["a", "b"]), &Position::default(), mark(0, 1), None);
         let written = written.unwrap();
         assert!(ours.decode(&written, scope("S.f", &["b", "a"])).is_ok(), "topics are a set");
         for (field, topics) in [("S.g", &["a", "b"][..]), ("S.f", &["a"]), ("S.f", &["ab"])] {

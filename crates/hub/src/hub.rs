@@ -10,7 +10,8 @@ use crate::cursor::{CursorError, Cursors, Resume, Scope};
 use crate::settings::COMMANDS_MAX;
 use crate::shard::task::{Command, Leaver, Operations, ShardTask};
 use crate::shard::{
-    GRAPH, GROUP_NUMBER_BITS, Joining, OutletId, RingRoom, Shard, Shared, SharedTurns, shutting_down,
+    GRAPH, GROUP_NUMBER_BITS, Joining, OutletId, RingRoom, Shard, Shared, SharedTurns,
+    shutting_down,
 };
 use crate::stats::{self, HubStats, Seat, TriggerView};
 use crate::{Cores, GroupId, HubSettings, LiveOperation, Member, Outlet, Renewal, Source};
@@ -121,11 +122,7 @@ impl Hub {
         answer.await.map_err(|_| shutting_down())?
     }
 
-    fn read_cursor(
-        &self,
-        cursor: &str,
-        operation: &LiveOperation,
-    ) -> Result<Resume, GraphqlError> {
+    fn read_cursor(&self, cursor: &str, operation: &LiveOperation) -> Result<Resume, GraphqlError> {
         let scope = Scope::new(GRAPH, &operation.field, &operation.source);
         let read = match &self.cursors {
             Some(cursors) => cursors.decode(cursor, scope),

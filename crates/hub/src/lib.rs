@@ -21,9 +21,9 @@ mod source;
 mod stats;
 
 pub use binding::{BindingError, Bindings, EventPublisher};
-pub use cursor::{CURSOR_BYTES_MAX, CURSOR_KEYS_MAX, Cursors};
 #[doc(hidden)]
 pub use cursor::fuzz as fuzz_cursors;
+pub use cursor::{CURSOR_BYTES_MAX, CURSOR_KEYS_MAX, Cursors};
 pub use filter::Filter;
 pub use hub::{Hub, SubscribeRequest, Subscription};
 pub use operation::{GroupKey, LiveOperation, Renewal, Resolve, TriggerEvent};

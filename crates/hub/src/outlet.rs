@@ -71,4 +71,11 @@ pub enum EndReason {
 pub trait Outlet: Send + Sync {
     /// Hands over one command.
     fn send(&self, command: OutletCommand);
+
+    /// Do all members of `group` keep up? Asked only before they are given again what they missed, of which there may be
+    /// more than any queue holds; what comes live waits for nobody.
+    fn has_room(&self, group: GroupId) -> bool {
+        let _ = group;
+        true
+    }
 }

@@ -79,7 +79,7 @@ impl std::fmt::Debug for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Wanted { topics, start, durable } = self.wanted();
         write!(f, "{} {topics:?}", self.provider.name())?;
-        if *start != events::Start::New {
+        if *start != Start::New {
             write!(f, " from {start:?}")?;
         }
         durable.as_ref().map_or(Ok(()), |durable| write!(f, " of {durable:?}"))

@@ -319,8 +319,8 @@ fn cursors(config: &Config) -> Result<Option<Cursors>, StartError> {
     if !enabled {
         return Ok(None);
     }
-    let has_brokers = !config.events.providers.nats.is_empty()
-        || !config.events.providers.redis.is_empty();
+    let has_brokers =
+        !config.events.providers.nats.is_empty() || !config.events.providers.redis.is_empty();
     if keys.is_empty() && has_brokers {
         tracing::warn!(
             "no `cursor.keys` are configured: cursors hold on this instance only, and until it ends; subscribers that \

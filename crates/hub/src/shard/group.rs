@@ -55,6 +55,8 @@ pub(super) struct Catching {
     pub(super) mode: Mode,
     /// It has no room for what the reader brings.
     pub(super) is_full: bool,
+    /// Its members do not keep up; it is looked after again in a moment.
+    pub(super) is_held: bool,
 }
 
 /// Where the events come from that a group is given.
@@ -82,9 +84,11 @@ pub(super) struct Group {
     pub(super) scope: Option<Scope>,
     /// It gets no live events yet.
     pub(super) catching: Option<Box<Catching>>,
+    /// Of the events before that number it has had some out of turn: streams mix their lanes as they like.
+    pub(super) even_from: u64,
     /// Under what those find it who come with the same position. Nothing was delivered to it yet.
     pub(super) unserved: Option<Box<(ByKey, Resume)>>,
-    members: Members,
+    pub(super) members: Members,
     pub(super) waiting: VecDeque<Waiting>,
     in_flight: VecDeque<InFlight>,
     /// Ticket of the first in flight.
@@ -106,6 +110,7 @@ impl Group {
             id,
             scope,
             catching: None,
+            even_from: 0,
             unserved: None,
             trigger,
             moving_to: None,
@@ -236,10 +241,12 @@ impl Group {
             self.first_ticket += 1;
             has_released = true;
             let payload = match (place, cursors) {
-                (Some((place, scope)), Some(cursors)) => place.with_cursor(cursors, scope, |text| {
-                    // Before what was missed, which then stands first, where it is looked for.
-                    text.map(|text| payload.with_extension("cursor", text)).unwrap_or(payload)
-                }),
+                (Some((place, scope)), Some(cursors)) => {
+                    place.with_cursor(cursors, scope, |text| {
+                        // Before what was missed, which then stands first, where it is looked for.
+                        text.map(|text| payload.with_extension("cursor", text)).unwrap_or(payload)
+                    })
+                }
                 _ => payload,
             };
             self.deliver(payload, before, outlets, stats);

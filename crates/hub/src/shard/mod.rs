@@ -11,6 +11,10 @@ pub(crate) mod task;
 mod turns;
 
 #[cfg(test)]
+mod resume_simulation;
+#[cfg(test)]
+mod resume_tests;
+#[cfg(test)]
 mod scripted;
 #[cfg(test)]
 mod simulation;
@@ -165,6 +169,8 @@ pub(crate) struct Shard {
     groups: HashMap<GroupId, Group, foldhash::fast::RandomState>,
     /// Groups that are one with another, while somebody has yet to leave under their names.
     merged: HashMap<GroupId, Merged, foldhash::fast::RandomState>,
+    /// Groups on the way whose members do not keep up.
+    held: Vec<GroupId>,
     outlets: Outlets,
     /// Groups that could start an event when a resolution ends.
     ready: VecDeque<GroupId>,
@@ -219,6 +225,7 @@ impl Shard {
             ring_room,
             cursors,
             merged: HashMap::default(),
+            held: Vec::new(),
             leaver,
             triggers: HashMap::default(),
             by_source: HashMap::default(),
@@ -395,6 +402,7 @@ impl Shard {
                 let replay = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut());
                 if let Some(replay) = replay {
                     replay.passed(mark);
+                    self.feed_those_ahead(id);
                 }
             }
             Some(SourceMessage::Gap) => self.gap(id),
@@ -435,6 +443,9 @@ impl Shard {
         }
         for &group in &concerned {
             self.offer(group, Offered { event: event.clone(), place: place.clone() });
+        }
+        if place.is_some() {
+            self.feed_those_ahead(id);
         }
         index + concerned.len()
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use crate::{Outlet, OutletCommand};
+use crate::{GroupId, Outlet, OutletCommand};
 
 /// An outlet, numbered by its shard. A number is used again when nobody sits behind its outlet any more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -63,6 +63,14 @@ impl Outlets {
         if let Some(outlet) = outlet {
             outlet.send(command);
         }
+    }
+
+    /// Do the members of that group keep up?
+    pub(super) fn have_room(&self, group: GroupId, members: &Members) -> bool {
+        members.by_outlet().all(|(id, _)| {
+            let outlet = self.slots.get(id.0 as usize).and_then(|slot| slot.outlet.as_ref());
+            outlet.is_none_or(|outlet| outlet.has_room(group))
+        })
     }
 
     #[cfg(test)]

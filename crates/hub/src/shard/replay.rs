@@ -193,9 +193,10 @@ pub(super) fn earliest<'a>(positions: impl IntoIterator<Item = &'a Position>) ->
     let first = positions.next().cloned().unwrap_or_default();
     positions.fold(first, |earliest, position| {
         // A lane that one of them has not read at all is read from its begin.
-        let both = earliest.marks().iter().filter_map(|mark| {
-            position.lane(mark.lane).map(|other| other.min(*mark))
-        });
+        let both = earliest
+            .marks()
+            .iter()
+            .filter_map(|mark| position.lane(mark.lane).map(|other| other.min(*mark)));
         both.collect()
     })
 }
@@ -211,7 +212,9 @@ pub(super) struct Replay {
     pub(super) catching: IndexSet<GroupId, foldhash::fast::RandomState>,
     /// Those of them that the reader serves; the others are served from the ring.
     pub(super) reading: IndexSet<GroupId, foldhash::fast::RandomState>,
-    /// How many of these have no room for more.
+    /// Those that were given all of the ring and stand further than the trigger in some lane.
+    pub(super) ahead: IndexSet<GroupId, foldhash::fast::RandomState>,
+    /// How many of `reading` have no room for more.
     pub(super) full: usize,
     /// Groups that caught up and have a twin that can be joined: they become one when they stand at one event.
     pub(super) twins: IndexSet<GroupId, foldhash::fast::RandomState>,
@@ -233,6 +236,7 @@ impl Replay {
             next_number: 1,
             catching: IndexSet::default(),
             reading: IndexSet::default(),
+            ahead: IndexSet::default(),
             full: 0,
             twins: IndexSet::default(),
             unserved: HashMap::default(),
@@ -291,9 +295,8 @@ impl Replay {
 
     /// May somebody who comes with that position be served from the ring?
     pub(super) fn ring_serves(&self, position: &Position) -> bool {
-        let is_seen = |mark: &Mark| {
-            self.position.lane(mark.lane) == Some(*mark) || self.ring.has_seen(*mark)
-        };
+        let is_seen =
+            |mark: &Mark| self.position.lane(mark.lane) == Some(*mark) || self.ring.has_seen(*mark);
         self.ring.covers(position) && position.marks().iter().all(is_seen)
     }
 

@@ -58,8 +58,7 @@ fn other_reader() -> GraphqlError {
 }
 
 fn source_changed() -> GraphqlError {
-    let message =
-        "the graph was replaced, and the topics of this subscription with it, before all that it \
+    let message = "the graph was replaced, and the topics of this subscription with it, before all that it \
          missed was delivered; subscribe again without a cursor";
     GraphqlError::new(ErrorCode::GraphReloaded, message)
 }
@@ -139,11 +138,39 @@ impl Shard {
         };
         let mut group = Group::new(group_id, id, operation, scope);
         group.unserved = Some(Box::new(key));
-        group.catching = Some(Box::new(Catching { position, mode, is_full: false }));
+        group.catching =
+            Some(Box::new(Catching { position, mode, is_full: false, is_held: false }));
         self.groups.insert(group_id, group);
         stats::add(&self.stats.groups, 1);
         self.admit(group_id, joining);
         self.feed(group_id);
+    }
+
+    /// A group waits until its members have taken more of what they were given.
+    fn hold(&mut self, group_id: GroupId) {
+        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        if let Some(catching) = group.catching.as_deref_mut()
+            && !std::mem::replace(&mut catching.is_held, true)
+        {
+            self.held.push(group_id);
+        }
+    }
+
+    /// Does any group wait for its members? Then [`Shard::look_after_held`] is to be called in a moment: outlets say nothing
+    /// of themselves, since hardly anybody ever waits for them.
+    pub(crate) fn is_holding(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Goes on with those whose members have room again.
+    pub(crate) fn look_after_held(&mut self) {
+        for group_id in std::mem::take(&mut self.held) {
+            let group = self.groups.get_mut(&group_id);
+            if let Some(catching) = group.and_then(|it| it.catching.as_deref_mut()) {
+                catching.is_held = false;
+                self.moved_on(group_id);
+            }
+        }
     }
 
     /// Gives a group on the way what the ring has for it, as far as it has room; in the end it gets live events.
@@ -155,7 +182,7 @@ impl Shard {
             else {
                 return;
             };
-            if group.waiting.len() > 0 {
+            if !group.waiting.is_empty() {
                 return;
             }
             let trigger_id = group.trigger;
@@ -164,14 +191,26 @@ impl Shard {
             if !replay.ring.covers(position) {
                 return self.hand_to_reader(group_id);
             }
-            let Some(kept) = replay.ring.from(*next) else { return self.go_live(group_id) };
+            let Some(kept) = replay.ring.from(*next) else {
+                if replay::is_before(position, &replay.position) {
+                    return self.go_live(group_id);
+                }
+                // The reader was quicker than the trigger, which has yet to bring what the group has had.
+                replay.ahead.insert(group_id);
+                return;
+            };
+            if !self.outlets.have_room(group_id, &group.members) {
+                return self.hold(group_id);
+            }
             *next = kept.place.number + 1;
             if !position.advance(kept.place.mark) {
+                group.even_from = *next;
                 continue;
             }
             let filter = group.operation.filter.as_deref();
             let passes = filter.is_none_or(|filter| {
-                FilteredEvent::read(&kept.event.event.payload).is_some_and(|event| filter.passes(&event))
+                FilteredEvent::read(&kept.event.event.payload)
+                    .is_some_and(|event| filter.passes(&event))
             });
             if passes {
                 let (event, place) = (kept.event.clone(), Some(Arc::clone(&kept.place)));
@@ -200,6 +239,16 @@ impl Shard {
         }
     }
 
+    /// The trigger was read further: those who were ahead of it may be no more.
+    pub(super) fn feed_those_ahead(&mut self, id: TriggerId) {
+        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
+            return;
+        };
+        for group in std::mem::take(&mut replay.ahead) {
+            self.feed(group);
+        }
+    }
+
     /// All that it missed is on its way to a group's members: from now on it gets what comes.
     fn go_live(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
@@ -223,6 +272,9 @@ impl Shard {
             Some(Catching { mode: Mode::Ring { .. }, .. }) => return self.feed(group_id),
             Some(Catching { mode: Mode::Reader, is_full, .. }) => {
                 if *is_full && group.waiting.len() < READ_AHEAD {
+                    if !self.outlets.have_room(group_id, &group.members) {
+                        return self.hold(group_id);
+                    }
                     *is_full = false;
                     let id = group.trigger;
                     self.fewer_full(id);
@@ -231,6 +283,7 @@ impl Shard {
             }
             None => {}
         }
+        let Some(group) = self.groups.get(&group_id) else { return };
         let trigger = self.triggers.get(&group.trigger);
         let Some(replay) = trigger.and_then(|it| it.replay.as_ref()) else { return };
         if replay.twins.is_empty() {
@@ -240,9 +293,8 @@ impl Shard {
             return self.merge(group_id);
         }
         let key = &group.operation.group;
-        let is_twin = |id: &GroupId| {
-            self.groups.get(id).is_some_and(|it| it.operation.group == *key)
-        };
+        let is_twin =
+            |id: &GroupId| self.groups.get(id).is_some_and(|it| it.operation.group == *key);
         let twins: Vec<_> = replay.twins.iter().copied().filter(is_twin).collect();
         for twin in twins {
             self.merge(twin);
@@ -276,7 +328,8 @@ impl Shard {
         let Some(other) = self.groups.get(&into) else { return };
         let same_graph = group.operation.generation == other.operation.generation;
         let stays = group.moving_to.is_some() || other.moving_to.is_some();
-        let edge = group.edge(next);
+        // An event that the group has had before its turn would come again from the other one.
+        let edge = group.edge(next).filter(|edge| *edge >= group.even_from.max(other.even_from));
         if stays || !same_graph || edge.is_none() || edge != other.edge(next) {
             return;
         }
@@ -304,9 +357,10 @@ impl Shard {
             return;
         }
         replay.waiting.retain(|joining| !joining.reply.is_closed());
-        let reading = replay.reading.iter().filter_map(|id| {
-            Some(&self.groups.get(id)?.catching.as_deref()?.position)
-        });
+        let reading = replay
+            .reading
+            .iter()
+            .filter_map(|id| Some(&self.groups.get(id)?.catching.as_deref()?.position));
         let waiting = replay.waiting.iter().filter_map(|joining| match &joining.resume {
             Some(Resume::After(position)) => Some(position),
             _ => None,
@@ -389,6 +443,8 @@ impl Shard {
             }
         }
         self.close_reader_if_unused(id);
+        // All who waited may have gone.
+        self.close_if_unused(id);
         let replay = self.triggers.get(&id).and_then(|it| it.replay.as_ref());
         replay.and_then(|it| it.reader.as_ref()).is_some_and(|it| it.pass == pass)
     }
@@ -432,12 +488,8 @@ impl Shard {
         let earliest = ages.chain(replay.reading.iter().filter_map(of_group)).min();
         let limit = if replay.gone >= GONE_MAX { Some(u128::MAX) } else { earliest };
         let is_gone = |age: u128| limit.is_some_and(|limit| age <= limit);
-        let ended: Vec<_> = replay
-            .reading
-            .iter()
-            .copied()
-            .filter(|id| of_group(id).is_some_and(is_gone))
-            .collect();
+        let ended: Vec<_> =
+            replay.reading.iter().copied().filter(|id| of_group(id).is_some_and(is_gone)).collect();
         let refused: Vec<_> =
             replay.waiting.extract_if(.., |joining| is_gone(of_joining(joining))).collect();
         stats::add(&self.stats.cursors_expired, refused.len() + ended.len());
@@ -520,6 +572,7 @@ impl Shard {
         };
         reader.position.advance(mark);
         let reading: Vec<_> = replay.reading.iter().copied().collect();
+        let event = event.map(Arc::new);
         let values = event.as_ref().and_then(|event| FilteredEvent::read(&event.payload));
         for group in reading {
             self.read_by(group, mark, event.as_ref(), values.as_ref());
@@ -547,7 +600,7 @@ impl Shard {
         &mut self,
         group_id: GroupId,
         mark: events::Mark,
-        event: Option<&Event>,
+        event: Option<&Arc<Event>>,
         values: Option<&FilteredEvent>,
     ) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
@@ -560,7 +613,7 @@ impl Shard {
         if let Some(event) = event.filter(|_| is_new && passes()) {
             let place = Place::new(0, mark, position.clone(), event.published);
             let place = Some(Arc::new(place));
-            let event = TriggerEvent { event: Arc::new(event.clone()), sharing: None };
+            let event = TriggerEvent { event: Arc::clone(event), sharing: None };
             group.offer(Offered { event, place });
             stats::add(&self.stats.replayed, 1);
             stats::add(&self.stats.waiting, 1);
@@ -571,7 +624,8 @@ impl Shard {
             return;
         };
         let Some(group) = self.groups.get_mut(&group_id) else { return };
-        let is_crowded = group.waiting.len() >= READ_AHEAD;
+        let has_room = self.outlets.have_room(group_id, &group.members);
+        let is_crowded = group.waiting.len() >= READ_AHEAD || !has_room;
         let Some(catching) = group.catching.as_deref_mut() else { return };
         if replay.ring.covers(&position) {
             catching.mode = Mode::Ring { next: replay.ring_start() };
@@ -583,6 +637,9 @@ impl Shard {
         } else if is_crowded && !catching.is_full {
             catching.is_full = true;
             replay.full += 1;
+            if !has_room {
+                self.hold(group_id);
+            }
         }
     }
 
@@ -611,6 +668,7 @@ impl Shard {
         replay.twins.swap_remove(&group_id);
         replay.catching.swap_remove(&group_id);
         replay.reading.swap_remove(&group_id);
+        replay.ahead.swap_remove(&group_id);
         if catching.is_some_and(|it| it.is_full) {
             self.fewer_full(id);
         }

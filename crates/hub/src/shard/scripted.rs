@@ -12,7 +12,7 @@ use futures_util::future::{AbortRegistration, Abortable};
 use tokio::sync::{mpsc, oneshot};
 
 use super::task::{Leave, Operations};
-use super::{Effect, Joining, Leaver, RingRoom, Shard, Shared, SharedTurns, TriggerId};
+use super::{Effect, Joining, Leaver, Reading, RingRoom, Shard, Shared, SharedTurns, TriggerId};
 use crate::cursor::{Cursors, Resume};
 use crate::stats::{HubStats, Seat};
 use crate::{
@@ -62,6 +62,10 @@ impl ScriptedOutlet {
 }
 
 impl Outlet for ScriptedOutlet {
+    fn has_room(&self, _group: GroupId) -> bool {
+        !self.state.lock().unwrap().is_full
+    }
+
     fn send(&self, command: OutletCommand) {
         let OutletState { groups, heard, deliveries, is_full, owed } =
             &mut *self.state.lock().unwrap();
@@ -273,6 +277,32 @@ impl Stage {
     pub(super) fn message(&mut self, trigger: TriggerId, message: SourceMessage) {
         self.shard.source_message(trigger, Some(message));
         self.take_effects();
+    }
+
+    /// The oldest reader that waits gets its stream, or an error.
+    pub(super) fn open_reader(
+        &mut self,
+        result: Result<(), SourceError>,
+    ) -> (TriggerId, u64, bool) {
+        let (trigger, pass, _) = self.readers_opening.remove(0);
+        let is_wanted = self.shard.reader_opened(trigger, pass, result);
+        self.take_effects();
+        (trigger, pass, is_wanted)
+    }
+
+    /// What a task does with a message of a reader's stream.
+    pub(super) fn read(
+        &mut self,
+        trigger: TriggerId,
+        pass: u64,
+        message: SourceMessage,
+    ) -> Reading {
+        let reading = self.shard.reader_message(trigger, pass, Some(message));
+        if reading == Reading::Pause {
+            self.readers_paused.push((trigger, pass));
+        }
+        self.take_effects();
+        reading
     }
 
     /// A graph takes over; who has no renewal is named.

@@ -19,6 +19,10 @@ use crate::{Cores, GroupId, LiveOperation, Member, Renewal, Resolve, Source, Tri
 /// How long a provider may take to open a stream. Providers that wait for their broker give up sooner.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How soon members are looked at again who do not keep up with what they missed: as long as a socket takes to give some
+/// of 64 KiB to a network.
+const HELD_PAUSE: Duration = Duration::from_millis(5);
+
 /// What the hub asks of a shard.
 pub(crate) enum Command {
     Subscribe(Box<Joining>),
@@ -82,6 +86,8 @@ pub(crate) struct ShardTask {
     aborts: HashMap<StreamOf, AbortHandle>,
     /// Streams of readers that are not read for a while, and what was taken out of them already.
     paused: HashMap<StreamOf, (EventStream, VecDeque<SourceMessage>)>,
+    /// When to look after groups whose members do not keep up.
+    look_after_held: Option<tokio::time::Instant>,
 }
 
 impl ShardTask {
@@ -103,12 +109,14 @@ impl ShardTask {
             resolving: FuturesUnordered::new(),
             aborts: HashMap::new(),
             paused: HashMap::new(),
+            look_after_held: None,
         }
     }
 
     /// Until the hub is dropped; then everything ends.
     pub(crate) async fn run(mut self) {
         loop {
+            let held = self.look_after_held;
             tokio::select! {
                 command = self.commands.recv() => match command {
                     Some(command) => self.command(command),
@@ -136,6 +144,13 @@ impl ShardTask {
                         self.shard.resolved(group, ticket, payload);
                     }
                 }
+                () = sleep_until(held) => {
+                    self.look_after_held = None;
+                    self.shard.look_after_held();
+                }
+            }
+            if self.shard.is_holding() && self.look_after_held.is_none() {
+                self.look_after_held = Some(tokio::time::Instant::now() + HELD_PAUSE);
             }
             self.perform();
             // Left-over messages are always ready; others on this thread must get their turn too.
@@ -324,6 +339,14 @@ impl ShardTask {
             (group, ticket, payload)
         });
         self.resolving.push(Abortable::new(answered, abort));
+    }
+}
+
+/// For ever without an instant.
+async fn sleep_until(instant: Option<tokio::time::Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
     }
 }
 

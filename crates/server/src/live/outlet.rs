@@ -69,6 +69,12 @@ impl ConnectionOutlet {
 }
 
 impl Outlet for ConnectionOutlet {
+    fn has_room(&self, group: GroupId) -> bool {
+        let queue = self.lock();
+        let members = queue.members.get(&group).map(Vec::as_slice).unwrap_or_default();
+        members.iter().all(|it| queue.backlog.has_room(self.bounds, it.operation))
+    }
+
     fn send(&self, command: OutletCommand) {
         let mut queue = self.lock();
         match command {
