@@ -24,8 +24,9 @@ pub(crate) const WEBSOCKET_ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 /// The subprotocol, [graphql-transport-ws](https://github.com/enisdenjo/graphql-ws/blob/master/PROTOCOL.md).
 pub(crate) const SUBPROTOCOL: &str = "graphql-transport-ws";
 
-/// Connections from one loopback address; the kernel's default range has 28,232 ports.
-const CLIENTS_PER_SOURCE: usize = 20_000;
+/// Connections from one loopback address. The kernel's default range has 28,232 ports, and those of the runs of the last
+/// minute still wait for stragglers.
+const CLIENTS_PER_SOURCE: usize = 4_000;
 
 /// The most bytes of a client's own header: what servers take at most for a head is some 8 to 64 KiB.
 pub const HEADER_BYTES_MAX: usize = 60_000;

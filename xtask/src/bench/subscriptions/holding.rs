@@ -19,6 +19,9 @@ const HEADERS: [u32; 3] = [0, 512, 2_048];
 /// CPU of a core that is none: a tick of the kernel's clock in two seconds.
 const IDLE_CORES_MAX: f64 = 0.005;
 
+/// Clients that come and go before memory is looked at.
+const WARM: u32 = 200;
+
 const IDLE: [&str; 4] = ["--scenario", "idle", "--hold", "1s"];
 
 /// Memory of one idle subscription, by how many there are.
@@ -29,6 +32,9 @@ pub(super) fn memory(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
     let (mut runs, mut all) = (Vec::new(), Vec::new());
     for count in COUNTS {
         let router = stage.router(None, "")?;
+        // The program's own pages, read when somebody first needs them, are no client's memory.
+        stage
+            .clients(&router, &Clients { name: "warm", count: WARM, query: PLAIN, extra: &IDLE })?;
         let name = format!("{count} clients");
         let run =
             stage.clients(&router, &Clients { name: &name, count, query: PLAIN, extra: &IDLE })?;
