@@ -57,6 +57,8 @@ pub(super) struct Catching {
     pub(super) is_full: bool,
     /// Its members do not keep up; it is looked after again in a moment.
     pub(super) is_held: bool,
+    /// How often in a row that was in vain.
+    pub(super) held: u32,
 }
 
 /// Where the events come from that a group is given.
@@ -74,7 +76,7 @@ enum Progress {
 }
 
 pub(super) struct Group {
-    id: GroupId,
+    pub(super) id: GroupId,
     pub(super) trigger: TriggerId,
     /// The trigger that it waits for, to move there once it is open.
     pub(super) moving_to: Option<TriggerId>,

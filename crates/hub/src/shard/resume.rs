@@ -14,6 +14,7 @@ use events::{Event, Position, SourceError, SourceMessage, StreamEnd};
 use execute::{ErrorCode, GraphqlError};
 
 use super::group::{Catching, Group, Mode, Offered};
+use super::outlets::Outlets;
 use super::replay::{self, Reader};
 use super::{Effect, Joining, Shard, State, TriggerId, refuse, source_end, source_error};
 use crate::cursor::{Place, Resume};
@@ -25,6 +26,11 @@ use crate::{EndReason, GroupId, LiveOperation, OutletCommand, TriggerEvent};
 /// Events from the reader that wait in one group before it is not read any more. They need not be many: the resolution of
 /// an event takes longer than the way of the next one through the shard.
 const READ_AHEAD: usize = 8;
+
+/// How often in a row a group is looked after whose members do not keep up. Then it goes on, and the policy for slow clients
+/// acts: one that takes nothing at all must not hold those who missed the same. With the pause of [`super::task`] these are
+/// two seconds.
+const HELD_MAX: u32 = 400;
 
 /// How often in a row the reader begins again because the broker has no more of what the earliest wants. Then all who wait
 /// are refused: each attempt costs the broker a look.
@@ -61,6 +67,18 @@ fn source_changed() -> GraphqlError {
     let message = "the graph was replaced, and the topics of this subscription with it, before all that it \
          missed was delivered; subscribe again without a cursor";
     GraphqlError::new(ErrorCode::GraphReloaded, message)
+}
+
+impl Group {
+    /// Have its members taken what they were given, or did they have time enough?
+    fn may_be_given(&mut self, outlets: &Outlets) -> bool {
+        let has_room = outlets.have_room(self.id, &self.members);
+        let Some(catching) = self.catching.as_deref_mut() else { return has_room };
+        if has_room {
+            catching.held = 0;
+        }
+        has_room || catching.held >= HELD_MAX
+    }
 }
 
 impl Shard {
@@ -139,7 +157,7 @@ impl Shard {
         let mut group = Group::new(group_id, id, operation, scope);
         group.unserved = Some(Box::new(key));
         group.catching =
-            Some(Box::new(Catching { position, mode, is_full: false, is_held: false }));
+            Some(Box::new(Catching { position, mode, is_full: false, is_held: false, held: 0 }));
         self.groups.insert(group_id, group);
         stats::add(&self.stats.groups, 1);
         self.admit(group_id, joining);
@@ -168,6 +186,7 @@ impl Shard {
             let group = self.groups.get_mut(&group_id);
             if let Some(catching) = group.and_then(|it| it.catching.as_deref_mut()) {
                 catching.is_held = false;
+                catching.held += 1;
                 self.moved_on(group_id);
             }
         }
@@ -199,7 +218,7 @@ impl Shard {
                 replay.ahead.insert(group_id);
                 return;
             };
-            if !self.outlets.have_room(group_id, &group.members) {
+            if !group.may_be_given(&self.outlets) {
                 return self.hold(group_id);
             }
             *next = kept.place.number + 1;
@@ -272,7 +291,7 @@ impl Shard {
             Some(Catching { mode: Mode::Ring { .. }, .. }) => return self.feed(group_id),
             Some(Catching { mode: Mode::Reader, is_full, .. }) => {
                 if *is_full && group.waiting.len() < READ_AHEAD {
-                    if !self.outlets.have_room(group_id, &group.members) {
+                    if !group.may_be_given(&self.outlets) {
                         return self.hold(group_id);
                     }
                     *is_full = false;
@@ -624,7 +643,7 @@ impl Shard {
             return;
         };
         let Some(group) = self.groups.get_mut(&group_id) else { return };
-        let has_room = self.outlets.have_room(group_id, &group.members);
+        let has_room = group.may_be_given(&self.outlets);
         let is_crowded = group.waiting.len() >= READ_AHEAD || !has_room;
         let Some(catching) = group.catching.as_deref_mut() else { return };
         if replay.ring.covers(&position) {

@@ -164,6 +164,8 @@ events:
         authentication: {username: u, password: "${SECRET}"}
         retry: {initial: 1s, max: 2s}
       - {id: d, urls: ["rediss://u:${SECRET}@t/0"]}
+cursor:
+  {enabled: false, keys: ["${SECRET}-of-16-bytes"], memory: true, ring_events: 1, ring_bytes: 2KiB, ring_bytes_total: 3KiB}
 introspection: false
 ide: {enabled: false}
 cors: {origins: ["https://a.example"]}

@@ -109,6 +109,8 @@ fn an_event_stream_goes_on_by_last_event_id_on_another_connection() {
 #[test]
 fn a_storm_of_subscribers_that_come_again_makes_one_reader_at_the_broker() {
     const SUBSCRIBERS: usize = 300;
+    /// On one connection.
+    const EACH: usize = 30;
     let shop = Shop::with(CONFIGURATION);
     let mut socket = Socket::ready(shop.address());
     socket.subscribe("1", SUBSCRIPTION);
@@ -119,26 +121,38 @@ fn a_storm_of_subscribers_that_come_again_makes_one_reader_at_the_broker() {
         shop.publish("products", event(number));
         assert_eq!(self::number(&socket.message()["payload"]), number);
     }
-    let mut storm = Socket::ready(shop.address());
-    for id in 0..SUBSCRIBERS {
-        resume(&mut storm, &id.to_string(), SUBSCRIPTION, &cursor);
-    }
-    let mut next = [2; SUBSCRIBERS];
-    for _ in 0..SUBSCRIBERS * 299 {
-        let message = storm.message();
-        let id: usize = message["id"].as_str().unwrap().parse().unwrap();
-        assert_eq!(number(&message["payload"]), next[id], "{message}");
-        next[id] += 1;
-    }
+    let storm: Vec<_> = (0..SUBSCRIBERS / EACH)
+        .map(|_| {
+            let mut socket = Socket::ready(shop.address());
+            for id in 0..EACH {
+                resume(&mut socket, &id.to_string(), SUBSCRIPTION, &cursor);
+            }
+            std::thread::spawn(move || {
+                let mut next = [2; EACH];
+                for _ in 0..EACH * 299 {
+                    let message = socket.message();
+                    let id: usize = message["id"].as_str().unwrap().parse().unwrap();
+                    assert_eq!(self::number(&message["payload"]), next[id], "{message}");
+                    next[id] += 1;
+                }
+                socket
+            })
+        })
+        .collect();
+    let sockets: Vec<_> = storm.into_iter().map(|it| it.join().unwrap()).collect();
     let readers = shop.router.metric("starling_hub_side_readers_total").unwrap_or(0);
     // Whoever comes when the reader has gone on, or has met the trigger, makes it begin again; nobody has one of his own.
     assert!((1..=10).contains(&readers), "{readers} readers");
     shop.publish("products", event(301));
-    for _ in 0..SUBSCRIBERS {
-        assert_eq!(number(&storm.message()["payload"]), 301);
+    let mut sockets = sockets;
+    for socket in &mut sockets {
+        for _ in 0..EACH {
+            assert_eq!(number(&socket.message()["payload"]), 301);
+        }
     }
     // They are one group with the one that never went.
     shop.wait_for_metric("starling_hub_groups", 2);
+    drop(sockets);
     shop.assert_unharmed();
 }
 

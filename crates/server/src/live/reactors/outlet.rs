@@ -15,6 +15,9 @@ use super::application::Message;
 /// Results of one group that may wait for the reactor: a burst.
 const RESULTS_MAX: usize = 256;
 
+/// Of what its members missed, no more of a group is given while so many results wait: they are written to each of them.
+const RESULTS_AHEAD: usize = 16;
+
 /// How long the oldest result of a group may have waited for others to be put behind it.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
@@ -119,7 +122,7 @@ impl Outlet for ReactorOutlet {
     fn has_room(&self, group: GroupId) -> bool {
         let waiting = self.lock();
         let results = waiting.groups.get(&group).map_or(0, |it| it.handed.len());
-        results < RESULTS_MAX / 2
+        results < RESULTS_AHEAD
             && 2 * waiting.bytes < BYTES_MAX
             && !waiting.behind.contains_key(&group)
     }
