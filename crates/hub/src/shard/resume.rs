@@ -29,8 +29,8 @@ const READ_AHEAD: usize = 8;
 
 /// How often in a row a group is looked after whose members do not keep up. Then it goes on, and the policy for slow clients
 /// acts: one that takes nothing at all must not hold those who missed the same. With the pause of [`super::task`] these are
-/// two seconds.
-const HELD_MAX: u32 = 400;
+/// ten seconds: a slow network takes some for what may wait for a client.
+const HELD_MAX: u32 = 2000;
 
 /// How often in a row the reader begins again because the broker has no more of what the earliest wants. Then all who wait
 /// are refused: each attempt costs the broker a look.
@@ -71,13 +71,10 @@ fn source_changed() -> GraphqlError {
 
 impl Group {
     /// Have its members taken what they were given, or did they have time enough?
-    fn may_be_given(&mut self, outlets: &Outlets) -> bool {
-        let has_room = outlets.have_room(self.id, &self.members);
-        let Some(catching) = self.catching.as_deref_mut() else { return has_room };
-        if has_room {
-            catching.held = 0;
-        }
-        has_room || catching.held >= HELD_MAX
+    fn may_be_given(&self, outlets: &Outlets) -> bool {
+        self.catching.as_ref().is_none_or(|catching| {
+            outlets.have_room(self.id, &self.members) || catching.held >= HELD_MAX
+        })
     }
 }
 
@@ -183,10 +180,11 @@ impl Shard {
     /// Goes on with those whose members have room again.
     pub(crate) fn look_after_held(&mut self) {
         for group_id in std::mem::take(&mut self.held) {
-            let group = self.groups.get_mut(&group_id);
-            if let Some(catching) = group.and_then(|it| it.catching.as_deref_mut()) {
+            let Some(group) = self.groups.get_mut(&group_id) else { continue };
+            let has_room = self.outlets.have_room(group_id, &group.members);
+            if let Some(catching) = group.catching.as_deref_mut() {
                 catching.is_held = false;
-                catching.held += 1;
+                catching.held = if has_room { 0 } else { catching.held + 1 };
                 self.moved_on(group_id);
             }
         }
@@ -196,6 +194,7 @@ impl Shard {
     fn feed(&mut self, group_id: GroupId) {
         loop {
             let Some(group) = self.groups.get_mut(&group_id) else { return };
+            let may_be_given = group.may_be_given(&self.outlets);
             let Some(Catching { position, mode: Mode::Ring { next }, .. }) =
                 group.catching.as_deref_mut()
             else {
@@ -218,7 +217,7 @@ impl Shard {
                 replay.ahead.insert(group_id);
                 return;
             };
-            if !group.may_be_given(&self.outlets) {
+            if !may_be_given {
                 return self.hold(group_id);
             }
             *next = kept.place.number + 1;
@@ -287,11 +286,12 @@ impl Shard {
     /// Something of a group has moved on: there may be room in it, or it may have met its twin.
     pub(super) fn moved_on(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let may_be_given = group.may_be_given(&self.outlets);
         match group.catching.as_deref_mut() {
             Some(Catching { mode: Mode::Ring { .. }, .. }) => return self.feed(group_id),
             Some(Catching { mode: Mode::Reader, is_full, .. }) => {
                 if *is_full && group.waiting.len() < READ_AHEAD {
-                    if !group.may_be_given(&self.outlets) {
+                    if !may_be_given {
                         return self.hold(group_id);
                     }
                     *is_full = false;

@@ -132,7 +132,7 @@ fn a_storm_of_subscribers_that_come_again_makes_one_reader_at_the_broker() {
                 for _ in 0..EACH * 299 {
                     let message = socket.message();
                     let id: usize = message["id"].as_str().unwrap().parse().unwrap();
-                    assert_eq!(self::number(&message["payload"]), next[id], "{message}");
+                    assert_eq!(number(&message["payload"]), next[id], "{message}");
                     next[id] += 1;
                 }
                 socket
@@ -141,8 +141,8 @@ fn a_storm_of_subscribers_that_come_again_makes_one_reader_at_the_broker() {
         .collect();
     let sockets: Vec<_> = storm.into_iter().map(|it| it.join().unwrap()).collect();
     let readers = shop.router.metric("starling_hub_side_readers_total").unwrap_or(0);
-    // Whoever comes when the reader has gone on, or has met the trigger, makes it begin again; nobody has one of his own.
-    assert!((1..=10).contains(&readers), "{readers} readers");
+    // There is one at a time. Whoever comes when it has gone on makes it begin again, for all who came meanwhile.
+    assert!((1..=SUBSCRIBERS as u64 / 4).contains(&readers), "{readers} readers");
     shop.publish("products", event(301));
     let mut sockets = sockets;
     for socket in &mut sockets {
