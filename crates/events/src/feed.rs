@@ -67,12 +67,28 @@ impl Feed {
         }
     }
 
-    /// Announces that events may be missing here: at once if there is room, else before the next event.
-    pub(crate) fn gap(&mut self) {
-        if !self.gap_sent && !self.gap_due {
-            self.gap_sent = self.sender.try_send(SourceMessage::Gap).is_ok();
-            self.gap_due = !self.gap_sent;
+    /// Announces that events may be missing here: at once if there is room, else before the next event. False
+    /// if that has been announced already and nothing came since.
+    pub(crate) fn gap(&mut self) -> bool {
+        if self.gap_sent || self.gap_due {
+            return false;
         }
+        self.gap_sent = self.sender.try_send(SourceMessage::Gap).is_ok();
+        self.gap_due = !self.gap_sent;
+        true
+    }
+
+    /// How many messages fit now.
+    pub(crate) fn room(&self) -> usize {
+        self.sender.capacity()
+    }
+
+    /// Resolves when that many messages fit, or the stream is dropped. Nothing fits before.
+    pub(crate) fn has_room(&self, messages: usize) -> impl Future<Output = ()> + Send + 'static {
+        let sender = self.sender.clone();
+        // One place is taken for the last message.
+        let messages = messages.min(sender.max_capacity() - 1);
+        async move { drop(sender.reserve_many(messages).await) }
     }
 
     /// Says why nothing follows. Always fits.
@@ -130,6 +146,38 @@ mod tests {
         feed.offer(event(1));
         feed.gap();
         assert_eq!(drain(&mut stream), ["gap", "1", "gap"]);
+    }
+
+    #[test]
+    fn only_a_gap_that_says_something_new_is_announced() {
+        let (mut feed, _stream) = Feed::new(2);
+        assert_eq!([feed.gap(), feed.gap()], [true, false]);
+        assert_eq!(
+            [feed.offer(event(1)), feed.offer(event(2))],
+            [Offered::Taken, Offered::Dropped]
+        );
+        assert!(!feed.gap(), "what did not fit has announced one");
+    }
+
+    #[test]
+    fn who_waits_for_room_goes_on_when_enough_was_read_or_nobody_reads() {
+        use futures_util::FutureExt;
+        let (mut feed, mut stream) = Feed::new(4);
+        for number in 1..=4 {
+            feed.offer(event(number));
+        }
+        assert_eq!(feed.room(), 0);
+        let mut two = Box::pin(feed.has_room(2));
+        assert_eq!(two.as_mut().now_or_never(), None);
+        let _ = stream.messages.try_recv();
+        assert_eq!(two.as_mut().now_or_never(), None);
+        let _ = stream.messages.try_recv();
+        assert_eq!(two.as_mut().now_or_never(), Some(()));
+        assert_eq!(feed.room(), 2);
+        let mut all = Box::pin(feed.has_room(100));
+        assert_eq!(all.as_mut().now_or_never(), None);
+        drop(stream);
+        assert_eq!(all.as_mut().now_or_never(), Some(()));
     }
 
     #[test]

@@ -21,5 +21,5 @@ pub use provider::{
     Wanted,
 };
 pub use providers::{Providers, ProvidersError, ResolveError};
-pub use redis::{Redis, RedisAuthentication, RedisSettings, RedisSettingsError};
+pub use redis::{Redis, RedisAuthentication, RedisSentinel, RedisSettings, RedisSettingsError};
 pub use stats::{ProviderState, ProviderStats};

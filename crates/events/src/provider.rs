@@ -221,12 +221,14 @@ pub struct Message {
     pub key: Option<Bytes>,
     /// Left out where the broker knows none.
     pub headers: Headers,
+    /// Store it rather than pass it on, where it makes a difference: the entry of a Redis Stream.
+    pub durable: bool,
 }
 
 impl Message {
     /// Without key and headers.
     pub fn new(topic: impl Into<Box<str>>, payload: impl Into<Bytes>) -> Self {
-        Self { topic: topic.into(), payload: payload.into(), key: None, headers: Headers::new() }
+        Self { topic: topic.into(), payload: payload.into(), ..Self::default() }
     }
 }
 
@@ -343,6 +345,14 @@ pub enum PublishError {
         provider: Box<str>,
         /// Last error, without credentials.
         reason: String,
+    },
+    /// Nobody listens there who could answer a request.
+    #[error("nobody answers requests at provider {provider}, topic {topic:?}")]
+    NoResponder {
+        /// `kind/id`
+        provider: Box<str>,
+        /// As rendered.
+        topic: Box<str>,
     },
     /// The broker or its rules refuse this event.
     #[error("provider {provider} refused the event for topic {topic:?}: {reason}")]

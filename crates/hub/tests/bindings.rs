@@ -1,13 +1,14 @@
 //! Directives of event subgraphs, from supergraph SDL to topics and to what is said about bad ones.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use events::{
-    Durable, Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis, RedisSettings,
-    Retry, SourceMessage, Start, Wanted,
+    Durable, EventFuture, EventStream, Memory, MemorySettings, Message, Nats, NatsSettings,
+    Provider, ProviderStats, Providers, PublishError, Redis, RedisSettings, Retry, SourceError,
+    SourceMessage, Start, Wanted,
 };
-use execute::{ErrorCode, Publisher};
+use execute::{ErrorCode, EventRequest, Publisher};
 use graph::{FieldId, SubgraphId, Supergraph};
 use hub::{Bindings, EventPublisher, Source};
 use plan::{EventField, Value, VariableId, Variables};
@@ -71,12 +72,8 @@ fn providers() -> Providers {
         queue_events: 1,
     });
     let redis = Redis::start(RedisSettings {
-        id: "default".into(),
-        urls: vec!["redis://127.0.0.1:1".into()],
-        authentication: None,
-        tls: None,
         retry: Retry { initial: Duration::from_secs(3600), max: Duration::from_secs(3600) },
-        queue_events: 1,
+        ..RedisSettings::new("default", vec!["redis://127.0.0.1:1".into()])
     });
     let memory = Memory::new("default", MemorySettings::default());
     let list: [Arc<dyn Provider>; 3] =
@@ -225,7 +222,7 @@ async fn a_client_cannot_widen_its_subject_or_forge_another() {
             "The arguments make no topic: a subject has no empty token: no dot at the start or end, no two in a row.",
         ),
         (Value::Null, "Argument \"id\" cannot be part of a topic: it is null."),
-        (Value::List(vec![]), "Argument \"id\" cannot be part of a topic: it is a list."),
+        (Value::List(vec![]), "Argument \"id\" cannot be part of a topic: it is an empty list."),
     ] {
         assert_eq!(refused("moved", "id", value), reason);
     }
@@ -283,7 +280,7 @@ async fn everything_that_is_wrong_is_listed_with_its_field() {
             ("d", r#"edfs__natsSubscribe {subjects: []}"#),
             ("e", r#"edfs__natsSubscribe {subject: "x", streamConfiguration: {}}"#),
             (
-                "f(ids: [ID], filter: Filter, id: ID)",
+                "f(ids: [[ID]], filter: Filter, id: ID)",
                 r#"edfs__natsSubscribe {subjects: ["{{args.ids}}", "{{args.filter}}", "{{args.id.x}}"]}"#,
             ),
             ("g", r#"edfs__natsSubscribe {subjects: ["a..b", 7], providerId: 7}"#),
@@ -301,9 +298,9 @@ async fn everything_that_is_wrong_is_listed_with_its_field() {
             r#"Subscription.c @edfs__natsSubscribe: topic "y.{{ key }}": {{ key }} is not understood; write {{ args.name }}"#,
             r#"Subscription.d @edfs__natsSubscribe: subjects is empty"#,
             r#"Subscription.e @edfs__natsSubscribe: argument "subject" is not supported; known are "subjects", "providerId" and "streamConfiguration""#,
-            r#"Subscription.e @edfs__natsSubscribe: streamConfiguration.streamName is missing"#,
             r#"Subscription.e @edfs__natsSubscribe: subjects is missing"#,
-            r#"Subscription.f @edfs__natsSubscribe: topic "{{args.ids}}": argument "ids" is a list, which cannot stand in a topic"#,
+            r#"Subscription.e @edfs__natsSubscribe: streamConfiguration.streamName is missing"#,
+            r#"Subscription.f @edfs__natsSubscribe: topic "{{args.ids}}": argument "ids" is a list of lists, which cannot stand in a topic"#,
             r#"Subscription.f @edfs__natsSubscribe: topic "{{args.filter}}": argument "filter" is an input object; name one of its fields"#,
             r#"Subscription.f @edfs__natsSubscribe: topic "{{args.id.x}}": argument "id" is no input object and has no fields"#,
             r#"Subscription.g @edfs__natsSubscribe: providerId must be a string"#,
@@ -311,6 +308,189 @@ async fn everything_that_is_wrong_is_listed_with_its_field() {
             r#"Subscription.h @edfs__natsSubscribe: topic "a b": a subject contains no spaces"#,
         ]
     );
+}
+
+#[tokio::test]
+async fn lists_of_a_client_are_several_topics_up_to_a_bound() {
+    let graph = supergraph(
+        &[(
+            "moved(ids: [ID!]!)",
+            r#"events__subscribe {topics: ["a.{{ args.ids }}", "b"], providerId: "nats/default"}"#,
+        )],
+        &[],
+    );
+    let moved = |json: &str| {
+        source(&graph, "moved", vec![("ids".into(), Value::Variable(VariableId(0)))], &[json])
+    };
+    let source = moved(r#"["2","1","2"]"#).expect("renders");
+    assert_eq!(source.topics(), ["a.1", "a.2", "b"].map(Box::<str>::from));
+    let error = moved(r#"["1","*"]"#).unwrap_err();
+    assert_eq!(
+        error.message,
+        "Argument \"ids\" cannot be part of a topic: it contains a wildcard (* or >)."
+    );
+    let many = |count: usize| format!("[{}]", vec!["1"; count].join(","));
+    moved(&many(255)).expect("255 and one more");
+    let error = moved(&many(257)).unwrap_err();
+    assert_eq!(error.message, "The arguments name more than 256 topics.");
+    assert_eq!(error.code, ErrorCode::BadUserInput);
+}
+
+#[tokio::test]
+async fn a_mapping_or_message_that_cannot_be_is_an_error_at_load() {
+    let subscribe = |rest: &str| {
+        format!(r#"events__subscribe {{topics: ["t"], providerId: "memory/default", {rest}}}"#)
+    };
+    let publish = |rest: &str| {
+        format!(r#"events__publish {{topic: "t", providerId: "memory/default", {rest}}}"#)
+    };
+    let subscriptions = [
+        r#"select: "a..b""#,
+        "select: 7",
+        r#"key: "id""#,
+        r#"key: {field: "ghost", from: KEY}"#,
+        r#"key: {field: "id", from: TOKEN}"#,
+        r#"key: {field: "id", from: SUBJECT, token: 0}"#,
+        r#"key: {field: "id", from: KEY, token: 1}"#,
+    ]
+    .map(subscribe);
+    let mutations = [
+        "key: {}",
+        r#"key: "{{ args.ghost }}""#,
+        r#"headers: {name: "a:b", value: "c"}"#,
+        r#"headers: [{name: "a"}]"#,
+        r#"headers: [{name: "a", value: "{{ id }}"}]"#,
+        r#"timeout: "2s""#,
+    ]
+    .map(publish);
+    let names = |prefix: &str, directives: &[String]| -> Vec<(String, String)> {
+        let numbered = directives.iter().enumerate();
+        numbered.map(|(number, it)| (format!("{prefix}{number}"), it.clone())).collect()
+    };
+    fn borrowed(fields: &[(String, String)]) -> Vec<(&str, &str)> {
+        fields.iter().map(|(name, directive)| (name.as_str(), directive.as_str())).collect()
+    }
+    let (subscriptions, mutations) = (names("s", &subscriptions), names("m", &mutations));
+    let graph = supergraph(&borrowed(&subscriptions), &borrowed(&mutations));
+    assert_eq!(
+        problems(&graph),
+        [
+            "Mutation.m0 @events__publish: key must be a string",
+            r#"Mutation.m1 @events__publish: key "{{ args.ghost }}": there is no argument "ghost""#,
+            r#"Mutation.m2 @events__publish: headers: "a:b" is no name of a header"#,
+            "Mutation.m3 @events__publish: headers.value is missing",
+            r#"Mutation.m4 @events__publish: headers "{{ id }}": {{ id }} is not understood; write {{ args.name }}"#,
+            r#"Mutation.m5 @events__publish: argument "timeout" is not supported; known are "topic", "providerId", "key", "headers" and "stream""#,
+            r#"Subscription.s0 @events__subscribe: select: "a..b" has an empty name"#,
+            r#"Subscription.s1 @events__subscribe: select must be a string such as "data.after""#,
+            "Subscription.s2 @events__subscribe: key must be an object",
+            "Subscription.s3 @events__subscribe: key.field: `Order` has no field `ghost`",
+            "Subscription.s4 @events__subscribe: key.from must be SUBJECT or KEY",
+            "Subscription.s5 @events__subscribe: key.token is counted from 1",
+            "Subscription.s6 @events__subscribe: key.token and key.separator are for from: SUBJECT",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn key_and_headers_are_rendered_and_the_trace_goes_along() {
+    let graph = supergraph(
+        &[],
+        &[(
+            "announce(id: ID!, kind: String)",
+            r#"events__publish {topic: "news", providerId: "memory/default", key: "{{ args.id }}", headers: [{name: "kind", value: "k-{{ args.kind }}"}, {name: "source", value: "router"}]}"#,
+        )],
+    );
+    let providers = providers();
+    let memory = providers.resolve("memory/default").expect("it is there");
+    let mut stream = memory.subscribe(Wanted::new(vec!["news".into()])).await.expect("open");
+    let bindings = Bindings::load(&graph, &providers).expect("the bindings are right");
+    let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5), 100);
+    let headers = [
+        (
+            http::HeaderName::from_static("traceparent"),
+            http::HeaderValue::from_static(
+                "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            ),
+        ),
+        (http::HeaderName::from_static("authorization"), http::HeaderValue::from_static("secret")),
+    ];
+    let request = |arguments: &'static str| EventRequest {
+        field: field(&graph, "announce"),
+        arguments: arguments.into(),
+        headers: &headers,
+        deadline: Instant::now() + Duration::from_secs(5),
+    };
+    for arguments in [r#"{"id":7,"kind":"a"}"#, r#"{"id":"8","kind":null}"#] {
+        assert_eq!(publisher.publish(request(arguments)).await, Ok(true));
+    }
+    let mut heard = Vec::new();
+    while heard.len() < 2 {
+        if let Some(SourceMessage::Event(event)) = stream.messages.recv().await {
+            let headers: Vec<_> = event.headers.iter().flat_map(|it| it.iter()).collect();
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let headers = headers.iter().map(|(name, value)| format!("{name}: {}", text(value)));
+            heard.push((event.key.as_deref().map(text), headers.collect::<Vec<_>>().join(", ")));
+        }
+    }
+    let trace = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    assert_eq!(
+        heard,
+        [
+            (Some("7".into()), format!("kind: k-a, source: router, {trace}")),
+            (Some("8".into()), format!("source: router, {trace}")),
+        ]
+    );
+    let error = publisher.publish(request("{\"id\":\"a\\nb\"}")).await.unwrap_err();
+    assert_eq!(error.message, "The arguments make a key with a control character.");
+}
+
+#[tokio::test]
+async fn what_is_published_to_a_stream_is_to_be_stored() {
+    /// Keeps what it gets.
+    #[derive(Default)]
+    struct Kept(ProviderStats, Mutex<Vec<Message>>);
+    impl Provider for Kept {
+        fn name(&self) -> &str {
+            "kept/default"
+        }
+        fn subscribe(&self, _: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>> {
+            Box::pin(std::future::pending())
+        }
+        fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
+            self.1.lock().expect("nobody panicked").push(message);
+            Box::pin(std::future::ready(Ok(())))
+        }
+        fn is_connected(&self) -> bool {
+            true
+        }
+        fn stats(&self) -> &ProviderStats {
+            &self.0
+        }
+    }
+    let publish = |stream: &str| {
+        format!(r#"events__publish {{topic: "t", providerId: "kept/default"{stream}}}"#)
+    };
+    let (stored, passed_on) = (publish(", stream: {}"), publish(""));
+    let graph = supergraph(&[], &[("store", &stored), ("pass", &passed_on)]);
+    let kept = Arc::new(Kept::default());
+    let provider: Arc<dyn Provider> = Arc::clone(&kept) as _;
+    let memory: Arc<dyn Provider> = Arc::new(Memory::new("default", MemorySettings::default()));
+    let providers = Providers::new([provider, memory]).expect("names differ");
+    let bindings = Bindings::load(&graph, &providers).expect("the bindings are right");
+    let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5), 100);
+    for name in ["store", "pass"] {
+        let request = EventRequest {
+            field: field(&graph, name),
+            arguments: "{}".into(),
+            headers: &[],
+            deadline: Instant::now() + Duration::from_secs(5),
+        };
+        assert_eq!(publisher.publish(request).await, Ok(true));
+    }
+    let durable: Vec<bool> =
+        kept.1.lock().expect("nobody panicked").iter().map(|message| message.durable).collect();
+    assert_eq!(durable, [true, false]);
 }
 
 #[tokio::test]
@@ -483,20 +663,26 @@ async fn a_mutation_publishes_the_json_of_its_arguments() {
     let first = stream.messages.recv().await;
     assert!(matches!(first, Some(SourceMessage::Passed(_))), "{first:?}");
     let bindings = Bindings::load(&graph, &providers).expect("the bindings are right");
-    let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5));
+    let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5), 100);
     let deadline = Instant::now() + Duration::from_secs(5);
     let announce = field(&graph, "announce");
 
     let arguments = r#"{"id":"7","text":"hello"}"#;
-    assert_eq!(publisher.publish(announce, arguments.into(), deadline).await, Ok(true));
+    let request = |field, arguments: &'static str| EventRequest {
+        field,
+        arguments: arguments.into(),
+        headers: &[],
+        deadline,
+    };
+    assert_eq!(publisher.publish(request(announce, arguments)).await, Ok(true));
     let Some(SourceMessage::Event(event)) = stream.messages.recv().await else {
         panic!("no event")
     };
     assert_eq!((&*event.topic, &*event.payload), ("news.7", arguments.as_bytes()));
 
-    let error = publisher.publish(announce, r#"{"id":null}"#.into(), deadline).await.unwrap_err();
+    let error = publisher.publish(request(announce, r#"{"id":null}"#)).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::BadUserInput);
-    let error = publisher.publish(field(&graph, "tick"), "{}".into(), deadline).await.unwrap_err();
+    let error = publisher.publish(request(field(&graph, "tick"), "{}")).await.unwrap_err();
     assert_eq!(error.message, "This field is not bound to a topic.");
 }
 
@@ -504,7 +690,9 @@ async fn a_mutation_publishes_the_json_of_its_arguments() {
 async fn a_broker_that_is_away_makes_a_publication_unsuccessful() {
     let graph = supergraph(&[], &[("p", r#"edfs__natsPublish {subject: "x"}"#)]);
     let bindings = Bindings::load(&graph, &providers()).expect("the bindings are right");
-    let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5));
+    let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5), 100);
     let deadline = Instant::now() + Duration::from_millis(50);
-    assert_eq!(publisher.publish(field(&graph, "p"), "{}".into(), deadline).await, Ok(false));
+    let request =
+        EventRequest { field: field(&graph, "p"), arguments: "{}".into(), headers: &[], deadline };
+    assert_eq!(publisher.publish(request).await, Ok(false));
 }

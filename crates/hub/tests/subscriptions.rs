@@ -314,6 +314,7 @@ impl Outlet for Counting {
             OutletCommand::Leave { group, member } => {
                 members.entry((group, member.connection)).or_default().ends += 1;
             }
+            OutletCommand::Merge { .. } => panic!("nobody came with a cursor"),
             OutletCommand::End { group, .. } => {
                 for ((of, _), counts) in members.iter_mut() {
                     counts.ends += u32::from(*of == group && counts.joins > counts.ends);

@@ -53,12 +53,12 @@ pub(crate) fn live_operation(
     let filter = loaded.bindings.filter(field, &variables)?;
     let graph = &loaded.generation.graph;
     let root = graph.field(field.field);
-    let field = format!("{}.{}", graph.ty(root.parent).name, root.name);
+    let coordinate = format!("{}.{}", graph.ty(root.parent).name, root.name);
     let variables = Arc::new(variables);
     Ok(LiveOperation {
         generation: loaded.generation.number,
         source,
-        field: field.into(),
+        field: coordinate.into(),
         filter,
         group: GroupKey {
             operation_id: prepared.operation_id,
@@ -70,6 +70,7 @@ pub(crate) fn live_operation(
             variables,
             generation: Arc::clone(&loaded.generation),
             headers,
+            payload: loaded.bindings.payload_mapping(field.field),
             timeout,
             request: OperationRequest {
                 query: prepared.query.clone(),

@@ -21,7 +21,9 @@ use crate::admin;
 use crate::certificates::{self, Certificates};
 #[cfg(target_os = "linux")]
 use crate::config::ReactorThreads;
-use crate::config::{Config, Cursor, Listener, NatsAuthentication, OverflowPolicy, Workers};
+use crate::config::{
+    Config, Cursor, Listener, NatsAuthentication, OverflowPolicy, RedisAuthentication, Workers,
+};
 use crate::connections::{Connections, Limits};
 use crate::cores::{self, CoreThreads, Cores};
 use crate::diagnostic::{self, Diagnostic, Style};
@@ -216,7 +218,8 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         Reactors::start(reactor_count(config.reactors, count), config.http.stall_timeout)
             .map_err(StartError::Cores)?;
     let (stop, shutdown) = watch::channel(false);
-    let mut settings = HubSettings::default();
+    let mut settings =
+        HubSettings { event_bytes_max: config.events.max_event_size, ..HubSettings::default() };
     if config.subscriptions.policy == OverflowPolicy::Latest {
         // Nor does anything but the newest event wait for a group that is resolved too slowly.
         settings.group_waiting = 1;
@@ -479,15 +482,16 @@ fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
     }
     for redis in &providers.redis {
         let settings = RedisSettings {
-            authentication: redis.authentication.as_ref().map(|it| events::RedisAuthentication {
-                user: it.username.clone(),
-                password: it.password.expose().to_owned(),
+            authentication: redis.authentication.as_ref().map(redis_authentication),
+            cluster: redis.cluster_enabled,
+            sharded: redis.sharded_channels,
+            sentinel: redis.sentinel.as_ref().map(|it| events::RedisSentinel {
+                master: it.master.as_str().into(),
+                authentication: it.authentication.as_ref().map(redis_authentication),
             }),
             retry: events::Retry { initial: redis.retry.initial, max: redis.retry.max },
-            id: redis.id.as_str().into(),
-            urls: redis.urls.clone(),
-            tls: None,
-            queue_events: MemorySettings::default().queue_events,
+            stream_entries_max: redis.streams.max_len,
+            ..RedisSettings::new(&redis.id, redis.urls.clone())
         };
         match Redis::start(settings) {
             Ok(provider) => list.push(Arc::new(provider)),
@@ -501,6 +505,13 @@ fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
         return Err(problems);
     }
     Providers::new(list).map_err(|error| vec![Diagnostic::error("events", error.to_string())])
+}
+
+fn redis_authentication(given: &RedisAuthentication) -> events::RedisAuthentication {
+    events::RedisAuthentication {
+        user: given.username.clone(),
+        password: given.password.expose().to_owned(),
+    }
 }
 
 async fn all_connected(providers: &Providers) -> Result<(), StartError> {

@@ -146,6 +146,27 @@ impl Address {
         Ok(Self { place: Place::Tcp { host, port, tls }, authentication })
     }
 
+    /// Another server that is reached in the same way, by TLS or without, and signed in to like that.
+    pub(super) fn sibling(
+        &self,
+        host: String,
+        port: u16,
+        authentication: Option<&RedisAuthentication>,
+    ) -> Self {
+        Self { authentication: authentication.cloned(), ..self.relative(host, port) }
+    }
+
+    /// Another server that is reached and signed in to in the same way; without a host, at the same one.
+    pub(super) fn relative(&self, host: String, port: u16) -> Self {
+        let (own, tls) = match &self.place {
+            Place::Tcp { host, tls, .. } => (host.clone(), tls.clone()),
+            #[cfg(unix)]
+            Place::Unix(_) => ("localhost".into(), None),
+        };
+        let host = if host.is_empty() { own } else { host.into() };
+        Self { place: Place::Tcp { host, port, tls }, authentication: self.authentication.clone() }
+    }
+
     /// For logs of ours: `host:port` or the path of a socket.
     pub(super) fn for_logs(&self) -> String {
         match &self.place {

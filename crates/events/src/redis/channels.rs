@@ -6,8 +6,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use redis::{PushInfo, PushKind, Value};
+use tokio::sync::Notify;
 
 use super::channel::is_pattern;
+use super::sharded::MOVED;
 use crate::feed::{Feed, Offered};
 use crate::{Event, EventStream, ProviderStats, Start, StreamEnd, Wanted};
 
@@ -31,6 +33,8 @@ struct Channel {
 #[derive(Debug)]
 struct OpenStream {
     feed: Feed,
+    /// The latest event has found room; those that do not make one gap together.
+    is_whole: bool,
     channels: Vec<Arc<str>>,
 }
 
@@ -64,6 +68,8 @@ pub(super) struct Channels {
     /// Some channel is [`Asked::Not`].
     wanting: bool,
     batches: u64,
+    /// A slot has left this node.
+    moved: Arc<Notify>,
 }
 
 impl Channels {
@@ -77,7 +83,13 @@ impl Channels {
             leaving: Vec::new(),
             wanting: false,
             batches: 0,
+            moved: Arc::default(),
         }
+    }
+
+    /// Notified when a slot has left this node, with its channels.
+    pub(super) fn moved(&self) -> Arc<Notify> {
+        Arc::clone(&self.moved)
     }
 
     /// A stream over `topics`. Pub/Sub has no past: one that begins in it begins with a gap.
@@ -114,7 +126,7 @@ impl Channels {
             self.wanting |= channel.asked == Asked::Not;
             channels.push(name);
         }
-        self.streams.insert(id, OpenStream { feed, channels });
+        self.streams.insert(id, OpenStream { feed, is_whole: true, channels });
         ProviderStats::add(&self.stats.streams, 1);
         Opened { id, stream, gone, settled_by }
     }
@@ -193,8 +205,10 @@ impl Channels {
             channel.asked = Asked::Not;
         }
         for stream in self.streams.values_mut() {
-            stream.feed.gap();
-            ProviderStats::add(&self.stats.gaps, 1);
+            // An attempt to come back that fails half-way loses nothing more.
+            if stream.feed.gap() {
+                ProviderStats::add(&self.stats.gaps, 1);
+            }
         }
         self.streams.len()
     }
@@ -216,8 +230,19 @@ impl Channels {
             _ => None,
         };
         let (name, topic, payload) = match info.kind {
-            PushKind::Message => (next(), None, next()),
+            PushKind::Message | PushKind::SMessage => (next(), None, next()),
             PushKind::PMessage => (next(), next(), next()),
+            PushKind::SUnsubscribe => {
+                // Said unasked: another node has the slot now.
+                if let Some(name) = next()
+                    && let Ok(name) = std::str::from_utf8(&name)
+                    && self.channels.get(name).is_some_and(|it| it.asked == Asked::Confirmed)
+                {
+                    self.refuse(name, MOVED);
+                    self.moved.notify_one();
+                }
+                return;
+            }
             _ => return,
         };
         let (Some(name), Some(payload)) = (name, payload) else { return };
@@ -234,7 +259,11 @@ impl Channels {
             // A stream that is gone is closed by the connection's task.
             if stream.feed.offer(event.clone()) == Offered::Dropped {
                 ProviderStats::add(&self.stats.dropped, 1);
-                ProviderStats::add(&self.stats.gaps, 1);
+                if std::mem::take(&mut stream.is_whole) {
+                    ProviderStats::add(&self.stats.gaps, 1);
+                }
+            } else {
+                stream.is_whole = true;
             }
         }
     }
@@ -352,10 +381,26 @@ mod tests {
         let gone = open(&mut channels, &["c"]);
         channels.close(gone.id);
         assert_eq!(channels.lost(), 1);
-        assert_eq!(channels.lost(), 1);
+        assert_eq!(channels.lost(), 1, "an attempt to come back failed half-way");
+        assert_eq!(channels.stats.gaps.load(Relaxed), 1);
         assert_eq!(asked(&mut channels).0, "+a +b");
         push(&mut channels, PushKind::Message, &["a", "1"]);
         assert_eq!(heard(&mut stream), ["gap", "a 1"]);
+    }
+
+    #[test]
+    fn events_that_find_no_room_one_after_the_other_are_one_gap() {
+        let mut channels = Channels::new(2, Arc::default());
+        let mut stream = open(&mut channels, &["a"]).stream;
+        for number in ["1", "2", "3", "4"] {
+            push(&mut channels, PushKind::Message, &["a", number]);
+        }
+        assert_eq!(channels.lost(), 1);
+        assert_eq!(heard(&mut stream), ["a 1", "a 2"]);
+        push(&mut channels, PushKind::Message, &["a", "5"]);
+        assert_eq!(heard(&mut stream), ["gap", "a 5"]);
+        let counted = [&channels.stats.dropped, &channels.stats.gaps].map(|it| it.load(Relaxed));
+        assert_eq!(counted, [2, 1]);
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! Redis Pub/Sub (and what speaks like it: Valkey, KeyDB, Dragonfly), by channel and by pattern. One
-//! connection for all subscriptions, one broker subscription per distinct channel, shared by all streams
-//! that want it, and one connection to publish through, so that a flood of events delays no publication.
+//! Redis (and what speaks like it: Valkey, KeyDB, Dragonfly): Pub/Sub by channel and by pattern, and Redis Streams.
+//!
+//! Pub/Sub has one connection for all subscriptions, one broker subscription per distinct channel, shared by all
+//! streams that want it, and one connection to publish through, so that a flood of events delays no publication.
 //! No replay: what was published while the connection was down is lost, and the streams hear of a gap.
+//! Streams are stored, and read by number ([`streams`]); their connections are made when the first is wanted.
 //!
 //! The broker may be away at any time, also at start. Two tasks hold the connections ([`subscriber`],
 //! [`publisher`]); they retry with jittered backoff until the provider is dropped. In a Redis Cluster every
@@ -10,14 +12,20 @@
 mod address;
 mod channel;
 mod channels;
+mod merge;
+mod nodes;
 mod publisher;
 mod session;
+mod sharded;
+mod streams;
 mod subscriber;
+mod targets;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use net::TlsClient;
+use redis::RedisError;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
@@ -25,12 +33,16 @@ use tokio::time::timeout;
 pub use address::{RedisAuthentication, RedisSettingsError};
 
 use crate::{
-    EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats, PublishError, Retry,
-    SourceError, TopicUsage, Wanted,
+    Durable, EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats,
+    PublishError, Retry, SourceError, TopicUsage, Wanted,
 };
 use address::Address;
-use session::Dialer;
-use subscriber::{Command, Subscriber};
+use nodes::{Nodes, NotDone};
+use session::Dialing;
+use sharded::Sharded;
+use streams::Streams;
+use subscriber::{Command, Kind, Subscriber};
+use targets::{Cluster, Sentinel, Targets};
 
 /// How long a new subscription or a publication waits for the connection before it fails: covers the
 /// start of the router and a broker that restarts, and is not felt as hanging.
@@ -51,12 +63,53 @@ pub struct RedisSettings {
     pub urls: Vec<String>,
     /// Overrides what `urls` carry.
     pub authentication: Option<RedisAuthentication>,
+    /// Are the servers a cluster? Then what has a slot goes to the node that has it.
+    pub cluster: bool,
+    /// In a cluster: do the events of a channel go through the node that has its slot, rather than through all?
+    pub sharded: bool,
+    /// `urls` are sentinels, which know where the server is.
+    pub sentinel: Option<RedisSentinel>,
     /// For `rediss`; none: trusts what the system trusts.
     pub tls: Option<TlsClient>,
     /// How to come back.
     pub retry: Retry,
     /// Events that wait in one stream.
     pub queue_events: usize,
+    /// Entries that are kept of a Redis Stream to which is published, about; 0: all.
+    pub stream_entries_max: u64,
+}
+
+impl RedisSettings {
+    /// About ten thousand entries are kept of each stream: at 1 KB some 10 MB, and hours of most topics.
+    pub const STREAM_ENTRIES_MAX: u64 = 10_000;
+
+    /// Of servers at these URLs; all else as it is by default.
+    pub fn new(id: &str, urls: Vec<String>) -> Self {
+        Self {
+            id: id.into(),
+            urls,
+            authentication: None,
+            cluster: false,
+            sharded: false,
+            sentinel: None,
+            tls: None,
+            retry: Retry::default(),
+            queue_events: QUEUE_EVENTS,
+            stream_entries_max: Self::STREAM_ENTRIES_MAX,
+        }
+    }
+}
+
+/// As many as wait in a stream of the memory provider.
+const QUEUE_EVENTS: usize = 1024;
+
+/// What sentinels are asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RedisSentinel {
+    /// The name of the master that they watch.
+    pub master: Box<str>,
+    /// How to sign in to the sentinels themselves.
+    pub authentication: Option<RedisAuthentication>,
 }
 
 impl std::fmt::Debug for RedisSettings {
@@ -65,8 +118,12 @@ impl std::fmt::Debug for RedisSettings {
         f.debug_struct("RedisSettings")
             .field("id", &self.id)
             .field("authentication", &self.authentication)
+            .field("cluster", &self.cluster)
+            .field("sharded", &self.sharded)
+            .field("sentinel", &self.sentinel)
             .field("retry", &self.retry)
             .field("queue_events", &self.queue_events)
+            .field("stream_entries_max", &self.stream_entries_max)
             .finish_non_exhaustive()
     }
 }
@@ -81,30 +138,65 @@ enum Link<T> {
 }
 
 /// A Redis provider. Dropping it ends its streams and closes its connections.
-#[derive(Debug)]
 pub struct Redis {
     name: Box<str>,
     stats: Arc<ProviderStats>,
     subscriptions: watch::Receiver<Link<()>>,
     publishing: watch::Receiver<Link<MultiplexedConnection>>,
     commands: mpsc::Sender<Command>,
+    /// Where channels are sharded: what listens to them.
+    sharded: Option<Arc<Sharded>>,
+    /// To publish to keys of a cluster.
+    nodes: Option<Nodes>,
+    streams: Streams,
+    stream_entries_max: u64,
+}
+
+impl std::fmt::Debug for Redis {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Redis").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl Redis {
     /// Starts connecting in the background; must be called inside a Tokio runtime with time and I/O, which then
     /// carries the connections. Fails only for settings that can never work.
     pub fn start(settings: RedisSettings) -> Result<Self, RedisSettingsError> {
-        let RedisSettings { id, urls, authentication, tls, retry, queue_events } = settings;
-        let addresses = Address::parse_list(&urls, authentication.as_ref(), tls.as_ref())?;
+        let RedisSettings {
+            id,
+            urls,
+            authentication,
+            cluster,
+            sharded,
+            sentinel,
+            tls,
+            retry,
+            queue_events,
+            stream_entries_max,
+        } = settings;
+        let targets = match sentinel {
+            None => {
+                let servers = Address::parse_list(&urls, authentication.as_ref(), tls.as_ref())?;
+                Targets::Any(servers.into())
+            }
+            Some(RedisSentinel { master, authentication: own }) => {
+                let sentinels = Address::parse_list(&urls, own.as_ref(), tls.as_ref())?;
+                Targets::Master(Arc::new(Sentinel { master, sentinels, authentication }))
+            }
+        };
+        let cluster = match &targets {
+            Targets::Any(seeds) if cluster => Some(Arc::new(Cluster::new(seeds.to_vec()))),
+            _ => None,
+        };
         let name: Box<str> = format!("redis/{id}").into();
         let stats = Arc::new(ProviderStats::default());
-        let dialer =
-            |purpose| Dialer::new(&name, purpose, addresses.clone(), retry, Arc::clone(&stats));
+        let dialing = Dialing { provider: name.clone(), targets, retry, stats: Arc::clone(&stats) };
         let (link, subscriptions) = watch::channel(Link::Away("not connected yet".into()));
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let subscriber = Subscriber::new(
+            Kind::All,
             name.clone(),
-            dialer("subscriptions"),
+            dialing.dialer("subscriptions"),
             queue_events,
             Arc::clone(&stats),
             link,
@@ -112,19 +204,44 @@ impl Redis {
         );
         tokio::spawn(subscriber.run());
         let (link, publishing) = watch::channel(Link::Away("not connected yet".into()));
-        tokio::spawn(publisher::run(dialer("publishing"), link));
-        Ok(Self { name, stats, subscriptions, publishing, commands })
+        tokio::spawn(publisher::run(dialing.dialer("publishing"), link));
+        let sharded = cluster
+            .clone()
+            .filter(|_| sharded)
+            .map(|cluster| Sharded::new(cluster, dialing.clone(), queue_events));
+        let nodes = cluster.clone().map(|cluster| Nodes::new(cluster, dialing.clone()));
+        let streams = Streams::new(dialing, cluster, queue_events);
+        Ok(Self {
+            name,
+            stats,
+            subscriptions,
+            publishing,
+            commands,
+            sharded,
+            nodes,
+            streams,
+            stream_entries_max,
+        })
     }
 
     async fn subscribe_soon(&self, wanted: Wanted) -> Result<EventStream, SourceError> {
         for topic in &wanted.topics {
-            channel::check(topic, TopicUsage::Subscribe).map_err(|reason| {
-                SourceError::InvalidTopic {
-                    provider: self.name.clone(),
-                    topic: topic.clone(),
-                    reason: reason.into(),
-                }
+            // A stream has one name, and so has a channel of one node; neither has patterns.
+            let usage = match wanted.durable {
+                None if self.sharded.is_none() => TopicUsage::Subscribe,
+                _ => TopicUsage::Publish,
+            };
+            channel::check(topic, usage).map_err(|reason| SourceError::InvalidTopic {
+                provider: self.name.clone(),
+                topic: topic.clone(),
+                reason: reason.into(),
             })?;
+        }
+        if wanted.durable.is_some() {
+            return self.streams.open(&self.name, wanted).await;
+        }
+        if let Some(sharded) = &self.sharded {
+            return sharded.open(&self.name, wanted).await;
         }
         let unavailable =
             |reason: String| SourceError::Unavailable { provider: self.name.clone(), reason };
@@ -135,7 +252,8 @@ impl Redis {
         answer.await.map_err(|_| closed())?.map_err(unavailable)
     }
 
-    async fn publish_soon(&self, topic: &str, payload: &[u8]) -> Result<(), PublishError> {
+    async fn publish_soon(&self, message: &Message) -> Result<(), PublishError> {
+        let topic = &*message.topic;
         let refused = |reason: String| PublishError::Refused {
             provider: self.name.clone(),
             topic: topic.into(),
@@ -144,11 +262,22 @@ impl Redis {
         let unavailable =
             |reason: String| PublishError::Unavailable { provider: self.name.clone(), reason };
         channel::check(topic, TopicUsage::Publish).map_err(|reason| refused(reason.into()))?;
-        let connection = soon(&self.publishing).await.map_err(unavailable)?;
-        publisher::publish(connection, topic, payload).await.map_err(|error| {
-            let reason = session::said(&error);
-            if session::is_refusal(&error) { refused(reason) } else { unavailable(reason) }
-        })
+        let command = publisher::command(message, self.stream_entries_max, self.sharded.is_some());
+        let failed = |error: &RedisError| {
+            let reason = session::said(error);
+            if session::is_refusal(error) { refused(reason) } else { unavailable(reason) }
+        };
+        if (message.durable || self.sharded.is_some())
+            && let Some(nodes) = &self.nodes
+        {
+            let done = nodes.say(targets::slot_of(topic), &command).await;
+            return done.map_err(|error| match error {
+                NotDone::Unavailable(reason) => unavailable(reason),
+                NotDone::Refused(error) => failed(&error),
+            });
+        }
+        let mut connection = soon(&self.publishing).await.map_err(unavailable)?;
+        command.exec_async(&mut connection).await.map_err(|error| failed(&error))
     }
 }
 
@@ -168,19 +297,25 @@ impl Provider for Redis {
         &self.name
     }
 
-    /// Pub/Sub has no past: a start other than [`Start::New`] begins with a gap.
+    /// Pub/Sub has no past: a start other than [`Start::New`](crate::Start::New) begins with a gap. What is durable
+    /// is read from Redis Streams.
     fn subscribe(&self, wanted: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>> {
         Box::pin(self.subscribe_soon(wanted))
     }
 
-    /// Returns when the broker has passed the event on to all who listen, at that node of a cluster.
+    /// Returns when the broker has passed the event on to all who listen, at that node of a cluster, or has it in
+    /// the stream.
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
-            let result = self.publish_soon(&message.topic, &message.payload).await;
+            let result = self.publish_soon(&message).await;
             let counter = if result.is_ok() { &self.stats.published } else { &self.stats.errors };
             ProviderStats::add(counter, 1);
             result
         })
+    }
+
+    fn replays(&self, durable: Option<&Durable>) -> bool {
+        durable.is_some()
     }
 
     fn is_connected(&self) -> bool {
@@ -200,6 +335,9 @@ impl Provider for Redis {
     }
 
     fn check_topic(&self, topic: &str, usage: TopicUsage) -> Result<(), &'static str> {
+        if self.sharded.is_some() && channel::is_pattern(topic) {
+            return Err("a sharded channel is no pattern (* ? [ \\)");
+        }
         channel::check(topic, usage)
     }
 

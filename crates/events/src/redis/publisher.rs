@@ -1,20 +1,19 @@
 //! The connection for publications: kept by a task, used by whoever publishes.
 
+use redis::Cmd;
 use redis::aio::MultiplexedConnection;
-use redis::{PushInfo, RedisResult};
 use tokio::sync::watch;
 
 use super::Link;
-use super::session::Dialer;
-
-/// The type of a receiver of pushes that there is none of.
-type NoPushes = fn(PushInfo) -> Result<(), std::convert::Infallible>;
+use super::session::{Dialer, NO_PUSHES};
+use super::streams;
+use crate::Message;
 
 /// Keeps a connection in `link` until nobody holds the other end any more.
 pub(super) async fn run(mut dialer: Dialer, link: watch::Sender<Link<MultiplexedConnection>>) {
     loop {
         let attempt = tokio::select! {
-            attempt = dialer.attempt(None::<NoPushes>) => attempt,
+            attempt = dialer.attempt(NO_PUSHES) => attempt,
             () = link.closed() => return,
         };
         let reason = match attempt {
@@ -36,11 +35,13 @@ pub(super) async fn run(mut dialer: Dialer, link: watch::Sender<Link<Multiplexed
     }
 }
 
-/// Returns when the broker has answered.
-pub(super) async fn publish(
-    mut connection: MultiplexedConnection,
-    channel: &str,
-    payload: &[u8],
-) -> RedisResult<()> {
-    redis::cmd("PUBLISH").arg(channel).arg(payload).exec_async(&mut connection).await
+/// What publishes a message. What is durable goes to the end of a stream, of which about `max_len` entries are kept;
+/// keys and headers go there only.
+pub(super) fn command(message: &Message, max_len: u64, is_sharded: bool) -> Cmd {
+    if message.durable {
+        return streams::add(message, max_len);
+    }
+    let mut command = redis::cmd(if is_sharded { "SPUBLISH" } else { "PUBLISH" });
+    command.arg(&*message.topic).arg(&*message.payload);
+    command
 }

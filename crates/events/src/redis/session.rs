@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, ErrorKind, RedisError};
+use redis::{AsyncConnectionConfig, ErrorKind, PushInfo, RedisError, Value};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::address::Address;
+use super::targets::Targets;
 use crate::backoff::Backoff;
 use crate::{ProviderStats, Retry};
 use std::sync::Arc;
@@ -25,29 +26,41 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// What is said of a connection that ended.
 pub(super) const LOST: &str = "the connection was lost";
 
+/// For connections to which nothing is pushed.
+pub(super) const NO_PUSHES: Option<fn(PushInfo) -> Result<(), std::convert::Infallible>> = None;
+
 /// A connection that was signed in. Its reader is a task of its own.
 pub(super) struct Session {
     pub(super) connection: MultiplexedConnection,
     reader: JoinHandle<()>,
+    address: Address,
 }
 
 impl Session {
-    async fn open(
+    pub(super) async fn open(
         address: &Address,
         pushed: Option<impl AsyncPushSender>,
+        patience: Duration,
     ) -> Result<Self, Box<str>> {
         let stream = address.connect(CONNECT_TIMEOUT).await.map_err(|error| error.to_string())?;
-        let mut config = AsyncConnectionConfig::new().set_response_timeout(Some(RESPONSE_TIMEOUT));
+        let mut config = AsyncConnectionConfig::new().set_response_timeout(Some(patience));
         if let Some(pushed) = pushed {
             config = config.set_push_sender(pushed);
         }
         let hello = address.hello();
         let signing_in = MultiplexedConnection::new_with_config(&hello, stream, config);
         match timeout(CONNECT_TIMEOUT, signing_in).await {
-            Ok(Ok((connection, reader))) => Ok(Self { connection, reader: tokio::spawn(reader) }),
+            Ok(Ok((connection, reader))) => {
+                Ok(Self { connection, reader: tokio::spawn(reader), address: address.clone() })
+            }
             Ok(Err(error)) => Err(refused_to_sign_in(&error).into()),
             Err(_) => Err("the broker did not answer within 5 s".into()),
         }
+    }
+
+    /// One more connection to the same server, on which an answer may take that long.
+    pub(super) async fn another(&self, patience: Duration) -> Result<Self, Box<str>> {
+        Self::open(&self.address, NO_PUSHES, patience).await
     }
 
     /// Resolves when the connection is of no use any more, to the reason.
@@ -105,13 +118,45 @@ fn refused_to_sign_in(error: &RedisError) -> String {
     }
 }
 
+/// What dialers of one provider have in common.
+#[derive(Clone)]
+pub(super) struct Dialing {
+    pub(super) provider: Box<str>,
+    /// Of servers of which any will do.
+    pub(super) targets: Targets,
+    pub(super) retry: Retry,
+    pub(super) stats: Arc<ProviderStats>,
+}
+
+impl Dialing {
+    pub(super) fn dialer(&self, purpose: &'static str) -> Dialer {
+        self.dialer_to(purpose, self.targets.clone())
+    }
+
+    pub(super) fn dialer_to(&self, purpose: &'static str, targets: Targets) -> Dialer {
+        Dialer {
+            provider: self.provider.clone(),
+            purpose,
+            targets,
+            attempts: 0,
+            stale_before: Instant::now(),
+            backoff: Backoff::new(self.retry),
+            not_before: Instant::now(),
+            stats: Arc::clone(&self.stats),
+            warned_of: "".into(),
+        }
+    }
+}
+
 /// Makes connections one after the other, each attempt at the next address and not before its time.
 pub(super) struct Dialer {
     provider: Box<str>,
     /// What the connection is for, in logs.
     purpose: &'static str,
-    addresses: Vec<Address>,
-    next_address: usize,
+    targets: Targets,
+    attempts: usize,
+    /// What was known of the servers before that does not count: an attempt has failed since.
+    stale_before: Instant,
     backoff: Backoff,
     not_before: Instant,
     stats: Arc<ProviderStats>,
@@ -120,46 +165,53 @@ pub(super) struct Dialer {
 }
 
 impl Dialer {
-    pub(super) fn new(
-        provider: &str,
-        purpose: &'static str,
-        addresses: Vec<Address>,
-        retry: Retry,
-        stats: Arc<ProviderStats>,
-    ) -> Self {
-        Self {
-            provider: provider.into(),
-            purpose,
-            addresses,
-            next_address: 0,
-            backoff: Backoff::new(retry),
-            not_before: Instant::now(),
-            stats,
-            warned_of: "".into(),
-        }
-    }
-
     /// One attempt; the error says why it failed, without credentials.
     pub(super) async fn attempt(
         &mut self,
         pushed: Option<impl AsyncPushSender>,
     ) -> Result<Session, Box<str>> {
         sleep_until(self.not_before).await;
-        let address = &self.addresses[self.next_address % self.addresses.len()];
-        let result = Session::open(address, pushed).await;
+        let (server, result) = match self.targets.next(self.attempts, self.stale_before).await {
+            Ok(address) => (address.for_logs(), self.open(&address, pushed).await),
+            Err(reason) => (String::new(), Err(reason)),
+        };
         if let Err(reason) = &result {
             ProviderStats::add(&self.stats.errors, 1);
-            let (provider, purpose, server) = (&self.provider, self.purpose, address.for_logs());
+            let (provider, purpose) = (&self.provider, self.purpose);
             if self.warned_of == *reason {
                 tracing::debug!(%provider, purpose, server, %reason, "still no connection to the broker");
             } else {
                 tracing::warn!(%provider, purpose, server, %reason, "no connection to the broker; trying again");
                 self.warned_of = reason.clone();
             }
-            self.next_address = self.next_address.wrapping_add(1);
-            self.not_before = Instant::now() + self.backoff.next();
+            self.attempts = self.attempts.wrapping_add(1);
+            self.was_lost();
         }
         result
+    }
+
+    async fn open(
+        &self,
+        address: &Address,
+        pushed: Option<impl AsyncPushSender>,
+    ) -> Result<Session, Box<str>> {
+        let mut session = Session::open(address, pushed, RESPONSE_TIMEOUT).await?;
+        if self.targets.is_master() {
+            // Sentinels may not have noticed yet that it is one no more.
+            let role = redis::cmd("ROLE");
+            let answer = session.connection.send_packed_command(&role).await;
+            let is_master = match answer.map_err(|error| said(&error))? {
+                Value::Array(parts) => {
+                    parts.first().is_some_and(|role| *role == Value::BulkString(b"master".into()))
+                }
+                _ => false,
+            };
+            if !is_master {
+                session.close().await;
+                return Err("the server is not the master".into());
+            }
+        }
+        Ok(session)
     }
 
     /// The connection works: failures start anew.
@@ -170,6 +222,7 @@ impl Dialer {
 
     /// The connection was lost: the next attempt waits a little.
     pub(super) fn was_lost(&mut self) {
-        self.not_before = Instant::now() + self.backoff.next();
+        self.stale_before = Instant::now();
+        self.not_before = self.stale_before + self.backoff.next();
     }
 }

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use redis::aio::MultiplexedConnection;
-use redis::{PushInfo, RedisResult};
+use redis::{PushInfo, RedisResult, Value};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::Link;
@@ -23,6 +23,16 @@ const CHANNELS_PER_COMMAND: usize = 512;
 pub(super) enum Command {
     /// Open a stream; the error says why there is no connection.
     Subscribe { wanted: Wanted, reply: oneshot::Sender<Result<EventStream, String>> },
+}
+
+/// What is subscribed to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// Channels and patterns of the whole server or cluster. Its connection is that of the provider, as far as
+    /// state is told.
+    All,
+    /// Channels of one node of a cluster.
+    Sharded,
 }
 
 /// Why serving a connection ended.
@@ -44,6 +54,7 @@ struct Unconfirmed {
 type Confirmation = (Batch, RedisResult<Vec<(Arc<str>, String)>>);
 
 pub(super) struct Subscriber {
+    kind: Kind,
     provider: Box<str>,
     dialer: Dialer,
     stats: Arc<ProviderStats>,
@@ -58,6 +69,7 @@ pub(super) struct Subscriber {
 
 impl Subscriber {
     pub(super) fn new(
+        kind: Kind,
         provider: Box<str>,
         dialer: Dialer,
         queue_events: usize,
@@ -67,6 +79,7 @@ impl Subscriber {
     ) -> Self {
         let channels = Channels::new(queue_events, Arc::clone(&stats));
         Self {
+            kind,
             provider,
             dialer,
             stats,
@@ -131,11 +144,14 @@ impl Subscriber {
         let lost = {
             let session_lost = session.lost();
             tokio::pin!(session_lost);
+            let moved = lock(&self.channels).moved();
             loop {
                 if batch.is_none() {
                     let next = lock(&self.channels).next_batch();
                     match next {
-                        Some(next) => batch = Some(ask(connection.clone(), next).boxed()),
+                        Some(next) => {
+                            batch = Some(ask(connection.clone(), self.kind, next).boxed());
+                        }
                         None if !is_up => {
                             is_up = true;
                             self.up();
@@ -151,6 +167,9 @@ impl Subscriber {
                 };
                 tokio::select! {
                     reason = &mut session_lost => break Lost::Connection(reason),
+                    // What the server says of itself is taken for an answer by the library, so that answers
+                    // cannot be told apart any more.
+                    () = moved.notified() => break Lost::Connection("a slot has moved".into()),
                     (asked, result) = confirmation => {
                         batch = None;
                         match result {
@@ -227,7 +246,9 @@ impl Subscriber {
             ProviderStats::add(&self.stats.reconnects, 1);
         }
         self.dialer.succeeded();
-        self.stats.set_state(ProviderState::Connected);
+        if self.kind == Kind::All {
+            self.stats.set_state(ProviderState::Connected);
+        }
         self.link.send_replace(Link::Up(()));
         tracing::info!(provider = %self.provider, connections = self.connections, "connected to the broker");
     }
@@ -235,7 +256,9 @@ impl Subscriber {
     fn down(&mut self, was_up: bool) {
         let streams = lock(&self.channels).lost();
         if was_up {
-            self.stats.set_state(ProviderState::Disconnected);
+            if self.kind == Kind::All {
+                self.stats.set_state(ProviderState::Disconnected);
+            }
             tracing::warn!(
                 provider = %self.provider,
                 streams,
@@ -251,49 +274,95 @@ fn lock(channels: &Mutex<Channels>) -> MutexGuard<'_, Channels> {
 }
 
 /// Asks the broker for a batch. The error means that the connection is of no use any more.
-async fn ask(mut connection: MultiplexedConnection, batch: Batch) -> Confirmation {
-    let result = ask_all(&mut connection, &batch).await;
+async fn ask(connection: MultiplexedConnection, kind: Kind, batch: Batch) -> Confirmation {
+    let result = ask_all(&connection, kind, &batch).await;
     (batch, result)
 }
 
 async fn ask_all(
-    connection: &mut MultiplexedConnection,
+    connection: &MultiplexedConnection,
+    kind: Kind,
     batch: &Batch,
 ) -> RedisResult<Vec<(Arc<str>, String)>> {
-    let (channels, patterns) = channels_and_patterns(&batch.unsubscribe);
-    for names in channels.chunks(CHANNELS_PER_COMMAND) {
-        connection.unsubscribe(names).await?;
-    }
-    for names in patterns.chunks(CHANNELS_PER_COMMAND) {
-        connection.punsubscribe(names).await?;
+    for names in batch.unsubscribe.chunks(CHANNELS_PER_COMMAND) {
+        match kind {
+            Kind::All => unsubscribe(connection.clone(), names).await?,
+            Kind::Sharded => {
+                for result in one_by_one(connection, "SUNSUBSCRIBE", names).await {
+                    // A slot that has moved was left with it.
+                    result.or_else(|error| if is_refusal(&error) { Ok(()) } else { Err(error) })?;
+                }
+            }
+        }
     }
     let mut refused = Vec::new();
     for names in batch.subscribe.chunks(CHANNELS_PER_COMMAND) {
-        match subscribe(connection, names).await {
-            Err(error) if is_refusal(&error) => {
-                // One channel that the user may not read fails the whole command: each on its own then.
-                for name in names {
-                    match subscribe(connection, std::slice::from_ref(name)).await {
-                        Err(error) if is_refusal(&error) => {
-                            refused.push((Arc::clone(name), said(&error)));
-                        }
-                        result => result?,
+        let results = match kind {
+            Kind::All => match subscribe(connection.clone(), names).await {
+                Err(error) if is_refusal(&error) => {
+                    // One channel that the user may not read fails the whole command: each on its own then.
+                    let mut results = Vec::with_capacity(names.len());
+                    for name in names {
+                        let name = std::slice::from_ref(name);
+                        results.push(subscribe(connection.clone(), name).await);
                     }
+                    results
                 }
+                result => {
+                    result?;
+                    continue;
+                }
+            },
+            // One command takes channels of one slot only.
+            Kind::Sharded => one_by_one(connection, "SSUBSCRIBE", names).await,
+        };
+        for (name, result) in names.iter().zip(results) {
+            match result {
+                Err(error) if is_refusal(&error) => {
+                    refused.push((Arc::clone(name), said(&error)));
+                }
+                result => result?,
             }
-            result => result?,
         }
     }
     Ok(refused)
 }
 
-async fn subscribe(connection: &mut MultiplexedConnection, names: &[Arc<str>]) -> RedisResult<()> {
+/// A command for each of the names, all on their way at once.
+async fn one_by_one(
+    connection: &MultiplexedConnection,
+    command: &str,
+    names: &[Arc<str>],
+) -> Vec<RedisResult<()>> {
+    let asked = names.iter().map(|name| async {
+        let mut command = redis::cmd(command);
+        command.arg(&**name);
+        match connection.clone().send_packed_command(&command).await? {
+            Value::ServerError(error) => Err(error.into()),
+            _ => Ok(()),
+        }
+    });
+    futures_util::future::join_all(asked).await
+}
+
+async fn subscribe(mut connection: MultiplexedConnection, names: &[Arc<str>]) -> RedisResult<()> {
     let (channels, patterns) = channels_and_patterns(names);
     if !channels.is_empty() {
         connection.subscribe(channels).await?;
     }
     if !patterns.is_empty() {
         connection.psubscribe(patterns).await?;
+    }
+    Ok(())
+}
+
+async fn unsubscribe(mut connection: MultiplexedConnection, names: &[Arc<str>]) -> RedisResult<()> {
+    let (channels, patterns) = channels_and_patterns(names);
+    if !channels.is_empty() {
+        connection.unsubscribe(channels).await?;
+    }
+    if !patterns.is_empty() {
+        connection.punsubscribe(patterns).await?;
     }
     Ok(())
 }

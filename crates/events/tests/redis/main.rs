@@ -1,6 +1,9 @@
 //! The Redis provider against a real `redis-server`.
 
+mod cluster;
+mod sentinel;
 mod server;
+mod streams;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -10,7 +13,7 @@ use events::{
     Retry, SourceError, SourceMessage, Start, Wanted,
 };
 use futures_util::StreamExt;
-use net::TlsClient;
+use net::{Identity, Roots, TlsClient};
 use redis::aio::MultiplexedConnection;
 use server::{RedisServer, free_port, program};
 
@@ -19,12 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn settings(url: &str) -> RedisSettings {
     RedisSettings {
-        id: "default".into(),
-        urls: vec![url.into()],
-        authentication: None,
-        tls: None,
         retry: Retry { initial: Duration::from_millis(10), max: Duration::from_millis(100) },
-        queue_events: 1024,
+        ..RedisSettings::new("default", vec![url.into()])
     }
 }
 
@@ -276,6 +275,51 @@ async fn a_connection_that_the_broker_cuts_comes_back_with_all_its_channels() {
     }
 }
 
+#[tokio::test]
+async fn without_replay_no_event_is_missing_without_a_gap_before_the_next() {
+    const CUTS: u64 = 10;
+    let Some(program) = program() else { return };
+    let server = RedisServer::start(&program, &[]);
+    let provider = Redis::start(RedisSettings { queue_events: 100_000, ..settings(&server.url()) })
+        .expect("settings");
+    let mut stream = subscribe(&provider, &["a"]).await;
+    let mut client = foreign_client(&server).await;
+    let mut published = 0;
+    for cut in 1..=CUTS {
+        for _ in 0..10 {
+            let mut pipeline = redis::pipe();
+            for _ in 0..100 {
+                pipeline.publish("a", published).ignore();
+                published += 1;
+            }
+            pipeline.exec_async(&mut client).await.expect("published");
+        }
+        let _: u64 = tell(&mut client, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+        // What is published now is heard by nobody.
+        for _ in 0..100 {
+            let _: u64 = tell(&mut client, &["PUBLISH", "a", &published.to_string()]).await;
+            published += 1;
+        }
+        eventually("connected again", async || provider.stats().reconnects.load(Relaxed) == cut)
+            .await;
+    }
+    let _: u64 = tell(&mut client, &["PUBLISH", "a", &published.to_string()]).await;
+    let (mut expected, mut gaps, mut is_gap) = (0, 0, false);
+    while expected <= published {
+        let message = next(&mut stream).await;
+        if message == "gap" {
+            (gaps, is_gap) = (gaps + 1, true);
+            continue;
+        }
+        let number: u64 = message.strip_prefix("a ").expect("an event").parse().expect("a number");
+        let is_next = number == expected;
+        assert!(is_next || (is_gap && number > expected), "{number} after {expected}");
+        (expected, is_gap) = (number + 1, false);
+    }
+    assert_eq!(gaps, CUTS);
+    assert_eq!(provider.stats().gaps.load(Relaxed), CUTS);
+}
+
 /// Takes some 15 s: that is how long a broker may be silent.
 #[cfg(unix)]
 #[tokio::test]
@@ -447,6 +491,35 @@ async fn an_encrypted_connection_is_only_made_to_a_server_that_is_trusted() {
     let distrusting = Redis::start(settings(&url)).expect("settings");
     let reason = distrusting.connected().await.unwrap_err();
     assert!(reason.starts_with("TLS: "), "{reason}");
+}
+
+#[tokio::test]
+async fn a_server_that_wants_to_know_its_clients_is_shown_a_certificate() {
+    let Some(program) = program() else { return };
+    let certificates =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../net/tests/certificates");
+    let file = |name: &str| certificates.join(name).to_str().expect("a plain path").to_owned();
+    let read = |name: &str| std::fs::read(certificates.join(name)).expect("readable");
+    let port = free_port().to_string();
+    let (certificate, key, clients) =
+        (file("localhost.pem"), file("localhost.key"), file("client-ca.pem"));
+    let arguments = [
+        ["--tls-port", &port],
+        ["--tls-cert-file", &certificate],
+        ["--tls-key-file", &key],
+        ["--tls-ca-cert-file", &clients],
+        ["--tls-auth-clients", "yes"],
+    ];
+    let _server = RedisServer::start(&program, arguments.as_flattened());
+    let (authority, certificates, key) = (read("ca.pem"), read("client.pem"), read("client.key"));
+    let identity = Identity { certificates: &certificates, key: &key };
+    let url = format!("rediss://localhost:{port}");
+    for (identity, is_known) in [(Some(identity), true), (None, false)] {
+        let tls = TlsClient::new(Roots::Pem(&authority), identity, &[]).expect("they fit");
+        let provider = Redis::start(RedisSettings { tls: Some(tls), ..settings(&url) });
+        let connected = provider.expect("settings").connected().await;
+        assert_eq!(connected.is_ok(), is_known, "{connected:?}");
+    }
 }
 
 #[tokio::test]

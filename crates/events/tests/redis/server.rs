@@ -50,7 +50,13 @@ impl RedisServer {
 
     /// Starts where it, or another, has been before.
     pub(crate) fn start_at(program: &Path, port: u16) -> Self {
-        Self::try_start(program, port, &[]).unwrap_or_else(|log| panic!("redis-server:\n{log}"))
+        Self::start_again(program, port, &[])
+    }
+
+    /// Starts where it has been before, with `arguments`.
+    pub(crate) fn start_again(program: &Path, port: u16, arguments: &[&str]) -> Self {
+        Self::try_start(program, port, arguments)
+            .unwrap_or_else(|log| panic!("redis-server:\n{log}"))
     }
 
     /// Returns when it is ready, which it says on its standard output; else what it said.
@@ -93,6 +99,14 @@ impl RedisServer {
         let process = self.process.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &process]).status();
         assert!(sent.expect("kill is there").success());
+    }
+
+    /// Ends it in order (`TERM`) or at once (`KILL`). Returns the port.
+    #[cfg(unix)]
+    pub(crate) fn end(mut self, signal: &str) -> u16 {
+        self.signal(signal);
+        self.process.wait().expect("it ends");
+        self.port
     }
 }
 

@@ -1,22 +1,15 @@
 //! The directives that bind a root field to topics, and how the values of their arguments are read. What the values mean
 //! is the business of the modules beside.
 
-use graph::{AppliedDirective, ConstValue};
-
-/// What a bound field does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Role {
-    Subscribe,
-    Publish,
-}
+use graph::{AppliedDirective, ConstValue, EventRole};
 
 /// A directive that binds.
 #[derive(Debug)]
 pub(super) struct BindingDirective {
     /// Without the `@`.
     pub(super) name: &'static str,
-    pub(super) role: Role,
-    /// Name of the argument with the topics; where nothing is subscribed to, with the topic.
+    pub(super) role: EventRole,
+    /// Name of the argument with the topics; with the one topic, where nothing is subscribed to.
     pub(super) topics: &'static str,
     /// The only kind of provider it means.
     pub(super) provider_kind: Option<&'static str>,
@@ -27,62 +20,76 @@ pub(super) struct BindingDirective {
 /// The provider of a directive that names none.
 const DEFAULT_PROVIDER: &str = "default";
 
-const DIRECTIVES: [BindingDirective; 8] = [
+static DIRECTIVES: [BindingDirective; 10] = [
     BindingDirective {
         name: "edfs__natsSubscribe",
-        role: Role::Subscribe,
+        role: EventRole::Subscribe,
         topics: "subjects",
         provider_kind: Some("nats"),
         others: &["streamConfiguration"],
     },
     BindingDirective {
         name: "edfs__natsPublish",
-        role: Role::Publish,
+        role: EventRole::Publish,
+        topics: "subject",
+        provider_kind: Some("nats"),
+        others: &[],
+    },
+    BindingDirective {
+        name: "edfs__natsRequest",
+        role: EventRole::Request,
         topics: "subject",
         provider_kind: Some("nats"),
         others: &[],
     },
     BindingDirective {
         name: "edfs__kafkaSubscribe",
-        role: Role::Subscribe,
+        role: EventRole::Subscribe,
         topics: "topics",
         provider_kind: Some("kafka"),
         others: &[],
     },
     BindingDirective {
         name: "edfs__kafkaPublish",
-        role: Role::Publish,
+        role: EventRole::Publish,
         topics: "topic",
         provider_kind: Some("kafka"),
         others: &[],
     },
     BindingDirective {
         name: "edfs__redisSubscribe",
-        role: Role::Subscribe,
+        role: EventRole::Subscribe,
         topics: "channels",
         provider_kind: Some("redis"),
         others: &[],
     },
     BindingDirective {
         name: "edfs__redisPublish",
-        role: Role::Publish,
+        role: EventRole::Publish,
         topics: "channel",
         provider_kind: Some("redis"),
         others: &[],
     },
     BindingDirective {
         name: "events__subscribe",
-        role: Role::Subscribe,
+        role: EventRole::Subscribe,
         topics: "topics",
         provider_kind: None,
-        others: &["start", "since", "sequence", "stream"],
+        others: &["start", "since", "sequence", "stream", "select", "key"],
     },
     BindingDirective {
         name: "events__publish",
-        role: Role::Publish,
+        role: EventRole::Publish,
         topics: "topic",
         provider_kind: None,
-        others: &[],
+        others: &["key", "headers", "stream"],
+    },
+    BindingDirective {
+        name: "events__request",
+        role: EventRole::Request,
+        topics: "topic",
+        provider_kind: None,
+        others: &["key", "headers", "timeout", "select"],
     },
 ];
 
@@ -120,7 +127,7 @@ impl BindingDirective {
         directive: &'a AppliedDirective,
         most: usize,
     ) -> Result<Vec<&'a str>, String> {
-        let (name, several) = (self.topics, self.role == Role::Subscribe);
+        let (name, several) = (self.topics, self.role == EventRole::Subscribe);
         let wanted = || match several {
             true => format!("{name} must be a list of strings"),
             false => format!("{name} must be a string"),

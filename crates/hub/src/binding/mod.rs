@@ -1,33 +1,43 @@
 //! Which topics the root fields of event subgraphs are bound to, as their directives say; `docs/events.md` has the table.
-//! A directive's name and arguments are read in [`directive`] and [`start`], templates in [`template`].
+//! A directive's name and arguments are read in [`directive`] and [`start`], templates in [`template`], what becomes of
+//! payloads in [`payload`], what is sent in [`message`].
 //!
 //! In `events__subscribe` and `events__publish`, `providerId` is `kind/id`, or a bare id that only one kind has.
 //! That the directives stand on the right root fields is checked where the supergraph is read.
 
 mod directive;
 mod instant;
+mod message;
+pub(crate) mod payload;
 mod publisher;
 mod start;
 pub(crate) mod template;
+pub(crate) mod trace;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use events::{Durable, Provider, Providers, Start, TopicUsage, Wanted};
+use events::{Durable, Message, Provider, Providers, Start, TopicUsage, Wanted};
 use execute::{ErrorCode, GraphqlError};
-use graph::{AppliedDirective, Field, FieldId, Supergraph, TypeKind};
+use graph::{AppliedDirective, EventRole, Field, FieldId, Supergraph, TypeKind};
 use plan::{EventField, Variables};
 
+pub use payload::PayloadMapping;
 pub use publisher::EventPublisher;
 
 use crate::filter::condition::ConditionTemplate;
 use crate::{Filter, Source};
-use directive::{BindingDirective, Role};
+use directive::BindingDirective;
+use message::MessageTemplate;
 use template::{Arguments, JsonArguments, PlannedArguments, RenderError, Template};
 
 /// Topics that one subscription field may name. Each is a subscription at the broker.
 const TOPICS_MAX: usize = 64;
+
+/// Topics of one subscription, lists in arguments expanded: what one client can make a broker do at once.
+const RENDERED_TOPICS_MAX: usize = 256;
 
 /// Says which events of its source a subscription gets.
 const FILTER: &str = "openfed__subscriptionFilter";
@@ -47,24 +57,56 @@ pub struct BindingError {
 /// All bindings of one supergraph.
 #[derive(Debug, Default)]
 pub struct Bindings {
-    subscribe: HashMap<FieldId, Binding>,
+    subscribe: HashMap<FieldId, Subscribed>,
     filters: HashMap<FieldId, ConditionTemplate>,
-    publish: HashMap<FieldId, Binding>,
+    /// What publishes and what asks.
+    send: HashMap<FieldId, Sent>,
 }
 
-/// One field's provider and topics; to publish there is exactly one topic.
-struct Binding {
-    provider: Arc<dyn Provider>,
-    topics: Vec<Template>,
-    /// Where what is subscribed to begins, and what it is read from.
+/// What a subscription field listens to.
+#[derive(Debug)]
+struct Subscribed {
+    topics: Topics,
     start: Start,
     durable: Option<Arc<Durable>>,
+    payload: Option<Arc<PayloadMapping>>,
 }
 
-impl std::fmt::Debug for Binding {
+/// What another field sends; there is exactly one topic.
+#[derive(Debug)]
+struct Sent {
+    topics: Topics,
+    role: EventRole,
+    message: MessageTemplate,
+    /// What becomes of an answer.
+    payload: Option<PayloadMapping>,
+}
+
+/// A provider and topics there.
+struct Topics {
+    provider: Arc<dyn Provider>,
+    templates: Vec<Template>,
+    usage: TopicUsage,
+}
+
+impl std::fmt::Debug for Topics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {:?}", self.provider.name(), self.topics)
+        write!(f, "{} {:?}", self.provider.name(), self.templates)
     }
+}
+
+/// What one field sends now.
+struct Outgoing<'a> {
+    provider: &'a Arc<dyn Provider>,
+    message: Message,
+    timeout: Option<Duration>,
+    payload: Option<&'a PayloadMapping>,
+}
+
+/// One of the two kinds of bindings.
+enum Binding {
+    Subscribed(Subscribed),
+    Sent(Sent),
 }
 
 impl Bindings {
@@ -75,11 +117,11 @@ impl Bindings {
     pub fn load(graph: &Supergraph, providers: &Providers) -> Result<Self, Vec<BindingError>> {
         let mut bindings = Self::default();
         let mut errors = Vec::new();
-        for root in [graph.mutation, graph.subscription].into_iter().flatten() {
+        let roots = [Some(graph.query), graph.mutation, graph.subscription];
+        for root in roots.into_iter().flatten() {
             for &id in &graph.ty(root).fields {
                 let field = graph.field(id);
                 let mut bound = false;
-                bindings.load_filter(graph, id, &mut errors);
                 for directive in &field.directives {
                     let Some(kind) = BindingDirective::named(&directive.name) else { continue };
                     let result = if std::mem::replace(&mut bound, true) {
@@ -87,14 +129,14 @@ impl Bindings {
                     } else {
                         Binding::load(graph, field, directive, kind, providers)
                     };
-                    match (result, kind.role) {
-                        (Ok(binding), Role::Subscribe) => {
+                    match result {
+                        Ok(Binding::Subscribed(binding)) => {
                             bindings.subscribe.insert(id, binding);
                         }
-                        (Ok(binding), Role::Publish) => {
-                            bindings.publish.insert(id, binding);
+                        Ok(Binding::Sent(binding)) => {
+                            bindings.send.insert(id, binding);
                         }
-                        (Err(messages), _) => {
+                        Err(messages) => {
                             let coordinate = format!("{}.{}", graph.ty(root).name, field.name);
                             errors.extend(messages.into_iter().map(|message| BindingError {
                                 coordinate: coordinate.as_str().into(),
@@ -104,6 +146,7 @@ impl Bindings {
                         }
                     }
                 }
+                bindings.load_filter(graph, id, &mut errors);
             }
         }
         if errors.is_empty() { Ok(bindings) } else { Err(errors) }
@@ -112,7 +155,7 @@ impl Bindings {
     /// Where the events of `field` come from, with these variables.
     ///
     /// # Errors
-    /// `BAD_USER_INPUT` if an argument cannot stand in a topic: it is null, a list, an object or a fraction, or
+    /// `BAD_USER_INPUT` if an argument cannot stand in a topic: it is null, an object or a fraction, a list of too many, or
     /// the provider has reason to refuse it (NATS: spaces, wildcards, empty tokens; Redis: pattern characters). `NOT_SUPPORTED`
     /// if the field is bound to no topic.
     pub fn source(
@@ -122,13 +165,15 @@ impl Bindings {
     ) -> Result<Source, GraphqlError> {
         let binding = self.subscribe.get(&field.field).ok_or_else(not_bound)?;
         let arguments = PlannedArguments { arguments: &field.arguments, variables };
-        let topics = binding
-            .topics
-            .iter()
-            .map(|template| binding.render(template, &arguments, TopicUsage::Subscribe))
-            .collect::<Result<_, _>>()?;
+        let topics = binding.topics.render(&arguments)?;
         let (start, durable) = (binding.start.clone(), binding.durable.clone());
-        Ok(Source::wanting(Arc::clone(&binding.provider), Wanted { topics, start, durable }))
+        let provider = Arc::clone(&binding.topics.provider);
+        Ok(Source::wanting(provider, Wanted { topics, start, durable }))
+    }
+
+    /// What becomes of the payloads of its source before they are the value of `field`. `None`: nothing.
+    pub fn payload_mapping(&self, field: FieldId) -> Option<Arc<PayloadMapping>> {
+        self.subscribe.get(&field).and_then(|it| it.payload.clone())
     }
 
     /// Which events of its source a subscription to `field` gets, with these variables. `None`: all of them.
@@ -158,7 +203,7 @@ impl Bindings {
         for directive in field.directives.iter().filter(|it| &*it.name == FILTER) {
             let binds = |it: &AppliedDirective| {
                 let kind = BindingDirective::named(&it.name);
-                kind.is_some_and(|kind| kind.role == Role::Subscribe)
+                kind.is_some_and(|kind| kind.role == EventRole::Subscribe)
             };
             if !field.directives.iter().any(binds) {
                 error("it filters the events of a topic; the field is bound to none".to_owned());
@@ -168,7 +213,9 @@ impl Bindings {
                 error("a second filter of the same field is not supported; use AND".to_owned());
                 continue;
             }
-            match ConditionTemplate::read(graph, field, directive.argument("condition")) {
+            let payload = self.subscribe.get(&id).and_then(|it| it.payload.as_deref());
+            let condition = directive.argument("condition");
+            match ConditionTemplate::read(graph, field, payload, condition) {
                 Ok(condition) => {
                     self.filters.insert(id, condition);
                 }
@@ -177,22 +224,27 @@ impl Bindings {
         }
     }
 
-    /// Where `field` publishes to, with these arguments (JSON text of an object).
-    fn target(
+    /// What `field` sends with these arguments (JSON text of an object).
+    fn outgoing(
         &self,
         field: FieldId,
+        role: EventRole,
         arguments: &Bytes,
-    ) -> Result<(&Arc<dyn Provider>, Box<str>), GraphqlError> {
-        let binding = self.publish.get(&field).ok_or_else(not_bound)?;
-        let template = binding.topics.first().ok_or_else(not_bound)?;
-        let arguments = JsonArguments::parse(arguments).ok_or_else(|| {
+    ) -> Result<Outgoing<'_>, GraphqlError> {
+        let binding = self.send.get(&field).filter(|it| it.role == role).ok_or_else(not_bound)?;
+        let read = JsonArguments::parse(arguments).ok_or_else(|| {
             GraphqlError::new(
                 ErrorCode::BadUserInput,
                 "The arguments are nested too deep to publish.",
             )
         })?;
-        let topic = binding.render(template, &arguments, TopicUsage::Publish)?;
-        Ok((&binding.provider, topic))
+        let topic = binding.topics.render(&read)?.into_iter().next().ok_or_else(not_bound)?;
+        Ok(Outgoing {
+            provider: &binding.topics.provider,
+            message: binding.message.render(topic, &read, arguments.clone())?,
+            timeout: binding.message.timeout,
+            payload: binding.payload.as_ref(),
+        })
     }
 }
 
@@ -209,6 +261,51 @@ impl Binding {
         providers: &Providers,
     ) -> Result<Self, Vec<String>> {
         let mut errors = kind.unknown_arguments(directive);
+        let topics = Topics::load(graph, field, directive, kind, providers, &mut errors);
+        let payload = PayloadMapping::read(graph, field, directive);
+        let payload = payload.map_err(|error| errors.push(error));
+        if kind.role != EventRole::Subscribe {
+            let message = MessageTemplate::read(field, directive);
+            let message = message.map_err(|error| errors.push(error));
+            return match (topics, message, payload) {
+                (Some(topics), Ok(message), Ok(payload)) if errors.is_empty() => {
+                    Ok(Self::Sent(Sent { topics, role: kind.role, message, payload }))
+                }
+                _ => Err(errors),
+            };
+        }
+        let start = start::start(directive).map_err(|error| errors.push(error));
+        let durable = start::durable(directive).map_err(|error| errors.push(error));
+        if let (Some(topics), Ok(start), Ok(durable)) = (&topics, &start, &durable)
+            && *start != Start::New
+            && !topics.provider.replays(durable.as_deref())
+        {
+            errors.push(format!(
+                "{} passes events on and stores none, so that nothing can begin in the past; \
+                 where the broker stores them, name that by stream: {{…}}",
+                topics.provider.name()
+            ));
+        }
+        match (topics, start, durable, payload) {
+            (Some(topics), Ok(start), Ok(durable), Ok(payload)) if errors.is_empty() => {
+                let payload = payload.map(Arc::new);
+                Ok(Self::Subscribed(Subscribed { topics, start, durable, payload }))
+            }
+            _ => Err(errors),
+        }
+    }
+}
+
+impl Topics {
+    /// `None`: the provider is unknown. What is wrong goes into `errors`.
+    fn load(
+        graph: &Supergraph,
+        field: &Field,
+        directive: &AppliedDirective,
+        kind: &BindingDirective,
+        providers: &Providers,
+        errors: &mut Vec<String>,
+    ) -> Option<Self> {
         let provider = kind.provider_id(directive).and_then(|id| {
             let provider = match kind.provider_kind {
                 Some(kind) => providers.resolve_kind(kind, id),
@@ -217,22 +314,9 @@ impl Binding {
             provider.map(Arc::clone).map_err(|error| error.to_string())
         });
         let provider = provider.map_err(|error| errors.push(error)).ok();
-        let start = start::start(directive).map_err(|error| errors.push(error));
-        let durable = start::durable(directive).map_err(|error| errors.push(error));
-        if let (Some(provider), Ok(start), Ok(durable)) = (&provider, &start, &durable)
-            && *start != Start::New
-            && !provider.replays(durable.as_deref())
-        {
-            errors.push(format!(
-                "{} passes events on and stores none, so that nothing can begin in the past; \
-                 where the broker stores them, name that by stream: {{…}}",
-                provider.name()
-            ));
-        }
-
         let usage = match kind.role {
-            Role::Subscribe => TopicUsage::Subscribe,
-            Role::Publish => TopicUsage::Publish,
+            EventRole::Subscribe => TopicUsage::Subscribe,
+            EventRole::Publish | EventRole::Request => TopicUsage::Publish,
         };
         let topics = kind
             .topics(directive, TOPICS_MAX)
@@ -248,7 +332,7 @@ impl Binding {
                 }
             };
             for path in template.paths() {
-                if let Err(error) = check_argument(graph, field, path) {
+                if let Err(error) = check_argument(graph, field, path, usage) {
                     errors.push(format!("topic {topic:?}: {error}"));
                 }
             }
@@ -261,37 +345,37 @@ impl Binding {
             }
             templates.push(template);
         }
-        match (provider, start, durable) {
-            (Some(provider), Ok(start), Ok(durable)) if errors.is_empty() => {
-                Ok(Self { provider, topics: templates, start, durable })
-            }
-            _ => Err(errors),
-        }
+        Some(Self { provider: provider?, templates, usage })
     }
 
-    fn render(
-        &self,
-        template: &Template,
-        arguments: &dyn Arguments,
-        usage: TopicUsage,
-    ) -> Result<Box<str>, GraphqlError> {
-        template
-            .render(arguments, |value, at_start| self.provider.check_topic_value(value, at_start))
-            .and_then(|topic| match self.provider.check_topic(&topic, usage) {
-                Ok(()) => Ok(topic),
-                Err(reason) => Err(RenderError::Topic { reason }),
-            })
-            .map_err(|error| {
-                let message = match error {
-                    RenderError::Value { path, reason } => {
-                        format!("Argument \"{path}\" cannot be part of a topic: {reason}.")
-                    }
-                    RenderError::Topic { reason } => {
-                        format!("The arguments make no topic: {reason}.")
-                    }
-                };
-                GraphqlError::new(ErrorCode::BadUserInput, message)
-            })
+    /// The topics for these arguments: at least one.
+    fn render(&self, arguments: &dyn Arguments) -> Result<Vec<Box<str>>, GraphqlError> {
+        let refused = |error| {
+            let message = match error {
+                RenderError::Value { path, reason } => {
+                    format!("Argument \"{path}\" cannot be part of a topic: {reason}.")
+                }
+                RenderError::Topic { reason } => {
+                    format!("The arguments make no topic: {reason}.")
+                }
+                RenderError::TooMany => {
+                    format!("The arguments name more than {RENDERED_TOPICS_MAX} topics.")
+                }
+            };
+            GraphqlError::new(ErrorCode::BadUserInput, message)
+        };
+        let check_value = |value: &str, at_start| self.provider.check_topic_value(value, at_start);
+        let mut topics = Vec::with_capacity(self.templates.len());
+        for template in &self.templates {
+            let left = RENDERED_TOPICS_MAX - topics.len();
+            topics.extend(template.render(arguments, left, check_value).map_err(refused)?);
+        }
+        for topic in &topics {
+            self.provider
+                .check_topic(topic, self.usage)
+                .map_err(|reason| refused(RenderError::Topic { reason }))?;
+        }
+        Ok(topics)
     }
 }
 
@@ -300,6 +384,7 @@ fn check_argument(
     graph: &Supergraph,
     field: &Field,
     path: &template::ArgumentPath,
+    usage: TopicUsage,
 ) -> Result<(), String> {
     let Some(argument) = field.arguments.iter().find(|it| it.name == path.argument) else {
         let names: Vec<_> = field.arguments.iter().map(|it| &*it.name).collect();
@@ -313,8 +398,13 @@ fn check_argument(
     let is_object = graph
         .type_named(named)
         .is_some_and(|id| matches!(graph.ty(id).kind, TypeKind::InputObject));
-    let problem = if argument.ty.starts_with('[') {
-        "a list, which cannot stand in a topic"
+    let is_list = argument.ty.starts_with('[');
+    let problem = if is_list && usage == TopicUsage::Publish {
+        "a list, and an event is published to one topic"
+    } else if argument.ty.starts_with("[[") {
+        "a list of lists, which cannot stand in a topic"
+    } else if is_list && (is_object || named == "Float") {
+        "a list of values that cannot stand in a topic"
     } else if is_object && path.members.is_empty() {
         "an input object; name one of its fields"
     } else if !is_object && !path.members.is_empty() && is_builtin_scalar(named) {

@@ -24,6 +24,7 @@ mod tests;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use events::{Event, SourceError, SourceMessage, StreamEnd, Wanted};
 use execute::{ErrorCode, EventMemo, GraphqlError, MemoRoom, Payload, Sharing};
 use futures_util::future::AbortRegistration;
@@ -413,7 +414,7 @@ impl Shard {
     }
 
     // hot path: once per event, then once per group. A group that is behind costs the others nothing.
-    fn event(&mut self, id: TriggerId, event: Event) -> usize {
+    fn event(&mut self, id: TriggerId, mut event: Event) -> usize {
         let Some(trigger) = self.triggers.get_mut(&id) else { return 0 };
         if matches!(trigger.state, State::Ending(_)) {
             return 0;
@@ -425,8 +426,15 @@ impl Shard {
             let event = Some(EventMemo::new(Arc::clone(&self.memo_room)));
             Arc::new(Sharing { event, ..Sharing::default() })
         });
+        // Nothing holds the bytes of what nobody will read.
+        let bytes = event.payload.len();
+        let too_large = (bytes > self.settings.event_bytes_max).then_some(bytes);
+        if too_large.is_some() {
+            stats::add(&self.stats.events_too_large, 1);
+            event.payload = Bytes::new();
+        }
         let (mark, published) = (event.mark, event.published);
-        let event = TriggerEvent { event: Arc::new(event), sharing };
+        let event = TriggerEvent { event: Arc::new(event), too_large, sharing };
         let place = match (&mut trigger.replay, mark) {
             (Some(replay), Some(mark)) => match replay.event(&event, mark, published) {
                 // The provider connected again and began a little earlier.
@@ -457,7 +465,7 @@ impl Shard {
         };
         let filtered = trigger.groups.filtered();
         let mut concerned = Vec::new();
-        if let Some(event) = FilteredEvent::read(&event.event.payload) {
+        if let Some(event) = FilteredEvent::read(&event.event) {
             concerned = trigger.groups.candidates(&event);
             stats::add(&self.stats.filters_evaluated, concerned.len());
             concerned.retain(|id| {

@@ -335,7 +335,7 @@ mod tests {
 
     fn event(replay: &mut Replay, lane: u32, offset: u64) -> bool {
         let event = events::Event::new("t", Bytes::from_static(b"12345678"));
-        let event = TriggerEvent { event: Arc::new(event), sharing: None };
+        let event = TriggerEvent { event: Arc::new(event), too_large: None, sharing: None };
         replay.event(&event, mark(lane, offset), None).is_some()
     }
 

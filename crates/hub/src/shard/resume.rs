@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use events::{Event, Position, SourceError, SourceMessage, StreamEnd};
 use execute::{ErrorCode, GraphqlError};
 
@@ -227,8 +228,7 @@ impl Shard {
             }
             let filter = group.operation.filter.as_deref();
             let passes = filter.is_none_or(|filter| {
-                FilteredEvent::read(&kept.event.event.payload)
-                    .is_some_and(|event| filter.passes(&event))
+                FilteredEvent::read(&kept.event.event).is_some_and(|event| filter.passes(&event))
             });
             if passes {
                 let (event, place) = (kept.event.clone(), Some(Arc::clone(&kept.place)));
@@ -591,10 +591,16 @@ impl Shard {
         };
         reader.position.advance(mark);
         let reading: Vec<_> = replay.reading.iter().copied().collect();
-        let event = event.map(Arc::new);
-        let values = event.as_ref().and_then(|event| FilteredEvent::read(&event.payload));
+        // Nothing holds the bytes of what nobody will read.
+        let bytes = event.as_ref().map(|event| event.payload.len());
+        let too_large = bytes.filter(|bytes| *bytes > self.settings.event_bytes_max);
+        let event = event.map(|event| match too_large {
+            Some(_) => Arc::new(Event { payload: Bytes::new(), ..event }),
+            None => Arc::new(event),
+        });
+        let values = event.as_ref().and_then(FilteredEvent::read);
         for group in reading {
-            self.read_by(group, mark, event.as_ref(), values.as_ref());
+            self.read_by(group, mark, event.as_ref().zip(Some(too_large)), values.as_ref());
         }
         self.close_reader_if_unused(id);
         let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
@@ -619,7 +625,7 @@ impl Shard {
         &mut self,
         group_id: GroupId,
         mark: events::Mark,
-        event: Option<&Arc<Event>>,
+        event: Option<(&Arc<Event>, Option<usize>)>,
         values: Option<&FilteredEvent>,
     ) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
@@ -629,10 +635,10 @@ impl Shard {
         let position = catching.position.clone();
         let filter = group.operation.filter.as_deref();
         let passes = || filter.is_none_or(|filter| values.is_some_and(|it| filter.passes(it)));
-        if let Some(event) = event.filter(|_| is_new && passes()) {
+        if let Some((event, too_large)) = event.filter(|_| is_new && passes()) {
             let place = Place::new(0, mark, position.clone(), event.published);
             let place = Some(Arc::new(place));
-            let event = TriggerEvent { event: Arc::clone(event), sharing: None };
+            let event = TriggerEvent { event: Arc::clone(event), too_large, sharing: None };
             group.offer(Offered { event, place });
             stats::add(&self.stats.replayed, 1);
             stats::add(&self.stats.waiting, 1);

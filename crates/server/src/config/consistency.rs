@@ -142,6 +142,19 @@ fn providers(config: &Config, places: &Places, findings: &mut Findings) {
     }
     for (index, provider) in providers.redis.iter().enumerate() {
         let path = format!("events.providers.redis[{index}]");
+        if provider.cluster_enabled && provider.sentinel.is_some() {
+            findings
+                .error("conflict", format!("`{path}` is a cluster and has sentinels"))
+                .at_place(places.get(&format!("{path}.sentinel")), "sentinels")
+                .related_place(places.get(&format!("{path}.cluster_enabled")), "a cluster")
+                .help("keep one: a cluster elects its masters without sentinels");
+        }
+        if provider.sharded_channels && !provider.cluster_enabled {
+            findings
+                .error("conflict", format!("`{path}` has sharded channels and is no cluster"))
+                .at_place(places.get(&format!("{path}.sharded_channels")), "means nothing here")
+                .help("add `cluster_enabled: true`, or take `sharded_channels` out");
+        }
         let has_credentials = |url: &String| RedisProvider::has_credentials(url);
         let mut with = provider.urls.iter().enumerate().filter(|(_, url)| has_credentials(url));
         if let Some((number, _)) = with.next() {

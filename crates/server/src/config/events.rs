@@ -5,11 +5,11 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::duration;
 use super::format::{
-    DurationText, NatsUrlText, ProviderIdText, RedisUrlText, SecretText, UserNameText,
+    DurationText, NatsUrlText, ProviderIdText, RedisUrlText, SecretText, SizeText, UserNameText,
 };
 use super::secret::Secret;
+use super::{duration, size};
 
 /// The id of a provider that a directive without `providerId` means.
 const PROVIDER_ID_DEFAULT: &str = "default";
@@ -23,7 +23,14 @@ pub struct Events {
     #[schemars(example = true)]
     pub require_all: bool,
 
-    /// How long a mutation waits until a broker has taken an event.
+    /// Largest payload of an event, and largest answer to a request over a broker. In the place of a larger event
+    /// subscribers get an error, and the subscription goes on.
+    #[serde(with = "size::text")]
+    #[schemars(with = "SizeText", example = &"4MiB")]
+    pub max_event_size: usize,
+
+    /// How long a mutation waits until a broker has taken an event, and a field that asks over a broker for its
+    /// answer, where its directive names no timeout.
     #[serde(with = "duration::text")]
     #[schemars(with = "DurationText", example = &"2s")]
     pub publish_timeout: Duration,
@@ -37,6 +44,7 @@ impl Default for Events {
     fn default() -> Self {
         Self {
             require_all: false,
+            max_event_size: 1 << 20,
             publish_timeout: Duration::from_secs(5),
             providers: Providers::default(),
         }
@@ -162,21 +170,36 @@ pub struct RedisProvider {
     pub id: String,
 
     /// The servers: `redis://HOST:PORT`, `rediss://HOST:PORT` for TLS, or `unix:///PATH` for a socket of
-    /// this machine. Several are nodes of one cluster, tried in this order until one answers: each of them
-    /// passes on what is published at any other. Credentials in a URL (`redis://USER:PASSWORD@HOST`,
+    /// this machine. Several are nodes of one cluster, tried in this order until one answers; with
+    /// `sentinel`, they are the sentinels. Credentials in a URL (`redis://USER:PASSWORD@HOST`,
     /// `redis://:PASSWORD@HOST`) count as `authentication`.
     #[schemars(with = "Vec<RedisUrlText>", length(min = 1, max = 100), example = &["redis://redis.internal:6379"])]
     pub urls: Vec<String>,
 
-    /// Whether the servers are a cluster. Nothing depends on it, since events reach all nodes of one; it
-    /// is allowed so that a configuration of other routers can stay as it is.
+    /// Whether the servers are a cluster. Then Redis Streams are read and written at the node that has
+    /// the key; the others are found through those in `urls`. Pub/Sub reaches all nodes either way.
     #[serde(default)]
     #[schemars(example = true)]
     pub cluster_enabled: bool,
 
+    /// Whether channels are sharded (`SSUBSCRIBE`, `SPUBLISH`; Redis 7): the events of a channel go through the
+    /// node that has its slot, rather than through all nodes. There are no patterns then. It needs
+    /// `cluster_enabled`.
+    #[serde(default)]
+    #[schemars(example = true)]
+    pub sharded_channels: bool,
+
+    /// Sentinels that know which server is the master. They are asked for each new connection.
+    #[serde(default)]
+    pub sentinel: Option<RedisSentinel>,
+
     /// How the router proves who it is. Without it, it connects without credentials.
     #[serde(default)]
     pub authentication: Option<RedisAuthentication>,
+
+    /// Redis Streams: topics whose events the server keeps.
+    #[serde(default)]
+    pub streams: RedisStreams,
 
     /// How often a lost connection is tried again.
     #[serde(default)]
@@ -200,6 +223,34 @@ impl RedisProvider {
             });
             *url = without;
         }
+    }
+}
+
+/// Sentinels of Redis.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RedisSentinel {
+    /// The name of the master, as the sentinels know it.
+    #[schemars(with = "UserNameText", example = &"mymaster")]
+    pub master: String,
+    /// How the router proves to the sentinels who it is; for the master there is `authentication` beside.
+    #[serde(default)]
+    pub authentication: Option<RedisAuthentication>,
+}
+
+/// How Redis Streams are written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RedisStreams {
+    /// How many events of each stream are kept when the router publishes to it, about (`MAXLEN ~`). 0 keeps
+    /// all of them.
+    #[schemars(range(max = 1_000_000_000), example = 100_000)]
+    pub max_len: u64,
+}
+
+impl Default for RedisStreams {
+    fn default() -> Self {
+        Self { max_len: events::RedisSettings::STREAM_ENTRIES_MAX }
     }
 }
 

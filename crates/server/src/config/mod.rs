@@ -52,7 +52,7 @@ pub use cursor::Cursor;
 pub use disclosure::IncludeSubgraphErrors;
 pub use events::{
     Events, MemoryProvider, NatsAuthentication, NatsProvider, Providers, RedisAuthentication,
-    RedisProvider, Retry, UserInfo,
+    RedisProvider, RedisSentinel, RedisStreams, Retry, UserInfo,
 };
 pub use headers::{
     HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules, HeaderSelection, Headers, Merge,

@@ -161,9 +161,13 @@ events:
       - id: c
         urls: ["redis://r:6379", "redis://s:6379"]
         cluster_enabled: true
+        sharded_channels: true
+        streams: {max_len: 5}
         authentication: {username: u, password: "${SECRET}"}
         retry: {initial: 1s, max: 2s}
-      - {id: d, urls: ["rediss://u:${SECRET}@t/0"]}
+      - id: d
+        urls: ["rediss://u:${SECRET}@t/0"]
+        sentinel: {master: m, authentication: {username: v, password: "${SECRET}"}}
 cursor:
   {enabled: false, keys: ["${SECRET}-of-16-bytes"], memory: true, ring_events: 1, ring_bytes: 2KiB, ring_bytes_total: 3KiB}
 introspection: false

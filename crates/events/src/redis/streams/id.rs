@@ -1,0 +1,81 @@
+//! Numbers of stream entries, `<ms>-<sequence>`, and the marks that they are.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use crate::Mark;
+
+/// Where an entry stands in its stream.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub(super) struct Id {
+    pub(super) ms: u64,
+    pub(super) sequence: u64,
+}
+
+impl Id {
+    /// Before all entries: no entry has this number.
+    pub(super) const ZERO: Self = Self { ms: 0, sequence: 0 };
+
+    /// The first number of a millisecond.
+    pub(super) fn of_ms(ms: u64) -> Self {
+        Self { ms, sequence: 0 }
+    }
+
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+        let (ms, sequence) = std::str::from_utf8(text).ok()?.split_once('-')?;
+        Some(Self { ms: ms.parse().ok()?, sequence: sequence.parse().ok()? })
+    }
+
+    /// The number right before.
+    pub(super) fn before(self) -> Self {
+        match (self.ms, self.sequence) {
+            (0, 0) => Self::ZERO,
+            (ms, 0) => Self { ms: ms - 1, sequence: u64::MAX },
+            (ms, sequence) => Self { ms, sequence: sequence - 1 },
+        }
+    }
+
+    pub(super) fn mark(self, lane: u32) -> Mark {
+        Mark { lane, offset: self.ms, part: self.sequence }
+    }
+
+    pub(super) fn of_mark(mark: Mark) -> Self {
+        Self { ms: mark.offset, sequence: mark.part }
+    }
+
+    /// When the server took the entry, if it chose the number (who gives numbers by hand means something else).
+    pub(super) fn time(self) -> Option<SystemTime> {
+        SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(self.ms))
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.ms, self.sequence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_written_and_ordered() {
+        let id = Id::parse(b"1526919030474-55").unwrap();
+        assert_eq!(id, Id { ms: 1_526_919_030_474, sequence: 55 });
+        assert_eq!(id.to_string(), "1526919030474-55");
+        assert_eq!(Id::of_mark(id.mark(3)), id);
+        assert!(Id::parse(b"7-9").unwrap() < Id::parse(b"7-10").unwrap());
+        assert!(Id::parse(b"7-10").unwrap() < Id::parse(b"8-0").unwrap());
+        for bad in ["", "7", "-", "7-", "a-1", "7-1-1", "18446744073709551616-0"] {
+            assert_eq!(Id::parse(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn nothing_lies_between_a_number_and_the_one_before() {
+        for (id, before) in [("7-3", "7-2"), ("7-0", "6-18446744073709551615"), ("0-0", "0-0")] {
+            assert_eq!(Id::parse(id.as_bytes()).unwrap().before().to_string(), before);
+        }
+    }
+}

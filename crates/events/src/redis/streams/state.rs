@@ -1,0 +1,164 @@
+//! What the server says of a stream as a whole (`XINFO STREAM`), and what that means for a reader: where it
+//! begins, and whether what follows its position is still there.
+
+use redis::Value;
+
+use super::entry::{Entry, text};
+use super::id::Id;
+use crate::Start;
+
+/// A stream as it is. One that does not exist is empty and never had an entry.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct StreamState {
+    /// The highest number that was ever given.
+    pub(super) latest: Id,
+    length: u64,
+    /// Entries that were ever added; servers before Redis 7 do not count them.
+    added: Option<u64>,
+    /// The oldest that is there.
+    pub(super) first: Option<Id>,
+    /// The newest that is there.
+    pub(super) last: Option<Entry>,
+}
+
+impl StreamState {
+    pub(super) fn read(value: Value) -> Option<Self> {
+        let pairs: Vec<(Value, Value)> = match value {
+            Value::Map(pairs) => pairs,
+            _ => return None,
+        };
+        let mut state = Self::default();
+        for (name, value) in pairs {
+            match &*text(name)? {
+                b"length" => state.length = number(value)?,
+                b"entries-added" => state.added = Some(number(value)?),
+                b"last-generated-id" => state.latest = Id::parse(&text(value)?)?,
+                b"first-entry" => state.first = Entry::read(value).map(|entry| entry.id),
+                b"last-entry" => state.last = Entry::read(value),
+                _ => {}
+            }
+        }
+        Some(state)
+    }
+
+    /// Is everything there that was ever added after `read`? Streams are trimmed at their beginning, so while
+    /// an entry at or before `read` is there, nothing after it was trimmed. Where that cannot be told, no.
+    pub(super) fn is_whole_after(&self, read: Id) -> bool {
+        match self.first {
+            _ if read > self.latest => false,
+            Some(first) if first <= read || first.before() == read => true,
+            // Nothing was there when it was read: then all that was ever added must be there.
+            _ if read == Id::ZERO => self.added.is_none_or(|added| added == self.length),
+            Some(_) => false,
+            None => read == self.latest,
+        }
+    }
+
+    /// Before everything that is there.
+    pub(super) fn begins_after(&self) -> Id {
+        self.first.map_or(self.latest, Id::before)
+    }
+
+    /// After which number a stream begins that starts there. `next_from` is the first entry of the time or
+    /// number that `start` names. `None`: what follows the position is gone.
+    pub(super) fn begin(&self, start: &Start, lane: u32, next_from: Option<Id>) -> Option<Id> {
+        let before = |id: Option<Id>| id.map_or(self.latest, Id::before);
+        Some(match start {
+            Start::New => self.latest,
+            Start::All => self.begins_after(),
+            Start::Last | Start::LastPerTopic => before(self.last.as_ref().map(|entry| entry.id)),
+            Start::Since(_) | Start::At(_) => before(next_from),
+            Start::After(position) => {
+                let read = position.lane(lane).map_or(Id::ZERO, Id::of_mark);
+                return self.is_whole_after(read).then_some(read);
+            }
+        })
+    }
+}
+
+fn number(value: Value) -> Option<u64> {
+    match value {
+        Value::Int(number) => u64::try_from(number).ok(),
+        value => std::str::from_utf8(&text(value)?).ok()?.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Position;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn entry(id: &str) -> Value {
+        Value::Array(vec![bulk(id), Value::Array(vec![bulk("data"), bulk("{}")])])
+    }
+
+    /// A stream of `length` entries of `added`, the first and the last of which are these.
+    fn stream(first: &str, last: &str, length: i64, added: Option<i64>) -> StreamState {
+        let or_nil = |id: &str| if id.is_empty() { Value::Nil } else { entry(id) };
+        let mut pairs = vec![
+            (bulk("length"), Value::Int(length)),
+            (bulk("last-generated-id"), bulk("9-0")),
+            (bulk("first-entry"), or_nil(first)),
+            (bulk("last-entry"), or_nil(last)),
+            (bulk("groups"), Value::Int(0)),
+        ];
+        pairs.extend(added.map(|added| (bulk("entries-added"), Value::Int(added))));
+        StreamState::read(Value::Map(pairs)).unwrap()
+    }
+
+    fn id(text: &str) -> Id {
+        Id::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn nothing_is_missing_while_something_at_or_before_the_position_is_there() {
+        let trimmed = stream("5-1", "9-0", 3, Some(10));
+        for (read, is_whole) in [
+            ("5-1", true),
+            ("7-0", true),
+            ("9-0", true),
+            ("5-0", true),
+            ("4-9", false),
+            ("1-0", false),
+            ("0-0", false),
+            ("9-1", false),
+        ] {
+            assert_eq!(trimmed.is_whole_after(id(read)), is_whole, "{read}");
+        }
+    }
+
+    #[test]
+    fn a_stream_of_which_nothing_was_removed_is_whole_from_its_beginning() {
+        assert!(stream("5-1", "9-0", 3, Some(3)).is_whole_after(Id::ZERO));
+        assert!(stream("5-1", "9-0", 3, None).is_whole_after(Id::ZERO), "Redis 6 does not say");
+        assert!(StreamState::default().is_whole_after(Id::ZERO));
+        assert!(!StreamState::default().is_whole_after(id("1-0")), "it was deleted");
+        let emptied = stream("", "", 0, Some(4));
+        assert!(emptied.is_whole_after(id("9-0")));
+        assert!(!emptied.is_whole_after(id("8-0")));
+        assert!(!emptied.is_whole_after(Id::ZERO));
+    }
+
+    #[test]
+    fn a_start_becomes_a_number() {
+        let state = stream("5-1", "9-0", 3, Some(10));
+        let begin = |start: Start, next_from: Option<&str>| {
+            state.begin(&start, 2, next_from.map(id)).map(|id| id.to_string())
+        };
+        let after =
+            |lane, text| Start::After(std::iter::once(id(text).mark(lane)).collect::<Position>());
+        let is = |text: &str| Some(text.to_owned());
+        assert_eq!(begin(Start::New, None), is("9-0"));
+        assert_eq!(begin(Start::All, None), is("5-0"));
+        assert_eq!(begin(Start::LastPerTopic, None), is("8-18446744073709551615"));
+        assert_eq!(begin(Start::At(6), Some("7-3")), is("7-2"));
+        assert_eq!(begin(Start::At(10), None), is("9-0"));
+        assert_eq!(begin(after(2, "7-3"), None), is("7-3"));
+        assert_eq!(begin(after(2, "4-0"), None), None);
+        assert_eq!(begin(after(1, "7-3"), None), None, "of this lane nothing was read");
+    }
+}

@@ -1,0 +1,507 @@
+//! Who reads which keys, and how far each has come. No I/O.
+//!
+//! A lane is one key of one stream. A live lane gets what the shared blocked read brings; one that is behind
+//! (it begins in the past, or its stream was full) is read on its own, in pieces that fit, until it has caught
+//! up. Nothing is ever dropped here: the broker keeps what does not fit.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use super::entry::Entry;
+use super::id::Id;
+use super::state::StreamState;
+use crate::feed::{Feed, Offered};
+use crate::{EventStream, ProviderStats, StreamEnd};
+
+/// Entries of one key in one answer, at most: enough to outrun any publisher, and bounded again in bytes.
+pub(super) const ENTRIES_PER_READ: usize = 512;
+
+/// An event, and a gap before it.
+const ROOM_NEEDED: usize = 2;
+
+/// The fewest events that a queue has room for, so that the announcements of a gap always fit.
+const QUEUE_EVENTS_MIN: usize = 8;
+
+/// Where a lane begins.
+#[derive(Debug)]
+pub(super) struct Begin {
+    /// What was read of it already.
+    pub(super) read: Id,
+    /// Is there something after that?
+    pub(super) is_behind: bool,
+    /// What comes before everything else.
+    pub(super) first: Option<Entry>,
+}
+
+/// What was read of a key.
+#[derive(Debug)]
+pub(super) struct KeyRead {
+    pub(super) key: Arc<str>,
+    /// After which number.
+    pub(super) from: Id,
+    /// In order.
+    pub(super) entries: Vec<Entry>,
+    /// Something that followed `from` may be missing; then this is where the stream begins now.
+    pub(super) broken: Option<Id>,
+}
+
+/// A piece of a key to be read for one stream alone.
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    pub(super) stream: u64,
+    lane: usize,
+    pub(super) key: Arc<str>,
+    pub(super) from: Id,
+    pub(super) count: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pace {
+    Live,
+    Behind,
+}
+
+#[derive(Debug)]
+struct Lane {
+    key: Arc<str>,
+    number: u32,
+    read: Id,
+    pace: Pace,
+}
+
+#[derive(Debug)]
+struct OpenStream {
+    feed: Feed,
+    lanes: Vec<Lane>,
+    /// A piece for it is on its way: one at a time, so that together they fit.
+    is_asking: bool,
+    /// Somebody waits for its reader to make room.
+    awaits_room: bool,
+    /// Says that this reader is needed.
+    _in_use: Arc<()>,
+}
+
+#[derive(Debug)]
+pub(super) struct Table {
+    queue_events: usize,
+    stats: Arc<ProviderStats>,
+    streams: HashMap<u64, OpenStream>,
+    /// Who wants a key.
+    keys: HashMap<Arc<str>, Vec<u64>>,
+    next_stream: u64,
+    /// What the blocked read asks for now.
+    reading: HashMap<Arc<str>, Id>,
+    /// It asks for too little.
+    wants_more: bool,
+    /// Streams that may have a lane behind. May hold some that are gone.
+    behind: Vec<u64>,
+}
+
+impl Table {
+    pub(super) fn new(queue_events: usize, stats: Arc<ProviderStats>) -> Self {
+        Self {
+            queue_events: queue_events.max(QUEUE_EVENTS_MIN),
+            stats,
+            streams: HashMap::new(),
+            keys: HashMap::new(),
+            next_stream: 0,
+            reading: HashMap::new(),
+            wants_more: false,
+            behind: Vec::new(),
+        }
+    }
+
+    /// A stream over these keys. Returns its number, and a future that resolves when it is dropped.
+    pub(super) fn open(
+        &mut self,
+        lanes: Vec<(u32, Arc<str>)>,
+        begins: Vec<Begin>,
+        in_use: Arc<()>,
+    ) -> (u64, EventStream, BoxFuture<'static, ()>) {
+        let id = self.next_stream;
+        self.next_stream += 1;
+        // What is said at the beginning has room of its own.
+        let (mut feed, stream) = Feed::new(self.queue_events + 2 * lanes.len());
+        for ((number, _), begin) in lanes.iter().zip(&begins) {
+            if begin.read != Id::ZERO {
+                feed.passed(begin.read.mark(*number));
+            }
+        }
+        let mut open = Vec::with_capacity(lanes.len());
+        for ((number, key), begin) in lanes.into_iter().zip(begins) {
+            let key = match self.keys.get_key_value(&key) {
+                Some((key, _)) => Arc::clone(key),
+                None => key,
+            };
+            self.keys.entry(Arc::clone(&key)).or_default().push(id);
+            let mut lane = Lane { key, number, read: begin.read, pace: Pace::Live };
+            if let Some(entry) = begin.first {
+                lane.read = entry.id;
+                feed.offer(entry.event(&lane.key).at(lane.read.mark(number)));
+                ProviderStats::add(&self.stats.received, 1);
+            }
+            if begin.is_behind {
+                lane.pace = Pace::Behind;
+            } else {
+                self.wants_more |= !covers(&self.reading, &lane);
+            }
+            open.push(lane);
+        }
+        if open.iter().any(|lane| lane.pace == Pace::Behind) {
+            self.behind.push(id);
+        }
+        let gone = Box::pin(feed.gone());
+        let opened =
+            OpenStream { feed, lanes: open, is_asking: false, awaits_room: false, _in_use: in_use };
+        self.streams.insert(id, opened);
+        ProviderStats::add(&self.stats.streams, 1);
+        (id, stream, gone)
+    }
+
+    /// The stream was dropped.
+    pub(super) fn close(&mut self, id: u64) {
+        drop(self.remove(id));
+    }
+
+    fn remove(&mut self, id: u64) -> Option<OpenStream> {
+        let stream = self.streams.remove(&id)?;
+        ProviderStats::subtract(&self.stats.streams, 1);
+        for lane in &stream.lanes {
+            if let Some(listeners) = self.keys.get_mut(&lane.key) {
+                listeners.retain(|&listener| listener != id);
+                if listeners.is_empty() {
+                    self.keys.remove(&lane.key);
+                }
+            }
+        }
+        Some(stream)
+    }
+
+    /// Ends the streams that want that key. Returns how many.
+    pub(super) fn refuse(&mut self, key: &str, reason: &str) -> usize {
+        let listeners = self.keys.get(key).cloned().unwrap_or_default();
+        let ended = listeners.into_iter().filter_map(|id| self.remove(id));
+        ended.map(|stream| stream.feed.end(StreamEnd::Refused(reason.to_owned()))).count()
+    }
+
+    /// Ends all streams.
+    pub(super) fn end(&mut self) {
+        self.keys.clear();
+        for (_, stream) in self.streams.drain() {
+            ProviderStats::subtract(&self.stats.streams, 1);
+            stream.feed.end(StreamEnd::Closed);
+        }
+    }
+
+    /// All keys that somebody wants.
+    pub(super) fn keys(&self) -> Vec<Arc<str>> {
+        self.keys.keys().cloned().collect()
+    }
+
+    /// What the blocked read is to ask for: each key that has live lanes, after what the last of them has read.
+    pub(super) fn start_reading(&mut self) -> Vec<(Arc<str>, Id)> {
+        self.wants_more = false;
+        self.reading.clear();
+        for lane in self.streams.values().flat_map(|stream| &stream.lanes) {
+            if lane.pace == Pace::Live {
+                let from = self.reading.entry(Arc::clone(&lane.key)).or_insert(lane.read);
+                *from = lane.read.min(*from);
+            }
+        }
+        self.reading.iter().map(|(key, from)| (Arc::clone(key), *from)).collect()
+    }
+
+    /// The blocked read has ended.
+    pub(super) fn stop_reading(&mut self) {
+        self.reading.clear();
+        self.wants_more = true;
+    }
+
+    /// Should the blocked read be woken, because it asks for less than is wanted?
+    pub(super) fn wants_more(&self) -> bool {
+        self.wants_more
+    }
+
+    /// What the blocked read has brought of a key.
+    // hot path: once per event and stream; its budget is the number of streams that want the key.
+    pub(super) fn read_live(&mut self, read: &KeyRead) {
+        let Some(listeners) = self.keys.get(&read.key) else { return };
+        ProviderStats::add(&self.stats.received, read.entries.len() as u64);
+        for &id in listeners {
+            let Some(stream) = self.streams.get_mut(&id) else { continue };
+            let OpenStream { feed, lanes, .. } = stream;
+            let lanes = lanes.iter_mut();
+            for lane in lanes.filter(|it| it.key == read.key && it.pace == Pace::Live) {
+                deliver(feed, lane, read, &self.stats);
+                if lane.pace == Pace::Behind {
+                    self.behind.push(id);
+                }
+            }
+        }
+    }
+
+    /// The next piece to be read for a stream alone, if one of those that are behind has room for it; and futures
+    /// that resolve to the numbers of those that have none, when they have.
+    pub(super) fn next_piece(
+        &mut self,
+        count_max: usize,
+        full: &mut Vec<BoxFuture<'static, u64>>,
+    ) -> Option<Piece> {
+        while let Some(id) = self.behind.pop() {
+            let Some(stream) = self.streams.get_mut(&id) else { continue };
+            if stream.is_asking || stream.awaits_room {
+                continue;
+            }
+            let lane = stream.lanes.iter().position(|lane| lane.pace == Pace::Behind);
+            let Some(lane) = lane else { continue };
+            let room = stream.feed.room();
+            if room < ROOM_NEEDED {
+                stream.awaits_room = true;
+                // Half of the queue, so that a reader who takes one at a time does not cause a read for each.
+                let room = stream.feed.has_room(self.queue_events / 2);
+                full.push(Box::pin(async move {
+                    room.await;
+                    id
+                }));
+                continue;
+            }
+            stream.is_asking = true;
+            let Lane { key, read, .. } = &stream.lanes[lane];
+            let count = (room - 1).min(count_max).max(1);
+            return Some(Piece { stream: id, lane, key: Arc::clone(key), from: *read, count });
+        }
+        None
+    }
+
+    /// The stream has room again, or is gone.
+    pub(super) fn has_room(&mut self, id: u64) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.awaits_room = false;
+            self.behind.push(id);
+        }
+    }
+
+    /// What a piece has brought.
+    pub(super) fn read_piece(&mut self, piece: &Piece, read: &KeyRead) {
+        let Some(stream) = self.streams.get_mut(&piece.stream) else { return };
+        stream.is_asking = false;
+        ProviderStats::add(&self.stats.received, read.entries.len() as u64);
+        let OpenStream { feed, lanes, .. } = stream;
+        let Some(lane) = lanes.get_mut(piece.lane) else { return };
+        if lane.pace == Pace::Behind && lane.read == piece.from {
+            lane.pace = Pace::Live;
+            deliver(feed, lane, read, &self.stats);
+            // There may be more, or what there is begins elsewhere.
+            if read.entries.len() >= piece.count || read.broken.is_some() {
+                lane.pace = Pace::Behind;
+            }
+            if lane.pace == Pace::Live {
+                self.wants_more |= !covers(&self.reading, lane);
+            }
+        }
+        self.behind.push(piece.stream);
+    }
+
+    /// The connection is gone and with it what was on its way.
+    pub(super) fn lost(&mut self) {
+        self.reading.clear();
+        for (id, stream) in &mut self.streams {
+            if std::mem::take(&mut stream.is_asking) {
+                self.behind.push(*id);
+            }
+        }
+    }
+
+    /// How a key is after a reconnect: those who cannot go on where they were hear of a gap.
+    pub(super) fn check(&mut self, key: &Arc<str>, state: &StreamState) {
+        let Some(listeners) = self.keys.get(key) else { return };
+        for &id in listeners {
+            let Some(stream) = self.streams.get_mut(&id) else { continue };
+            let OpenStream { feed, lanes, .. } = stream;
+            for lane in lanes.iter_mut().filter(|lane| lane.key == *key) {
+                if !state.is_whole_after(lane.read) {
+                    gap(feed, &self.stats);
+                    lane.read = state.begins_after();
+                    lane.pace = Pace::Behind;
+                    self.behind.push(id);
+                }
+            }
+        }
+    }
+}
+
+/// Does the blocked read ask for what that lane needs?
+fn covers(reading: &HashMap<Arc<str>, Id>, lane: &Lane) -> bool {
+    reading.get(&lane.key).is_some_and(|from| *from <= lane.read)
+}
+
+fn gap(feed: &mut Feed, stats: &ProviderStats) {
+    if feed.gap() {
+        ProviderStats::add(&stats.gaps, 1);
+    }
+}
+
+/// Hands on what the lane has not had. Where the queue is full, the lane falls behind.
+fn deliver(feed: &mut Feed, lane: &mut Lane, read: &KeyRead, stats: &ProviderStats) {
+    let first = read.entries.first().map(|entry| entry.id);
+    if let Some(begins_after) = read.broken
+        && first.is_none_or(|first| first > lane.read)
+    {
+        gap(feed, stats);
+        // What was read before the broker said where it begins counts too.
+        lane.read = first.map_or(begins_after, |first| begins_after.min(first.before()));
+    }
+    let new = read.entries.partition_point(|entry| entry.id <= lane.read);
+    for entry in &read.entries[new..] {
+        if feed.room() < ROOM_NEEDED {
+            lane.pace = Pace::Behind;
+            return;
+        }
+        let event = entry.clone().event(&lane.key).at(entry.id.mark(lane.number));
+        match feed.offer(event) {
+            Offered::Taken => lane.read = entry.id,
+            // Whoever dropped the stream is noticed by the reader's task.
+            Offered::Dropped | Offered::Gone => {
+                lane.pace = Pace::Behind;
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use redis::Value;
+
+    use super::*;
+    use crate::SourceMessage;
+
+    fn id(number: u64) -> Id {
+        Id::of_ms(number)
+    }
+
+    fn entry(number: u64) -> Entry {
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let fields = Value::Array(vec![bulk("data"), bulk("x")]);
+        Entry::read(Value::Array(vec![bulk(&id(number).to_string()), fields])).unwrap()
+    }
+
+    fn read(key: &str, from: u64, entries: std::ops::RangeInclusive<u64>) -> KeyRead {
+        let entries = entries.map(entry).collect();
+        KeyRead { key: key.into(), from: id(from), entries, broken: None }
+    }
+
+    fn table() -> Table {
+        Table::new(QUEUE_EVENTS_MIN, Arc::default())
+    }
+
+    /// A stream over `a` that has read up to there.
+    fn open(table: &mut Table, read: u64, is_behind: bool) -> EventStream {
+        let begins = vec![Begin { read: id(read), is_behind, first: None }];
+        table.open(vec![(0, "a".into())], begins, Arc::default()).1
+    }
+
+    fn heard(stream: &mut EventStream) -> Vec<String> {
+        std::iter::from_fn(|| stream.messages.try_recv().ok())
+            .map(|message| match message {
+                SourceMessage::Event(event) => event.mark.unwrap().offset.to_string(),
+                SourceMessage::Passed(mark) => format!("passed {}", mark.offset),
+                SourceMessage::Gap => "gap".into(),
+                SourceMessage::End(end) => end.to_string(),
+            })
+            .collect()
+    }
+
+    fn next_piece(table: &mut Table) -> Option<(u64, usize)> {
+        let piece = table.next_piece(ENTRIES_PER_READ, &mut Vec::new());
+        piece.map(|piece| (piece.from.ms, piece.count))
+    }
+
+    #[test]
+    fn the_shared_read_asks_for_what_the_slowest_needs_and_nobody_gets_anything_twice() {
+        let mut table = table();
+        let (mut early, mut late) = (open(&mut table, 3, false), open(&mut table, 5, false));
+        assert!(table.wants_more());
+        assert_eq!(table.start_reading(), [("a".into(), id(3))]);
+        assert!(!table.wants_more());
+        table.read_live(&read("a", 3, 4..=7));
+        assert_eq!(heard(&mut early), ["passed 3", "4", "5", "6", "7"]);
+        assert_eq!(heard(&mut late), ["passed 5", "6", "7"]);
+        table.stop_reading();
+        assert_eq!(table.start_reading(), [("a".into(), id(7))]);
+        let _later = open(&mut table, 8, false);
+        assert!(!table.wants_more(), "what is asked for already covers it");
+        let _earlier = open(&mut table, 2, false);
+        assert!(table.wants_more());
+    }
+
+    #[test]
+    fn a_full_stream_falls_behind_and_comes_back_when_it_has_caught_up() {
+        let mut table = table();
+        let mut stream = open(&mut table, 1, false);
+        table.start_reading();
+        table.read_live(&read("a", 1, 2..=20));
+        table.stop_reading();
+        assert_eq!(table.start_reading(), [], "nobody is live");
+        let mut full = Vec::new();
+        assert!(table.next_piece(ENTRIES_PER_READ, &mut full).is_none());
+        assert_eq!(full.len(), 1, "it has no room");
+        let first = heard(&mut stream);
+        let last: u64 = first.last().unwrap().parse().unwrap();
+        table.has_room(0);
+        let piece = table.next_piece(ENTRIES_PER_READ, &mut full).unwrap();
+        assert_eq!(piece.from, id(last));
+        assert!(next_piece(&mut table).is_none(), "one piece at a time");
+        table.read_live(&read("a", 1, 2..=21));
+        assert_eq!(heard(&mut stream), Vec::<String>::new(), "what is read live passes it by");
+        table.read_piece(&piece, &read("a", last, last + 1..=last + 2));
+        assert_eq!(heard(&mut stream), [(last + 1).to_string(), (last + 2).to_string()]);
+        assert_eq!(table.start_reading(), [("a".into(), id(last + 2))], "it has caught up");
+        assert_eq!(table.stats.dropped.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_lost_connection_asks_anew_for_what_was_on_its_way() {
+        let mut table = table();
+        let _stream = open(&mut table, 1, true);
+        let piece = next_piece(&mut table).unwrap();
+        assert_eq!(piece.0, 1);
+        table.lost();
+        assert_eq!(next_piece(&mut table), Some(piece));
+    }
+
+    #[test]
+    fn only_who_has_not_read_what_was_trimmed_hears_of_a_gap() {
+        let mut table = table();
+        let (mut slow, mut quick) = (open(&mut table, 3, false), open(&mut table, 6, false));
+        table.start_reading();
+        let trimmed = KeyRead { broken: Some(id(6).before()), ..read("a", 3, 6..=7) };
+        table.read_live(&trimmed);
+        assert_eq!(heard(&mut slow), ["passed 3", "gap", "6", "7"]);
+        assert_eq!(heard(&mut quick), ["passed 6", "7"]);
+        assert_eq!(table.stats.gaps.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn a_stream_that_was_made_anew_is_read_from_its_beginning() {
+        let mut table = table();
+        let mut stream = open(&mut table, 7, false);
+        table.check(&"a".into(), &StreamState::default());
+        assert_eq!(heard(&mut stream), ["passed 7", "gap"]);
+        assert_eq!(next_piece(&mut table).map(|piece| piece.0), Some(0));
+    }
+
+    #[test]
+    fn a_refused_key_ends_its_streams() {
+        let mut table = table();
+        let mut stream = open(&mut table, 7, false);
+        assert_eq!(table.refuse("b", "no"), 0);
+        assert_eq!(table.refuse("a", "no"), 1);
+        assert_eq!(heard(&mut stream), ["passed 7", "the broker refused: no"]);
+        assert_eq!((table.keys(), table.stats.streams.load(Relaxed)), (vec![], 0));
+    }
+}

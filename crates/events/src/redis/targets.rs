@@ -1,0 +1,242 @@
+//! To which server a connection goes: one of a list, the master that sentinels name, or the node of a cluster that
+//! has a slot.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::RedisAuthentication;
+use super::address::Address;
+use super::session::{NO_PUSHES, RESPONSE_TIMEOUT, Session, said};
+
+/// Slots of a cluster, by its specification.
+const SLOTS: u16 = 16_384;
+
+/// The map of a cluster is read at most this often: a failover takes seconds.
+const MAP_AGE_MIN: Duration = Duration::from_millis(50);
+
+/// Where a dialer finds its server.
+#[derive(Clone)]
+pub(super) enum Targets {
+    /// Any of these, in turn.
+    Any(Arc<[Address]>),
+    /// The master that sentinels name.
+    Master(Arc<Sentinel>),
+    /// The node that has that slot.
+    Slot(Arc<Cluster>, u16),
+}
+
+impl Targets {
+    /// The server to try next: the `attempt`-th try, and nothing that was known before `since` counts.
+    pub(super) async fn next(&self, attempt: usize, since: Instant) -> Result<Address, Box<str>> {
+        match self {
+            Self::Any(addresses) => Ok(addresses[attempt % addresses.len()].clone()),
+            Self::Master(sentinel) => sentinel.master().await,
+            Self::Slot(cluster, slot) => cluster.owner(*slot, since).await,
+        }
+    }
+
+    /// Must whoever answers say that it is a master?
+    pub(super) fn is_master(&self) -> bool {
+        matches!(self, Self::Master(_))
+    }
+}
+
+/// Servers that watch a master and say which one it is.
+pub(super) struct Sentinel {
+    pub(super) master: Box<str>,
+    /// One or more.
+    pub(super) sentinels: Vec<Address>,
+    /// How to sign in to the master.
+    pub(super) authentication: Option<RedisAuthentication>,
+}
+
+impl Sentinel {
+    /// What the first sentinel that knows says.
+    async fn master(&self) -> Result<Address, Box<str>> {
+        let mut reason: Box<str> = "no sentinel knows the master".into();
+        for sentinel in &self.sentinels {
+            let mut question = redis::cmd("SENTINEL");
+            question.arg("GET-MASTER-ADDR-BY-NAME").arg(&*self.master);
+            match ask(sentinel, &question).await {
+                Ok(Value::Array(parts)) => {
+                    if let Some((host, port)) = place(&parts) {
+                        return Ok(sentinel.sibling(host, port, self.authentication.as_ref()));
+                    }
+                }
+                Ok(_) => reason = "the sentinels know no master of that name".into(),
+                Err(error) => reason = format!("sentinel: {error}").into(),
+            }
+        }
+        Err(reason)
+    }
+}
+
+/// A cluster, and which of its nodes has which slots.
+pub(super) struct Cluster {
+    /// Some of its nodes: one or more.
+    seeds: Vec<Address>,
+    map: Mutex<Map>,
+}
+
+#[derive(Default)]
+struct Map {
+    read_at: Option<Instant>,
+    /// First slot, last slot, and the node that has them; in order.
+    ranges: Vec<(u16, u16, Address)>,
+}
+
+impl Cluster {
+    pub(super) fn new(seeds: Vec<Address>) -> Self {
+        Self { seeds, map: Mutex::default() }
+    }
+
+    /// The node that has that slot, by a map that was read after `since`.
+    pub(super) async fn owner(&self, slot: u16, since: Instant) -> Result<Address, Box<str>> {
+        // Whoever needs a newer map waits for the one who reads it.
+        let mut map = self.map.lock().await;
+        let is_known = map.read_at.is_some_and(|at| at >= since || at.elapsed() < MAP_AGE_MIN);
+        if !is_known {
+            let nodes = map.ranges.iter().map(|(_, _, node)| node);
+            let ranges = read_map(nodes.chain(&self.seeds)).await?;
+            *map = Map { read_at: Some(Instant::now()), ranges };
+        }
+        let at = map.ranges.partition_point(|(_, last, _)| *last < slot);
+        match map.ranges.get(at) {
+            Some((first, _, node)) if *first <= slot => Ok(node.clone()),
+            _ => Err("no node of the cluster has that key's slot".into()),
+        }
+    }
+}
+
+/// Asks one node after the other, until one knows of all slots that it can.
+async fn read_map<'a>(
+    nodes: impl Iterator<Item = &'a Address>,
+) -> Result<Vec<(u16, u16, Address)>, Box<str>> {
+    let mut tried: Vec<String> = Vec::new();
+    let mut reason: Box<str> = "no node of the cluster answers".into();
+    for node in nodes {
+        let name = node.for_logs();
+        if tried.contains(&name) {
+            continue;
+        }
+        tried.push(name);
+        let mut question = redis::cmd("CLUSTER");
+        question.arg("SLOTS");
+        match ask(node, &question).await {
+            Ok(Value::Array(ranges)) => {
+                let mut ranges: Vec<_> =
+                    ranges.into_iter().filter_map(|range| read_range(node, range)).collect();
+                ranges.sort_by_key(|(first, _, _)| *first);
+                return Ok(ranges);
+            }
+            Ok(_) => reason = "the server does not say who has which slots".into(),
+            Err(error) => reason = error,
+        }
+    }
+    Err(reason)
+}
+
+/// Reads `[first, last, [host, port, …], replicas…]`, as `node` has said it.
+fn read_range(node: &Address, range: Value) -> Option<(u16, u16, Address)> {
+    let Value::Array(parts) = range else { return None };
+    let slot = |value: &Value| match value {
+        Value::Int(slot) => u16::try_from(*slot).ok(),
+        _ => None,
+    };
+    let (first, last) = (slot(parts.first()?)?, slot(parts.get(1)?)?);
+    let Value::Array(owner) = parts.get(2)? else { return None };
+    let owner = match place(owner) {
+        Some((host, port)) => node.relative(host, port),
+        // A node may not know its own name: then it is where it was asked.
+        None => match owner.get(1)? {
+            Value::Int(port) => node.relative(String::new(), u16::try_from(*port).ok()?),
+            _ => return None,
+        },
+    };
+    Some((first, last, owner))
+}
+
+/// Reads `[host, port, …]`.
+fn place(parts: &[Value]) -> Option<(String, u16)> {
+    let text = |value: &Value| match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
+        Value::SimpleString(text) => Some(text.clone()),
+        Value::Int(number) => Some(number.to_string()),
+        _ => None,
+    };
+    Some((text(parts.first()?)?, text(parts.get(1)?)?.parse().ok()?))
+}
+
+/// One question on a connection of its own.
+async fn ask(server: &Address, question: &redis::Cmd) -> Result<Value, Box<str>> {
+    let mut session = Session::open(server, NO_PUSHES, RESPONSE_TIMEOUT).await?;
+    let answer = session.connection.send_packed_command(question).await;
+    session.close().await;
+    match answer {
+        Ok(Value::ServerError(error)) => Err(said(&error.into()).into()),
+        Ok(value) => Ok(value),
+        Err(error) => Err(said(&error).into()),
+    }
+}
+
+/// The slot of a key: of what stands in its first braces, if anything does; so `{a}.1` and `{a}.2` are together.
+pub(super) fn slot_of(key: &str) -> u16 {
+    let key = key.as_bytes();
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        let close = rest.iter().position(|byte| *byte == b'}')?;
+        (close > 0).then(|| &rest[..close])
+    });
+    crc16(tag.unwrap_or(key)) % SLOTS
+}
+
+/// CRC-16/XMODEM, which the specification of Redis Cluster names.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(url: &str) -> Address {
+        Address::parse_list(&[url.to_owned()], None, None).unwrap().remove(0)
+    }
+
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        // From `CLUSTER KEYSLOT`.
+        for (key, slot) in [("foo", 12182), ("somekey", 11058), ("foo{hash_tag}", 2515)] {
+            assert_eq!(slot_of(key), slot, "{key}");
+        }
+        assert_eq!(slot_of("{user1000}.following"), slot_of("{user1000}.followers"));
+        assert_eq!(slot_of("foo{}{bar}"), crc16(b"foo{}{bar}") % SLOTS, "an empty tag is none");
+        assert_eq!(slot_of("foo{{bar}}zap"), slot_of("{bar"));
+        assert_eq!(slot_of("foo{bar}{zap}"), slot_of("bar"));
+    }
+
+    #[test]
+    fn a_map_names_nodes_and_one_without_a_name_is_where_it_was_asked() {
+        let asked = node("redis://me:s3cret@seed:7000");
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let range = |host: Value| {
+            let owner = Value::Array(vec![host, Value::Int(7001), bulk("id")]);
+            let range = Value::Array(vec![Value::Int(0), Value::Int(5460), owner]);
+            read_range(&asked, range).map(|(first, last, node)| (first, last, node.for_logs()))
+        };
+        assert_eq!(range(bulk("10.0.0.7")), Some((0, 5460, "10.0.0.7:7001".into())));
+        for unnamed in [Value::Nil, bulk("")] {
+            assert_eq!(range(unnamed), Some((0, 5460, "seed:7001".into())));
+        }
+        assert!(read_range(&asked, Value::Array(vec![Value::Int(-1)])).is_none());
+    }
+}
