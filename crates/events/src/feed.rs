@@ -10,7 +10,10 @@ pub(crate) enum Offered {
     /// It is in the queue.
     Taken,
     /// The queue is full; the stream will hear of a gap before its next event.
-    Dropped,
+    Dropped {
+        /// The first one of that gap: a gap is counted once, however much is missing.
+        begins_gap: bool,
+    },
     /// Nobody listens any more.
     Gone,
 }
@@ -43,7 +46,7 @@ impl Feed {
         if self.gap_due {
             match self.sender.try_send(SourceMessage::Gap) {
                 Ok(()) => (self.gap_due, self.gap_sent) = (false, true),
-                Err(TrySendError::Full(_)) => return Offered::Dropped,
+                Err(TrySendError::Full(_)) => return Offered::Dropped { begins_gap: false },
                 Err(TrySendError::Closed(_)) => return Offered::Gone,
             }
         }
@@ -52,9 +55,11 @@ impl Feed {
                 self.gap_sent = false;
                 Offered::Taken
             }
+            // What is missing behind a gap belongs to it.
+            Err(TrySendError::Full(_)) if self.gap_sent => Offered::Dropped { begins_gap: false },
             Err(TrySendError::Full(_)) => {
                 self.gap_due = true;
-                Offered::Dropped
+                Offered::Dropped { begins_gap: true }
             }
             Err(TrySendError::Closed(_)) => Offered::Gone,
         }
@@ -67,8 +72,8 @@ impl Feed {
         }
     }
 
-    /// Announces that events may be missing here: at once if there is room, else before the next event. False
-    /// if that has been announced already and nothing came since.
+    /// Announces that events may be missing here: at once if there is room, else before the next event.
+    /// False: that was said already.
     pub(crate) fn gap(&mut self) -> bool {
         if self.gap_sent || self.gap_due {
             return false;
@@ -76,6 +81,19 @@ impl Feed {
         self.gap_sent = self.sender.try_send(SourceMessage::Gap).is_ok();
         self.gap_due = !self.gap_sent;
         true
+    }
+
+    /// Queues an event and waits for room: for events that the broker keeps until there is some. False: nobody
+    /// listens any more.
+    pub(crate) async fn deliver(&mut self, event: Event) -> bool {
+        if self.gap_due {
+            if self.sender.send(SourceMessage::Gap).await.is_err() {
+                return false;
+            }
+            self.gap_due = false;
+        }
+        self.gap_sent = false;
+        self.sender.send(SourceMessage::Event(event)).await.is_ok()
     }
 
     /// How many messages fit now.
@@ -132,7 +150,8 @@ mod tests {
         let (mut feed, mut stream) = Feed::new(3);
         let offered: Vec<_> = (1..=5).map(|number| feed.offer(event(number))).collect();
         use Offered::{Dropped, Taken};
-        assert_eq!(offered, [Taken, Taken, Taken, Dropped, Dropped]);
+        let [first, further] = [true, false].map(|begins_gap| Dropped { begins_gap });
+        assert_eq!(offered, [Taken, Taken, Taken, first, further]);
         assert_eq!(drain(&mut stream), ["1", "2", "3"]);
         assert_eq!(feed.offer(event(6)), Taken);
         assert_eq!(drain(&mut stream), ["gap", "6"]);
@@ -141,11 +160,33 @@ mod tests {
     #[test]
     fn gaps_without_an_event_between_them_are_one() {
         let (mut feed, mut stream) = Feed::new(8);
-        feed.gap();
-        feed.gap();
+        assert_eq!([feed.gap(), feed.gap()], [true, false]);
+        feed.offer(event(1));
+        assert!(feed.gap());
+        assert_eq!(drain(&mut stream), ["gap", "1", "gap"]);
+    }
+
+    #[tokio::test]
+    async fn what_the_broker_keeps_waits_for_room_behind_the_gap() {
+        let (mut feed, mut stream) = Feed::new(2);
         feed.offer(event(1));
         feed.gap();
-        assert_eq!(drain(&mut stream), ["gap", "1", "gap"]);
+        assert_eq!(feed.offer(event(2)), Offered::Dropped { begins_gap: false });
+        let waiting =
+            tokio::spawn(
+                async move { feed.deliver(event(3)).await && feed.deliver(event(4)).await },
+            );
+        let mut heard = Vec::new();
+        while heard.len() < 4 {
+            match stream.messages.recv().await.unwrap() {
+                SourceMessage::Event(event) => {
+                    heard.push(String::from_utf8_lossy(&event.payload).into_owned());
+                }
+                _ => heard.push("gap".into()),
+            }
+        }
+        assert_eq!(heard, ["1", "gap", "3", "4"]);
+        assert!(waiting.await.unwrap());
     }
 
     #[test]
@@ -154,7 +195,7 @@ mod tests {
         assert_eq!([feed.gap(), feed.gap()], [true, false]);
         assert_eq!(
             [feed.offer(event(1)), feed.offer(event(2))],
-            [Offered::Taken, Offered::Dropped]
+            [Offered::Taken, Offered::Dropped { begins_gap: true }]
         );
         assert!(!feed.gap(), "what did not fit has announced one");
     }

@@ -11,6 +11,7 @@ mod provider;
 mod providers;
 mod redis;
 mod stats;
+mod tls;
 
 pub use backoff::Retry;
 pub use memory::{Memory, MemorySettings};
@@ -23,3 +24,4 @@ pub use provider::{
 pub use providers::{Providers, ProvidersError, ResolveError};
 pub use redis::{Redis, RedisAuthentication, RedisSentinel, RedisSettings, RedisSettingsError};
 pub use stats::{ProviderState, ProviderStats};
+pub use tls::{BrokerTls, BrokerTlsError};

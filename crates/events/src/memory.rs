@@ -339,9 +339,9 @@ impl State {
             let mark = event.mark.map(|mark| Mark { lane: *lane, ..mark });
             match feed.offer(Event { mark, ..event.clone() }) {
                 Offered::Taken => heard = true,
-                Offered::Dropped => {
+                Offered::Dropped { begins_gap } => {
                     ProviderStats::add(&stats.dropped, 1);
-                    ProviderStats::add(&stats.gaps, 1);
+                    ProviderStats::add(&stats.gaps, begins_gap.into());
                 }
                 Offered::Gone => {
                     feeds.remove(id);

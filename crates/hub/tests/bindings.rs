@@ -65,11 +65,8 @@ fn supergraph(subscriptions: &[(&str, &str)], mutations: &[(&str, &str)]) -> Sup
 /// `memory/default`, `nats/default` and `redis/default`; nobody listens there, which bindings do not need.
 fn providers() -> Providers {
     let nats = Nats::start(NatsSettings {
-        id: "default".into(),
-        url: "nats://127.0.0.1:1".into(),
-        authentication: None,
         retry: Retry { initial: Duration::from_secs(3600), max: Duration::from_secs(3600) },
-        queue_events: 1,
+        ..NatsSettings::new("default", "nats://127.0.0.1:1")
     });
     let redis = Redis::start(RedisSettings {
         retry: Retry { initial: Duration::from_secs(3600), max: Duration::from_secs(3600) },

@@ -465,9 +465,19 @@ fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
                             password: user.password.expose().to_owned(),
                         }
                     }
+                    NatsAuthentication::Nkey(seed) => {
+                        events::NatsAuthentication::Nkey(seed.expose().to_owned())
+                    }
+                    NatsAuthentication::CredentialsFile(path) => {
+                        events::NatsAuthentication::CredentialsFile(path.clone())
+                    }
                 },
             ),
+            tls: nats.tls.settings(),
+            publish_ack: nats.jetstream.publish_ack,
+            instance: config.events.instance.as_deref().map(Into::into),
             retry: events::Retry { initial: nats.retry.initial, max: nats.retry.max },
+            idle: NatsSettings::IDLE_DEFAULT,
             id: nats.id.as_str().into(),
             url: nats.url.clone(),
             queue_events: MemorySettings::default().queue_events,

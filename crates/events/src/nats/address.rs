@@ -1,9 +1,13 @@
 //! Where the broker is and how to sign in. Credentials are taken out of URLs here, so that no message,
 //! log line or `Debug` text of ours or of the client library can show them.
 
+use std::path::PathBuf;
+
 use async_nats::{ConnectOptions, ServerAddr};
 use percent_encoding::percent_decode_str;
 use url::Url;
+
+use crate::{BrokerTls, BrokerTlsError};
 
 /// How to sign in to NATS.
 #[derive(Clone, PartialEq, Eq)]
@@ -17,6 +21,10 @@ pub enum NatsAuthentication {
         /// Password.
         password: String,
     },
+    /// The seed of a user's nkey.
+    Nkey(String),
+    /// A file with a JWT and the seed of its nkey, as `nsc` writes it; read for each new connection.
+    CredentialsFile(PathBuf),
 }
 
 impl std::fmt::Debug for NatsAuthentication {
@@ -24,6 +32,8 @@ impl std::fmt::Debug for NatsAuthentication {
         f.write_str(match self {
             Self::Token(_) => "Token(…)",
             Self::UserPassword { .. } => "UserPassword(…)",
+            Self::Nkey(_) => "Nkey(…)",
+            Self::CredentialsFile(_) => "CredentialsFile(…)",
         })
     }
 }
@@ -42,6 +52,12 @@ pub enum NatsSettingsError {
         /// What the parser says.
         reason: String,
     },
+    /// The nkey is none.
+    #[error("the nkey is not the seed of a user (SU and 56 further letters and digits)")]
+    Nkey,
+    /// The files for TLS cannot be used.
+    #[error("tls: {0}")]
+    Tls(#[from] BrokerTlsError),
     /// One of the addresses has a scheme we do not speak.
     #[error("NATS address {number} has scheme {scheme:?}; expected nats or tls")]
     Scheme {
@@ -57,20 +73,32 @@ pub enum NatsSettingsError {
 pub(super) struct Address {
     server: ServerAddr,
     authentication: Option<NatsAuthentication>,
+    tls: Option<BrokerTls>,
 }
+
+/// Length of a seed in letters: two of the prefix, and 56 for 35 bytes in base32.
+const NKEY_SEED_LETTERS: usize = 58;
 
 impl Address {
     /// Reads `nats://a:4222,nats://b:4222`.
     pub(super) fn parse_list(
         urls: &str,
         authentication: Option<&NatsAuthentication>,
+        tls: Option<&BrokerTls>,
     ) -> Result<Vec<Self>, NatsSettingsError> {
+        if let Some(NatsAuthentication::Nkey(seed)) = authentication
+            && !is_user_seed(seed)
+        {
+            return Err(NatsSettingsError::Nkey);
+        }
+        // Only to say at once what would fail at each connection.
+        tls.map(BrokerTls::client).transpose()?;
         let list = urls
             .split(',')
             .map(str::trim)
             .filter(|url| !url.is_empty())
             .enumerate()
-            .map(|(index, url)| Self::parse(index + 1, url, authentication))
+            .map(|(index, url)| Self::parse(index + 1, url, authentication, tls))
             .collect::<Result<Vec<_>, _>>()?;
         if list.is_empty() { Err(NatsSettingsError::NoAddress) } else { Ok(list) }
     }
@@ -79,6 +107,7 @@ impl Address {
         number: usize,
         text: &str,
         authentication: Option<&NatsAuthentication>,
+        tls: Option<&BrokerTls>,
     ) -> Result<Self, NatsSettingsError> {
         let not_a_url =
             |reason: &str| NatsSettingsError::NotAUrl { number, reason: reason.to_owned() };
@@ -105,7 +134,7 @@ impl Address {
         url.set_username("").map_err(no_host)?;
         url.set_password(None).map_err(no_host)?;
         let server = ServerAddr::from_url(url).map_err(|error| not_a_url(&error.to_string()))?;
-        Ok(Self { server, authentication: authentication.cloned().or(in_url) })
+        Ok(Self { server, authentication: authentication.cloned().or(in_url), tls: tls.cloned() })
     }
 
     /// For logs of ours: `host:port`.
@@ -113,20 +142,53 @@ impl Address {
         format!("{}:{}", self.server.host(), self.server.port())
     }
 
-    /// One attempt.
+    /// One attempt. The error says why it failed, without credentials.
     pub(super) async fn connect(
         &self,
         options: ConnectOptions,
-    ) -> Result<async_nats::Client, async_nats::ConnectError> {
+    ) -> Result<async_nats::Client, Box<str>> {
         let options = match self.authentication.clone() {
             Some(NatsAuthentication::Token(token)) => options.token(token),
             Some(NatsAuthentication::UserPassword { user, password }) => {
                 options.user_and_password(user, password)
             }
+            Some(NatsAuthentication::Nkey(seed)) => options.nkey(seed),
+            Some(NatsAuthentication::CredentialsFile(path)) => {
+                let file = path.clone();
+                let read = tokio::task::spawn_blocking(move || crate::tls::read(&file)).await;
+                let bytes = read
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+                    .map_err(|error| error.to_string())?;
+                // Not the error's text, which may repeat lines of the file.
+                let text = std::str::from_utf8(&bytes).ok();
+                text.and_then(|text| options.credentials(text).ok()).ok_or_else(|| {
+                    format!("{} holds no JWT with the seed of its nkey", path.display())
+                })?
+            }
             None => options,
         };
-        options.connect(self.server.clone()).await
+        let options = match self.tls.clone() {
+            None => options,
+            Some(BrokerTls { ca, certificate, key }) => {
+                let mut options = options.require_tls(true);
+                if let Some(ca) = ca {
+                    options = options.add_root_certificates(ca);
+                }
+                match certificate.zip(key) {
+                    Some((certificate, key)) => options.add_client_certificate(certificate, key),
+                    None => options,
+                }
+            }
+        };
+        options.connect(self.server.clone()).await.map_err(|error| error.to_string().into())
     }
+}
+
+/// The library reads seeds only when it connects, and tells nothing then but that it failed.
+fn is_user_seed(seed: &str) -> bool {
+    seed.len() == NKEY_SEED_LETTERS
+        && seed.starts_with("SU")
+        && seed.bytes().all(|byte| matches!(byte, b'A'..=b'Z' | b'2'..=b'7'))
 }
 
 #[cfg(test)]
@@ -134,7 +196,7 @@ mod tests {
     use super::*;
 
     fn parsed(urls: &str) -> Vec<(String, Option<NatsAuthentication>)> {
-        Address::parse_list(urls, None)
+        Address::parse_list(urls, None, None)
             .unwrap()
             .into_iter()
             .map(|address| (address.server.as_url_str().to_owned(), address.authentication))
@@ -158,21 +220,38 @@ mod tests {
     #[test]
     fn configured_authentication_overrides_what_the_url_carries() {
         let token = NatsAuthentication::Token("new".into());
-        let list = Address::parse_list("nats://old@broker", Some(&token)).unwrap();
+        let list = Address::parse_list("nats://old@broker", Some(&token), None).unwrap();
         assert_eq!(list[0].authentication, Some(token));
         assert_eq!(list[0].host_and_port(), "broker:4222");
+    }
+
+    #[test]
+    fn what_is_no_seed_of_a_user_is_refused_and_not_shown() {
+        let seed = format!("SU{}", "A2".repeat(28));
+        let wrong = [seed.replace("SU", "SA"), seed.to_lowercase(), "SUA".into(), String::new()];
+        let parse = |seed: &str| {
+            Address::parse_list("nats://b", Some(&NatsAuthentication::Nkey(seed.into())), None)
+        };
+        assert_eq!(parse(&seed).unwrap().len(), 1);
+        for seed in wrong {
+            assert_eq!(parse(&seed).unwrap_err(), NatsSettingsError::Nkey);
+        }
+        assert_eq!(format!("{:?}", NatsAuthentication::Nkey(seed)), "Nkey(…)");
     }
 
     #[test]
     fn nothing_shows_a_secret() {
         let secret = "s3cret";
         let url = format!("nats://{secret}@broker");
-        let address = Address::parse_list(&url, None).unwrap();
+        let address = Address::parse_list(&url, None, None).unwrap();
         assert!(!format!("{address:?}").contains(secret));
         for bad in ["http://s3cret@broker", "nats://s3cret@:4222", "nats://s3cret@host:99999"] {
-            let error = Address::parse_list(bad, None).unwrap_err();
+            let error = Address::parse_list(bad, None, None).unwrap_err();
             assert!(!format!("{error} {error:?}").contains(secret), "{error}");
         }
-        assert_eq!(Address::parse_list(" , ", None).unwrap_err(), NatsSettingsError::NoAddress);
+        assert_eq!(
+            Address::parse_list(" , ", None, None).unwrap_err(),
+            NatsSettingsError::NoAddress
+        );
     }
 }

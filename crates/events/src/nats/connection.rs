@@ -16,7 +16,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::address::Address;
-use super::session::{Incoming, SUBJECT_QUEUE_MESSAGES, Session};
+use super::headers;
+use super::session::{Incoming, Line, SUBJECT_QUEUE_MESSAGES, Session};
 use crate::backoff::Backoff;
 use crate::feed::{Feed, Offered};
 use crate::{Event, EventStream, ProviderState, ProviderStats, Retry, Start, StreamEnd, Wanted};
@@ -40,7 +41,7 @@ pub(super) enum Command {
 #[derive(Debug)]
 pub(super) enum Link {
     /// Usable.
-    Up(Client),
+    Up(Line),
     /// Not now, for this reason (no credentials in it).
     Away(Box<str>),
 }
@@ -171,7 +172,7 @@ impl Connection {
             });
         let connecting = async move {
             sleep_until(at).await;
-            address.connect(options).await.map_err(|error| error.to_string().into())
+            address.connect(options).await
         };
         tokio::pin!(connecting);
         loop {
@@ -260,7 +261,7 @@ impl Connection {
         self.backoff.reset();
         self.warned_of = "".into();
         self.stats.set_state(ProviderState::Connected);
-        self.link.send_replace(Link::Up(session.client.clone()));
+        self.link.send_replace(Link::Up(session.line.clone()));
         tracing::info!(provider = %self.provider, connections = self.connections, "connected to the broker");
     }
 
@@ -270,8 +271,7 @@ impl Connection {
         self.stats.set_state(ProviderState::Disconnected);
         self.link.send_replace(Link::Away("the connection was lost".into()));
         for stream in self.streams.values_mut() {
-            stream.feed.gap();
-            ProviderStats::add(&self.stats.gaps, 1);
+            ProviderStats::add(&self.stats.gaps, stream.feed.gap().into());
         }
         tracing::warn!(
             provider = %self.provider,
@@ -302,13 +302,14 @@ impl Connection {
         let Some(subject) = self.subjects.get(&name) else { return };
         ProviderStats::add(&self.stats.received, 1);
         let topic = if *message.subject == *name { name } else { message.subject.as_str().into() };
-        let event = Event::new(topic, message.payload);
+        let headers = headers::from_nats(message.headers.as_ref());
+        let event = Event { headers, ..Event::new(topic, message.payload) };
         for stream in &subject.streams {
             let Some(stream) = self.streams.get_mut(stream) else { continue };
             // A stream that is gone is closed through `dropped`.
-            if stream.feed.offer(event.clone()) == Offered::Dropped {
+            if let Offered::Dropped { begins_gap } = stream.feed.offer(event.clone()) {
                 ProviderStats::add(&self.stats.dropped, 1);
-                ProviderStats::add(&self.stats.gaps, 1);
+                ProviderStats::add(&self.stats.gaps, begins_gap.into());
             }
         }
     }
@@ -330,7 +331,7 @@ impl Connection {
         self.next_stream += 1;
         let (mut feed, stream) = Feed::new(self.queue_events);
         if start != Start::New {
-            feed.gap();
+            ProviderStats::add(&self.stats.gaps, feed.gap().into());
         }
         self.dropped.push(feed.gone().map(move |()| id).boxed());
         let mut subjects = Vec::with_capacity(topics.len());
@@ -387,14 +388,12 @@ impl Connection {
         match notice {
             ClientEvent::SlowConsumer(sid) => {
                 ProviderStats::add(&self.stats.dropped, 1);
+                // What is not known was unsubscribed, or belongs to a reader of JetStream, which counts for itself.
                 let known = self.subjects.values().find(|subject| subject.sid == sid);
                 let streams = known.map(|subject| subject.streams.clone());
-                // Rather one gap too many than a loss without a word.
-                let streams = streams.unwrap_or_else(|| self.streams.keys().copied().collect());
-                for stream in streams {
+                for stream in streams.unwrap_or_default() {
                     if let Some(stream) = self.streams.get_mut(&stream) {
-                        stream.feed.gap();
-                        ProviderStats::add(&self.stats.gaps, 1);
+                        ProviderStats::add(&self.stats.gaps, stream.feed.gap().into());
                     }
                 }
             }

@@ -9,11 +9,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::{Client, Message};
+use async_nats::{Client, Message, Subscriber};
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::{SelectAll, Stream};
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, oneshot};
 use tokio::time::Instant;
 
 use crate::EventStream;
@@ -44,11 +44,32 @@ struct Unconfirmed {
     stream: EventStream,
 }
 
-pub(super) struct Session {
+/// The client of one connection, for all who use it.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
     pub(super) client: Client,
-    pub(super) messages: SelectAll<SubjectStream>,
     /// The library numbers subscriptions from 1 in the order made, and names that number where it drops messages.
-    subscriptions_made: u64,
+    /// So whoever subscribes does it here.
+    subscriptions_made: Arc<Mutex<u64>>,
+}
+
+impl Line {
+    fn new(client: Client) -> Self {
+        Self { client, subscriptions_made: Arc::default() }
+    }
+
+    /// A subscription and the library's number for it.
+    pub(super) async fn subscribe(&self, subject: String) -> Result<(u64, Subscriber), Box<str>> {
+        let mut made = self.subscriptions_made.lock().await;
+        let messages = self.client.subscribe(subject).await.map_err(|error| error.to_string())?;
+        *made += 1;
+        Ok((*made, messages))
+    }
+}
+
+pub(super) struct Session {
+    pub(super) line: Line,
+    pub(super) messages: SelectAll<SubjectStream>,
     /// `None`: the broker gives us no inbox.
     inbox: Option<String>,
     unconfirmed: VecDeque<Unconfirmed>,
@@ -58,16 +79,14 @@ pub(super) struct Session {
 impl Session {
     pub(super) async fn new(client: Client) -> Self {
         let mut session = Self {
-            client,
+            line: Line::new(client),
             messages: SelectAll::new(),
-            subscriptions_made: 0,
             inbox: None,
             unconfirmed: VecDeque::new(),
             next_ticket: 0,
         };
-        let inbox = session.client.new_inbox();
-        session.subscriptions_made += 1;
-        if let Ok(messages) = session.client.subscribe(inbox.clone()).await {
+        let inbox = session.line.client.new_inbox();
+        if let Ok((_, messages)) = session.line.subscribe(inbox.clone()).await {
             let tickets = messages.filter_map(|message| {
                 let ticket =
                     std::str::from_utf8(&message.payload).ok().and_then(|it| it.parse().ok());
@@ -84,14 +103,12 @@ impl Session {
         &mut self,
         name: &Arc<str>,
     ) -> Result<(u64, AbortHandle), Box<str>> {
-        let messages =
-            self.client.subscribe(name.to_string()).await.map_err(|error| error.to_string())?;
-        self.subscriptions_made += 1;
+        let (number, messages) = self.line.subscribe(name.to_string()).await?;
         let (abort, registration) = AbortHandle::new_pair();
         let name = Arc::clone(name);
         let messages = messages.map(move |message| Incoming::Message(Arc::clone(&name), message));
         self.messages.push(Box::pin(Abortable::new(messages, registration)));
-        Ok((self.subscriptions_made, abort))
+        Ok((number, abort))
     }
 
     /// Hands `stream` over as soon as its subscriptions are in force.
@@ -103,7 +120,7 @@ impl Session {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         let sent = match self.inbox.clone() {
-            Some(inbox) => self.client.publish(inbox, ticket.to_string().into()).await.is_ok(),
+            Some(inbox) => self.line.client.publish(inbox, ticket.to_string().into()).await.is_ok(),
             None => false,
         };
         if sent {

@@ -257,7 +257,7 @@ impl Channels {
         for id in &channel.streams {
             let Some(stream) = self.streams.get_mut(id) else { continue };
             // A stream that is gone is closed by the connection's task.
-            if stream.feed.offer(event.clone()) == Offered::Dropped {
+            if matches!(stream.feed.offer(event.clone()), Offered::Dropped { .. }) {
                 ProviderStats::add(&self.stats.dropped, 1);
                 if std::mem::take(&mut stream.is_whole) {
                     ProviderStats::add(&self.stats.gaps, 1);

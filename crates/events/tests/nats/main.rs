@@ -1,5 +1,7 @@
 //! The NATS provider against a real `nats-server`.
 
+mod authentication;
+mod jetstream;
 mod server;
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,11 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn settings(url: &str) -> NatsSettings {
     NatsSettings {
-        id: "default".into(),
-        url: url.into(),
-        authentication: None,
         retry: Retry { initial: Duration::from_millis(10), max: Duration::from_millis(100) },
-        queue_events: 1024,
+        ..NatsSettings::new("default", url)
     }
 }
 
@@ -118,6 +117,87 @@ async fn an_event_that_we_publish_reaches_any_client() {
         error.to_string(),
         "provider nats/default refused the event for topic \"orders.7\": it is larger than the broker accepts"
     );
+}
+
+#[tokio::test]
+async fn headers_travel_beside_an_event() {
+    let Some(program) = program() else { return };
+    let server = NatsServer::start(&program, -1, &[]);
+    let provider = provider(&server);
+    let mut stream = subscribe(&provider, &["a"]).await;
+    let headers = ["traceparent", "x-tenant"].map(|name| (name.into(), format!("{name} 1").into()));
+    let message = Message { headers: headers.to_vec(), ..Message::new("a", "1") };
+    provider.publish(message).await.expect("published");
+    let message = tokio::time::timeout(PATIENCE, stream.messages.recv()).await.expect("in time");
+    let Some(SourceMessage::Event(event)) = message else { panic!("an event: {message:?}") };
+    assert_eq!(event.headers.as_deref(), Some(&headers.to_vec()));
+
+    let bad = Message { headers: vec![("a b".into(), "1".into())], ..Message::new("a", "2") };
+    let error = provider.publish(bad).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "provider nats/default refused the event for topic \"a\": the name of a header has a character that NATS \
+         does not carry"
+    );
+    provider.publish(Message::new("a", "3")).await.expect("published");
+    assert_eq!(next(&mut stream).await, "a 3");
+}
+
+#[tokio::test]
+async fn a_request_has_the_answer_of_whoever_listens_or_says_that_nobody_does() {
+    let Some(program) = program() else { return };
+    let server = NatsServer::start(&program, -1, &[]);
+    let provider = provider(&server);
+    let nobody = provider.request(Message::new("plane.get", "7"), PATIENCE).await.unwrap_err();
+    assert_eq!(
+        nobody.to_string(),
+        "provider nats/default refused the event for topic \"plane.get\": nobody answers requests there"
+    );
+
+    let client = foreign_client(&server).await;
+    let mut requests = client.subscribe("plane.*").await.expect("subscribed");
+    client.flush().await.expect("flushed");
+    eventually("the service listens", || server.subscriptions() >= 2).await;
+    let answering = tokio::spawn(async move {
+        while let Some(request) = requests.next().await {
+            // What is asked of `plane.silent` stays without an answer.
+            if &*request.subject == "plane.get" {
+                let reply = request.reply.expect("a request has a reply subject");
+                let tenant = request.headers.expect("headers").get("x").expect("it").to_string();
+                let answer = format!("{} for {tenant}", String::from_utf8_lossy(&request.payload));
+                client.publish(reply, answer.into()).await.expect("answered");
+            }
+        }
+    });
+    let headers = vec![("x".into(), "me".into())];
+    let request = Message { headers, ..Message::new("plane.get", "plane 7") };
+    let answer = provider.request(request, PATIENCE).await.expect("an answer");
+    assert_eq!(answer, "plane 7 for me");
+
+    let short = Duration::from_millis(50);
+    let late = provider.request(Message::new("plane.silent", "7"), short).await.unwrap_err();
+    assert_eq!(
+        late.to_string(),
+        "provider nats/default refused the event for topic \"plane.silent\": no answer came in time"
+    );
+    answering.abort();
+}
+
+#[tokio::test]
+async fn a_gap_is_counted_once_however_much_it_swallows() {
+    let Some(program) = program() else { return };
+    let server = NatsServer::start(&program, -1, &[]);
+    let provider =
+        Nats::start(NatsSettings { queue_events: 2, ..settings(&server.url()) }).expect("settings");
+    let mut slow = subscribe(&provider, &["a"]).await;
+    let mut quick = subscribe(&provider, &["a"]).await;
+    for number in 1..=50 {
+        provider.publish(Message::new("a", number.to_string())).await.expect("published");
+        assert_eq!(next(&mut quick).await, format!("a {number}"));
+    }
+    assert_eq!(provider.stats().dropped.load(Relaxed), 48);
+    assert_eq!(provider.stats().gaps.load(Relaxed), 1);
+    assert_eq!([next(&mut slow).await, next(&mut slow).await], ["a 1", "a 2"]);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A running broker.
 pub(crate) struct NatsServer {
@@ -30,7 +31,51 @@ pub(crate) fn program() -> Option<PathBuf> {
     found
 }
 
+/// A new empty folder, removed with this.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("starling-nats-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a temporary folder");
+        Self(path)
+    }
+
+    /// Writes a file there and returns its path.
+    pub(crate) fn file(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).expect("a temporary file");
+        path.to_str().expect("a plain path").to_owned()
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.0.to_str().expect("a plain path")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 impl NatsServer {
+    /// The same with JetStream, which stores in `folder`.
+    pub(crate) fn with_jetstream(program: &PathBuf, port: i32, folder: &Folder) -> Self {
+        Self::start(program, port, &["-js", "-sd", folder.path()])
+    }
+
+    /// Ends it as an administrator would, and returns when it has gone. (Dropping it is SIGKILL.)
+    pub(crate) fn stop(mut self) {
+        let process = self.process.id().to_string();
+        let asked = Command::new("kill").args(["-TERM", &process]).status().expect("kill runs");
+        assert!(asked.success(), "the server still runs");
+        self.process.wait().expect("it ends");
+    }
+
     /// Starts on `port` (-1: a free one) and returns when it is ready, which it says on its standard error.
     pub(crate) fn start(program: &PathBuf, port: i32, arguments: &[&str]) -> Self {
         let mut process = Command::new(program)

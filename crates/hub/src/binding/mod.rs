@@ -187,7 +187,8 @@ impl Bindings {
     ) -> Result<Option<Arc<Filter>>, GraphqlError> {
         let Some(condition) = self.filters.get(&field.field) else { return Ok(None) };
         let arguments = PlannedArguments { arguments: &field.arguments, variables };
-        condition.render(&arguments).map(|filter| Some(Arc::new(filter)))
+        let filter = condition.render(&arguments)?;
+        Ok((!filter.passes_everything()).then(|| Arc::new(filter)))
     }
 
     fn load_filter(&mut self, graph: &Supergraph, id: FieldId, errors: &mut Vec<BindingError>) {

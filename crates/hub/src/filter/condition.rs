@@ -411,6 +411,9 @@ mod tests {
         assert_eq!(passing(condition, vec![("id", Value::Null)], &events), [0, 1, 2]);
         assert_eq!(passing(condition, vec![], &events), [0, 1, 2]);
         assert_eq!(passing(condition, vec![("id", string("1"))], &events), [0]);
+        let render = |value| render(condition, vec![("id", value)]).expect("values");
+        assert!(render(Value::Null).passes_everything());
+        assert!(!render(string("1")).passes_everything());
         let kept = condition.replace("true", "false");
         assert_eq!(passing(&kept, vec![("id", Value::Null)], &events), [1]);
         let unknown = condition.replace("true", "1");

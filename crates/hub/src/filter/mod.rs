@@ -126,6 +126,11 @@ impl Filter {
         self.0.holds(event)
     }
 
+    /// Is it as good as none? Then also what is no event at all concerns who has it.
+    pub(crate) fn passes_everything(&self) -> bool {
+        matches!(&self.0, Condition::And(all) if all.is_empty())
+    }
+
     /// Values of which an event that passes has at least one. `None`: events may pass for other reasons.
     fn needs(&self) -> Option<Vec<(&Arc<FieldPath>, &Key)>> {
         self.0.needs()

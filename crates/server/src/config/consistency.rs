@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::check::closest;
 use super::load::{Findings, Places};
@@ -138,6 +138,8 @@ fn providers(config: &Config, places: &Places, findings: &mut Findings) {
         if provider.has_credentials_in_url() && provider.authentication.is_some() {
             two_kinds_of_credentials(&path, &format!("{path}.url"), places, findings);
         }
+        let tls = &provider.tls;
+        identity(&format!("{path}.tls"), [&tls.certificate, &tls.key], places, findings);
         retry(&path, &provider.retry, places, findings);
     }
     for (index, provider) in providers.redis.iter().enumerate() {
@@ -218,17 +220,23 @@ fn origins(config: &Config, places: &Places, findings: &mut Findings) {
 
 fn subgraph_certificates(config: &Config, places: &Places, findings: &mut Findings) {
     for (name, subgraph) in &config.subgraphs {
+        let tls = &subgraph.tls;
         let path = format!("subgraphs.{name}.tls");
-        let (has, lacks) = match (&subgraph.tls.certificate, &subgraph.tls.key) {
-            (Some(_), None) => ("certificate", "key"),
-            (None, Some(_)) => ("key", "certificate"),
-            _ => continue,
-        };
-        findings
-            .error("missing-key", format!("`{path}.{has}` needs `{path}.{lacks}` beside it"))
-            .at_place(places.get(&format!("{path}.{has}")), "alone it proves nothing")
-            .help(format!("add `{lacks}`, the path of a PEM file"));
+        identity(&path, [&tls.certificate, &tls.key], places, findings);
     }
+}
+
+/// A certificate and its key come together.
+fn identity(path: &str, files: [&Option<PathBuf>; 2], places: &Places, findings: &mut Findings) {
+    let (has, lacks) = match files {
+        [Some(_), None] => ("certificate", "key"),
+        [None, Some(_)] => ("key", "certificate"),
+        _ => return,
+    };
+    findings
+        .error("missing-key", format!("`{path}.{has}` needs `{path}.{lacks}` beside it"))
+        .at_place(places.get(&format!("{path}.{has}")), "alone it proves nothing")
+        .help(format!("add `{lacks}`, the path of a PEM file"));
 }
 
 fn traffic_retries(config: &Config, places: &Places, findings: &mut Findings) {

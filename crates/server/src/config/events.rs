@@ -1,12 +1,14 @@
 //! Brokers that event subgraphs publish to and subscribe to.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::format::{
-    DurationText, NatsUrlText, ProviderIdText, RedisUrlText, SecretText, SizeText, UserNameText,
+    DurationText, FileText, InstanceText, NatsUrlText, ProviderIdText, RedisUrlText, SecretText,
+    SizeText, UserNameText,
 };
 use super::secret::Secret;
 use super::{duration, size};
@@ -35,6 +37,18 @@ pub struct Events {
     #[schemars(with = "DurationText", example = &"2s")]
     pub publish_timeout: Duration,
 
+    /// The name of this router among those that share a broker: it becomes part of the names of the consumers
+    /// that brokers keep for it, so it must be another one for each router, and the same after a restart.
+    /// Without it, the name of the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    // Nothing is written for nothing, which no check takes for a name; the schema says so itself.
+    #[schemars(
+        with = "Option<InstanceText>",
+        extend("default" = serde_json::Value::Null),
+        example = &"router-1"
+    )]
+    pub instance: Option<String>,
+
     /// The brokers, by kind. A directive names one by `providerId`: `kind/id`, or the id alone
     /// where only one kind uses it.
     pub providers: Providers,
@@ -46,6 +60,7 @@ impl Default for Events {
             require_all: false,
             max_event_size: 1 << 20,
             publish_timeout: Duration::from_secs(5),
+            instance: None,
             providers: Providers::default(),
         }
     }
@@ -104,9 +119,9 @@ pub struct NatsProvider {
     #[schemars(with = "ProviderIdText", example = &"default")]
     pub id: String,
 
-    /// The server: `nats://HOST:PORT`, or `tls://HOST:PORT`. Further servers of its cluster are
-    /// found through it. Credentials in it (`nats://USER:PASSWORD@HOST`, `nats://TOKEN@HOST`) count
-    /// as `authentication`.
+    /// The server: `nats://HOST:PORT`, or `tls://HOST:PORT`. Several, with commas between them, are
+    /// servers of one cluster, tried in turn. Credentials in a single one
+    /// (`nats://USER:PASSWORD@HOST`, `nats://TOKEN@HOST`) count as `authentication`.
     #[schemars(with = "NatsUrlText", example = &"nats://nats.internal:4222")]
     pub url: String,
 
@@ -115,9 +130,62 @@ pub struct NatsProvider {
     #[schemars(with = "Option<NatsAuthenticationKeys>")]
     pub authentication: Option<NatsAuthentication>,
 
+    /// Certificates for `tls://`, and for `nats://` where the server wants TLS. With one of them named, a
+    /// connection without TLS is never made.
+    #[serde(default)]
+    pub tls: BrokerTls,
+
+    /// What the router asks of JetStream beside what directives say.
+    #[serde(default)]
+    pub jetstream: JetStream,
+
     /// How often a lost connection is tried again.
     #[serde(default)]
     pub retry: Retry,
+}
+
+/// What the router asks of JetStream.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct JetStream {
+    /// Whether publishing waits until a stream has stored the event. Publishing to a subject that no stream
+    /// has fails then. Without it, an event counts as published when it has left for the server.
+    #[schemars(example = true)]
+    pub publish_ack: bool,
+}
+
+/// TLS to a broker, all files in PEM. They are read again for each new connection.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct BrokerTls {
+    /// The authorities that the broker's certificate may be signed by, instead of those that the system
+    /// trusts.
+    #[schemars(with = "Option<FileText>", example = &"certificates/internal-ca.pem")]
+    pub ca: Option<PathBuf>,
+
+    /// The router's own certificate for brokers that want to know their clients (mutual TLS), followed by
+    /// those between it and the root.
+    #[schemars(with = "Option<FileText>", example = &"certificates/router.pem")]
+    pub certificate: Option<PathBuf>,
+
+    /// The private key of `certificate`, not encrypted.
+    #[schemars(with = "Option<FileText>", example = &"certificates/router.key")]
+    pub key: Option<PathBuf>,
+}
+
+impl BrokerTls {
+    /// Paths in the file are relative to it.
+    pub(super) fn resolve(&mut self, folder: &Path) {
+        for path in [&mut self.ca, &mut self.certificate, &mut self.key].into_iter().flatten() {
+            *path = folder.join(&*path);
+        }
+    }
+
+    /// As providers take it; none: nothing is configured.
+    pub(crate) fn settings(&self) -> Option<events::BrokerTls> {
+        let Self { ca, certificate, key } = self.clone();
+        (*self != Self::default()).then_some(events::BrokerTls { ca, certificate, key })
+    }
 }
 
 impl NatsProvider {
@@ -159,6 +227,19 @@ pub enum NatsAuthentication {
     Token(Secret),
     /// By user name and password.
     UserInfo(UserInfo),
+    /// By the seed of an nkey.
+    Nkey(Secret),
+    /// By a file of credentials: a JWT and the seed of its nkey.
+    CredentialsFile(PathBuf),
+}
+
+impl NatsAuthentication {
+    /// Paths in the file are relative to it.
+    pub(super) fn resolve(&mut self, folder: &Path) {
+        if let Self::CredentialsFile(path) = self {
+            *path = folder.join(&*path);
+        }
+    }
 }
 
 /// A connection to Redis.
@@ -309,6 +390,13 @@ pub(super) struct NatsAuthenticationKeys {
     token: Option<Secret>,
     /// A user name and a password.
     user_info: Option<UserInfo>,
+    /// The seed of a user's nkey (`SU…`). Messages and logs never show it.
+    #[schemars(with = "Option<SecretText>", example = &"${NATS_NKEY_SEED}")]
+    nkey: Option<Secret>,
+    /// A file of credentials as `nsc` writes it (`.creds`): a JWT and the seed of its nkey. It is read again
+    /// for each new connection.
+    #[schemars(with = "Option<FileText>", example = &"nats/starling.creds")]
+    credentials_file: Option<PathBuf>,
 }
 
 /// A thousand events of 1 KB are 1 MB a topic: little, and enough to bridge a reconnect.

@@ -99,6 +99,8 @@ formats! {
         "write visible ASCII characters and spaces, in one line";
     ProviderId, ProviderIdText, "provider-id", "the id of a provider",
         "write letters, digits, `-`, `_` and `.`: `default`, `orders-eu`";
+    Instance, InstanceText, "instance", "the name of a router",
+        "write letters, digits, `-`, `_` and `.`: `router-1`";
     Origin, OriginText, "origin", "an origin",
         "write scheme and host as browsers send them, without a path: `https://app.example.com`; \
          or `\"*\"` for every origin";
@@ -159,7 +161,7 @@ impl Format {
             Self::Path => check_path(text),
             Self::SubgraphUrl if text.starts_with("unix:") => check_socket(text),
             Self::SubgraphUrl => check_url(text, &["http", "https"]),
-            Self::NatsUrl => check_url(text, &["nats", "tls"]),
+            Self::NatsUrl => check_nats_urls(text),
             Self::RedisUrl => check_redis_url(text),
             Self::HeaderName => check_header_name(text),
             Self::HeaderPattern if text.is_empty() => Err("it is empty".into()),
@@ -169,6 +171,8 @@ impl Format {
                 _ => Err("it contains characters that a header cannot carry".into()),
             },
             Self::ProviderId => check_provider_id(text),
+            Self::Instance if text.contains('/') => Err("it contains `/`".into()),
+            Self::Instance => check_provider_id(text),
             Self::Origin => check_origin(text),
             Self::File | Self::SocketPath | Self::UserName | Self::Secret if text.is_empty() => {
                 Err("it is empty".into())
@@ -239,6 +243,14 @@ fn check_path(text: &str) -> Result<(), Complaint> {
         return Err("it contains `//`".into());
     }
     Ok(())
+}
+
+fn check_nats_urls(text: &str) -> Result<(), Complaint> {
+    // Credentials are moved out of the only URL there is.
+    if text.contains(',') && text.contains('@') {
+        return Err("several servers have their credentials apart, as `authentication`".into());
+    }
+    text.split(',').try_for_each(|url| check_url(url.trim(), &["nats", "tls"]))
 }
 
 fn check_url(text: &str, schemes: &[&str]) -> Result<(), Complaint> {
@@ -468,6 +480,13 @@ mod tests {
             ("nats://host/path", "it has a path"),
             ("nats://user:p%40ss@host:4222", "fine"),
             ("nats://user@", "the host is missing"),
+            ("nats://a:4222, tls://b", "fine"),
+            ("nats://a,b", "it does not begin with `nats://` or `tls://`"),
+            ("nats://a,", "it does not begin with `nats://` or `tls://`"),
+            (
+                "nats://me:x@a,nats://b",
+                "several servers have their credentials apart, as `authentication`",
+            ),
         ] {
             assert_eq!(reason(Format::NatsUrl, text), expected, "{text}");
         }

@@ -113,6 +113,10 @@ pub fn parse(
         for subgraph in config.subgraphs.values_mut() {
             subgraph.tls.resolve(folder);
         }
+        for provider in &mut config.events.providers.nats {
+            provider.tls.resolve(folder);
+            provider.authentication.iter_mut().for_each(|it| it.resolve(folder));
+        }
         apply(overrides, &mut config, &mut places);
         consistency::check(&config, &places, &mut findings);
         for provider in &mut config.events.providers.nats {

@@ -51,8 +51,8 @@ pub use address::{AddressError, parse_address};
 pub use cursor::Cursor;
 pub use disclosure::IncludeSubgraphErrors;
 pub use events::{
-    Events, MemoryProvider, NatsAuthentication, NatsProvider, Providers, RedisAuthentication,
-    RedisProvider, RedisSentinel, RedisStreams, Retry, UserInfo,
+    BrokerTls, Events, JetStream, MemoryProvider, NatsAuthentication, NatsProvider, Providers,
+    RedisAuthentication, RedisProvider, RedisSentinel, RedisStreams, Retry, UserInfo,
 };
 pub use headers::{
     HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules, HeaderSelection, Headers, Merge,

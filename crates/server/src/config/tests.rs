@@ -150,6 +150,7 @@ subscriptions:
 events:
   require_all: true
   publish_timeout: 1s
+  instance: router-1
   providers:
     memory: [{id: default, ring_events: 7}, {id: other}]
     nats:
@@ -157,6 +158,10 @@ events:
       - id: b
         url: tls://n
         authentication: {user_info: {username: u, password: "${SECRET}"}}
+        tls: {ca: a.pem, certificate: c.pem, key: /k.pem}
+        jetstream: {publish_ack: true}
+      - {id: c, url: "nats://n", authentication: {nkey: "${SECRET}"}}
+      - {id: d, url: "nats://n", authentication: {credentials_file: d.creds}}
     redis:
       - id: c
         urls: ["redis://r:6379", "redis://s:6379"]
@@ -186,9 +191,11 @@ log: {level: debug, format: text}
         .map(|provider| match provider.authentication.as_ref().unwrap() {
             NatsAuthentication::Token(secret) => secret.expose(),
             NatsAuthentication::UserInfo(user) => user.password.expose(),
+            NatsAuthentication::Nkey(seed) => seed.expose(),
+            NatsAuthentication::CredentialsFile(path) => path.to_str().unwrap(),
         })
         .collect();
-    assert_eq!(secrets, [SECRET, SECRET]);
+    assert_eq!(secrets, [SECRET, SECRET, SECRET, "etc/d.creds"]);
     for provider in &config.events.providers.redis {
         assert_eq!(provider.authentication.as_ref().unwrap().password.expose(), SECRET);
     }

@@ -363,7 +363,7 @@ fn deliver(feed: &mut Feed, lane: &mut Lane, read: &KeyRead, stats: &ProviderSta
         match feed.offer(event) {
             Offered::Taken => lane.read = entry.id,
             // Whoever dropped the stream is noticed by the reader's task.
-            Offered::Dropped | Offered::Gone => {
+            Offered::Dropped { .. } | Offered::Gone => {
                 lane.pace = Pace::Behind;
                 return;
             }

@@ -1,0 +1,102 @@
+//! Which messages of a stream are wanted, and who looks: the broker where it can, else the reader.
+
+/// Subjects, without those that others of them cover.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Filter {
+    subjects: Vec<Box<str>>,
+    /// Some of them have subjects in common.
+    overlap: bool,
+}
+
+impl Filter {
+    pub(super) fn new(mut topics: Vec<Box<str>>) -> Self {
+        topics.sort_unstable();
+        topics.dedup();
+        let subjects: Vec<Box<str>> = topics
+            .iter()
+            .filter(|topic| !topics.iter().any(|other| other != *topic && covers(other, topic)))
+            .cloned()
+            .collect();
+        let overlap = subjects
+            .iter()
+            .enumerate()
+            .any(|(index, a)| subjects.iter().skip(index + 1).any(|b| meet(a, b)));
+        Self { subjects, overlap }
+    }
+
+    pub(super) fn subjects(&self) -> &[Box<str>] {
+        &self.subjects
+    }
+
+    /// Can the broker filter? It takes several subjects since version 2.10, and never those that overlap.
+    pub(super) fn fits_the_broker(&self, takes_several: bool) -> bool {
+        self.subjects.len() == 1 || (takes_several && !self.overlap)
+    }
+
+    pub(super) fn matches(&self, subject: &str) -> bool {
+        self.subjects.iter().any(|pattern| covers(pattern, subject))
+    }
+}
+
+/// Has `pattern` all subjects that `other` has?
+fn covers(pattern: &str, other: &str) -> bool {
+    let (mut pattern, mut other) = (pattern.split('.'), other.split('.'));
+    loop {
+        match (pattern.next(), other.next()) {
+            (None, None) | (Some(">"), Some(_)) => return true,
+            (Some("*"), Some(token)) if token != ">" => {}
+            (Some(a), Some(b)) if a == b => {}
+            _ => return false,
+        }
+    }
+}
+
+/// Is there a subject that both have?
+fn meet(a: &str, b: &str) -> bool {
+    let (mut a, mut b) = (a.split('.'), b.split('.'));
+    loop {
+        match (a.next(), b.next()) {
+            (None, None) | (Some(">"), Some(_)) | (Some(_), Some(">")) => return true,
+            (Some("*"), Some(_)) | (Some(_), Some("*")) => {}
+            (Some(a), Some(b)) if a == b => {}
+            _ => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(topics: &[&str]) -> Filter {
+        Filter::new(topics.iter().map(|&topic| topic.into()).collect())
+    }
+
+    #[test]
+    fn subjects_that_others_cover_are_left_out() {
+        let all = filter(&["orders.7", "orders.*", "orders.7", "refunds.>", "refunds.a.b", "x"]);
+        let subjects: Vec<&str> = all.subjects().iter().map(|it| &**it).collect();
+        assert_eq!(subjects, ["orders.*", "refunds.>", "x"]);
+        for (subject, wanted) in [
+            ("orders.7", true),
+            ("orders", false),
+            ("orders.7.a", false),
+            ("refunds.a", true),
+            ("refunds.a.b.c", true),
+            ("refunds", false),
+            ("x", true),
+            ("y", false),
+        ] {
+            assert_eq!(all.matches(subject), wanted, "{subject}");
+        }
+    }
+
+    #[test]
+    fn the_broker_filters_several_subjects_only_if_it_can_and_they_do_not_overlap() {
+        assert!(filter(&["a.*", "a.b"]).fits_the_broker(false), "one is left");
+        assert!(filter(&["a", "b"]).fits_the_broker(true));
+        assert!(!filter(&["a", "b"]).fits_the_broker(false));
+        assert!(!filter(&["a.*.c", "a.b.*"]).fits_the_broker(true));
+        assert!(!filter(&["*.b", "a.>"]).fits_the_broker(true));
+    }
+}

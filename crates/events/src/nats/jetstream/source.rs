@@ -1,0 +1,317 @@
+//! Which consumer a reader pulls from: the stream that is meant, where to begin, whether the broker filters, and
+//! when a durable consumer is of use.
+//!
+//! A durable consumer, a bookmark, delivers what was not acknowledged once more, but later and out of order. So what
+//! it has delivered before, and the reader does not have, is read through an ephemeral consumer first; what the
+//! durable one repeats then is known and left out. The same way leads out if somebody else pulls from it.
+
+use std::time::{Duration, SystemTime};
+
+use async_nats::jetstream::consumer::{AckPolicy, Config, DeliverPolicy, Info};
+use async_nats::jetstream::stream;
+
+use super::super::session::Line;
+use super::api::{Api, ApiError};
+use super::bookmark::Claim;
+use super::pull::Pull;
+use super::reader::{Consumer, Reader, STRAYS_MAX};
+use crate::{Start, StreamEnd};
+
+/// How long the broker keeps an ephemeral consumer that nobody pulls from, beside the time that a request waits.
+const EPHEMERAL_INACTIVE: Duration = Duration::from_secs(60);
+
+/// Since this version the broker filters several subjects for one consumer.
+const SEVERAL_SUBJECTS_SINCE: (i64, i64, i64) = (2, 10, 0);
+
+/// A stream of the broker. One that was deleted and made again under its name is another.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct StreamId {
+    pub(super) name: Box<str>,
+    /// Nanoseconds since 1970; the second part of all its marks.
+    pub(super) created: u64,
+}
+
+/// Why there is no consumer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The stream does not exist, or is another one now.
+    NoStream(Box<str>),
+    /// What follows the wanted position is not stored.
+    PositionGone,
+    /// It will not be otherwise next time.
+    Refused(String),
+    /// Next time it may.
+    Unanswered(String),
+}
+
+impl StreamId {
+    pub(super) fn of(name: &str, info: &stream::Info) -> Self {
+        let created = u64::try_from(info.created.unix_timestamp_nanos()).unwrap_or_default();
+        Self { name: name.into(), created }
+    }
+
+    pub(super) fn gone(&self) -> StreamEnd {
+        Self::gone_by_name(&self.name)
+    }
+
+    pub(super) fn gone_by_name(name: &str) -> StreamEnd {
+        StreamEnd::Gone(format!("stream {name:?} of JetStream"))
+    }
+}
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        match error {
+            ApiError::Unanswered(reason) => Self::Unanswered(reason),
+            ApiError::Refused(reason) => Self::Refused(format!("JetStream: {reason}")),
+            // Whoever asks for something that may be missing looks at it; these went away meanwhile.
+            ApiError::NoStream | ApiError::NoConsumer | ApiError::NoMessage => {
+                Self::Unanswered("JetStream: what was there a moment ago is gone".into())
+            }
+        }
+    }
+}
+
+impl Reader {
+    /// A consumer after the position, or where the stream is to begin.
+    pub(super) async fn consumer(&mut self, line: &Line) -> Result<Consumer, Failure> {
+        let api = Api(&line.client);
+        let name = match &self.stream {
+            Some(stream) => stream.name.clone(),
+            None => self.find_stream(&api).await?,
+        };
+        let info = match api.stream(&name).await {
+            Err(ApiError::NoStream) => return Err(Failure::NoStream(name)),
+            info => info?,
+        };
+        let stream = StreamId::of(&name, &info);
+        if self.stream.get_or_insert_with(|| stream.clone()) != &stream {
+            return Err(Failure::NoStream(name));
+        }
+        self.settle(&stream, &info.state)?;
+        let bookmark = self.bookmark();
+        let Some(bookmark) = bookmark.map(str::to_owned) else {
+            return self.ephemeral(line, &stream, &info.state, None).await;
+        };
+        match api.consumer(&stream.name, &bookmark).await {
+            Ok(known) => {
+                if self.position.is_none() {
+                    self.position = Some(acknowledged_up_to(&known, &info.state));
+                    self.settle(&stream, &info.state)?;
+                }
+                let delivered = known.delivered.stream_sequence;
+                if self.position < Some(delivered) {
+                    return self.ephemeral(line, &stream, &info.state, Some(delivered)).await;
+                }
+                self.pull_from(line, &stream, known, true, None).await
+            }
+            Err(ApiError::NoConsumer) => {
+                let mut config = self.config(&api, &stream, &info.state).await?;
+                config.name = Some(bookmark.clone());
+                config.durable_name = Some(bookmark);
+                config.ack_policy = AckPolicy::All;
+                config.inactive_threshold = self.durable.inactive_threshold.unwrap_or_default();
+                let known = api.create_consumer(&stream.name, &config).await?;
+                self.begin(&known, &info.state);
+                self.pull_from(line, &stream, known, true, None).await
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The name of the durable consumer, if one is wanted and ours to have, which it is from then on.
+    pub(super) fn bookmark(&mut self) -> Option<&str> {
+        // A reader that begins at a given position is one of several that look back; the bookmark is the other's.
+        if self.strays >= STRAYS_MAX || matches!(self.start, Start::After(_)) {
+            return None;
+        }
+        if self.claim.is_none()
+            && let Some(stream) = &self.stream
+        {
+            let name = self.bookmarks.name(&self.durable, &stream.name, &self.filter);
+            self.claim = name.and_then(|name| self.bookmarks.claim(&name));
+        }
+        self.claim.as_ref().map(Claim::name)
+    }
+
+    /// The stream that is named, or the only one that has the subjects.
+    async fn find_stream(&self, api: &Api<'_>) -> Result<Box<str>, Failure> {
+        if let Some(name) = &self.durable.stream {
+            let is_name =
+                |it: char| !it.is_whitespace() && !it.is_control() && !".*>/\\".contains(it);
+            return if !name.is_empty() && name.chars().all(is_name) {
+                Ok(name.clone())
+            } else {
+                Err(Failure::Refused(format!("{name:?} cannot be the name of a stream")))
+            };
+        }
+        let mut found: Option<String> = None;
+        for subject in self.filter.subjects() {
+            let mut streams = api.streams_of(subject).await?;
+            streams.extend(found.take());
+            streams.sort_unstable();
+            streams.dedup();
+            match streams.as_slice() {
+                [] => {
+                    let reason = format!("no stream of JetStream has the subject {subject:?}");
+                    return Err(Failure::Refused(reason));
+                }
+                [_] => found = streams.pop(),
+                several => {
+                    let several = several.join(", ");
+                    let reason =
+                        format!("the subjects are in several streams ({several}): name one");
+                    return Err(Failure::Refused(reason));
+                }
+            }
+        }
+        found.map(Into::into).ok_or_else(|| Failure::Refused("there are no subjects".into()))
+    }
+
+    /// Does the position hold in the stream as it is now? Where events behind it were dropped, it goes on to the
+    /// first that there is, with a gap.
+    fn settle(&mut self, stream: &StreamId, state: &stream::State) -> Result<(), Failure> {
+        let (first, last) = (state.first_sequence, state.last_sequence);
+        match (self.position, &self.start) {
+            // The broker has less than it had: its numbers will mean other messages.
+            (Some(position), _) if position > last => Err(Failure::NoStream(stream.name.clone())),
+            (Some(position), _) => {
+                if first > position + 1 {
+                    self.lost_up_to(first - 1);
+                }
+                Ok(())
+            }
+            (None, Start::After(wanted)) => {
+                // No mark: nothing was read, and everything follows.
+                let Some(mark) = wanted.lane(0) else { return Ok(()) };
+                if mark.part != stream.created
+                    || mark.offset > last
+                    || mark.offset.saturating_add(1) < first
+                {
+                    return Err(Failure::PositionGone);
+                }
+                self.position = Some(mark.offset);
+                Ok(())
+            }
+            (None, _) => Ok(()),
+        }
+    }
+
+    async fn ephemeral(
+        &mut self,
+        line: &Line,
+        stream: &StreamId,
+        state: &stream::State,
+        until: Option<u64>,
+    ) -> Result<Consumer, Failure> {
+        let api = Api(&line.client);
+        let mut config = self.config(&api, stream, state).await?;
+        config.ack_policy = AckPolicy::None;
+        config.inactive_threshold = EPHEMERAL_INACTIVE + self.idle;
+        config.memory_storage = true;
+        config.num_replicas = 1;
+        let info = api.create_consumer(&stream.name, &config).await?;
+        self.begin(&info, state);
+        self.pull_from(line, stream, info, false, until).await
+    }
+
+    async fn pull_from(
+        &self,
+        line: &Line,
+        stream: &StreamId,
+        info: Info,
+        is_bookmark: bool,
+        until: Option<u64>,
+    ) -> Result<Consumer, Failure> {
+        let pull = Pull::new(line, &stream.name, &info.name, self.queue_events, self.idle).await;
+        let pull = pull.map_err(|reason| Failure::Unanswered(reason.into()))?;
+        Ok(Consumer {
+            line: line.clone(),
+            pull,
+            is_bookmark,
+            until,
+            delivered: info.delivered.consumer_sequence,
+            filters_here: info.config.filter_subject.is_empty()
+                && info.config.filter_subjects.is_empty(),
+            brought: false,
+            unacknowledged: None,
+            name: info.name,
+        })
+    }
+
+    /// Takes the position from a consumer that was just made, if there is none yet.
+    fn begin(&mut self, info: &Info, state: &stream::State) {
+        let before_first = match info.delivered.stream_sequence {
+            // A broker that does not say.
+            0 if self.start == Start::New => state.last_sequence,
+            0 => state.first_sequence.saturating_sub(1),
+            sequence => sequence,
+        };
+        self.position.get_or_insert(before_first);
+    }
+
+    /// What every consumer of this reader has.
+    async fn config(
+        &self,
+        api: &Api<'_>,
+        stream: &StreamId,
+        state: &stream::State,
+    ) -> Result<Config, Failure> {
+        let (major, minor, patch) = SEVERAL_SUBJECTS_SINCE;
+        let takes_several = api.0.is_server_compatible(major, minor, patch);
+        let broker_filters = self.filter.fits_the_broker(takes_several);
+        let subjects = self.filter.subjects();
+        let last = state.last_sequence;
+        let from = |start_sequence: u64| DeliverPolicy::ByStartSequence { start_sequence };
+        let deliver_policy = match (self.position, &self.start) {
+            (Some(position), _) => from(position + 1),
+            (None, Start::New) => DeliverPolicy::New,
+            (None, Start::All | Start::After(_)) => DeliverPolicy::All,
+            (None, Start::At(sequence)) => from((*sequence).clamp(1, last + 1)),
+            (None, Start::Since(time)) => {
+                let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                let nanoseconds = i128::try_from(since.as_nanos()).unwrap_or(i128::MAX);
+                let start_time = async_nats::datetime::from_nanos(nanoseconds)
+                    .map_err(|_| Failure::Refused("the time to start at is out of range".into()))?;
+                DeliverPolicy::ByStartTime { start_time }
+            }
+            (None, Start::Last) if broker_filters => DeliverPolicy::Last,
+            (None, Start::Last) => {
+                let mut latest = None;
+                for subject in subjects {
+                    latest = latest.max(api.last_of(&stream.name, subject).await?);
+                }
+                latest.map_or(DeliverPolicy::New, from)
+            }
+            (None, Start::LastPerTopic) if broker_filters => DeliverPolicy::LastPerSubject,
+            (None, Start::LastPerTopic) => {
+                let reason = "the latest event of each of several subjects needs subjects that do not overlap, \
+                              and nats-server 2.10";
+                return Err(Failure::Refused(reason.into()));
+            }
+        };
+        let mut config =
+            Config { description: Some("starling".into()), deliver_policy, ..Config::default() };
+        if broker_filters {
+            match subjects {
+                [one] => config.filter_subject = one.to_string(),
+                several => {
+                    config.filter_subjects = several.iter().map(ToString::to_string).collect();
+                }
+            }
+        }
+        Ok(config)
+    }
+}
+
+/// How far a durable consumer was read for certain.
+fn acknowledged_up_to(info: &Info, state: &stream::State) -> u64 {
+    let floor = &info.ack_floor;
+    match info.config.deliver_policy {
+        _ if info.num_ack_pending == 0 => info.delivered.stream_sequence,
+        _ if floor.stream_sequence > 0 => floor.stream_sequence,
+        // Nothing was acknowledged so far, and not every broker says then where it began.
+        DeliverPolicy::ByStartSequence { start_sequence } => start_sequence.saturating_sub(1),
+        _ => state.first_sequence.saturating_sub(1),
+    }
+}

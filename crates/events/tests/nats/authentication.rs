@@ -1,0 +1,102 @@
+//! Ways to prove to a real `nats-server` who the router is, and to know that it is the right server.
+
+use std::path::{Path, PathBuf};
+
+use events::{BrokerTls, Message, Nats, NatsAuthentication, NatsSettings, Provider};
+
+use super::server::{Folder, NatsServer, program};
+use super::{next, settings, subscribe};
+
+/// A user's nkey, made for this test only.
+const NKEY_SEED: &str = "SUADBJPAVQ6EQ5XWO4T64IAS2XS5O5RTVULLXXPMTGBROENIFEUGHPCNY4";
+const NKEY: &str = "UCOUXIIVLAPXBUC7INKCDDMVVNSS76WLTKZ6YAKP3KUIWNQCYPQ5RZOY";
+
+fn certificate(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../net/tests/certificates").join(name)
+}
+
+fn with(server: &NatsServer, authentication: NatsAuthentication) -> Nats {
+    let authentication = Some(authentication);
+    Nats::start(NatsSettings { authentication, ..settings(&server.url()) }).expect("settings")
+}
+
+/// Events go and come.
+async fn works(provider: &Nats) {
+    let mut stream = subscribe(provider, &["a"]).await;
+    provider.publish(Message::new("a", "1")).await.expect("published");
+    assert_eq!(next(&mut stream).await, "a 1");
+}
+
+async fn refused(provider: &Nats) -> String {
+    let reason = provider.connected().await.expect_err("nobody lets it in");
+    assert!(!provider.is_connected());
+    reason
+}
+
+#[tokio::test]
+async fn an_nkey_signs_in_and_another_does_not() {
+    let Some(program) = program() else { return };
+    let folder = Folder::new();
+    let text = format!("authorization {{ users = [ {{ nkey: {NKEY} }} ] }}");
+    let config = folder.file("nkey.conf", &text);
+    let server = NatsServer::start(&program, -1, &["-c", &config]);
+    works(&with(&server, NatsAuthentication::Nkey(NKEY_SEED.into()))).await;
+    // The sum of what is changed here does not fit: the library reads it, and finds that it is none.
+    let other = NKEY_SEED.replacen("SUA", "SUB", 1);
+    let reason = refused(&with(&server, NatsAuthentication::Nkey(other.clone()))).await;
+    assert!(!reason.contains(&other), "{reason}");
+}
+
+#[tokio::test]
+async fn a_credentials_file_signs_in_and_one_that_is_none_is_named() {
+    let Some(program) = program() else { return };
+    let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nats/credentials");
+    let config = files.join("server.conf");
+    let server = NatsServer::start(&program, -1, &["-c", config.to_str().expect("a plain path")]);
+    works(&with(&server, NatsAuthentication::CredentialsFile(files.join("user.creds")))).await;
+
+    let folder = Folder::new();
+    let wrong = folder.file("wrong.creds", "s3cret");
+    let reason = refused(&with(&server, NatsAuthentication::CredentialsFile(wrong.into()))).await;
+    assert!(reason.ends_with("wrong.creds holds no JWT with the seed of its nkey"), "{reason}");
+    let missing = NatsAuthentication::CredentialsFile("/no/such.creds".into());
+    assert_eq!(
+        refused(&with(&server, missing)).await,
+        "cannot read /no/such.creds: No such file or directory (os error 2)"
+    );
+    refused(&Nats::start(settings(&server.url())).expect("settings")).await;
+}
+
+#[tokio::test]
+async fn both_sides_show_certificates_and_nothing_is_sent_without() {
+    let Some(program) = program() else { return };
+    let folder = Folder::new();
+    let [cert, key, ca] = ["localhost.pem", "localhost.key", "client-ca.pem"]
+        .map(|name| certificate(name).display().to_string());
+    let text = format!(
+        "tls {{ cert_file: \"{cert}\", key_file: \"{key}\", ca_file: \"{ca}\", verify: true }}"
+    );
+    let config = folder.file("tls.conf", &text);
+    let server = NatsServer::start(&program, -1, &["-c", &config]);
+    let own = BrokerTls {
+        ca: Some(certificate("ca.pem")),
+        certificate: Some(certificate("client.pem")),
+        key: Some(certificate("client.key")),
+    };
+    let provider = |scheme: &str, port: u16, tls: BrokerTls| {
+        let url = format!("{scheme}://localhost:{port}");
+        Nats::start(NatsSettings { tls: Some(tls), ..settings(&url) }).expect("settings")
+    };
+    works(&provider("tls", server.port, own.clone())).await;
+    works(&provider("nats", server.port, own.clone())).await;
+    let unknown = BrokerTls { certificate: None, key: None, ..own.clone() };
+    refused(&provider("tls", server.port, unknown)).await;
+    let mistrusting = BrokerTls { ca: Some(certificate("other.pem")), ..own.clone() };
+    refused(&provider("tls", server.port, mistrusting)).await;
+    let plain = NatsServer::start(&program, -1, &[]);
+    refused(&provider("nats", plain.port, own.clone())).await;
+
+    let half = NatsSettings { tls: Some(BrokerTls { key: None, ..own }), ..settings("nats://a") };
+    let error = Nats::start(half).unwrap_err().to_string();
+    assert_eq!(error, "tls: a certificate needs its key, and a key its certificate");
+}

@@ -1,0 +1,655 @@
+//! Streams of JetStream against a real `nats-server -js`: where reading begins, and that nothing is lost or comes
+//! twice whatever happens to broker, connection and consumer.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime};
+
+use async_nats::jetstream::{self, Context, consumer, stream};
+use events::{
+    Durable, Event, EventStream, Mark, Message, Nats, NatsSettings, Position, Provider,
+    SourceError, SourceMessage, Start, Wanted,
+};
+use futures_util::StreamExt;
+
+use super::server::{Folder, NatsServer, program};
+use super::{PATIENCE, cuttable_proxy, eventually, next, settings};
+
+/// A broker with a stream `ORDERS` that has `orders.>`, and a client of its own for the test.
+struct Broker {
+    program: PathBuf,
+    folder: Folder,
+    server: NatsServer,
+    admin: Context,
+}
+
+impl Broker {
+    async fn start() -> Option<Self> {
+        let broker = Self::without_stream().await?;
+        broker.create(stream_config()).await;
+        Some(broker)
+    }
+
+    async fn without_stream() -> Option<Self> {
+        let program = program()?;
+        let folder = Folder::new();
+        let server = NatsServer::with_jetstream(&program, -1, &folder);
+        let admin = admin(&server).await;
+        Some(Self { program, folder, server, admin })
+    }
+
+    async fn create(&self, config: stream::Config) {
+        self.admin.create_stream(config).await.expect("a stream");
+    }
+
+    /// The same broker again, at the same port. `kill`: with SIGKILL, else as an administrator would.
+    async fn restart(self, kill: bool) -> Self {
+        let Self { program, folder, server, admin: _ } = self;
+        let port = server.port;
+        if kill {
+            drop(server);
+        } else {
+            server.stop();
+        }
+        let server = NatsServer::with_jetstream(&program, port.into(), &folder);
+        let admin = admin(&server).await;
+        Self { program, folder, server, admin }
+    }
+
+    fn provider(&self) -> Nats {
+        Nats::start(settings(&self.server.url())).expect("the settings are right")
+    }
+
+    /// Publishes the numbers to `orders.1` and waits until all are stored.
+    async fn publish(&self, numbers: std::ops::RangeInclusive<u64>) {
+        for number in numbers {
+            self.publish_to("orders.1", &number.to_string()).await;
+        }
+    }
+
+    async fn publish_to(&self, subject: &str, payload: &str) {
+        let stored = self.admin.publish(subject.to_owned(), payload.to_owned().into()).await;
+        stored.expect("published").await.expect("stored");
+    }
+
+    async fn consumers(&self) -> Vec<consumer::Info> {
+        let stream = self.admin.get_stream("ORDERS").await.expect("the stream");
+        stream.consumers().map(|info| info.expect("its consumers")).collect().await
+    }
+}
+
+async fn admin(server: &NatsServer) -> Context {
+    jetstream::new(async_nats::connect(server.url()).await.expect("the broker is there"))
+}
+
+fn stream_config() -> stream::Config {
+    stream::Config {
+        name: "ORDERS".into(),
+        subjects: vec!["orders.>".into()],
+        ..stream::Config::default()
+    }
+}
+
+fn wanted(topics: &[&str], start: Start) -> Wanted {
+    let topics = topics.iter().map(|&topic| topic.into()).collect();
+    Wanted { durable: Some(Arc::default()), ..Wanted::new(topics).starting(start) }
+}
+
+fn with_consumer(consumer: &str) -> Wanted {
+    let durable = Durable { consumer: Some(consumer.into()), ..Durable::default() };
+    Wanted { durable: Some(Arc::new(durable)), ..wanted(&["orders.>"], Start::All) }
+}
+
+async fn open(provider: &Nats, wanted: Wanted) -> EventStream {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        match provider.subscribe(wanted.clone()).await {
+            // A broker that was just started may not have its JetStream ready.
+            Err(SourceError::Unavailable { reason, .. }) => {
+                assert!(tokio::time::Instant::now() < deadline, "{reason}");
+            }
+            result => return result.expect("it opens"),
+        }
+    }
+}
+
+/// The first message, which says where the stream begins.
+async fn position(stream: &mut EventStream) -> u64 {
+    match tokio::time::timeout(PATIENCE, stream.messages.recv()).await.expect("in time") {
+        Some(SourceMessage::Passed(mark)) => mark.offset,
+        other => panic!("a position comes first: {other:?}"),
+    }
+}
+
+async fn next_event(stream: &mut EventStream) -> Event {
+    loop {
+        match tokio::time::timeout(PATIENCE, stream.messages.recv()).await.expect("in time") {
+            Some(SourceMessage::Event(event)) => return event,
+            Some(SourceMessage::Passed(_)) => {}
+            other => panic!("an event: {other:?}"),
+        }
+    }
+}
+
+fn number(event: &Event) -> u64 {
+    std::str::from_utf8(&event.payload).expect("text").parse().expect("a number")
+}
+
+/// Reads on to the event with the number `last`: every number from `first` once, in order, and no gap.
+async fn expect_all(stream: &mut EventStream, numbers: std::ops::RangeInclusive<u64>) {
+    for expected in numbers {
+        let event = next_event(stream).await;
+        assert_eq!(number(&event), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_begins_where_it_is_wanted_to() {
+    let Some(broker) = Broker::start().await else { return };
+    for number in 1..=5 {
+        broker.publish_to(&format!("orders.{}", number % 2), &number.to_string()).await;
+    }
+    let fifth = SystemTime::now();
+    for number in 6..=10 {
+        broker.publish_to(&format!("orders.{}", number % 2), &number.to_string()).await;
+    }
+    let provider = broker.provider();
+    let mut streams = BTreeMap::new();
+    let one = ["orders.1"];
+    let all = ["orders.*"];
+    for (name, topics, start, expected_position) in [
+        ("new", &all, Start::New, 10),
+        ("all", &all, Start::All, 0),
+        ("last", &all, Start::Last, 9),
+        ("last of one", &one, Start::Last, 8),
+        ("last of each", &all, Start::LastPerTopic, 8),
+        ("since", &all, Start::Since(fifth), 5),
+        ("at", &all, Start::At(4), 3),
+        ("at what is to come", &all, Start::At(1000), 10),
+        ("all of one", &one, Start::All, 0),
+    ] {
+        let mut stream = open(&provider, wanted(topics, start)).await;
+        assert_eq!(position(&mut stream).await, expected_position, "{name}");
+        streams.insert(name, stream);
+    }
+    broker.publish_to("orders.1", "11").await;
+    for (name, expected) in [
+        ("new", vec![11]),
+        ("all", (1..=11).collect()),
+        ("last", vec![10, 11]),
+        ("last of one", vec![9, 11]),
+        ("last of each", vec![9, 10, 11]),
+        ("since", (6..=11).collect()),
+        ("at", (4..=11).collect()),
+        ("at what is to come", vec![11]),
+        ("all of one", vec![1, 3, 5, 7, 9, 11]),
+    ] {
+        let stream = streams.get_mut(name).expect("it is open");
+        for number in expected {
+            let event = next_event(stream).await;
+            let offset = event.mark.map(|mark| (mark.lane, mark.offset));
+            assert_eq!((self::number(&event), offset), (number, Some((0, number))), "{name}");
+            assert_eq!(*event.topic, *format!("orders.{}", number % 2), "{name}");
+            assert!(event.published.is_some());
+        }
+    }
+    assert!(provider.replays(Some(&Durable::default())) && !provider.replays(None));
+    assert_eq!(provider.stats().streams.load(Relaxed), 9);
+    drop(streams);
+    eventually("they are closed", || provider.stats().streams.load(Relaxed) == 0).await;
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !broker.consumers().await.is_empty() {
+        assert!(tokio::time::Instant::now() < deadline, "consumers are left behind");
+    }
+}
+
+#[tokio::test]
+async fn a_position_is_resumed_after_or_gone() {
+    let Some(broker) = Broker::start().await else { return };
+    broker.publish(1..=100).await;
+    let provider = broker.provider();
+    let mut first = open(&provider, wanted(&["orders.1"], Start::All)).await;
+    expect_all(&mut first, 1..=39).await;
+    let mark = next_event(&mut first).await.mark.expect("it has one");
+    let after = |mark: Mark| wanted(&["orders.1"], Start::After([mark].into_iter().collect()));
+
+    let mut resumed = open(&provider, after(mark)).await;
+    assert_eq!(position(&mut resumed).await, 40);
+    expect_all(&mut resumed, 41..=100).await;
+
+    let mut at_the_end = open(&provider, after(Mark { offset: 100, ..mark })).await;
+    assert_eq!(position(&mut at_the_end).await, 100);
+    let everything = wanted(&["orders.1"], Start::After(Position::default()));
+    expect_all(&mut open(&provider, everything).await, 1..=100).await;
+
+    let gone = SourceError::Gone { provider: "nats/default".into() };
+    let to_come = provider.subscribe(after(Mark { offset: 101, ..mark })).await;
+    assert_eq!(to_come.unwrap_err(), gone, "what never was");
+
+    let stream = broker.admin.get_stream("ORDERS").await.expect("the stream");
+    stream.purge().sequence(42).await.expect("purged");
+    assert_eq!(provider.subscribe(after(mark)).await.unwrap_err(), gone, "41 is missing");
+    let mut just_in_time = open(&provider, after(Mark { offset: 41, ..mark })).await;
+    expect_all(&mut just_in_time, 42..=100).await;
+
+    broker.admin.delete_stream("ORDERS").await.expect("deleted");
+    broker.create(stream_config()).await;
+    broker.publish(1..=100).await;
+    let of_another_stream = provider.subscribe(after(Mark { offset: 50, ..mark })).await;
+    assert_eq!(of_another_stream.unwrap_err(), gone, "the numbers mean other events");
+}
+
+#[tokio::test]
+async fn a_stream_that_cannot_be_meant_is_refused_with_the_reason() {
+    let Some(broker) = Broker::start().await else { return };
+    let provider = broker.provider();
+    let other = stream::Config {
+        name: "PLANES".into(),
+        subjects: vec!["planes.>".into()],
+        ..stream::Config::default()
+    };
+    broker.create(other).await;
+    let named = |name: &str, topic: &str| {
+        let durable = Durable { stream: Some(name.into()), ..Durable::default() };
+        Wanted { durable: Some(Arc::new(durable)), ..wanted(&[topic], Start::New) }
+    };
+    for (wanted, reason) in [
+        (wanted(&["flights"], Start::New), r#"no stream of JetStream has the subject "flights""#),
+        (
+            wanted(&["orders.1", "planes.1"], Start::New),
+            "the subjects are in several streams (ORDERS, PLANES): name one",
+        ),
+        (
+            wanted(&["*.1"], Start::New),
+            "the subjects are in several streams (ORDERS, PLANES): name one",
+        ),
+        (named("FLIGHTS", "orders.1"), r#"JetStream has no stream "FLIGHTS""#),
+        (named("A.B", "orders.1"), r#""A.B" cannot be the name of a stream"#),
+    ] {
+        let error = provider.subscribe(wanted).await.unwrap_err();
+        let provider = "nats/default".into();
+        assert_eq!(error, SourceError::Refused { provider, reason: reason.into() });
+    }
+    // Words of the broker's own, which differ by version.
+    let foreign = provider.subscribe(named("ORDERS", "planes.1")).await;
+    if let Err(error) = foreign {
+        assert!(
+            matches!(&error, SourceError::Refused { reason, .. } if reason.starts_with("JetStream: ")),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_broker_without_jetstream_is_said_to_have_none() {
+    let Some(program) = program() else { return };
+    let server = NatsServer::start(&program, -1, &[]);
+    let provider = super::provider(&server);
+    let error = provider.subscribe(wanted(&["orders.1"], Start::New)).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "provider nats/default is not connected: JetStream: the broker has none for this user, or it is not ready yet"
+    );
+}
+
+#[tokio::test]
+async fn several_subjects_are_read_in_the_order_of_the_stream_without_the_others() {
+    let Some(broker) = Broker::start().await else { return };
+    let provider = broker.provider();
+    let mut exact = open(&provider, wanted(&["orders.1", "orders.3"], Start::All)).await;
+    let mut overlapping = open(&provider, wanted(&["orders.*.a", "orders.3.*"], Start::All)).await;
+    for number in 1..=3000_u64 {
+        let subject = match number % 4 {
+            0 => "orders.3.a".to_owned(),
+            other => format!("orders.{other}"),
+        };
+        broker.publish_to(&subject, &number.to_string()).await;
+    }
+    for expected in (1..=3000).filter(|number| matches!(number % 4, 1 | 3)) {
+        assert_eq!(number(&next_event(&mut exact).await), expected);
+    }
+    for expected in (1..=3000).filter(|number| number % 4 == 0) {
+        assert_eq!(number(&next_event(&mut overlapping).await), expected);
+    }
+    let mut last = open(&provider, wanted(&["orders.1", "orders.3"], Start::Last)).await;
+    assert_eq!(number(&next_event(&mut last).await), 2999);
+}
+
+#[tokio::test]
+async fn a_broker_that_is_killed_or_stopped_and_started_loses_nothing() {
+    let Some(mut broker) = Broker::start().await else { return };
+    let provider = broker.provider();
+    let mut ephemeral = open(&provider, wanted(&["orders.>"], Start::New)).await;
+    let mut durable = open(&provider, with_consumer("feed")).await;
+    let mut published = 0;
+    let mut read = 0;
+    for kill in [true, false, true] {
+        broker.publish(published + 1..=published + 1000).await;
+        published += 1000;
+        // The rest is on its way when the broker goes.
+        expect_all(&mut ephemeral, read + 1..=published - 500).await;
+        expect_all(&mut durable, read + 1..=published - 500).await;
+        read = published - 500;
+        broker = broker.restart(kill).await;
+        broker.publish(published + 1..=published + 1000).await;
+        published += 1000;
+    }
+    expect_all(&mut ephemeral, read + 1..=published).await;
+    expect_all(&mut durable, read + 1..=published).await;
+    assert_eq!(provider.stats().gaps.load(Relaxed), 0);
+    assert!(provider.stats().reconnects.load(Relaxed) >= 3);
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_loses_nothing_and_repeats_nothing() {
+    let Some(broker) = Broker::start().await else { return };
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], broker.server.port));
+    let (proxy, cut) = cuttable_proxy(address).await;
+    let provider = Nats::start(settings(&format!("nats://{proxy}"))).expect("settings");
+    let mut ephemeral = open(&provider, wanted(&["orders.>"], Start::New)).await;
+    let mut durable = open(&provider, with_consumer("feed")).await;
+    for round in 0..10 {
+        let first = round * 500 + 1;
+        broker.publish(first..=first + 249).await;
+        expect_all(&mut ephemeral, first..=first + 99).await;
+        cut.notify_waiters();
+        broker.publish(first + 250..=first + 499).await;
+        expect_all(&mut ephemeral, first + 100..=first + 499).await;
+    }
+    expect_all(&mut durable, 1..=5000).await;
+    assert_eq!(provider.stats().gaps.load(Relaxed), 0);
+    assert!(provider.stats().reconnects.load(Relaxed) >= 1);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_deleted_ends_and_a_consumer_that_is_deleted_is_made_again() {
+    let Some(broker) = Broker::start().await else { return };
+    let provider = broker.provider();
+    let mut ephemeral = open(&provider, wanted(&["orders.>"], Start::New)).await;
+    let mut durable = open(&provider, with_consumer("feed")).await;
+    for round in 0..5 {
+        let first = round * 400 + 1;
+        broker.publish(first..=first + 199).await;
+        expect_all(&mut ephemeral, first..=first + 99).await;
+        let stream = broker.admin.get_stream("ORDERS").await.expect("the stream");
+        for consumer in broker.consumers().await {
+            stream.delete_consumer(&consumer.name).await.expect("deleted");
+        }
+        broker.publish(first + 200..=first + 399).await;
+        expect_all(&mut ephemeral, first + 100..=first + 399).await;
+    }
+    expect_all(&mut durable, 1..=2000).await;
+    assert_eq!(provider.stats().gaps.load(Relaxed), 0);
+
+    broker.admin.delete_stream("ORDERS").await.expect("deleted");
+    for stream in [&mut ephemeral, &mut durable] {
+        let end = loop {
+            match next(stream).await {
+                passed if passed.starts_with("passed") => {}
+                end => break end,
+            }
+        };
+        assert_eq!(end, r#"stream "ORDERS" of JetStream was deleted"#);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_made_again_while_nobody_is_connected_is_another_one() {
+    let Some(broker) = Broker::start().await else { return };
+    let provider = broker.provider();
+    broker.publish(1..=10).await;
+    let mut stream = open(&provider, wanted(&["orders.>"], Start::All)).await;
+    expect_all(&mut stream, 1..=10).await;
+    let Broker { program, folder, server, admin: _ } = broker;
+    let port = server.port;
+    drop(server);
+    // Another store: its stream has the same name and other events.
+    drop(folder);
+    let folder = Folder::new();
+    let other_port = NatsServer::with_jetstream(&program, -1, &folder);
+    let admin = admin(&other_port).await;
+    admin.create_stream(stream_config()).await.expect("a stream");
+    other_port.stop();
+    let _server = NatsServer::with_jetstream(&program, port.into(), &folder);
+    assert_eq!(next(&mut stream).await, r#"stream "ORDERS" of JetStream was deleted"#);
+}
+
+#[tokio::test]
+async fn a_reader_that_stands_still_leaves_events_at_the_broker_and_loses_none() {
+    let Some(broker) = Broker::start().await else { return };
+    let provider = Nats::start(NatsSettings { queue_events: 64, ..settings(&broker.server.url()) })
+        .expect("settings");
+    let mut slow = open(&provider, wanted(&["orders.>"], Start::New)).await;
+    broker.publish(1..=5000).await;
+    let left = broker.consumers().await.first().map(|consumer| consumer.num_pending);
+    assert!(left.is_some_and(|left| left > 4500), "{left:?} are left at the broker");
+    expect_all(&mut slow, 1..=5000).await;
+    assert_eq!(provider.stats().dropped.load(Relaxed), 0);
+    assert_eq!(provider.stats().gaps.load(Relaxed), 0);
+}
+
+#[tokio::test]
+async fn what_the_broker_dropped_while_nobody_was_connected_is_one_gap() {
+    let Some(broker) = Broker::without_stream().await else { return };
+    broker.create(stream::Config { max_messages: 100, ..stream_config() }).await;
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], broker.server.port));
+    let (proxy, cut) = cuttable_proxy(address).await;
+    let provider = Nats::start(NatsSettings {
+        // Time for the broker to drop something.
+        retry: events::Retry { initial: Duration::from_secs(4), max: Duration::from_secs(4) },
+        ..settings(&format!("nats://{proxy}"))
+    })
+    .expect("settings");
+    let mut stream = open(&provider, wanted(&["orders.>"], Start::New)).await;
+    broker.publish(1..=50).await;
+    expect_all(&mut stream, 1..=50).await;
+    cut.notify_waiters();
+    eventually("it is away", || !provider.is_connected()).await;
+    broker.publish(51..=1050).await;
+    assert!(!provider.is_connected(), "publishing took longer than the first attempt waits");
+    assert_eq!(next(&mut stream).await, "gap");
+    expect_all(&mut stream, 951..=1050).await;
+    assert_eq!(provider.stats().gaps.load(Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_position_goes_on_with_what_is_not_wanted() {
+    let Some(broker) = Broker::start().await else { return };
+    let idle = Duration::from_millis(600);
+    let provider =
+        Nats::start(NatsSettings { idle, ..settings(&broker.server.url()) }).expect("settings");
+    let mut stream = open(&provider, wanted(&["orders.2"], Start::New)).await;
+    assert_eq!(position(&mut stream).await, 0);
+    broker.publish(1..=1000).await;
+    let mut passed = 0;
+    while passed < 1000 {
+        passed = position(&mut stream).await;
+    }
+    assert_eq!(passed, 1000);
+    // All of it may go, and it is no gap.
+    let orders = broker.admin.get_stream("ORDERS").await.expect("the stream");
+    orders.purge().await.expect("purged");
+    for consumer in broker.consumers().await {
+        orders.delete_consumer(&consumer.name).await.expect("deleted");
+    }
+    broker.publish_to("orders.2", "1001").await;
+    let event = next_event(&mut stream).await;
+    assert_eq!((number(&event), event.mark.map(|mark| mark.offset)), (1001, Some(1001)));
+    assert_eq!(provider.stats().gaps.load(Relaxed), 0);
+}
+
+#[tokio::test]
+async fn every_router_gets_everything_also_under_one_name() {
+    let Some(broker) = Broker::start().await else { return };
+    let router = |instance: &str| {
+        let instance = Some(instance.into());
+        Nats::start(NatsSettings { instance, ..settings(&broker.server.url()) }).expect("settings")
+    };
+    // The last two have one name, as two on one machine would without a configuration.
+    let routers = ["a", "b", "c", "c"].map(router);
+    let mut streams = Vec::new();
+    for router in &routers {
+        streams.push(open(router, with_consumer("feed")).await);
+        streams.push(open(router, wanted(&["orders.>"], Start::All)).await);
+    }
+    let reading = streams.into_iter().map(|mut stream| {
+        tokio::spawn(async move {
+            expect_all(&mut stream, 1..=3000).await;
+            stream
+        })
+    });
+    let reading: Vec<_> = reading.collect();
+    broker.publish(1..=3000).await;
+    for reader in reading {
+        reader.await.expect("everything, once, in order");
+    }
+    let durable: Vec<_> = broker
+        .consumers()
+        .await
+        .into_iter()
+        .filter_map(|consumer| consumer.config.durable_name)
+        .collect();
+    assert_eq!(durable.len(), 3, "{durable:?}");
+}
+
+#[tokio::test]
+async fn a_durable_consumer_goes_on_where_its_router_ended() {
+    let Some(broker) = Broker::start().await else { return };
+    let router = || {
+        let instance = Some("a".into());
+        Nats::start(NatsSettings { instance, queue_events: 50, ..settings(&broker.server.url()) })
+            .expect("settings")
+    };
+    let durable = Durable {
+        consumer: Some("feed".into()),
+        inactive_threshold: Some(Duration::from_secs(300)),
+        ..Durable::default()
+    };
+    let wanted = Wanted { durable: Some(Arc::new(durable)), ..wanted(&["orders.>"], Start::New) };
+    let provider = router();
+    let mut stream = open(&provider, wanted.clone()).await;
+    // It exists: a second reader of this router must not take half of it.
+    let mut beside = open(&provider, wanted.clone()).await;
+    broker.publish(1..=2000).await;
+    expect_all(&mut stream, 1..=700).await;
+    expect_all(&mut beside, 1..=2000).await;
+    drop(provider);
+    // What had entered the stream is acknowledged, or not: it comes out here.
+    let mut latest = 700;
+    while let Some(SourceMessage::Event(event)) = stream.messages.recv().await {
+        latest += 1;
+        assert_eq!(number(&event), latest);
+    }
+    broker.publish(2001..=2500).await;
+    let provider = router();
+    let mut stream = open(&provider, wanted).await;
+    let first = number(&next_event(&mut stream).await);
+    assert!(first <= latest + 1 && first > latest.saturating_sub(400), "{first} after {latest}");
+    expect_all(&mut stream, first + 1..=2500).await;
+    let config = broker.consumers().await.into_iter().map(|consumer| consumer.config);
+    let durable = config.filter(|config| config.durable_name.is_some()).collect::<Vec<_>>();
+    let [durable] = durable.as_slice() else { panic!("one: {durable:?}") };
+    assert_eq!(durable.inactive_threshold, Duration::from_secs(300));
+    assert!(durable.durable_name.as_deref().is_some_and(|name| name.starts_with("feed-a-")));
+}
+
+#[tokio::test]
+async fn a_bucket_is_watched_key_by_key_and_deletions_are_passed_over() {
+    let Some(broker) = Broker::without_stream().await else { return };
+    // As clients make it; that of ours asks servers before 2.10 for more than they know.
+    let bucket = stream::Config {
+        name: "KV_planes".into(),
+        subjects: vec!["$KV.planes.>".into()],
+        max_messages_per_subject: 5,
+        discard: stream::DiscardPolicy::New,
+        allow_rollup: true,
+        deny_delete: true,
+        allow_direct: true,
+        ..stream::Config::default()
+    };
+    broker.create(bucket).await;
+    let bucket = broker.admin.get_key_value("planes").await.expect("a bucket");
+    for (key, value) in [("ST1", "a"), ("ST2", "b"), ("ST1", "c"), ("ST3", "d")] {
+        bucket.put(key, value.into()).await.expect("put");
+    }
+    bucket.delete("ST3").await.expect("deleted");
+    let provider = broker.provider();
+    let mut watch = open(&provider, wanted(&["$KV.planes.>"], Start::LastPerTopic)).await;
+    let event = next_event(&mut watch).await;
+    assert_eq!((&*event.topic, &*event.payload), ("$KV.planes.ST2", &b"b"[..]));
+    assert_eq!(event.key.as_deref(), Some(&b"ST2"[..]));
+    assert_eq!(next_event(&mut watch).await.payload, "c");
+    loop {
+        match next(&mut watch).await.as_str() {
+            "passed 5" => break,
+            "passed 1" => {}
+            other => panic!("the deletion is passed over: {other}"),
+        }
+    }
+    bucket.purge("ST2").await.expect("purged");
+    bucket.put("ST4", "e".into()).await.expect("put");
+    assert_eq!(next_event(&mut watch).await.payload, "e");
+}
+
+#[tokio::test]
+async fn a_payload_of_any_form_and_10_mb_passes_unharmed_where_the_broker_takes_it() {
+    let Some(program) = program() else { return };
+    let folder = Folder::new();
+    let config = folder.file("large.conf", "max_payload: 16MB");
+    let server = NatsServer::start(&program, -1, &["-c", &config, "-js", "-sd", folder.path()]);
+    let admin = admin(&server).await;
+    admin.create_stream(stream_config()).await.expect("a stream");
+    let provider = super::provider(&server);
+    let mut stream = open(&provider, wanted(&["orders.>"], Start::New)).await;
+    let large: Vec<u8> = (0..10_000_000_u32).map(|number| number.to_le_bytes()[1]).collect();
+    let payloads = [
+        b"".to_vec(),
+        b"{not json".to_vec(),
+        vec![0, 255, 13, 10],
+        large.clone(),
+        b"after".to_vec(),
+    ];
+    for payload in &payloads {
+        provider.publish(Message::new("orders.1", payload.clone())).await.expect("published");
+    }
+    for payload in &payloads {
+        assert!(next_event(&mut stream).await.payload == *payload, "{} bytes", payload.len());
+    }
+    // More of them than a request may bring.
+    for _ in 0..8 {
+        provider.publish(Message::new("orders.1", large.clone())).await.expect("published");
+    }
+    for _ in 0..8 {
+        assert!(next_event(&mut stream).await.payload == large);
+    }
+}
+
+#[tokio::test]
+async fn publishing_waits_for_the_stream_where_that_is_configured() {
+    let Some(broker) = Broker::start().await else { return };
+    let provider =
+        Nats::start(NatsSettings { publish_ack: true, ..settings(&broker.server.url()) })
+            .expect("settings");
+    let headers = vec![("traceparent".into(), "00-1".into())];
+    let message = Message { headers: headers.clone(), ..Message::new("orders.1", "1") };
+    provider.publish(message).await.expect("stored");
+    let mut stream = open(&provider, wanted(&["orders.1"], Start::All)).await;
+    let event = next_event(&mut stream).await;
+    assert_eq!((number(&event), event.headers.as_deref()), (1, Some(&headers)));
+    let error = provider.publish(Message::new("planes.1", "1")).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "provider nats/default refused the event for topic \"planes.1\": no stream of JetStream has that subject"
+    );
+    let full =
+        stream::Config { max_messages: 1, discard: stream::DiscardPolicy::New, ..stream_config() };
+    broker.admin.update_stream(full).await.expect("updated");
+    let error = provider.publish(Message::new("orders.1", "2")).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "provider nats/default refused the event for topic \"orders.1\": maximum messages exceeded"
+    );
+    assert_eq!(provider.stats().published.load(Relaxed), 1);
+}
