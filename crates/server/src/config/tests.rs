@@ -172,6 +172,7 @@ events:
         retry: {initial: 1s, max: 2s}
       - id: d
         urls: ["rediss://u:${SECRET}@t/0"]
+        tls: {ca: b.pem, certificate: d.pem, key: /l.pem}
         sentinel: {master: m, authentication: {username: v, password: "${SECRET}"}}
 cursor:
   {enabled: false, keys: ["${SECRET}-of-16-bytes"], memory: true, ring_events: 1, ring_bytes: 2KiB, ring_bytes_total: 3KiB}
