@@ -14,8 +14,7 @@ use events::{
 use futures_util::StreamExt;
 use server::{NatsServer, program};
 
-/// No step of these tests takes longer, also on a busy machine: a request that the broker forgot when it was killed is noticed by
-/// silence, after 11 s, and twice in a row sometimes.
+/// No step of these tests takes longer, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn settings(url: &str) -> NatsSettings {
