@@ -71,13 +71,14 @@ impl Expected {
         for batch in plan.fetches.iter().flat_map(|fetch| batches_of(&fetch.kind)) {
             let mut common = None;
             for target in &batch.targets {
+                // Also of targets below what is needed whole: the values stand above them.
+                for source in batch.context.iter().flat_map(|variable| &variable.sources) {
+                    expected.read(root, target, source);
+                }
                 let Some(kind) = expected.walk(root, target) else { continue };
                 expected.need(kind, &batch.representation.fields);
                 if batch.representation.typename.is_none() {
                     expected.add(kind, TYPENAME, Member::Whole);
-                }
-                for source in batch.context.iter().flat_map(|variable| &variable.sources) {
-                    expected.read(root, target, source);
                 }
                 match common {
                     None => common = Some(kind),

@@ -85,6 +85,17 @@ impl Payload {
         (missed, all.len() - rest.len())
     }
 
+    /// The cursor by which a client may go on after this, if one was added by [`Payload::with_extension`] and nothing
+    /// but what was missed after it.
+    pub fn cursor(&self) -> Option<&str> {
+        let (_, length) = self.announced();
+        let rest = self.bytes.get(self.splice + length..)?;
+        let text = rest.strip_prefix(b"\"cursor\":\"")?;
+        // Base64 has no quotes and no escapes.
+        let end = text.iter().position(|byte| *byte == b'"')?;
+        std::str::from_utf8(&text[..end]).ok()
+    }
+
     /// A copy with one more member in the answer's `extensions`; `value` is JSON text. Only recipients that
     /// need it pay for the copy.
     pub fn with_extension(&self, name: &str, value: &str) -> Self {
@@ -161,6 +172,24 @@ mod tests {
             lost.with_missed(Missed { lost: 1, gap: false }).bytes,
             expected.replace(":1,\"gap", ":2,\"gap")
         );
+    }
+
+    #[test]
+    fn a_cursor_is_found_behind_what_was_missed() {
+        let plain = payload(r#"{"data":1}"#, 9);
+        assert_eq!(plain.cursor(), None);
+        let resumable = plain.with_extension("cursor", r#""Abc-_9""#);
+        assert_eq!(resumable.cursor(), Some("Abc-_9"));
+        let lost = resumable.with_missed(Missed { lost: 3, gap: true });
+        assert_eq!(lost.cursor(), Some("Abc-_9"));
+        assert_eq!(lost.missed(), Missed { lost: 3, gap: true });
+        let more = lost.with_missed(Missed { lost: 1, gap: false });
+        let expected = r#"{"data":1,"extensions":{"lost":4,"gap":true,"cursor":"Abc-_9"}}"#;
+        assert_eq!((&*more.bytes, more.cursor()), (expected.as_bytes(), Some("Abc-_9")));
+        let traced = payload(r#"{"data":1,"extensions":{"trace":1}}"#, 24);
+        let resumable = traced.with_extension("cursor", r#""A""#);
+        assert_eq!(resumable.cursor(), Some("A"));
+        assert_eq!(traced.cursor(), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const STORES: u64 = 4;
 
 /// What plans of the fixtures say where events are involved; nobody here sends any.
-const WITH_EVENTS: [&str; 2] = ["events:", "publish "];
+const WITH_EVENTS: [&str; 3] = ["events:", "publish ", "\n    request "];
 
 /// The one server does not introspect.
 const INTROSPECTION: &str = "__schema";

@@ -6,9 +6,13 @@ use std::sync::Arc;
 use execute::{ErrorCode, GraphqlError, MemoRoom};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::cursor::{CursorError, Cursors, Resume, Scope};
 use crate::settings::COMMANDS_MAX;
 use crate::shard::task::{Command, Leaver, Operations, ShardTask};
-use crate::shard::{GROUP_NUMBER_BITS, Joining, OutletId, Shard, SharedTurns, shutting_down};
+use crate::shard::{
+    GRAPH, GROUP_NUMBER_BITS, Joining, OutletId, RingRoom, Shard, Shared, SharedTurns,
+    shutting_down,
+};
 use crate::stats::{self, HubStats, Seat, TriggerView};
 use crate::{Cores, GroupId, HubSettings, LiveOperation, Member, Outlet, Renewal, Source};
 
@@ -19,6 +23,8 @@ pub struct Hub {
     settings: HubSettings,
     stats: Arc<HubStats>,
     memo_room: Arc<MemoRoom>,
+    ring_room: Arc<RingRoom>,
+    cursors: Option<Arc<Cursors>>,
     shards: Vec<mpsc::Sender<Command>>,
     /// Decides which shard a source belongs to.
     placement: RandomState,
@@ -34,6 +40,8 @@ pub struct SubscribeRequest {
     /// Who it is there. The outlet must know it already, since its `Join` may come before
     /// [`Hub::subscribe`] returns.
     pub member: Member,
+    /// The cursor that it comes with: it gets what follows that. `None`: what comes from now on.
+    pub resume: Option<Box<str>>,
 }
 
 /// A live subscription. Dropping it ends it; the outlet then gets a `Leave`, unless the group has ended already.
@@ -52,16 +60,33 @@ const _: () = assert!(size_of::<Subscription>() <= 40);
 impl Hub {
     /// Starts the hub's shards on the present Tokio runtime, which must have timers. Events are resolved on `cores`.
     pub fn new(settings: HubSettings, cores: Arc<dyn Cores>) -> Self {
+        Self::with_cursors(settings, cores, None)
+    }
+
+    /// The same, where payloads of sources that can be read again carry cursors.
+    pub fn with_cursors(
+        settings: HubSettings,
+        cores: Arc<dyn Cores>,
+        cursors: Option<Cursors>,
+    ) -> Self {
         let settings = HubSettings { shards: settings.shards.max(1), ..settings };
         let stats = Arc::new(HubStats::default());
         let turns = Arc::new(SharedTurns::new(settings.resolutions_in_flight, settings.shards));
         let memo_room = Arc::new(MemoRoom::new(settings.memo_bytes));
+        let ring_room = Arc::new(RingRoom::new(settings.ring_bytes_total));
+        let cursors = cursors.map(Arc::new);
+        let shared = Shared {
+            stats: Arc::clone(&stats),
+            memo_room: Arc::clone(&memo_room),
+            ring_room: Arc::clone(&ring_room),
+            turns,
+            cursors: cursors.clone(),
+        };
         let shards = (0..settings.shards)
             .map(|number| {
                 let (commands, command_receiver) = mpsc::channel(COMMANDS_MAX);
                 let (leaver, leaves) = Leaver::channel();
-                let (room, turns) = (Arc::clone(&memo_room), Arc::clone(&turns));
-                let shard = Shard::new(number, settings, Arc::clone(&stats), room, turns, leaver);
+                let shard = Shard::new(number, settings, shared.clone(), leaver);
                 let stats = Arc::clone(&stats);
                 let task =
                     ShardTask::new(shard, stats, Arc::clone(&cores), command_receiver, leaves);
@@ -69,7 +94,8 @@ impl Hub {
                 commands
             })
             .collect();
-        Self { settings, stats, memo_room, shards, placement: RandomState::new() }
+        let placement = RandomState::new();
+        Self { settings, stats, memo_room, ring_room, cursors, shards, placement }
     }
 
     /// Subscribes. Returns when the source is open: every event from then on reaches the outlet, or its loss
@@ -78,7 +104,7 @@ impl Hub {
     /// The outlet gets `Join`, then any number of `Deliver`, then exactly one of `Leave` and `End`.
     ///
     /// # Errors
-    /// `PROVIDER_UNAVAILABLE`, `OVERLOADED`, `SHUTTING_DOWN`, or `GRAPH_RELOADED` for an operation of a graph
+    /// `CURSOR_INVALID`, `CURSOR_FOREIGN`, `CURSOR_EXPIRED`, `PROVIDER_UNAVAILABLE`, `OVERLOADED`, `SHUTTING_DOWN`, or `GRAPH_RELOADED` for an operation of a graph
     /// before the last that [`Hub::advance`] was told of. The outlet has heard nothing then.
     pub async fn subscribe(&self, request: SubscribeRequest) -> Result<Subscription, GraphqlError> {
         let Some(seat) = Seat::take(&self.stats, self.settings.subscribers_max) else {
@@ -86,13 +112,35 @@ impl Hub {
             let message = "There are too many subscriptions at present; try again later.";
             return Err(GraphqlError::new(ErrorCode::Overloaded, message));
         };
-        let SubscribeRequest { operation, outlet, member } = request;
+        let SubscribeRequest { operation, outlet, member, resume } = request;
+        let resume = resume.map(|cursor| self.read_cursor(&cursor, &operation)).transpose()?;
         let shard = &self.shards[self.shard_of(&operation.source)];
         let (reply, answer) = oneshot::channel();
-        let joining = Joining { operation, outlet, member, seat, reply };
+        let joining = Joining { operation, outlet, member, resume, seat, reply };
         let sent = shard.send(Command::Subscribe(Box::new(joining))).await;
         sent.map_err(|_| shutting_down())?;
         answer.await.map_err(|_| shutting_down())?
+    }
+
+    fn read_cursor(&self, cursor: &str, operation: &LiveOperation) -> Result<Resume, GraphqlError> {
+        let scope = Scope::new(GRAPH, &operation.field, &operation.source);
+        let read = match &self.cursors {
+            Some(cursors) => cursors.decode(cursor, scope),
+            None => Err(CursorError::Invalid),
+        };
+        read.map_err(|error| match error {
+            CursorError::Invalid => {
+                stats::add(&self.stats.cursors_invalid, 1);
+                let message = "The cursor is none of this router's; subscribe without it.";
+                GraphqlError::new(ErrorCode::CursorInvalid, message)
+            }
+            CursorError::Foreign => {
+                stats::add(&self.stats.cursors_foreign, 1);
+                let message =
+                    "The cursor is of another subscription, or of other arguments; subscribe without it.";
+                GraphqlError::new(ErrorCode::CursorForeign, message)
+            }
+        })
     }
 
     fn shard_of(&self, source: &Source) -> usize {
@@ -148,6 +196,11 @@ impl Hub {
     /// Bytes of subgraphs' answers that are kept while their events are resolved.
     pub fn memo_bytes(&self) -> usize {
         self.memo_room.used()
+    }
+
+    /// Bytes of events that triggers keep for those who come again.
+    pub fn ring_bytes(&self) -> usize {
+        self.ring_room.used()
     }
 
     /// Counters.

@@ -9,6 +9,7 @@
 //! group on the new one between two events.
 
 mod binding;
+mod cursor;
 mod filter;
 mod hub;
 mod operation;
@@ -20,6 +21,9 @@ mod source;
 mod stats;
 
 pub use binding::{BindingError, Bindings, EventPublisher, PayloadMapping};
+#[doc(hidden)]
+pub use cursor::fuzz as fuzz_cursors;
+pub use cursor::{CURSOR_BYTES_MAX, CURSOR_KEYS_MAX, Cursors};
 pub use filter::Filter;
 pub use hub::{Hub, SubscribeRequest, Subscription};
 pub use operation::{GroupKey, LiveOperation, Renewal, Resolve, TriggerEvent};

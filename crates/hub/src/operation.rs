@@ -33,6 +33,8 @@ pub struct LiveOperation {
     pub generation: u64,
     /// What to listen to; see [`crate::Bindings::source`].
     pub source: Source,
+    /// The coordinate of its root field, `Subscription.flightMoved`: cursors hold for that field alone.
+    pub field: Arc<str>,
     /// With whom to share.
     pub group: GroupKey,
     /// Which of the source's events concern it; `None`: all of them.
@@ -43,10 +45,11 @@ pub struct LiveOperation {
 
 impl std::fmt::Debug for LiveOperation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { generation, source, group, filter, resolve: _ } = self;
+        let Self { generation, source, field, group, filter, resolve: _ } = self;
         f.debug_struct("LiveOperation")
             .field("generation", generation)
             .field("source", source)
+            .field("field", field)
             .field("group", group)
             .field("filter", filter)
             .finish_non_exhaustive()

@@ -41,6 +41,13 @@ pub enum OutletCommand {
         /// Who.
         member: Member,
     },
+    /// All members of `from` are members of `into` from now on; `from` is no more.
+    Merge {
+        /// A group that has caught up.
+        from: GroupId,
+        /// The one that it has caught up with. The outlet may have no members of it yet.
+        into: GroupId,
+    },
     /// `group` is over for all of its members; nothing follows for it.
     End {
         /// The group.
@@ -64,4 +71,11 @@ pub enum EndReason {
 pub trait Outlet: Send + Sync {
     /// Hands over one command.
     fn send(&self, command: OutletCommand);
+
+    /// Do all members of `group` keep up? Asked only before they are given again what they missed, of which there may be
+    /// more than any queue holds; what comes live waits for nobody.
+    fn has_room(&self, group: GroupId) -> bool {
+        let _ = group;
+        true
+    }
 }

@@ -18,6 +18,12 @@ pub struct HubSettings {
     pub event_bytes_max: usize,
     /// Bytes of subgraphs' answers that are kept for other groups while their events are resolved.
     pub memo_bytes: usize,
+    /// Events that each trigger keeps for those who come again, where payloads have cursors.
+    pub ring_events: usize,
+    /// Bytes that each keeps.
+    pub ring_bytes: usize,
+    /// Bytes that all of them keep.
+    pub ring_bytes_total: usize,
 }
 
 impl Default for HubSettings {
@@ -34,6 +40,10 @@ impl Default for HubSettings {
             event_bytes_max: 1 << 20,
             // A quarter of a million answers of a kilobyte.
             memo_bytes: 256 << 20,
+            ring_events: 128,
+            ring_bytes: 1 << 20,
+            // 256 triggers at their bound.
+            ring_bytes_total: 256 << 20,
         }
     }
 }

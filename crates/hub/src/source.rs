@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use events::{Provider, Wanted};
+use events::{Durable, Provider, Start, Wanted};
 
 /// What is wanted of a provider.
 #[derive(Clone)]
@@ -40,6 +40,21 @@ impl Source {
         &self.wanted.topics
     }
 
+    /// Can it be read from a position in the past?
+    pub fn replays(&self) -> bool {
+        self.provider.replays(self.wanted.durable.as_deref())
+    }
+
+    /// What to open beside it to read it from `start` on. What the broker keeps for this router stays where it is.
+    pub(crate) fn read_from(&self, start: Start) -> Wanted {
+        let Wanted { topics, durable, .. } = self.wanted();
+        let without_consumer = |durable: &Arc<Durable>| {
+            Arc::new(Durable { consumer: None, ..Durable::clone(durable) })
+        };
+        let durable = durable.as_ref().map(without_consumer);
+        Wanted { topics: topics.clone(), start, durable }
+    }
+
     /// A configuration that is loaded anew makes new providers under old names, so the name is not enough.
     fn identity(&self) -> (*const (), &Wanted) {
         (Arc::as_ptr(&self.provider).cast(), &self.wanted)
@@ -64,7 +79,7 @@ impl std::fmt::Debug for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Wanted { topics, start, durable } = self.wanted();
         write!(f, "{} {topics:?}", self.provider.name())?;
-        if *start != events::Start::New {
+        if *start != Start::New {
             write!(f, " from {start:?}")?;
         }
         durable.as_ref().map_or(Ok(()), |durable| write!(f, " of {durable:?}"))

@@ -52,6 +52,24 @@ pub struct HubStats {
     pub ended_by_reload: AtomicU64,
     /// Subscriptions refused: the provider could not open the stream.
     pub refused_provider: AtomicU64,
+    /// Groups that came with a cursor and were served from the ring alone.
+    pub resumed_from_ring: AtomicU64,
+    /// Groups that came with a cursor and were served by a side reader first.
+    pub resumed_from_reader: AtomicU64,
+    /// Subscribers that came with a cursor and joined an equal group on its way.
+    pub resumed_shared: AtomicU64,
+    /// Streams opened beside those of triggers for subscribers who come from before the ring.
+    pub side_readers: AtomicU64,
+    /// Events that were given again, once per group.
+    pub replayed: AtomicU64,
+    /// Groups that caught up and became one with an equal one.
+    pub merged: AtomicU64,
+    /// Cursors refused: none of the keys has signed them.
+    pub cursors_invalid: AtomicU64,
+    /// Cursors refused: they are of another subscription.
+    pub cursors_foreign: AtomicU64,
+    /// Cursors refused: what follows them is not kept any more.
+    pub cursors_expired: AtomicU64,
     /// Subscriptions refused: too many subscribers.
     pub refused_overload: AtomicU64,
 }

@@ -199,7 +199,9 @@ impl Router {
             panic!("an event field is planned as one: {:?}", prepared.plan)
         };
         let request = SubscribeRequest {
+            resume: None,
             operation: LiveOperation {
+                field: "Subscription.field".into(),
                 generation: self.generation.number,
                 source: self.bindings.source(field, &resolver.variables).expect("a topic"),
                 filter: self.bindings.filter(field, &resolver.variables).expect("a filter"),

@@ -38,7 +38,8 @@ fn memory() -> Arc<dyn Provider> {
 
 fn operation(source: Source, operation_id: u128, resolve: Arc<dyn Resolve>) -> LiveOperation {
     let group = GroupKey { operation_id, variables: Arc::default(), partition: Bytes::new() };
-    LiveOperation { generation: 1, source, group, filter: None, resolve }
+    let field = "Subscription.field".into();
+    LiveOperation { generation: 1, source, field, group, filter: None, resolve }
 }
 
 fn request(
@@ -51,6 +52,7 @@ fn request(
         operation: operation(Source::new(Arc::clone(provider), vec!["a".into()]), 1, resolve),
         outlet: Arc::clone(&listener.outlet) as Arc<dyn Outlet>,
         member: Member { connection, operation: 1 },
+        resume: None,
     }
 }
 
@@ -312,6 +314,7 @@ impl Outlet for Counting {
             OutletCommand::Leave { group, member } => {
                 members.entry((group, member.connection)).or_default().ends += 1;
             }
+            OutletCommand::Merge { .. } => panic!("nobody came with a cursor"),
             OutletCommand::End { group, .. } => {
                 for ((of, _), counts) in members.iter_mut() {
                     counts.ends += u32::from(*of == group && counts.joins > counts.ends);
@@ -348,6 +351,7 @@ async fn subscribers_who_come_and_go_on_many_threads_leave_nothing_behind() {
                     operation: operation(source, u128::from(number % 3), Arc::new(Echo)),
                     outlet: Arc::clone(&outlet) as Arc<dyn Outlet>,
                     member: Member { connection: task * EACH + number, operation: 1 },
+                    resume: None,
                 };
                 held.push_back(hub.subscribe(request).await.expect("the hub is open"));
                 provider

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use astjson::{Document, Kind};
 use bytes::Bytes;
 use execute::{ErrorCode, ForwardedHeaders, GraphqlError, Payload, RequestContext, Seed};
 use flights::Broken;
@@ -29,6 +30,8 @@ pub(crate) struct Ready {
     pub(crate) variables_text: Bytes,
     /// What goes along to subgraphs.
     pub(crate) headers: Arc<ForwardedHeaders>,
+    /// The cursor that a subscription is to go on after.
+    pub(crate) resume: Option<Box<str>>,
 }
 
 /// Prepares `request` for the graph that is current now.
@@ -55,7 +58,35 @@ pub(crate) async fn prepare(
         OperationKind::Subscription => Bytes::copy_from_slice(&request.variables),
         OperationKind::Query | OperationKind::Mutation => Bytes::new(),
     };
-    Ok(Ready { loaded, prepared, variables, variables_text, headers })
+    let resume = match prepared.kind {
+        OperationKind::Subscription => cursor(request, client_headers).map_err(|()| {
+            let message = "`extensions.cursor` must be the text that a payload had there";
+            vec![GraphqlError::new(ErrorCode::CursorInvalid, message)]
+        })?,
+        OperationKind::Query | OperationKind::Mutation => None,
+    };
+    Ok(Ready { loaded, prepared, variables, variables_text, headers, resume })
+}
+
+/// The header by which browsers say where an event stream broke off.
+const LAST_EVENT_ID: &str = "last-event-id";
+
+/// The cursor that a request carries. The header comes first: a browser that connects again repeats the extensions of
+/// its first request, and sends in the header what it got last.
+fn cursor(request: &OperationRequest, headers: &http::HeaderMap) -> Result<Option<Box<str>>, ()> {
+    if let Some(id) = headers.get(LAST_EVENT_ID).filter(|id| !id.is_empty()) {
+        return Ok(Some(String::from_utf8_lossy(id.as_bytes()).into()));
+    }
+    if request.extensions.is_empty() {
+        return Ok(None);
+    }
+    let mut document = Document::new();
+    let root = document.parse(request.extensions.clone()).map_err(drop)?;
+    match document.get(root, "cursor").map(|id| (id, document.kind(id))) {
+        None | Some((_, Kind::Null)) => Ok(None),
+        Some((id, Kind::String)) => document.as_str(id).map(|it| Some(it.into())).ok_or(()),
+        Some(_) => Err(()),
+    }
 }
 
 /// What a client is told whose subscription cannot be answered in the way it asked.

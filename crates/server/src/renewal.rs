@@ -38,7 +38,7 @@ pub(crate) fn live_operation(
     ready: Ready,
     timeout: Duration,
 ) -> Result<LiveOperation, GraphqlError> {
-    let Ready { loaded, prepared, variables, variables_text, headers } = ready;
+    let Ready { loaded, prepared, variables, variables_text, headers, resume: _ } = ready;
     let field = match &prepared.plan.subscription {
         Some(SubscriptionRoot::Event(field)) => field,
         Some(SubscriptionRoot::Upstream { .. }) | None => {
@@ -51,10 +51,14 @@ pub(crate) fn live_operation(
     };
     let source = loaded.bindings.source(field, &variables)?;
     let filter = loaded.bindings.filter(field, &variables)?;
+    let graph = &loaded.generation.graph;
+    let root = graph.field(field.field);
+    let coordinate = format!("{}.{}", graph.ty(root.parent).name, root.name);
     let variables = Arc::new(variables);
     Ok(LiveOperation {
         generation: loaded.generation.number,
         source,
+        field: coordinate.into(),
         filter,
         group: GroupKey {
             operation_id: prepared.operation_id,
@@ -104,6 +108,7 @@ pub(crate) async fn renew(
         prepared,
         variables,
         variables_text: request.variables.clone(),
+        resume: None,
     };
     live_operation(ready, *timeout).map_err(|error| invalid(&error.message))
 }

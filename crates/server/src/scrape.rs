@@ -401,6 +401,11 @@ impl Writer<'_> {
             "Answers of subgraphs kept while the groups of a trigger resolve their event",
             router.hub.memo_bytes() as u64,
         )?;
+        self.gauge(
+            "starling_hub_ring_bytes",
+            "Events kept for subscribers that come again with a cursor",
+            router.hub.ring_bytes() as u64,
+        )?;
         self.durations(
             "starling_hub_resolve_duration_seconds",
             "How long resolving an event for a group took",
@@ -447,6 +452,21 @@ impl Writer<'_> {
                 "Groups of subscribers that were not valid on a new graph",
                 &stats.ended_by_reload,
             ),
+            (
+                "starling_hub_side_readers",
+                "Streams opened at brokers for subscribers with cursors from before what is kept",
+                &stats.side_readers,
+            ),
+            (
+                "starling_hub_events_replayed",
+                "Events given to groups of subscribers that came with a cursor",
+                &stats.replayed,
+            ),
+            (
+                "starling_hub_groups_merged",
+                "Groups that caught up and became one with an equal one",
+                &stats.merged,
+            ),
         ] {
             self.counter(name, help, read(counter))?;
         }
@@ -458,6 +478,25 @@ impl Writer<'_> {
             vec![
                 label("group_behind", &stats.dropped_group_behind),
                 label("group_left", &stats.dropped_group_left),
+            ],
+        )?;
+        self.counters(
+            "starling_hub_resumed",
+            "Subscriptions with a cursor, by what served them: a group each from what is kept or by a side reader, or a \
+             subscriber that joined such a group",
+            vec![
+                label("ring", &stats.resumed_from_ring),
+                label("reader", &stats.resumed_from_reader),
+                label("shared", &stats.resumed_shared),
+            ],
+        )?;
+        self.counters(
+            "starling_hub_cursors_refused",
+            "Cursors refused, by reason",
+            vec![
+                label("invalid", &stats.cursors_invalid),
+                label("foreign", &stats.cursors_foreign),
+                label("expired", &stats.cursors_expired),
             ],
         )?;
         self.counters(

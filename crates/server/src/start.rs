@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use events::{
     Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis, RedisSettings,
 };
-use hub::{Hub, HubSettings};
+use hub::{Cursors, Hub, HubSettings};
 use ide::{Page, PageConfig, Tab};
 use tokio::sync::watch;
 
@@ -22,7 +22,7 @@ use crate::certificates::{self, Certificates};
 #[cfg(target_os = "linux")]
 use crate::config::ReactorThreads;
 use crate::config::{
-    Config, Listener, NatsAuthentication, OverflowPolicy, RedisAuthentication, Workers,
+    Config, Cursor, Listener, NatsAuthentication, OverflowPolicy, RedisAuthentication, Workers,
 };
 use crate::connections::{Connections, Limits};
 use crate::cores::{self, CoreThreads, Cores};
@@ -89,6 +89,9 @@ pub enum StartError {
     /// No threads.
     #[error("cannot start the cores: {0}")]
     Cores(std::io::Error),
+    /// A key for cursors cannot be made up.
+    #[error("the system gives no random bytes for a key of cursors; configure `cursor.keys`")]
+    NoRandomBytes,
     /// `events.require_all`, and this provider is away.
     #[error("provider {0} is not connected and `events.require_all` is true")]
     ProviderAway(String),
@@ -221,7 +224,11 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         // Nor does anything but the newest event wait for a group that is resolved too slowly.
         settings.group_waiting = 1;
     }
-    let hub = Hub::new(settings, Arc::clone(&cores) as Arc<dyn hub::Cores>);
+    settings.ring_events = config.cursor.ring_events as usize;
+    settings.ring_bytes = config.cursor.ring_bytes;
+    settings.ring_bytes_total = config.cursor.ring_bytes_total;
+    let cursors = cursors(&config)?;
+    let hub = Hub::with_cursors(settings, Arc::clone(&cores) as Arc<dyn hub::Cores>, cursors);
     let page = config.ide.enabled.then(|| {
         Page::new(&PageConfig {
             title: "Starling".to_owned(),
@@ -307,6 +314,25 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         stop,
         admin_task,
     })
+}
+
+/// Who signs cursors, if there are any.
+fn cursors(config: &Config) -> Result<Option<Cursors>, StartError> {
+    let Cursor { enabled, keys, memory, .. } = &config.cursor;
+    if !enabled {
+        return Ok(None);
+    }
+    let has_brokers =
+        !config.events.providers.nats.is_empty() || !config.events.providers.redis.is_empty();
+    if keys.is_empty() && has_brokers {
+        tracing::warn!(
+            "no `cursor.keys` are configured: cursors hold on this instance only, and until it ends; subscribers that \
+             come again to another one are refused with CURSOR_INVALID"
+        );
+    }
+    let keys = keys.iter().map(|key| key.expose().as_bytes());
+    let cursors = Cursors::new(keys).map_err(|_| StartError::NoRandomBytes)?;
+    Ok(Some(cursors.of_memory(*memory)))
 }
 
 impl Running {
@@ -465,7 +491,18 @@ fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
         }
     }
     for redis in &providers.redis {
+        let tls = match redis.tls.settings().map(|tls| tls.client()).transpose() {
+            Ok(tls) => tls,
+            Err(error) => {
+                problems.push(Diagnostic::error(
+                    "events",
+                    format!("events.providers.redis `{}`: tls: {error}", redis.id),
+                ));
+                continue;
+            }
+        };
         let settings = RedisSettings {
+            tls,
             authentication: redis.authentication.as_ref().map(redis_authentication),
             cluster: redis.cluster_enabled,
             sharded: redis.sharded_channels,

@@ -254,7 +254,7 @@ mod tests {
         }
         let forms = [Form::Subscription, Form::Incremental].map(Kind::Multipart);
         for kind in [Kind::EventStream].iter().chain(&forms) {
-            let result = kind.next(r#"{"data":null}"#.into());
+            let result = kind.next(r#"{"data":null}"#.into(), None);
             assert!(Framing::Chunked.tail(result.tail).is_some(), "{kind:?}");
         }
     }

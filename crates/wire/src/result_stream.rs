@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::Chunks;
 use crate::http1::Body;
 use crate::multipart::{self, Form, Multipart};
-use crate::sse::{self, Sse};
+use crate::sse::{self, EventId, Sse};
 
 /// How results are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,10 +20,11 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// One result, a JSON object: shared by all who get it in this form, made once and cloned.
-    pub fn next(self, payload: Bytes) -> Chunks {
+    /// One result, a JSON object: shared by all who get it in this form, made once and cloned. `cursor` is what the
+    /// client may come again with, where the form has a place for it beside the result.
+    pub fn next(self, payload: Bytes, cursor: Option<&str>) -> Chunks {
         match self {
-            Kind::EventStream => sse::next_event(payload, None),
+            Kind::EventStream => sse::next_event(payload, cursor.and_then(EventId::new)),
             Kind::Multipart(form) => multipart::next_part(form, payload),
         }
     }
@@ -68,10 +69,10 @@ impl ResultStream {
         }
     }
 
-    /// Queues a result, a JSON object. Dropped after the end.
-    pub fn next(&mut self, payload: Bytes) {
+    /// Queues a result, a JSON object; see [`Kind::next`]. Dropped after the end.
+    pub fn next(&mut self, payload: Bytes, cursor: Option<&str>) {
         match self {
-            ResultStream::EventStream(sse) => sse.next(payload, None),
+            ResultStream::EventStream(sse) => sse.next(payload, cursor.and_then(EventId::new)),
             ResultStream::Multipart(multipart) => multipart.next(payload),
         }
     }

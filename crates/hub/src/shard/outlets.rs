@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use crate::{Outlet, OutletCommand};
+use crate::{GroupId, Outlet, OutletCommand};
 
 /// An outlet, numbered by its shard. A number is used again when nobody sits behind its outlet any more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -65,6 +65,14 @@ impl Outlets {
         }
     }
 
+    /// Do the members of that group keep up?
+    pub(super) fn have_room(&self, group: GroupId, members: &Members) -> bool {
+        members.by_outlet().all(|(id, _)| {
+            let outlet = self.slots.get(id.0 as usize).and_then(|slot| slot.outlet.as_ref());
+            outlet.is_none_or(|outlet| outlet.has_room(group))
+        })
+    }
+
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.by_address.is_empty() && self.free.len() == self.slots.len()
@@ -82,14 +90,20 @@ pub(super) enum Members {
 
 impl Members {
     pub(super) fn add(&mut self, outlet: OutletId) {
+        self.add_many(outlet, 1);
+    }
+
+    /// So many behind one outlet.
+    pub(super) fn add_many(&mut self, outlet: OutletId, more: u64) {
         match self {
-            Self::None => *self = Self::One(outlet, 1),
-            Self::One(known, count) if *known == outlet => *count += 1,
+            _ if more == 0 => {}
+            Self::One(known, count) if *known == outlet => *count += more,
+            Self::Many(all) => *all.entry(outlet).or_default() += more,
+            Self::None => *self = Self::One(outlet, more),
             Self::One(known, count) => {
-                let both = [(*known, *count), (outlet, 1)];
+                let both = [(*known, *count), (outlet, more)];
                 *self = Self::Many(Box::new(both.into_iter().collect()));
             }
-            Self::Many(all) => *all.entry(outlet).or_default() += 1,
         }
     }
 

@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use events::{Event, Memory, MemorySettings, Provider, SourceError, SourceMessage};
+use events::{Event, Memory, MemorySettings, Provider, SourceError, SourceMessage, Start};
 use execute::{GraphqlError, LocalFuture, MemoRoom, Missed, Payload};
 use futures_util::FutureExt;
 use futures_util::future::{AbortRegistration, Abortable};
 use tokio::sync::{mpsc, oneshot};
 
 use super::task::{Leave, Operations};
-use super::{Effect, Joining, Leaver, Shard, SharedTurns, TriggerId};
+use super::{Effect, Joining, Leaver, Reading, RingRoom, Shard, Shared, SharedTurns, TriggerId};
+use crate::cursor::{Cursors, Resume};
 use crate::stats::{HubStats, Seat};
 use crate::{
     EndReason, GroupId, GroupKey, HubSettings, LiveOperation, Member, Outlet, OutletCommand,
@@ -61,6 +62,10 @@ impl ScriptedOutlet {
 }
 
 impl Outlet for ScriptedOutlet {
+    fn has_room(&self, _group: GroupId) -> bool {
+        !self.state.lock().unwrap().is_full
+    }
+
     fn send(&self, command: OutletCommand) {
         let OutletState { groups, heard, deliveries, is_full, owed } =
             &mut *self.state.lock().unwrap();
@@ -95,6 +100,10 @@ impl Outlet for ScriptedOutlet {
                     groups.remove(&group);
                 }
                 heard.get_mut(&key(member)).unwrap().push("end: unsubscribed".to_owned());
+            }
+            OutletCommand::Merge { from, into } => {
+                let merged = groups.remove(&from).expect("only a group with members merges");
+                groups.entry(into).or_default().extend(merged);
             }
             OutletCommand::End { group, reason } => {
                 let reason = match reason {
@@ -147,6 +156,11 @@ pub(super) struct Stage {
     pub(super) provider: Arc<dyn Provider>,
     pub(super) opening: Vec<TriggerId>,
     pub(super) closed: Vec<TriggerId>,
+    /// Readers that are being opened, and from where.
+    pub(super) readers_opening: Vec<(TriggerId, u64, Start)>,
+    /// Those that are not to be read for now.
+    pub(super) readers_paused: Vec<(TriggerId, u64)>,
+    pub(super) readers_closed: Vec<(TriggerId, u64)>,
     /// Started and not yet done, oldest first.
     pub(super) resolutions: Vec<Resolution>,
     leaves: mpsc::UnboundedReceiver<Leave>,
@@ -154,17 +168,30 @@ pub(super) struct Stage {
 
 impl Stage {
     pub(super) fn new(settings: HubSettings) -> Self {
+        Self::with_cursors(settings, None)
+    }
+
+    pub(super) fn with_cursors(settings: HubSettings, cursors: Option<Arc<Cursors>>) -> Self {
         let stats = Arc::new(HubStats::default());
         let (leaver, leaves) = Leaver::channel();
         let settings = HubSettings { shards: 1, ..settings };
         let turns = Arc::new(SharedTurns::new(settings.resolutions_in_flight, settings.shards));
-        let room = Arc::new(MemoRoom::new(0));
+        let shared = Shared {
+            stats: Arc::clone(&stats),
+            memo_room: Arc::new(MemoRoom::new(0)),
+            ring_room: Arc::new(RingRoom::new(settings.ring_bytes_total)),
+            turns,
+            cursors,
+        };
         Self {
-            shard: Shard::new(0, settings, Arc::clone(&stats), room, turns, leaver),
+            shard: Shard::new(0, settings, shared, leaver),
             stats,
             provider: Arc::new(Memory::new("default", MemorySettings::default())),
             opening: Vec::new(),
             closed: Vec::new(),
+            readers_opening: Vec::new(),
+            readers_paused: Vec::new(),
+            readers_closed: Vec::new(),
             resolutions: Vec::new(),
             leaves,
         }
@@ -188,8 +215,20 @@ impl Stage {
         member: Member,
         operation: LiveOperation,
     ) -> Answer {
+        self.resume(outlet, member, operation, None)
+    }
+
+    /// Somebody comes again.
+    pub(super) fn resume(
+        &mut self,
+        outlet: &Arc<ScriptedOutlet>,
+        member: Member,
+        operation: LiveOperation,
+        resume: Option<Resume>,
+    ) -> Answer {
         let (reply, answer) = oneshot::channel();
         self.shard.subscribe(Joining {
+            resume,
             operation,
             outlet: Arc::clone(outlet) as Arc<dyn Outlet>,
             member,
@@ -205,6 +244,7 @@ impl Stage {
         LiveOperation {
             generation,
             source: Source::new(Arc::clone(&self.provider), vec![topic.into()]),
+            field: "Subscription.field".into(),
             group: GroupKey {
                 operation_id: operation,
                 variables: Arc::default(),
@@ -237,6 +277,32 @@ impl Stage {
     pub(super) fn message(&mut self, trigger: TriggerId, message: SourceMessage) {
         self.shard.source_message(trigger, Some(message));
         self.take_effects();
+    }
+
+    /// The oldest reader that waits gets its stream, or an error.
+    pub(super) fn open_reader(
+        &mut self,
+        result: Result<(), SourceError>,
+    ) -> (TriggerId, u64, bool) {
+        let (trigger, pass, _) = self.readers_opening.remove(0);
+        let is_wanted = self.shard.reader_opened(trigger, pass, result);
+        self.take_effects();
+        (trigger, pass, is_wanted)
+    }
+
+    /// What a task does with a message of a reader's stream.
+    pub(super) fn read(
+        &mut self,
+        trigger: TriggerId,
+        pass: u64,
+        message: SourceMessage,
+    ) -> Reading {
+        let reading = self.shard.reader_message(trigger, pass, Some(message));
+        if reading == Reading::Pause {
+            self.readers_paused.push((trigger, pass));
+        }
+        self.take_effects();
+        reading
     }
 
     /// A graph takes over; who has no renewal is named.
@@ -280,6 +346,16 @@ impl Stage {
                     self.opening.retain(|it| *it != trigger);
                     assert!(!self.closed.contains(&trigger), "a trigger closes once");
                     self.closed.push(trigger);
+                }
+                Effect::OpenReader { trigger, pass, wanted, .. } => {
+                    self.readers_opening.push((trigger, pass, wanted.start));
+                }
+                Effect::ReadOn { trigger, pass } => {
+                    self.readers_paused.retain(|it| *it != (trigger, pass));
+                }
+                Effect::CloseReader { trigger, pass } => {
+                    self.readers_opening.retain(|it| (it.0, it.1) != (trigger, pass));
+                    self.readers_closed.push((trigger, pass));
                 }
                 Effect::Resolve { group, ticket, event, resolve: _, abort } => {
                     self.resolutions.push(Resolution {

@@ -4,20 +4,24 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use events::{EventStream, SourceError, SourceMessage};
+use events::{EventStream, SourceError, SourceMessage, Wanted};
 use execute::Payload;
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, AbortRegistration, Abortable, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Effect, Joining, OutletId, Shard, TriggerId};
+use super::{Effect, Joining, OutletId, Reading, Shard, TriggerId};
 use crate::settings::{MESSAGES_PER_TURN, OFFERS_PER_TURN};
 use crate::stats::{HubStats, TriggerView};
 use crate::{Cores, GroupId, LiveOperation, Member, Renewal, Resolve, Source, TriggerEvent};
 
 /// How long a provider may take to open a stream. Providers that wait for their broker give up sooner.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How soon members are looked at again who do not keep up with what they missed: as long as a socket takes to give some
+/// of 64 KiB to a network.
+const HELD_PAUSE: Duration = Duration::from_millis(5);
 
 /// What the hub asks of a shard.
 pub(crate) enum Command {
@@ -51,13 +55,20 @@ impl Leaver {
     }
 }
 
-type Opening = Abortable<BoxFuture<'static, (TriggerId, Result<EventStream, SourceError>)>>;
+/// Whose stream it is: a trigger's, or that of a pass of its side reader.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum StreamOf {
+    Trigger(TriggerId),
+    Reader(TriggerId, u64),
+}
+
+type Opening = Abortable<BoxFuture<'static, (StreamOf, Result<EventStream, SourceError>)>>;
 type Messages = Abortable<BoxFuture<'static, Received>>;
 type Resolving = Abortable<BoxFuture<'static, (GroupId, u64, Option<Payload>)>>;
 
-/// What came from a trigger's stream. No messages: it was dropped without a word.
+/// What came from a stream. No messages: it was dropped without a word.
 struct Received {
-    trigger: TriggerId,
+    of: StreamOf,
     stream: EventStream,
     messages: VecDeque<SourceMessage>,
 }
@@ -71,8 +82,12 @@ pub(crate) struct ShardTask {
     opening: FuturesUnordered<Opening>,
     messages: FuturesUnordered<Messages>,
     resolving: FuturesUnordered<Resolving>,
-    /// Ends what goes on for a trigger: opening it, or waiting for its next message.
-    aborts: HashMap<TriggerId, AbortHandle>,
+    /// Ends what goes on for a stream: opening it, or waiting for its next message.
+    aborts: HashMap<StreamOf, AbortHandle>,
+    /// Streams of readers that are not read for a while, and what was taken out of them already.
+    paused: HashMap<StreamOf, (EventStream, VecDeque<SourceMessage>)>,
+    /// When to look after groups whose members do not keep up.
+    look_after_held: Option<tokio::time::Instant>,
 }
 
 impl ShardTask {
@@ -93,12 +108,15 @@ impl ShardTask {
             messages: FuturesUnordered::new(),
             resolving: FuturesUnordered::new(),
             aborts: HashMap::new(),
+            paused: HashMap::new(),
+            look_after_held: None,
         }
     }
 
     /// Until the hub is dropped; then everything ends.
     pub(crate) async fn run(mut self) {
         loop {
+            let held = self.look_after_held;
             tokio::select! {
                 command = self.commands.recv() => match command {
                     Some(command) => self.command(command),
@@ -112,8 +130,8 @@ impl ShardTask {
                     }
                 }
                 Some(opened) = self.opening.next() => {
-                    if let Ok((trigger, result)) = opened {
-                        self.opened(trigger, result);
+                    if let Ok((of, result)) = opened {
+                        self.opened(of, result);
                     }
                 }
                 Some(received) = self.messages.next() => {
@@ -126,6 +144,13 @@ impl ShardTask {
                         self.shard.resolved(group, ticket, payload);
                     }
                 }
+                () = sleep_until(held) => {
+                    self.look_after_held = None;
+                    self.shard.look_after_held();
+                }
+            }
+            if self.shard.is_holding() && self.look_after_held.is_none() {
+                self.look_after_held = Some(tokio::time::Instant::now() + HELD_PAUSE);
             }
             self.perform();
             // Left-over messages are always ready; others on this thread must get their turn too.
@@ -153,41 +178,58 @@ impl ShardTask {
         }
     }
 
-    fn opened(&mut self, trigger: TriggerId, result: Result<EventStream, SourceError>) {
-        self.aborts.remove(&trigger);
+    fn opened(&mut self, of: StreamOf, result: Result<EventStream, SourceError>) {
+        self.aborts.remove(&of);
         let (stream, result) = match result {
             Ok(stream) => (Some(stream), Ok(())),
             Err(error) => (None, Err(error)),
         };
-        let wanted = self.shard.opened(trigger, result);
+        let wanted = match of {
+            StreamOf::Trigger(trigger) => self.shard.opened(trigger, result),
+            StreamOf::Reader(trigger, pass) => self.shard.reader_opened(trigger, pass, result),
+        };
         if let Some(stream) = stream.filter(|_| wanted) {
-            self.listen(trigger, stream, VecDeque::new());
+            self.listen(of, stream, VecDeque::new());
         }
     }
 
     /// Waits for the next messages of a stream. Those left over from last time come first.
     fn listen(
         &mut self,
-        trigger: TriggerId,
+        of: StreamOf,
         mut stream: EventStream,
         mut messages: VecDeque<SourceMessage>,
     ) {
         let (handle, registration) = AbortHandle::new_pair();
-        self.aborts.insert(trigger, handle);
+        self.aborts.insert(of, handle);
         let next: BoxFuture<'static, Received> = Box::pin(async move {
             if messages.is_empty() {
                 let mut taken = Vec::from(messages);
                 stream.messages.recv_many(&mut taken, MESSAGES_PER_TURN).await;
                 messages = taken.into();
             }
-            Received { trigger, stream, messages }
+            Received { of, stream, messages }
         });
         self.messages.push(Abortable::new(next, registration));
     }
 
     fn received(&mut self, received: Received) {
-        let Received { trigger, stream, mut messages } = received;
-        self.aborts.remove(&trigger);
+        let Received { of, stream, messages } = received;
+        self.aborts.remove(&of);
+        match of {
+            StreamOf::Trigger(trigger) => self.received_by_trigger(trigger, stream, messages),
+            StreamOf::Reader(trigger, pass) => {
+                self.received_by_reader(trigger, pass, stream, messages);
+            }
+        }
+    }
+
+    fn received_by_trigger(
+        &mut self,
+        trigger: TriggerId,
+        stream: EventStream,
+        mut messages: VecDeque<SourceMessage>,
+    ) {
         if messages.is_empty() {
             self.shard.source_message(trigger, None);
             return;
@@ -202,17 +244,53 @@ impl ShardTask {
                 return;
             }
         }
-        self.listen(trigger, stream, messages);
+        self.listen(StreamOf::Trigger(trigger), stream, messages);
+    }
+
+    /// Whatever is not read further is dropped with its stream.
+    fn received_by_reader(
+        &mut self,
+        trigger: TriggerId,
+        pass: u64,
+        stream: EventStream,
+        mut messages: VecDeque<SourceMessage>,
+    ) {
+        if messages.is_empty() {
+            self.shard.reader_message(trigger, pass, None);
+            return;
+        }
+        while let Some(message) = messages.pop_front() {
+            match self.shard.reader_message(trigger, pass, Some(message)) {
+                Reading::On => {}
+                Reading::Over => return,
+                Reading::Pause => {
+                    self.paused.insert(StreamOf::Reader(trigger, pass), (stream, messages));
+                    return;
+                }
+            }
+        }
+        self.listen(StreamOf::Reader(trigger, pass), stream, messages);
     }
 
     fn perform(&mut self) {
         for effect in self.shard.take_effects() {
             match effect {
-                Effect::Open { trigger, source } => self.open(trigger, source),
-                Effect::Close { trigger } => {
-                    if let Some(abort) = self.aborts.remove(&trigger) {
-                        abort.abort();
+                Effect::Open { trigger, source } => {
+                    let wanted = source.wanted().clone();
+                    self.open(StreamOf::Trigger(trigger), source, wanted);
+                }
+                Effect::Close { trigger } => self.close(StreamOf::Trigger(trigger)),
+                Effect::OpenReader { trigger, pass, source, wanted } => {
+                    self.open(StreamOf::Reader(trigger, pass), source, wanted);
+                }
+                Effect::ReadOn { trigger, pass } => {
+                    let of = StreamOf::Reader(trigger, pass);
+                    if let Some((stream, messages)) = self.paused.remove(&of) {
+                        self.listen(of, stream, messages);
                     }
+                }
+                Effect::CloseReader { trigger, pass } => {
+                    self.close(StreamOf::Reader(trigger, pass));
                 }
                 Effect::Resolve { group, ticket, event, resolve, abort } => {
                     let answer = place(&*self.cores, event, resolve);
@@ -222,12 +300,19 @@ impl ShardTask {
         }
     }
 
-    fn open(&mut self, trigger: TriggerId, source: Source) {
+    fn close(&mut self, of: StreamOf) {
+        self.paused.remove(&of);
+        if let Some(abort) = self.aborts.remove(&of) {
+            abort.abort();
+        }
+    }
+
+    fn open(&mut self, of: StreamOf, source: Source, wanted: Wanted) {
         let (handle, registration) = AbortHandle::new_pair();
-        self.aborts.insert(trigger, handle);
+        self.aborts.insert(of, handle);
         let open: BoxFuture<'static, _> = Box::pin(async move {
             let provider = source.provider();
-            let opening = provider.subscribe(source.wanted().clone());
+            let opening = provider.subscribe(wanted);
             let result = match tokio::time::timeout(OPEN_TIMEOUT, opening).await {
                 Ok(result) => result,
                 Err(_) => Err(SourceError::Unavailable {
@@ -235,7 +320,7 @@ impl ShardTask {
                     reason: format!("no answer within {OPEN_TIMEOUT:?}"),
                 }),
             };
-            (trigger, result)
+            (of, result)
         });
         self.opening.push(Abortable::new(open, registration));
     }
@@ -254,6 +339,14 @@ impl ShardTask {
             (group, ticket, payload)
         });
         self.resolving.push(Abortable::new(answered, abort));
+    }
+}
+
+/// For ever without an instant.
+async fn sleep_until(instant: Option<tokio::time::Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
     }
 }
 

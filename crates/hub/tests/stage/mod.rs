@@ -73,6 +73,7 @@ impl Listener {
             OutletCommand::Deliver { payload, .. } => {
                 String::from_utf8(payload.bytes.to_vec()).expect("payloads are text")
             }
+            OutletCommand::Merge { .. } => "merged".into(),
             OutletCommand::Leave { .. } => "end: unsubscribed".into(),
             OutletCommand::End { reason, .. } => match reason {
                 EndReason::Complete => "end: complete".into(),

@@ -201,8 +201,8 @@ mod tests {
     #[test]
     fn loopback_is_reached_from_as_many_addresses_as_ports_need() {
         let here = Target::parse("ws://127.0.0.1:9/").unwrap();
-        assert_eq!(here.sources(20_000, None), [IpAddr::from([127, 0, 0, 2])]);
-        assert_eq!(here.sources(20_001, None).len(), 2);
+        assert_eq!(here.sources(4_000, None), [IpAddr::from([127, 0, 0, 2])]);
+        assert_eq!(here.sources(4_001, None).len(), 2);
         assert_eq!(here.sources(1, Some(16)).len(), 16);
         assert!(Target::parse("ws://10.0.0.1:9/").unwrap().sources(1, Some(3)).is_empty());
         for text in ["", "wss://127.0.0.1/", "127.0.0.1:9", "ws://"] {

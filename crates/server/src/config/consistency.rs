@@ -144,6 +144,8 @@ fn providers(config: &Config, places: &Places, findings: &mut Findings) {
     }
     for (index, provider) in providers.redis.iter().enumerate() {
         let path = format!("events.providers.redis[{index}]");
+        let tls = &provider.tls;
+        identity(&format!("{path}.tls"), [&tls.certificate, &tls.key], places, findings);
         if provider.cluster_enabled && provider.sentinel.is_some() {
             findings
                 .error("conflict", format!("`{path}` is a cluster and has sentinels"))

@@ -278,6 +278,10 @@ pub struct RedisProvider {
     #[serde(default)]
     pub authentication: Option<RedisAuthentication>,
 
+    /// Certificates for `rediss://`.
+    #[serde(default)]
+    pub tls: BrokerTls,
+
     /// Redis Streams: topics whose events the server keeps.
     #[serde(default)]
     pub streams: RedisStreams,

@@ -22,6 +22,9 @@ const TEXT_BYTES_MAX: usize = 4096;
 /// The system allows 107 bytes on Linux, 103 elsewhere (`sun_path`), folder included.
 const SOCKET_PATH_BYTES_MAX: usize = 100;
 
+/// 128 bits, if they are random: as much as the signature is long.
+const CURSOR_KEY_BYTES_MIN: usize = 16;
+
 /// Declares the kinds and their marker types from one table.
 macro_rules! formats {
     ($($variant:ident, $marker:ident, $name:literal, $noun:literal, $how:literal;)+) => {
@@ -110,6 +113,8 @@ formats! {
     UserName, UserNameText, "user-name", "a user name", "write the name as the server knows it";
     Secret, SecretText, "secret", "a secret",
         "write it as an environment variable, so that it does not stand in the file: `${NAME}`";
+    CursorKey, CursorKeyText, "cursor-key", "a key for cursors",
+        "write at least 16 random bytes as an environment variable (`openssl rand -base64 32`): `${CURSOR_KEY}`";
 }
 
 /// Why a text is not of a kind.
@@ -130,7 +135,7 @@ impl<T: Into<Cow<'static, str>>> From<T> for Complaint {
 impl Format {
     /// Whether the kind is a secret, which excerpts and reasons must not show.
     pub(super) fn is_secret(self) -> bool {
-        matches!(self, Self::Secret | Self::HeaderValue)
+        matches!(self, Self::Secret | Self::CursorKey | Self::HeaderValue)
     }
 
     /// Checks a text. What passes here, deserializes.
@@ -172,12 +177,15 @@ impl Format {
             Self::File | Self::SocketPath | Self::UserName | Self::Secret if text.is_empty() => {
                 Err("it is empty".into())
             }
+            Self::CursorKey if text.len() < CURSOR_KEY_BYTES_MIN => {
+                Err("it is shorter than 16 bytes".into())
+            }
             Self::SocketPath if text.len() > SOCKET_PATH_BYTES_MAX => {
                 Err("the system allows about 100 bytes".into())
             }
             Self::SocketPath => Ok(()),
             Self::FileMode => Ok(parse_mode(text).map(drop)?),
-            Self::File | Self::UserName | Self::Secret => Ok(()),
+            Self::File | Self::UserName | Self::Secret | Self::CursorKey => Ok(()),
         }
     }
 }
@@ -420,7 +428,7 @@ fn scalar_schema(name: &str) -> Schema {
             "pattern": "^([0-9]+ *(ms|s|m|h))+$",
             "format": name,
         }),
-        "secret" | "header-value" => json_schema!({
+        "secret" | "cursor-key" | "header-value" => json_schema!({
             "type": "string",
             "writeOnly": true,
             "format": name,

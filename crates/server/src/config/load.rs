@@ -117,6 +117,9 @@ pub fn parse(
             provider.tls.resolve(folder);
             provider.authentication.iter_mut().for_each(|it| it.resolve(folder));
         }
+        for provider in &mut config.events.providers.redis {
+            provider.tls.resolve(folder);
+        }
         apply(overrides, &mut config, &mut places);
         consistency::check(&config, &places, &mut findings);
         for provider in &mut config.events.providers.nats {

@@ -15,6 +15,7 @@
 mod address;
 mod check;
 mod consistency;
+mod cursor;
 mod disclosure;
 mod duration;
 mod environment;
@@ -47,6 +48,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use address::{AddressError, parse_address};
+pub use cursor::Cursor;
 pub use disclosure::IncludeSubgraphErrors;
 pub use events::{
     BrokerTls, Events, JetStream, MemoryProvider, NatsAuthentication, NatsProvider, Providers,
@@ -170,6 +172,12 @@ pub struct Config {
     /// Brokers that event subgraphs publish to and subscribe to.
     pub events: Events,
 
+    /// Cursors: a subscriber that comes again with the last one it got goes on after it, with nothing lost.
+    ///
+    /// Where events come from a broker that keeps them (`docs/events.md` says which), the client sends the cursor back
+    /// as `extensions.cursor` of its subscription, or in the header `last-event-id`, as browsers do by themselves.
+    pub cursor: Cursor,
+
     /// Answer introspection queries (`__schema`, `__type`). `__typename` is always answered.
     #[schemars(example = false)]
     pub introspection: bool,
@@ -210,6 +218,7 @@ impl Default for Config {
             websocket: WebSocket::default(),
             subscriptions: Subscriptions::default(),
             events: Events::default(),
+            cursor: Cursor::default(),
             introspection: true,
             ide: Ide::default(),
             cors: Cors::default(),

@@ -9,7 +9,7 @@ use super::format::Format;
 use super::schema::plain_schema;
 
 /// Top-level keys in the order of the page: from what everybody sets to what few do.
-const SECTIONS: [&str; 22] = [
+const SECTIONS: [&str; 23] = [
     "listen",
     "path",
     "supergraph",
@@ -20,6 +20,7 @@ const SECTIONS: [&str; 22] = [
     "traffic",
     "sharing",
     "events",
+    "cursor",
     "subscriptions",
     "websocket",
     "limits",

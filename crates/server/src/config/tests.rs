@@ -172,7 +172,10 @@ events:
         retry: {initial: 1s, max: 2s}
       - id: d
         urls: ["rediss://u:${SECRET}@t/0"]
+        tls: {ca: b.pem, certificate: d.pem, key: /l.pem}
         sentinel: {master: m, authentication: {username: v, password: "${SECRET}"}}
+cursor:
+  {enabled: false, keys: ["${SECRET}-of-16-bytes"], memory: true, ring_events: 1, ring_bytes: 2KiB, ring_bytes_total: 3KiB}
 introspection: false
 ide: {enabled: false}
 cors: {origins: ["https://a.example"]}
@@ -494,7 +497,7 @@ fn every_key_is_documented_and_every_value_has_an_example_that_loads() {
         }
         // The example is checked as the value of that key.
         for example in property["examples"].as_array().into_iter().flatten() {
-            if example.as_str().is_some_and(|text| text.contains("${")) {
+            if example.to_string().contains("${") {
                 continue;
             }
             let mut findings = load::Findings::default();

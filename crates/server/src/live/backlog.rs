@@ -237,6 +237,12 @@ impl Backlog {
         (self.bytes > 0 && self.bytes + size > bounds.bytes).then_some(Bound::Bytes)
     }
 
+    /// May an operation be given more of what it missed? Not beyond half of what may wait: more is on its way.
+    pub(super) fn has_room(&self, bounds: Bounds, operation: u32) -> bool {
+        let waiting = self.tallies.get(&operation).map_or(0, |it| it.waiting);
+        2 * waiting < bounds.events && 2 * self.bytes < bounds.bytes
+    }
+
     /// The connection is given up, and what waits with it.
     fn overflow(&mut self) {
         self.dropped += 1;

@@ -69,6 +69,12 @@ impl ConnectionOutlet {
 }
 
 impl Outlet for ConnectionOutlet {
+    fn has_room(&self, group: GroupId) -> bool {
+        let queue = self.lock();
+        let members = queue.members.get(&group).map(Vec::as_slice).unwrap_or_default();
+        members.iter().all(|it| queue.backlog.has_room(self.bounds, it.operation))
+    }
+
     fn send(&self, command: OutletCommand) {
         let mut queue = self.lock();
         match command {
@@ -90,6 +96,11 @@ impl Outlet for ConnectionOutlet {
                     }
                 }
                 return queue.backlog.forget_missed(member.operation);
+            }
+            OutletCommand::Merge { from, into } => {
+                let merged = queue.members.remove(&from).unwrap_or_default();
+                queue.members.entry(into).or_default().extend(merged);
+                return;
             }
             OutletCommand::End { group, reason } => {
                 for Member { operation, .. } in queue.members.remove(&group).unwrap_or_default() {
@@ -168,6 +179,19 @@ mod tests {
         outlet.send(OutletCommand::End { group, reason: EndReason::Complete });
         assert_eq!(outlet.take(), Taken::Delivery(Delivery::Complete { operation: 8 }));
         assert_eq!(outlet.take(), Taken::Nothing);
+    }
+
+    #[test]
+    fn who_was_merged_gets_what_the_other_group_gets_and_leaves_from_there() {
+        let outlet = outlet(OverflowPolicy::Disconnect, 100, 10);
+        let member = |operation| Member { connection: 0, operation };
+        let (from, into) = (GroupId(1), GroupId(2));
+        outlet.send(OutletCommand::Join { group: from, member: member(7) });
+        outlet.send(OutletCommand::Merge { from, into });
+        outlet.send(OutletCommand::Deliver { group: into, payload: payload("1") });
+        outlet.send(OutletCommand::Leave { group: into, member: member(7) });
+        assert_eq!(all(&outlet), [(7, "1", 0)]);
+        assert!(outlet.lock().members.is_empty());
     }
 
     #[test]

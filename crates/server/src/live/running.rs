@@ -191,15 +191,20 @@ pub(super) async fn subscribe(
 
 async fn join_group(
     router: &Router,
-    ready: Ready,
+    mut ready: Ready,
     outlet: Arc<dyn hub::Outlet>,
     member: Member,
 ) -> Result<Subscription, GraphqlError> {
+    let resume = ready.resume.take();
     let mut operation = renewal::live_operation(ready, router.config.limits.time)?;
     loop {
         let generation = operation.generation;
-        let request =
-            SubscribeRequest { operation: operation.clone(), outlet: Arc::clone(&outlet), member };
+        let request = SubscribeRequest {
+            operation: operation.clone(),
+            outlet: Arc::clone(&outlet),
+            member,
+            resume: resume.clone(),
+        };
         match router.hub.subscribe(request).await {
             Err(error) if error.code == ErrorCode::GraphReloaded => {
                 // The graph is being replaced. The next one serves in a moment.

@@ -158,7 +158,10 @@ pub(super) fn shutting_down_error() -> GraphqlError {
 
 fn deliver(results: &mut ResultStream, delivery: Delivery) {
     match delivery {
-        Delivery::Next { payload, missed, .. } => results.next(payload.with_missed(missed).bytes),
+        Delivery::Next { payload, missed, .. } => {
+            let payload = payload.with_missed(missed);
+            results.next(payload.bytes.clone(), payload.cursor());
+        }
         Delivery::Complete { .. } => results.complete(),
         Delivery::Failed { errors, .. } => results.fail(execute::request_error(&errors).bytes),
     }

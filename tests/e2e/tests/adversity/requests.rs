@@ -484,8 +484,7 @@ fn a_request_with_an_ambiguous_end_or_a_monstrous_head_never_reaches_an_operatio
 
 
         --- no HTTP at all
-        400 -
-
+        closed without an answer
 
     "#]].assert_eq(&outcomes);
     assert_eq!(shop.subgraph("reviews").request_count(), 0);

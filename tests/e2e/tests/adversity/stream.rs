@@ -20,12 +20,21 @@ pub(crate) struct Stream {
 impl Stream {
     /// Asks for an operation.
     pub(crate) fn open(address: SocketAddr, query: &str) -> Self {
+        Self::open_with(address, query, "")
+    }
+
+    /// Asks for what follows that event, as a browser does that connects again.
+    pub(crate) fn open_after(address: SocketAddr, query: &str, id: &str) -> Self {
+        Self::open_with(address, query, &format!("last-event-id: {id}\r\n"))
+    }
+
+    fn open_with(address: SocketAddr, query: &str, headers: &str) -> Self {
         let mut socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let body = json!({ "query": query }).to_string();
         let head = format!(
             "POST /graphql HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
-             accept: text/event-stream\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+             accept: text/event-stream\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n",
             body.len()
         );
         socket.write_all(head.as_bytes()).unwrap();
@@ -50,6 +59,17 @@ impl Stream {
             }
             if name != "message" || !data.is_empty() {
                 return Some(format!("{name} {data}"));
+            }
+        }
+    }
+
+    /// The next result, and the id of its event.
+    pub(crate) fn event_with_id(&mut self) -> (String, serde_json::Value) {
+        loop {
+            let block = self.until("\n\n").expect("the stream goes on");
+            let of = |name: &str| block.lines().find_map(|line| line.strip_prefix(name));
+            if let (Some(id), Some(data)) = (of("id: "), of("data: ")) {
+                return (id.to_owned(), serde_json::from_str(data).unwrap());
             }
         }
     }

@@ -87,6 +87,8 @@ pub(crate) struct Live {
     outlet: Arc<ReactorOutlet>,
     /// Ordered, so that a broadcast goes through the connections as they lie in memory; and smaller than a table.
     groups: HashMap<GroupId, BTreeSet<Member>>,
+    /// Of which groups something waits for a client whose socket is full.
+    behind: HashMap<Token, Vec<GroupId>>,
     headers: SharedHeaders,
     is_shutting_down: bool,
     /// Heads of frames are written here.
@@ -101,6 +103,7 @@ impl Live {
             router: None,
             outlet,
             groups: HashMap::new(),
+            behind: HashMap::new(),
             headers: SharedHeaders::default(),
             is_shutting_down: false,
             head: Vec::new(),
@@ -198,6 +201,11 @@ impl Live {
                 }
                 left(sockets, member);
             }
+            OutletCommand::Merge { from, into } => {
+                let mut merged = self.groups.remove(&from).unwrap_or_default();
+                self.groups.entry(into).or_default().append(&mut merged);
+                self.outlet.forget(from);
+            }
             OutletCommand::End { group, reason } => {
                 let members = self.groups.remove(&group).unwrap_or_default();
                 self.outlet.forget(group);
@@ -231,8 +239,24 @@ impl Live {
             }
         }
         for member in slow {
+            let token = Token::from_u64(member.connection);
+            let behind = self.behind.entry(token).or_default();
+            if !behind.contains(&group) {
+                behind.push(group);
+                self.outlet.falls_behind(group, true);
+            }
             self.put_off(sockets, member, payload);
-            self.empty(sockets, Token::from_u64(member.connection));
+            self.empty(sockets, token);
+            if sockets.client(token).is_none_or(|client| client.backlog.is_none()) {
+                self.keeps_up(token);
+            }
+        }
+    }
+
+    /// Nothing waits for that client any more.
+    fn keeps_up(&mut self, token: Token) {
+        for group in self.behind.remove(&token).unwrap_or_default() {
+            self.outlet.falls_behind(group, false);
         }
     }
 
@@ -320,6 +344,7 @@ impl Live {
                 Taken::Nothing | Taken::Overflown => {
                     if backlog.is_idle() {
                         client.backlog = None;
+                        self.keeps_up(token);
                     }
                     return;
                 }
@@ -433,8 +458,9 @@ impl Application for Live {
         self.empty(sockets, token);
     }
 
-    fn closed(&mut self, _: Token, mut client: Client, end: End) {
+    fn closed(&mut self, token: Token, mut client: Client, end: End) {
         client.stop_all();
+        self.keeps_up(token);
         if let (End::Stalled, Some(router)) = (end, &self.router) {
             router.metrics.timeout(TimeoutPhase::stall);
         }

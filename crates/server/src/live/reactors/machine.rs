@@ -58,7 +58,8 @@ impl<'a> Shared<'a> {
     }
 
     fn streamed(&self, kind: Kind) -> &Chunks {
-        self.streamed[place_of(kind)].get_or_init(|| kind.next(self.payload.bytes.clone()))
+        self.streamed[place_of(kind)]
+            .get_or_init(|| kind.next(self.payload.bytes.clone(), self.payload.cursor()))
     }
 }
 

@@ -15,6 +15,9 @@ use super::application::Message;
 /// Results of one group that may wait for the reactor: a burst.
 const RESULTS_MAX: usize = 256;
 
+/// Of what its members missed, no more of a group is given while so many results wait: they are written to each of them.
+const RESULTS_AHEAD: usize = 16;
+
 /// How long the oldest result of a group may have waited for others to be put behind it.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
@@ -33,6 +36,8 @@ struct Waiting {
     groups: HashMap<GroupId, Results>,
     bytes: usize,
     dropped: u64,
+    /// How many members of a group have something waiting for them because their sockets are full.
+    behind: HashMap<GroupId, usize>,
 }
 
 #[derive(Default)]
@@ -77,9 +82,23 @@ impl ReactorOutlet {
         }
     }
 
+    /// A member of that group does not keep up, or does again.
+    pub(super) fn falls_behind(&self, group: GroupId, is_behind: bool) {
+        let mut waiting = self.lock();
+        if is_behind {
+            *waiting.behind.entry(group).or_default() += 1;
+        } else if let Some(members) = waiting.behind.get_mut(&group) {
+            *members -= 1;
+            if *members == 0 {
+                waiting.behind.remove(&group);
+            }
+        }
+    }
+
     /// Nobody of that group is left.
     pub(super) fn forget(&self, group: GroupId) {
         let mut waiting = self.lock();
+        waiting.behind.remove(&group);
         if let Some(results) = waiting.groups.get_mut(&group) {
             results.missed = Missed::default();
             if results.are_over() {
@@ -100,6 +119,14 @@ impl ReactorOutlet {
 }
 
 impl Outlet for ReactorOutlet {
+    fn has_room(&self, group: GroupId) -> bool {
+        let waiting = self.lock();
+        let results = waiting.groups.get(&group).map_or(0, |it| it.handed.len());
+        results < RESULTS_AHEAD
+            && 2 * waiting.bytes < BYTES_MAX
+            && !waiting.behind.contains_key(&group)
+    }
+
     fn send(&self, mut command: OutletCommand) {
         if let OutletCommand::Deliver { group, payload } = &mut command {
             let mut waiting = self.lock();

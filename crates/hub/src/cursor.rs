@@ -1,0 +1,484 @@
+//! Cursors: where a subscriber stands in its source, as an opaque text that it gives back when it comes again, to any
+//! router with the same keys.
+//!
+//! A cursor says for which subscription it holds (a hash of graph, field, provider and topics) and up to where its events
+//! were delivered, and is authenticated: what the router has not written itself it does not read. It says nothing of who may
+//! read what: that is checked anew whenever somebody subscribes.
+//!
+//! ```text
+//! form 1 | scope 10 | body ≤ 165 | tag 16, the beginning of HMAC-SHA256 over all before it;  all of it as base64url
+//! ```
+//!
+//! In the form of a position the body has one mark for each lane, as differences. Where there are too many lanes, or they do
+//! not fit, it has the event's own mark and when it was published: who resumes by it gets events again.
+
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
+
+use aws_lc_rs::{constant_time, hmac};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use events::{Mark, Position};
+use sha2::{Digest, Sha256};
+
+use crate::Source;
+
+/// Longest cursor: one header line and one WebSocket frame take it without a thought, and a browser keeps one for each
+/// stream.
+pub const CURSOR_BYTES_MAX: usize = 256;
+
+/// Most lanes whose marks a cursor holds. Beyond them each event would carry a kilobyte.
+const LANES_MAX: usize = 32;
+
+/// Keys that verify: a rotation needs two, a careless one some more; each costs a forger's cursor half a microsecond.
+pub const CURSOR_KEYS_MAX: usize = 8;
+
+/// How much earlier than its own event a cursor without a position resumes: what other lanes had not delivered yet when
+/// it was published. Brokers stamp with clocks of several machines, and lanes lag behind each other by their queues.
+const OTHER_LANES_LAG_MAX: Duration = Duration::from_secs(30);
+
+/// Nobody gains by two scopes that are equal; 80 bits keep it from happening by itself.
+const SCOPE_BYTES: usize = 10;
+const TAG_BYTES: usize = 16;
+const HEAD_BYTES: usize = 1 + SCOPE_BYTES;
+
+/// The first byte is version and form in one: whatever is written otherwise one day begins with another number.
+/// This one is a position: one mark for each lane.
+const FORM_POSITION: u8 = 1;
+/// One mark and a time.
+const FORM_SINCE: u8 = 2;
+
+/// Lanes follow each other without a hole.
+const ADJACENT: u8 = 1;
+/// The second parts of all marks are equal.
+const EQUAL_PARTS: u8 = 2;
+
+/// Signs and verifies. One for the whole process.
+pub struct Cursors {
+    /// The first one signs.
+    keys: Vec<hmac::Key>,
+    of_memory: bool,
+}
+
+impl std::fmt::Debug for Cursors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cursors").field("keys", &self.keys.len()).finish_non_exhaustive()
+    }
+}
+
+/// Which subscription a cursor is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Scope([u8; SCOPE_BYTES]);
+
+impl Scope {
+    /// What stays over reloads and is the same in every router of a graph: its name, the coordinate of the field, the
+    /// provider's name and the topics as rendered. The generation is not, and arguments matter by topics alone.
+    pub(crate) fn new(graph: &str, field: &str, source: &Source) -> Self {
+        let mut hash = Sha256::new();
+        let stream = source.wanted().durable.as_ref().and_then(|it| it.stream.as_deref());
+        let fixed = [graph, field, source.provider().name(), stream.unwrap_or_default()];
+        for text in fixed.into_iter().chain(source.topics().iter().map(|it| &**it)) {
+            // With the length before it no two lists are one text.
+            hash.update((text.len() as u64).to_be_bytes());
+            hash.update(text);
+        }
+        let mut scope = [0; SCOPE_BYTES];
+        scope.copy_from_slice(&hash.finalize()[..SCOPE_BYTES]);
+        Self(scope)
+    }
+}
+
+/// Where to go on.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Resume {
+    /// After that position.
+    After(Position),
+    /// With what was published since then, but for the events of the lane up to `mark`.
+    Since { mark: Mark, time: SystemTime },
+}
+
+/// Why a cursor is not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CursorError {
+    /// It is none, or none of these keys has signed it.
+    Invalid,
+    /// It is a cursor of another subscription.
+    Foreign,
+}
+
+/// One event's place, and its cursor once somebody wants it printed.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// Counts the events of the trigger.
+    pub(crate) number: u64,
+    pub(crate) mark: Mark,
+    /// How far the stream was read with it.
+    pub(crate) position: Position,
+    pub(crate) published: Option<SystemTime>,
+    printed: OnceLock<(Scope, Option<Box<str>>)>,
+}
+
+impl Place {
+    pub(crate) fn new(
+        number: u64,
+        mark: Mark,
+        position: Position,
+        published: Option<SystemTime>,
+    ) -> Self {
+        Self { number, mark, position, published, printed: OnceLock::new() }
+    }
+
+    /// The cursor as JSON text, written once for all groups of a scope. `None`: it would be too long.
+    pub(crate) fn with_cursor<T>(
+        &self,
+        cursors: &Cursors,
+        scope: Scope,
+        use_it: impl FnOnce(Option<&str>) -> T,
+    ) -> T {
+        let print = || {
+            let text = cursors.encode(scope, &self.position, self.mark, self.published);
+            text.map(|text| format!("\"{text}\"").into())
+        };
+        let (of, text) = self.printed.get_or_init(|| (scope, print()));
+        // Nearly all groups of a trigger are of one field; those of another one pay for themselves.
+        if *of == scope { use_it(text.as_deref()) } else { use_it(print().as_deref()) }
+    }
+
+    /// What it costs to keep it.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(self.position.marks()) + CURSOR_BYTES_MAX
+    }
+}
+
+impl Cursors {
+    /// The first key signs, all verify; at most [`CURSOR_KEYS_MAX`] are looked at. Without a key one is made up, and cursors hold in this process alone.
+    ///
+    /// # Errors
+    /// The system gives no random bytes.
+    pub fn new<'a>(
+        keys: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<Self, aws_lc_rs::error::Unspecified> {
+        let key = |key: &[u8]| hmac::Key::new(hmac::HMAC_SHA256, key);
+        let mut keys: Vec<_> = keys.into_iter().take(CURSOR_KEYS_MAX).map(key).collect();
+        if keys.is_empty() {
+            let mut random = [0; 32];
+            aws_lc_rs::rand::fill(&mut random)?;
+            keys.push(key(&random));
+        }
+        Ok(Self { keys, of_memory: false })
+    }
+
+    /// Also for providers of the kind `memory`, whose events nobody has but this process.
+    #[must_use]
+    pub fn of_memory(self, of_memory: bool) -> Self {
+        Self { of_memory, ..self }
+    }
+
+    /// Do payloads of that source carry cursors?
+    pub(crate) fn are_for(&self, source: &Source) -> bool {
+        let provider = source.provider();
+        source.replays() && (self.of_memory || !provider.name().starts_with("memory/"))
+    }
+
+    /// `None`: neither the position fits, nor is it known when the event was published.
+    pub(crate) fn encode(
+        &self,
+        scope: Scope,
+        position: &Position,
+        mark: Mark,
+        published: Option<SystemTime>,
+    ) -> Option<String> {
+        let mut bytes = Vec::with_capacity(CURSOR_BYTES_MAX);
+        bytes.push(FORM_POSITION);
+        bytes.extend_from_slice(&scope.0);
+        write_position(position, &mut bytes);
+        if position.marks().len() > LANES_MAX
+            || text_length(bytes.len() + TAG_BYTES) > CURSOR_BYTES_MAX
+        {
+            let since = published?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+            bytes.truncate(HEAD_BYTES);
+            bytes[0] = FORM_SINCE;
+            for number in [u64::from(mark.lane), mark.offset, mark.part] {
+                write_number(number, &mut bytes);
+            }
+            write_number(u64::try_from(since.as_millis()).ok()?, &mut bytes);
+        }
+        let tag = hmac::sign(&self.keys[0], &bytes);
+        bytes.extend_from_slice(&tag.as_ref()[..TAG_BYTES]);
+        Some(URL_SAFE_NO_PAD.encode(bytes))
+    }
+
+    pub(crate) fn decode(&self, text: &str, scope: Scope) -> Result<Resume, CursorError> {
+        let (of, resume) = self.open(text).ok_or(CursorError::Invalid)?;
+        if of == scope { Ok(resume) } else { Err(CursorError::Foreign) }
+    }
+
+    fn open(&self, text: &str) -> Option<(Scope, Resume)> {
+        if text.len() > CURSOR_BYTES_MAX {
+            return None;
+        }
+        let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+        let (signed, tag) = bytes.split_at_checked(bytes.len().checked_sub(TAG_BYTES)?)?;
+        let is_ours = |key: &hmac::Key| {
+            let expected = hmac::sign(key, signed);
+            constant_time::verify_slices_are_equal(&expected.as_ref()[..TAG_BYTES], tag).is_ok()
+        };
+        if !self.keys.iter().any(is_ours) {
+            return None;
+        }
+        let (head, mut body) = signed.split_at_checked(HEAD_BYTES)?;
+        let (&form, scope) = head.split_first()?;
+        let scope = Scope(scope.try_into().ok()?);
+        let resume = match form {
+            FORM_POSITION => Resume::After(read_position(&mut body)?),
+            FORM_SINCE => {
+                let lane = u32::try_from(read_number(&mut body)?).ok()?;
+                let (offset, part) = (read_number(&mut body)?, read_number(&mut body)?);
+                let published = Duration::from_millis(read_number(&mut body)?);
+                let time = SystemTime::UNIX_EPOCH
+                    .checked_add(published.saturating_sub(OTHER_LANES_LAG_MAX))?;
+                Resume::Since { mark: Mark { lane, offset, part }, time }
+            }
+            _ => return None,
+        };
+        body.is_empty().then_some((scope, resume))
+    }
+}
+
+/// Length of so many bytes as base64 without padding.
+fn text_length(bytes: usize) -> usize {
+    (bytes * 4).div_ceil(3)
+}
+
+fn write_position(position: &Position, out: &mut Vec<u8>) {
+    let marks = position.marks();
+    write_number(marks.len() as u64, out);
+    let Some(first) = marks.first() else { return };
+    let is_adjacent = marks.windows(2).all(|pair| pair[1].lane - pair[0].lane == 1);
+    let has_equal_parts = marks.iter().all(|mark| mark.part == first.part);
+    out.push(u8::from(is_adjacent) * ADJACENT + u8::from(has_equal_parts) * EQUAL_PARTS);
+    write_number(u64::from(first.lane), out);
+    write_number(first.part, out);
+    let mut before = Mark { offset: 0, ..*first };
+    for mark in marks {
+        if !is_adjacent {
+            write_number(u64::from(mark.lane - before.lane), out);
+        }
+        write_difference(mark.offset, before.offset, out);
+        if !has_equal_parts {
+            write_difference(mark.part, before.part, out);
+        }
+        before = *mark;
+    }
+}
+
+fn read_position(body: &mut &[u8]) -> Option<Position> {
+    let count = read_number(body)?;
+    if count == 0 {
+        return Some(Position::default());
+    }
+    let (&flags, rest) = body.split_first()?;
+    *body = rest;
+    let lane = u32::try_from(read_number(body)?).ok()?;
+    let mut mark = Mark { lane, offset: 0, part: read_number(body)? };
+    let mut position = Position::default();
+    for index in 0..count.min(LANES_MAX as u64 + 1) {
+        if flags & ADJACENT == 0 {
+            let step = u32::try_from(read_number(body)?).ok()?;
+            mark.lane = mark.lane.checked_add(step)?;
+        } else if index > 0 {
+            mark.lane = mark.lane.checked_add(1)?;
+        }
+        mark.offset = read_difference(mark.offset, body)?;
+        if flags & EQUAL_PARTS == 0 {
+            mark.part = read_difference(mark.part, body)?;
+        }
+        position.advance(mark);
+    }
+    (position.marks().len() as u64 == count).then_some(position)
+}
+
+/// Differences of either sign, small ones short (zigzag).
+fn write_difference(number: u64, before: u64, out: &mut Vec<u8>) {
+    let difference = number.wrapping_sub(before).cast_signed();
+    write_number(((difference << 1) ^ (difference >> 63)).cast_unsigned(), out);
+}
+
+fn read_difference(before: u64, body: &mut &[u8]) -> Option<u64> {
+    let number = read_number(body)?;
+    let difference = (number >> 1) ^ (number & 1).wrapping_neg();
+    Some(before.wrapping_add(difference))
+}
+
+/// Seven bits a byte, the lowest first; the highest bit says that more follow.
+fn write_number(mut number: u64, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        // The lower bits are meant.
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn read_number(body: &mut &[u8]) -> Option<u64> {
+    let mut number = 0u64;
+    for shift in (0..u64::BITS).step_by(7) {
+        let (&byte, rest) = body.split_first()?;
+        *body = rest;
+        let bits = u64::from(byte & 0x7f);
+        if (bits << shift) >> shift != bits {
+            return None;
+        }
+        number |= bits << shift;
+        if byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// For the fuzzer: reads a cursor as a client sends it, writes a position and reads it again.
+#[doc(hidden)]
+pub fn fuzz(cursors: &Cursors, text: &str, marks: impl Iterator<Item = Mark>) {
+    let scope = Scope([7; SCOPE_BYTES]);
+    assert_eq!(cursors.decode(text, scope), Err(CursorError::Invalid), "nobody has signed it");
+    let position: Position = marks.take(LANES_MAX).collect();
+    let mut body = Vec::new();
+    write_position(&position, &mut body);
+    let mut written = &body[..];
+    assert_eq!(read_position(&mut written).as_ref(), Some(&position));
+    assert!(written.is_empty());
+    // What is signed is ours; but a defect there must not be one here.
+    let _ = read_position(&mut text.as_bytes());
+    if let Some(cursor) = cursors.encode(scope, &position, Mark::default(), None) {
+        assert!(cursor.len() <= CURSOR_BYTES_MAX);
+        assert_eq!(cursors.decode(&cursor, scope), Ok(Resume::After(position)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use events::{Memory, MemorySettings};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn cursors(keys: &[&'static [u8]]) -> Cursors {
+        Cursors::new(keys.iter().copied()).unwrap()
+    }
+
+    fn scope(field: &str, topics: &[&str]) -> Scope {
+        let provider = Arc::new(Memory::new("default", MemorySettings::default()));
+        let source = Source::new(provider, topics.iter().map(|&it| it.into()).collect());
+        Scope::new("main", field, &source)
+    }
+
+    fn mark(lane: u32, offset: u64) -> Mark {
+        Mark { lane, offset, part: 0 }
+    }
+
+    fn any_marks(most: usize) -> impl Strategy<Value = Vec<Mark>> {
+        let mark = (0..40u32, any::<u64>(), prop_oneof![Just(0), any::<u64>()]);
+        vec(mark.prop_map(|(lane, offset, part)| Mark { lane, offset, part }), 0..=most)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(marks in any_marks(LANES_MAX), millis in 0..u64::MAX >> 24) {
+            let (ours, scope) = (cursors(&[b"a key of some length"]), scope("S.f", &["t"]));
+            let position: Position = marks.iter().copied().collect();
+            let own = marks.last().copied().unwrap_or_default();
+            let published = SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
+            let text = ours.encode(scope, &position, own, Some(published)).unwrap();
+            prop_assert!(text.len() <= CURSOR_BYTES_MAX);
+            match ours.decode(&text, scope).unwrap() {
+                Resume::After(read) => prop_assert_eq!(read, position),
+                Resume::Since { mark, time } => {
+                    prop_assert_eq!(mark, own);
+                    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+                    let margin = Duration::from_millis(millis).saturating_sub(since);
+                    prop_assert!(margin <= OTHER_LANES_LAG_MAX);
+                }
+            }
+        }
+
+        #[test]
+        fn nothing_that_was_changed_or_cut_is_taken(
+            marks in any_marks(8), at in any::<prop::sample::Index>(), bit in 0..8u32,
+        ) {
+            let (ours, scope) = (cursors(&[b"a key of some length"]), scope("S.f", &["t"]));
+            let position: Position = marks.into_iter().collect();
+            let Some(text) = ours.encode(scope, &position, mark(0, 1), None) else {
+                return Ok(());
+            };
+            let at = at.index(text.len());
+            prop_assert_eq!(ours.decode(&text[..at], scope), Err(CursorError::Invalid));
+            let mut flipped = URL_SAFE_NO_PAD.decode(&text).unwrap();
+            let byte = at * 3 / 4;
+            flipped[byte] ^= 1 << bit;
+            let flipped = URL_SAFE_NO_PAD.encode(flipped);
+            prop_assert_eq!(ours.decode(&flipped, scope), Err(CursorError::Invalid));
+        }
+
+        #[test]
+        fn no_text_is_taken_that_nobody_signed(text in ".{0,300}", bytes in vec(any::<u8>(), 0..192)) {
+            let (ours, scope) = (cursors(&[b"a key of some length"]), scope("S.f", &["t"]));
+            for text in [text, URL_SAFE_NO_PAD.encode(&bytes)] {
+                prop_assert_eq!(ours.decode(&text, scope), Err(CursorError::Invalid));
+            }
+            let _ = read_position(&mut &bytes[..]);
+        }
+    }
+
+    #[test]
+    fn keys_are_rotated_by_putting_the_new_one_first() {
+        let scope = scope("S.f", &["t"]);
+        let position: Position = [mark(3, 4)].into_iter().collect();
+        let old = cursors(&[b"the old key, 16 bytes"]);
+        let text = old.encode(scope, &position, mark(3, 4), None).unwrap();
+        let both = cursors(&[b"the new key, 16 bytes", b"the old key, 16 bytes"]);
+        assert_eq!(both.decode(&text, scope), Ok(Resume::After(position.clone())));
+        let new = cursors(&[b"the new key, 16 bytes"]);
+        assert_eq!(new.decode(&text, scope), Err(CursorError::Invalid));
+        let text = both.encode(scope, &position, mark(3, 4), None).unwrap();
+        assert!(new.decode(&text, scope).is_ok() && old.decode(&text, scope).is_err());
+        let [one, other] = [cursors(&[]), cursors(&[])];
+        let text = one.encode(scope, &position, mark(3, 4), None).unwrap();
+        assert!(one.decode(&text, scope).is_ok() && other.decode(&text, scope).is_err());
+    }
+
+    #[test]
+    fn a_cursor_is_for_one_field_and_its_topics() {
+        let ours = cursors(&[b"a key of some length"]);
+        let written =
+            ours.encode(scope("S.f", &["a", "b"]), &Position::default(), mark(0, 1), None);
+        let written = written.unwrap();
+        assert!(ours.decode(&written, scope("S.f", &["b", "a"])).is_ok(), "topics are a set");
+        for (field, topics) in [("S.g", &["a", "b"][..]), ("S.f", &["a"]), ("S.f", &["ab"])] {
+            assert_eq!(ours.decode(&written, scope(field, topics)), Err(CursorError::Foreign));
+        }
+    }
+
+    #[test]
+    fn thirty_two_partitions_fit_and_more_resume_by_time() {
+        let (ours, scope) = (cursors(&[b"a key of some length"]), scope("S.f", &["t"]));
+        let offset = |lane: u32| u64::from(lane).wrapping_mul(2_654_435_761) % 10_000_000_000;
+        let lanes = |count| -> Position { (0..count).map(|it| mark(it, offset(it))).collect() };
+        let text = ours.encode(scope, &lanes(32), mark(5, offset(5)), None).unwrap();
+        assert!(text.len() <= CURSOR_BYTES_MAX, "{}", text.len());
+        assert_eq!(ours.decode(&text, scope), Ok(Resume::After(lanes(32))));
+        assert_eq!(ours.encode(scope, &lanes(33), mark(5, 1), None), None);
+        let now = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
+        let text = ours.encode(scope, &lanes(33), mark(5, 1), Some(now)).unwrap();
+        let since = Resume::Since { mark: mark(5, 1), time: now - OTHER_LANES_LAG_MAX };
+        assert_eq!(ours.decode(&text, scope), Ok(since));
+    }
+
+    #[test]
+    fn keys_are_not_shown() {
+        assert_eq!(format!("{:?}", cursors(&[b"hunter2hunter2hu"])), "Cursors { keys: 1, .. }");
+    }
+}

@@ -1,0 +1,422 @@
+//! What a trigger remembers of a source that can be read again: how far it was read, its latest events, and who is still on
+//! the way to it. Data only; what happens with it stands in [`super::resume`].
+//!
+//! Positions are compared lane by lane. The ring holds everything after its base, so whoever stands at the base or further
+//! in every lane can be served from it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use events::{Mark, Position, Start};
+use indexmap::IndexSet;
+
+use super::Joining;
+use crate::cursor::{Place, Resume};
+use crate::operation::ByKey;
+use crate::{GroupId, HubSettings, TriggerEvent};
+
+/// Bytes that the rings of all triggers may hold.
+#[derive(Debug)]
+pub(crate) struct RingRoom {
+    used: AtomicUsize,
+    max: usize,
+}
+
+impl RingRoom {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { used: AtomicUsize::new(0), max }
+    }
+
+    /// How many are held.
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Relaxed)
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.max);
+        self.used.fetch_update(Relaxed, Relaxed, more).is_ok()
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Relaxed);
+    }
+}
+
+/// An event that is kept.
+pub(super) struct Kept {
+    pub(super) event: TriggerEvent,
+    pub(super) place: Arc<Place>,
+}
+
+impl Kept {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.event.event.payload.len() + self.place.bytes()
+    }
+}
+
+/// The latest events of a trigger.
+pub(super) struct Ring {
+    kept: VecDeque<Kept>,
+    bytes: usize,
+    /// Everything after it is kept, in the lanes that it has.
+    base: Position,
+    /// A lane that appears held nothing before. No longer so after a gap.
+    knows_lanes: bool,
+    events_max: usize,
+    bytes_max: usize,
+    room: Arc<RingRoom>,
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.room.give_back(self.bytes);
+    }
+}
+
+impl Ring {
+    fn new(settings: &HubSettings, room: Arc<RingRoom>) -> Self {
+        Self {
+            kept: VecDeque::new(),
+            bytes: 0,
+            base: Position::default(),
+            knows_lanes: true,
+            events_max: settings.ring_events,
+            bytes_max: settings.ring_bytes,
+            room,
+        }
+    }
+
+    /// Something may be missing here: what is kept leads nowhere.
+    fn break_off(&mut self) {
+        while self.drop_oldest() {}
+        self.base = Position::default();
+        self.knows_lanes = false;
+    }
+
+    fn push(&mut self, kept: Kept) {
+        let mark = kept.place.mark;
+        if self.base.lane(mark.lane).is_none() {
+            if !self.knows_lanes {
+                // What was before it is unknown.
+                while self.drop_oldest() {}
+                self.base.advance(mark);
+                return;
+            }
+            self.base.advance(Mark { lane: mark.lane, ..Mark::default() });
+        }
+        let bytes = kept.bytes();
+        while (self.kept.len() >= self.events_max || self.bytes + bytes > self.bytes_max)
+            && self.drop_oldest()
+        {}
+        let has_room = self.events_max > 0 && bytes <= self.bytes_max;
+        while has_room && !self.room.take(bytes) {
+            if !self.drop_oldest() {
+                // Others have it all.
+                self.base.advance(mark);
+                return;
+            }
+        }
+        if has_room {
+            self.bytes += bytes;
+            self.kept.push_back(kept);
+        } else {
+            self.base.advance(mark);
+        }
+    }
+
+    /// False: there is none.
+    fn drop_oldest(&mut self) -> bool {
+        let Some(oldest) = self.kept.pop_front() else { return false };
+        self.bytes -= oldest.bytes();
+        self.room.give_back(oldest.bytes());
+        self.base.advance(oldest.place.mark);
+        true
+    }
+
+    /// Is everything after that position kept? Of lanes that only one of the two knows nothing is sure.
+    pub(super) fn covers(&self, position: &Position) -> bool {
+        let (base, marks) = (self.base.marks(), position.marks());
+        !base.is_empty()
+            && base.len() == marks.len()
+            && base.iter().zip(marks).all(|(base, mark)| base.lane == mark.lane && base <= mark)
+    }
+
+    /// Has the trigger been at exactly that mark? A position that somebody brings may be of another count of the same
+    /// lane, which only the provider can tell.
+    fn has_seen(&self, mark: Mark) -> bool {
+        self.base.lane(mark.lane) == Some(mark)
+            || self.kept.iter().rev().any(|kept| kept.place.mark == mark)
+    }
+
+    /// The oldest kept event of that number or later.
+    pub(super) fn from(&self, number: u64) -> Option<&Kept> {
+        let at = self.kept.partition_point(|kept| kept.place.number < number);
+        self.kept.get(at)
+    }
+}
+
+/// The stream that is read for those who come from before the ring.
+pub(super) struct Reader {
+    /// Tells it from the ones before.
+    pub(super) pass: u64,
+    pub(super) start: Resume,
+    pub(super) is_open: bool,
+    /// How far it was read.
+    pub(super) position: Position,
+    /// Nothing is read until all who listen have room again.
+    pub(super) is_paused: bool,
+}
+
+impl Reader {
+    /// Does it bring everything to somebody who comes with that?
+    pub(super) fn serves(&self, resume: &Resume) -> bool {
+        self.is_open
+            && match (&self.start, resume) {
+                (Resume::After(_), Resume::After(position)) => is_before(&self.position, position),
+                (Resume::Since { time: begin, .. }, Resume::Since { time, .. }) => {
+                    begin <= time && self.position.marks().is_empty()
+                }
+                _ => false,
+            }
+    }
+}
+
+/// Is `first` nowhere further than `second`?
+pub(super) fn is_before(first: &Position, second: &Position) -> bool {
+    first.marks().iter().all(|mark| second.lane(mark.lane).is_some_and(|other| *mark <= other))
+}
+
+/// Where to begin to bring everything to all of them.
+pub(super) fn earliest<'a>(positions: impl IntoIterator<Item = &'a Position>) -> Position {
+    let mut positions = positions.into_iter();
+    let first = positions.next().cloned().unwrap_or_default();
+    positions.fold(first, |earliest, position| {
+        // A lane that one of them has not read at all is read from its begin.
+        let both = earliest
+            .marks()
+            .iter()
+            .filter_map(|mark| position.lane(mark.lane).map(|other| other.min(*mark)));
+        both.collect()
+    })
+}
+
+/// See the module.
+pub(super) struct Replay {
+    /// How far the trigger's stream was read.
+    pub(super) position: Position,
+    pub(super) ring: Ring,
+    /// Number of the next event.
+    pub(super) next_number: u64,
+    /// Groups that get no live events yet.
+    pub(super) catching: IndexSet<GroupId, foldhash::fast::RandomState>,
+    /// Those of them that the reader serves; the others are served from the ring.
+    pub(super) reading: IndexSet<GroupId, foldhash::fast::RandomState>,
+    /// Those that were given all of the ring and stand further than the trigger in some lane.
+    pub(super) ahead: IndexSet<GroupId, foldhash::fast::RandomState>,
+    /// How many of `reading` have no room for more.
+    pub(super) full: usize,
+    /// Groups that caught up and have a twin that can be joined: they become one when they stand at one event.
+    pub(super) twins: IndexSet<GroupId, foldhash::fast::RandomState>,
+    /// Groups that were given nothing yet: who comes with the same position joins them.
+    pub(super) unserved: HashMap<(ByKey, Resume), GroupId, foldhash::fast::RandomState>,
+    pub(super) reader: Option<Reader>,
+    /// They wait for the reader to be open at a place that suits them.
+    pub(super) waiting: Vec<Joining>,
+    pub(super) next_pass: u64,
+    /// How often in a row the broker had no more of what was asked for.
+    pub(super) gone: u32,
+}
+
+impl Replay {
+    pub(super) fn new(settings: &HubSettings, room: Arc<RingRoom>) -> Self {
+        Self {
+            position: Position::default(),
+            ring: Ring::new(settings, room),
+            next_number: 1,
+            catching: IndexSet::default(),
+            reading: IndexSet::default(),
+            ahead: IndexSet::default(),
+            full: 0,
+            twins: IndexSet::default(),
+            unserved: HashMap::default(),
+            reader: None,
+            waiting: Vec::new(),
+            next_pass: 0,
+            gone: 0,
+        }
+    }
+
+    /// Nobody joins that group by its position any more.
+    pub(super) fn forget_unserved(&mut self, group: GroupId, key: Option<&(ByKey, Resume)>) {
+        if let Some(key) = key
+            && self.unserved.get(key) == Some(&group)
+        {
+            self.unserved.remove(key);
+        }
+    }
+
+    /// Nobody is on the way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.catching.is_empty() && self.waiting.is_empty()
+    }
+
+    /// An event of the trigger. `None`: it came before.
+    pub(super) fn event(
+        &mut self,
+        event: &TriggerEvent,
+        mark: Mark,
+        published: Option<std::time::SystemTime>,
+    ) -> Option<Arc<Place>> {
+        if !self.position.advance(mark) {
+            return None;
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        let place = Arc::new(Place::new(number, mark, self.position.clone(), published));
+        // What its groups share ends with them.
+        let event = TriggerEvent { sharing: None, ..event.clone() };
+        self.ring.push(Kept { event, place: Arc::clone(&place) });
+        Some(place)
+    }
+
+    /// A lane was read up to there.
+    pub(super) fn passed(&mut self, mark: Mark) {
+        self.position.advance(mark);
+        if self.ring.base.lane(mark.lane).is_none() {
+            self.ring.base.advance(mark);
+        }
+    }
+
+    /// Something may be missing here.
+    pub(super) fn gap(&mut self) {
+        self.ring.break_off();
+    }
+
+    /// May somebody who comes with that position be served from the ring?
+    pub(super) fn ring_serves(&self, position: &Position) -> bool {
+        let is_seen =
+            |mark: &Mark| self.position.lane(mark.lane) == Some(*mark) || self.ring.has_seen(*mark);
+        self.ring.covers(position) && position.marks().iter().all(is_seen)
+    }
+
+    /// Number of the oldest event in the ring.
+    pub(super) fn ring_start(&self) -> u64 {
+        self.ring.kept.front().map_or(self.next_number, |kept| kept.place.number)
+    }
+}
+
+/// How a provider is asked.
+pub(super) fn start_of(resume: &Resume) -> Start {
+    match resume {
+        Resume::After(position) => Start::After(position.clone()),
+        Resume::Since { time, .. } => Start::Since(*time),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn mark(lane: u32, offset: u64) -> Mark {
+        Mark { lane, offset, part: 0 }
+    }
+
+    fn position(marks: &[(u32, u64)]) -> Position {
+        marks.iter().map(|&(lane, offset)| mark(lane, offset)).collect()
+    }
+
+    fn replay(ring_events: usize, room: &Arc<RingRoom>) -> Replay {
+        let settings = HubSettings { ring_events, ..HubSettings::default() };
+        Replay::new(&settings, Arc::clone(room))
+    }
+
+    fn event(replay: &mut Replay, lane: u32, offset: u64) -> bool {
+        let event = events::Event::new("t", Bytes::from_static(b"12345678"));
+        let event = TriggerEvent { event: Arc::new(event), too_large: None, sharing: None };
+        replay.event(&event, mark(lane, offset), None).is_some()
+    }
+
+    #[test]
+    fn the_ring_serves_whoever_stands_at_its_base_or_further_in_every_lane() {
+        let room = Arc::new(RingRoom::new(1 << 20));
+        let mut replay = replay(3, &room);
+        replay.passed(mark(0, 10));
+        replay.passed(mark(1, 5));
+        for (lane, offset) in [(0, 11), (1, 6), (0, 12)] {
+            assert!(event(&mut replay, lane, offset));
+        }
+        assert!(!event(&mut replay, 0, 12), "what came before is not repeated");
+        for (lanes, serves) in [
+            (&[(0, 10), (1, 5)][..], true),
+            (&[(0, 11), (1, 5)], true),
+            (&[(0, 12), (1, 6)], true),
+            (&[(0, 9), (1, 6)], false),
+            (&[(0, 12)], false),
+            (&[(0, 13), (1, 6)], false),
+            (&[(0, 12), (1, 6), (2, 1)], false),
+        ] {
+            assert_eq!(replay.ring_serves(&position(lanes)), serves, "{lanes:?}");
+        }
+        assert!(event(&mut replay, 1, 7));
+        assert!(!replay.ring_serves(&position(&[(0, 10), (1, 5)])), "the oldest had to go");
+        assert!(replay.ring_serves(&position(&[(0, 11), (1, 5)])));
+        // A lane that nothing was known of was empty.
+        assert!(event(&mut replay, 2, 0));
+        assert!(!replay.ring_serves(&position(&[(0, 12), (1, 6)])), "the reader knows its begin");
+        assert!(replay.ring_serves(&position(&[(0, 12), (1, 6), (2, 0)])));
+    }
+
+    #[test]
+    fn a_mark_of_another_count_is_not_taken_for_one_of_the_ring() {
+        let room = Arc::new(RingRoom::new(1 << 20));
+        let mut replay = replay(8, &room);
+        replay.passed(Mark { part: 7, ..mark(0, 10) });
+        let other: Position = [Mark { part: 8, ..mark(0, 10) }].into_iter().collect();
+        assert!(replay.ring.covers(&other) && !replay.ring_serves(&other));
+    }
+
+    #[test]
+    fn after_a_gap_nothing_older_is_served() {
+        let room = Arc::new(RingRoom::new(1 << 20));
+        let mut replay = replay(8, &room);
+        replay.passed(mark(0, 1));
+        event(&mut replay, 0, 2);
+        replay.gap();
+        assert!(!replay.ring_serves(&position(&[(0, 2)])));
+        event(&mut replay, 0, 9);
+        event(&mut replay, 0, 10);
+        assert!(!replay.ring_serves(&position(&[(0, 2)])));
+        assert!(replay.ring_serves(&position(&[(0, 9)])));
+    }
+
+    #[test]
+    fn rings_share_one_room_and_give_it_back() {
+        let room = Arc::new(RingRoom::new(2000));
+        let (mut one, mut other) = (replay(100, &room), replay(100, &room));
+        for offset in 1..20 {
+            event(&mut one, 0, offset);
+        }
+        assert!(room.used() <= 2000 && one.ring.kept.len() > 1);
+        event(&mut other, 0, 1);
+        assert!(other.ring.kept.is_empty() && other.ring_serves(&position(&[(0, 1)])));
+        drop(one);
+        assert_eq!(room.used(), 0);
+        event(&mut other, 0, 2);
+        assert!(other.ring_serves(&position(&[(0, 1)])) && room.used() > 0);
+        let mut none = replay(0, &room);
+        event(&mut none, 0, 1);
+        assert!(none.ring.kept.is_empty() && none.ring_serves(&position(&[(0, 1)])));
+    }
+
+    #[test]
+    fn a_reader_begins_where_the_earliest_of_all_stands_in_each_lane() {
+        let all = [&[(0, 5), (1, 9)][..], &[(0, 7), (1, 3), (2, 1)], &[(0, 6), (1, 4)]];
+        let all = all.map(position);
+        let earliest = earliest(&all);
+        assert_eq!(earliest, position(&[(0, 5), (1, 3)]));
+        assert!(all.iter().all(|it| is_before(&earliest, it)));
+    }
+}

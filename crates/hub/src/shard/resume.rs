@@ -1,0 +1,768 @@
+//! Who comes with a cursor: first a group of its own, which is given what it missed in order, from the ring or from the side
+//! reader; then, when it stands where the trigger stands, it gets live events like any other; and when an equal group and it
+//! stand at the same event, they become one.
+//!
+//! A group on the way is never given more than it has room for, so nothing of what it missed is dropped: the ring waits, and
+//! the reader is not read. There is one reader for a trigger, however many need it. It begins where the earliest of them stands;
+//! when somebody comes from before its place it begins again, and those who have had more skip what they know.
+//!
+//! Nothing depends on when the reader meets the trigger: until a group stands in the ring in every lane the reader serves it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use events::{Event, Position, SourceError, SourceMessage, StreamEnd};
+use execute::{ErrorCode, GraphqlError};
+
+use super::group::{Catching, Group, Mode, Offered};
+use super::outlets::Outlets;
+use super::replay::{self, Reader};
+use super::{Effect, Joining, Shard, State, TriggerId, refuse, source_end, source_error};
+use crate::cursor::{Place, Resume};
+use crate::filter::FilteredEvent;
+use crate::operation::ByKey;
+use crate::stats;
+use crate::{EndReason, GroupId, LiveOperation, OutletCommand, TriggerEvent};
+
+/// Events from the reader that wait in one group before it is not read any more. They need not be many: the resolution of
+/// an event takes longer than the way of the next one through the shard.
+const READ_AHEAD: usize = 8;
+
+/// How often in a row a group is looked after whose members do not keep up. Then it goes on, and the policy for slow clients
+/// acts: one that takes nothing at all must not hold those who missed the same. With the pause of [`super::task`] these are
+/// ten seconds: a slow network takes some for what may wait for a client.
+const HELD_MAX: u32 = 2000;
+
+/// How often in a row the reader begins again because the broker has no more of what the earliest wants. Then all who wait
+/// are refused: each attempt costs the broker a look.
+const GONE_MAX: u32 = 16;
+
+/// What becomes of the stream of a reader.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reading {
+    /// Its next message, please.
+    On,
+    /// Not before [`Effect::ReadOn`].
+    Pause,
+    /// It is not wanted any more.
+    Over,
+}
+
+/// A group that became one with another. Its members leave under its name.
+pub(super) struct Merged {
+    into: GroupId,
+    members: u64,
+}
+
+fn no_replay() -> GraphqlError {
+    let message = "The events of this subscription are not kept; subscribe without a cursor.";
+    GraphqlError::new(ErrorCode::CursorExpired, message)
+}
+
+fn other_reader() -> GraphqlError {
+    let message = "Others are being brought up to date on these topics; try again in a moment.";
+    GraphqlError::new(ErrorCode::Overloaded, message)
+}
+
+fn source_changed() -> GraphqlError {
+    let message = "the graph was replaced, and the topics of this subscription with it, before all that it \
+         missed was delivered; subscribe again without a cursor";
+    GraphqlError::new(ErrorCode::GraphReloaded, message)
+}
+
+impl Group {
+    /// Have its members taken what they were given, or did they have time enough?
+    fn may_be_given(&self, outlets: &Outlets) -> bool {
+        self.catching.as_ref().is_none_or(|catching| {
+            outlets.have_room(self.id, &self.members) || catching.held >= HELD_MAX
+        })
+    }
+}
+
+impl Shard {
+    /// The group that somebody belongs to who joined `group`. To be asked once for each member that leaves.
+    pub(super) fn leaves_from(&mut self, group: GroupId) -> GroupId {
+        let Some(merged) = self.merged.get_mut(&group) else { return group };
+        let into = merged.into;
+        merged.members -= 1;
+        if merged.members == 0 {
+            self.merged.remove(&group);
+        }
+        into
+    }
+
+    /// Lets somebody in who comes with a cursor. The trigger is live.
+    pub(super) fn resume(&mut self, id: TriggerId, mut joining: Joining) {
+        let Some(trigger) = self.triggers.get_mut(&id) else { return };
+        let Some(resume) = joining.resume.clone() else { return self.join(id, joining) };
+        let Some(replay) = &mut trigger.replay else {
+            stats::add(&self.stats.cursors_expired, 1);
+            return refuse(joining, no_replay());
+        };
+        if joining.reply.is_closed() {
+            return;
+        }
+        joining.operation.source = trigger.source.clone();
+        let operation = Arc::new(joining.operation.clone());
+        let key = (ByKey(Arc::clone(&operation)), resume);
+        if let Some(&group) = replay.unserved.get(&key) {
+            stats::add(&self.stats.resumed_shared, 1);
+            return self.admit(group, joining);
+        }
+        let resume = key.1;
+        let mode = match &resume {
+            Resume::After(position) if replay.ring_serves(position) => {
+                stats::add(&self.stats.resumed_from_ring, 1);
+                Mode::Ring { next: replay.ring_start() }
+            }
+            resume if replay.reader.as_ref().is_some_and(|it| it.serves(resume)) => {
+                stats::add(&self.stats.resumed_from_reader, 1);
+                Mode::Reader
+            }
+            _ => {
+                replay.waiting.push(joining);
+                return self.read(id);
+            }
+        };
+        self.catch_up_anew(id, operation, resume, mode, joining);
+    }
+
+    /// Makes a group that is on its way.
+    fn catch_up_anew(
+        &mut self,
+        id: TriggerId,
+        operation: Arc<LiveOperation>,
+        resume: Resume,
+        mode: Mode,
+        joining: Joining,
+    ) {
+        let group_id = self.new_group_id();
+        let scope = self.scope(&operation);
+        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
+            return;
+        };
+        replay.catching.insert(group_id);
+        if mode == Mode::Reader {
+            replay.reading.insert(group_id);
+        }
+        let key = (ByKey(Arc::clone(&operation)), resume.clone());
+        replay.unserved.insert(key.clone(), group_id);
+        let position = match resume {
+            Resume::After(position) => position,
+            // Of the other lanes the reader will tell.
+            Resume::Since { mark, .. } => [mark].into_iter().collect(),
+        };
+        let mut group = Group::new(group_id, id, operation, scope);
+        group.unserved = Some(Box::new(key));
+        group.catching =
+            Some(Box::new(Catching { position, mode, is_full: false, is_held: false, held: 0 }));
+        self.groups.insert(group_id, group);
+        stats::add(&self.stats.groups, 1);
+        self.admit(group_id, joining);
+        self.feed(group_id);
+    }
+
+    /// A group waits until its members have taken more of what they were given.
+    fn hold(&mut self, group_id: GroupId) {
+        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        if let Some(catching) = group.catching.as_deref_mut()
+            && !std::mem::replace(&mut catching.is_held, true)
+        {
+            self.held.push(group_id);
+        }
+    }
+
+    /// Does any group wait for its members? Then [`Shard::look_after_held`] is to be called in a moment: outlets say nothing
+    /// of themselves, since hardly anybody ever waits for them.
+    pub(crate) fn is_holding(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Goes on with those whose members have room again.
+    pub(crate) fn look_after_held(&mut self) {
+        for group_id in std::mem::take(&mut self.held) {
+            let Some(group) = self.groups.get_mut(&group_id) else { continue };
+            let has_room = self.outlets.have_room(group_id, &group.members);
+            if let Some(catching) = group.catching.as_deref_mut() {
+                catching.is_held = false;
+                catching.held = if has_room { 0 } else { catching.held + 1 };
+                self.moved_on(group_id);
+            }
+        }
+    }
+
+    /// Gives a group on the way what the ring has for it, as far as it has room; in the end it gets live events.
+    fn feed(&mut self, group_id: GroupId) {
+        loop {
+            let Some(group) = self.groups.get_mut(&group_id) else { return };
+            let may_be_given = group.may_be_given(&self.outlets);
+            let Some(Catching { position, mode: Mode::Ring { next }, .. }) =
+                group.catching.as_deref_mut()
+            else {
+                return;
+            };
+            if !group.waiting.is_empty() {
+                return;
+            }
+            let trigger_id = group.trigger;
+            let replay = self.triggers.get_mut(&trigger_id).and_then(|it| it.replay.as_mut());
+            let Some(replay) = replay else { return };
+            if !replay.ring.covers(position) {
+                return self.hand_to_reader(group_id);
+            }
+            let Some(kept) = replay.ring.from(*next) else {
+                if replay::is_before(position, &replay.position) {
+                    return self.go_live(group_id);
+                }
+                // The reader was quicker than the trigger, which has yet to bring what the group has had.
+                replay.ahead.insert(group_id);
+                return;
+            };
+            if !may_be_given {
+                return self.hold(group_id);
+            }
+            *next = kept.place.number + 1;
+            if !position.advance(kept.place.mark) {
+                group.even_from = *next;
+                continue;
+            }
+            let filter = group.operation.filter.as_deref();
+            let passes = filter.is_none_or(|filter| {
+                FilteredEvent::read(&kept.event.event).is_some_and(|event| filter.passes(&event))
+            });
+            if passes {
+                let (event, place) = (kept.event.clone(), Some(Arc::clone(&kept.place)));
+                group.offer(Offered { event, place });
+                stats::add(&self.stats.replayed, 1);
+                stats::add(&self.stats.waiting, 1);
+                while self.start(group_id) {}
+                self.queue_if_ready(group_id);
+            }
+        }
+    }
+
+    /// The ring has lost what a group needs next.
+    fn hand_to_reader(&mut self, group_id: GroupId) {
+        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let Some(catching) = group.catching.as_deref_mut() else { return };
+        catching.mode = Mode::Reader;
+        let id = group.trigger;
+        let resume = Resume::After(catching.position.clone());
+        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
+            return;
+        };
+        replay.reading.insert(group_id);
+        if !replay.reader.as_ref().is_some_and(|it| it.serves(&resume)) {
+            self.read(id);
+        }
+    }
+
+    /// The trigger was read further: those who were ahead of it may be no more.
+    pub(super) fn feed_those_ahead(&mut self, id: TriggerId) {
+        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
+            return;
+        };
+        for group in std::mem::take(&mut replay.ahead) {
+            self.feed(group);
+        }
+    }
+
+    /// All that it missed is on its way to a group's members: from now on it gets what comes.
+    fn go_live(&mut self, group_id: GroupId) {
+        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        group.catching = None;
+        let Some(trigger) = self.triggers.get_mut(&group.trigger) else { return };
+        trigger.attach(group_id, &group.operation, true);
+        let is_found = trigger.is_found(group_id, &group.operation);
+        if let Some(replay) = &mut trigger.replay {
+            replay.catching.swap_remove(&group_id);
+            if !is_found {
+                replay.twins.insert(group_id);
+            }
+        }
+        self.merge(group_id);
+    }
+
+    /// Something of a group has moved on: there may be room in it, or it may have met its twin.
+    pub(super) fn moved_on(&mut self, group_id: GroupId) {
+        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let may_be_given = group.may_be_given(&self.outlets);
+        match group.catching.as_deref_mut() {
+            Some(Catching { mode: Mode::Ring { .. }, .. }) => return self.feed(group_id),
+            Some(Catching { mode: Mode::Reader, is_full, .. }) => {
+                if *is_full && group.waiting.len() < READ_AHEAD {
+                    if !may_be_given {
+                        return self.hold(group_id);
+                    }
+                    *is_full = false;
+                    let id = group.trigger;
+                    self.fewer_full(id);
+                }
+                return;
+            }
+            None => {}
+        }
+        let Some(group) = self.groups.get(&group_id) else { return };
+        let trigger = self.triggers.get(&group.trigger);
+        let Some(replay) = trigger.and_then(|it| it.replay.as_ref()) else { return };
+        if replay.twins.is_empty() {
+            return;
+        }
+        if replay.twins.contains(&group_id) {
+            return self.merge(group_id);
+        }
+        let key = &group.operation.group;
+        let is_twin =
+            |id: &GroupId| self.groups.get(id).is_some_and(|it| it.operation.group == *key);
+        let twins: Vec<_> = replay.twins.iter().copied().filter(is_twin).collect();
+        for twin in twins {
+            self.merge(twin);
+        }
+    }
+
+    fn fewer_full(&mut self, id: TriggerId) {
+        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
+            return;
+        };
+        replay.full -= 1;
+        if replay.full == 0
+            && let Some(reader) = replay.reader.as_mut().filter(|it| it.is_paused)
+        {
+            reader.is_paused = false;
+            self.effects.push(Effect::ReadOn { trigger: id, pass: reader.pass });
+        }
+    }
+
+    /// Makes a group and the one that is found in its place one, if both have delivered the same and owe nothing.
+    fn merge(&mut self, from: GroupId) {
+        let Some(group) = self.groups.get(&from) else { return };
+        let Some(trigger) = self.triggers.get_mut(&group.trigger) else { return };
+        let into = *trigger.by_key.entry(ByKey(Arc::clone(&group.operation))).or_insert(from);
+        let Some(replay) = &mut trigger.replay else { return };
+        if into == from {
+            replay.twins.swap_remove(&from);
+            return;
+        }
+        let next = replay.next_number;
+        let Some(other) = self.groups.get(&into) else { return };
+        let same_graph = group.operation.generation == other.operation.generation;
+        let stays = group.moving_to.is_some() || other.moving_to.is_some();
+        // An event that the group has had before its turn would come again from the other one.
+        let edge = group.edge(next).filter(|edge| *edge >= group.even_from.max(other.even_from));
+        if stays || !same_graph || edge.is_none() || edge != other.edge(next) {
+            return;
+        }
+        let Some(group) = self.groups.get_mut(&from) else { return };
+        let members = group.take_members();
+        let mut count = 0;
+        for (outlet, of_outlet) in members.by_outlet() {
+            self.outlets.send(outlet, OutletCommand::Merge { from, into });
+            count += of_outlet;
+        }
+        if let Some(other) = self.groups.get_mut(&into) {
+            other.add_members(&members);
+        }
+        self.merged.insert(from, Merged { into, members: count });
+        stats::add(&self.stats.merged, 1);
+        self.remove_group(from);
+    }
+
+    /// Opens the reader where all who need it can begin; one that is open begins again.
+    fn read(&mut self, id: TriggerId) {
+        let Some(trigger) = self.triggers.get_mut(&id) else { return };
+        let Some(replay) = &mut trigger.replay else { return };
+        if replay.reader.as_ref().is_some_and(|reader| !reader.is_open) {
+            // Whoever it does not suit then is looked after when it is open.
+            return;
+        }
+        replay.waiting.retain(|joining| !joining.reply.is_closed());
+        let reading = replay
+            .reading
+            .iter()
+            .filter_map(|id| Some(&self.groups.get(id)?.catching.as_deref()?.position));
+        let waiting = replay.waiting.iter().filter_map(|joining| match &joining.resume {
+            Some(Resume::After(position)) => Some(position),
+            _ => None,
+        });
+        let mut positions = reading.chain(waiting).peekable();
+        let start = match positions.peek() {
+            Some(_) => Some(Resume::After(replay::earliest(positions))),
+            None => {
+                let since = replay.waiting.iter().filter_map(|it| it.resume.clone());
+                since.min_by_key(|resume| match resume {
+                    Resume::Since { time, .. } => Some(*time),
+                    Resume::After(_) => None,
+                })
+            }
+        };
+        if let Some(old) = replay.reader.take() {
+            self.effects.push(Effect::CloseReader { trigger: id, pass: old.pass });
+        }
+        let Some(start) = start else { return self.close_if_unused(id) };
+        if matches!(start, Resume::After(_)) {
+            let is_since = |it: &mut Joining| matches!(it.resume, Some(Resume::Since { .. }));
+            for joining in replay.waiting.extract_if(.., is_since) {
+                refuse(joining, other_reader());
+            }
+        }
+        let pass = replay.next_pass;
+        replay.next_pass += 1;
+        let position = match &start {
+            Resume::After(position) => position.clone(),
+            Resume::Since { .. } => Position::default(),
+        };
+        let wanted = trigger.source.read_from(replay::start_of(&start));
+        replay.reader = Some(Reader { pass, start, is_open: false, position, is_paused: false });
+        stats::add(&self.stats.side_readers, 1);
+        let source = trigger.source.clone();
+        self.effects.push(Effect::OpenReader { trigger: id, pass, source, wanted });
+    }
+
+    /// The provider answered [`Effect::OpenReader`]. False: nobody wants the stream any more.
+    pub(crate) fn reader_opened(
+        &mut self,
+        id: TriggerId,
+        pass: u64,
+        result: Result<(), SourceError>,
+    ) -> bool {
+        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
+            return false;
+        };
+        let Some(reader) = replay.reader.as_mut().filter(|it| it.pass == pass) else {
+            return false;
+        };
+        reader.is_open = true;
+        let waiting = std::mem::take(&mut replay.waiting);
+        match result {
+            Ok(()) => {
+                replay.gone = 0;
+                // Some may be served by the ring meanwhile, most by the reader; for the others it begins again.
+                let mut others = false;
+                for joining in waiting {
+                    if self.is_served(id, &joining) {
+                        self.resume(id, joining);
+                    } else if let Some(replay) =
+                        self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut())
+                    {
+                        replay.waiting.push(joining);
+                        others = true;
+                    }
+                }
+                if others || !self.reading_is_served(id) {
+                    self.read(id);
+                }
+            }
+            Err(SourceError::Gone { provider }) => {
+                replay.waiting = waiting;
+                self.gone(id, SourceError::Gone { provider });
+            }
+            Err(error) => {
+                replay.waiting = waiting;
+                self.reader_failed(id, &source_error(&error));
+            }
+        }
+        self.close_reader_if_unused(id);
+        // All who waited may have gone.
+        self.close_if_unused(id);
+        let replay = self.triggers.get(&id).and_then(|it| it.replay.as_ref());
+        replay.and_then(|it| it.reader.as_ref()).is_some_and(|it| it.pass == pass)
+    }
+
+    fn is_served(&self, id: TriggerId, joining: &Joining) -> bool {
+        let replay = self.triggers.get(&id).and_then(|it| it.replay.as_ref());
+        let (Some(replay), Some(resume)) = (replay, &joining.resume) else { return false };
+        replay.reader.as_ref().is_some_and(|reader| reader.serves(resume))
+            || matches!(resume, Resume::After(position) if replay.ring_serves(position))
+    }
+
+    /// Groups that fell out of the ring while the reader was being opened may stand before it.
+    fn reading_is_served(&self, id: TriggerId) -> bool {
+        let Some(replay) = self.triggers.get(&id).and_then(|it| it.replay.as_ref()) else {
+            return true;
+        };
+        let Some(reader) = &replay.reader else { return replay.reading.is_empty() };
+        replay.reading.iter().filter_map(|id| self.groups.get(id)?.catching.as_deref()).all(|it| {
+            matches!(reader.start, Resume::Since { .. })
+                || replay::is_before(&reader.position, &it.position)
+        })
+    }
+
+    /// The broker has no more of what the earliest wants: it is told so, and the others get another try.
+    fn gone(&mut self, id: TriggerId, error: SourceError) {
+        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
+            return;
+        };
+        replay.reader = None;
+        replay.gone += 1;
+        let age = |position: &Position| -> u128 {
+            position.marks().iter().map(|mark| u128::from(mark.offset)).sum()
+        };
+        let of_joining = |joining: &Joining| match &joining.resume {
+            Some(Resume::After(position)) => age(position),
+            Some(Resume::Since { .. }) | None => 0,
+        };
+        let groups = &self.groups;
+        let of_group = |id: &GroupId| Some(age(&groups.get(id)?.catching.as_deref()?.position));
+        let ages = replay.waiting.iter().map(of_joining);
+        let earliest = ages.chain(replay.reading.iter().filter_map(of_group)).min();
+        let limit = if replay.gone >= GONE_MAX { Some(u128::MAX) } else { earliest };
+        let is_gone = |age: u128| limit.is_some_and(|limit| age <= limit);
+        let ended: Vec<_> =
+            replay.reading.iter().copied().filter(|id| of_group(id).is_some_and(is_gone)).collect();
+        let refused: Vec<_> =
+            replay.waiting.extract_if(.., |joining| is_gone(of_joining(joining))).collect();
+        stats::add(&self.stats.cursors_expired, refused.len() + ended.len());
+        let error = source_error(&error);
+        for joining in refused {
+            refuse(joining, error.clone());
+        }
+        for group in ended {
+            self.end_group(group, &EndReason::Error(Box::new(error.clone())));
+        }
+        self.start_ready();
+        let Some(replay) = self.triggers.get(&id).and_then(|it| it.replay.as_ref()) else {
+            return;
+        };
+        if !replay.waiting.is_empty() || !replay.reading.is_empty() {
+            self.read(id);
+        } else {
+            self.close_if_unused(id);
+        }
+    }
+
+    /// Whoever needs the reader is told that it cannot be served.
+    fn reader_failed(&mut self, id: TriggerId, error: &GraphqlError) {
+        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
+            return;
+        };
+        if let Some(reader) = replay.reader.take() {
+            self.effects.push(Effect::CloseReader { trigger: id, pass: reader.pass });
+        }
+        for joining in std::mem::take(&mut replay.waiting) {
+            refuse(joining, error.clone());
+        }
+        let reading: Vec<_> = replay.reading.iter().copied().collect();
+        for group in reading {
+            self.end_group(group, &EndReason::Error(Box::new(error.clone())));
+        }
+        self.start_ready();
+        self.close_if_unused(id);
+    }
+
+    /// What came from a reader's stream. `None`: the stream was dropped without a word.
+    pub(crate) fn reader_message(
+        &mut self,
+        id: TriggerId,
+        pass: u64,
+        message: Option<SourceMessage>,
+    ) -> Reading {
+        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
+            return Reading::Over;
+        };
+        let Some(reader) = replay.reader.as_mut().filter(|it| it.pass == pass) else {
+            return Reading::Over;
+        };
+        let (event, mark) = match message {
+            Some(SourceMessage::Event(event)) => match event.mark {
+                Some(mark) => (Some(event), mark),
+                None => {
+                    let message = "The broker does not say where its events stand.";
+                    let error = GraphqlError::new(ErrorCode::ProviderUnavailable, message);
+                    self.reader_failed(id, &error);
+                    return Reading::Over;
+                }
+            },
+            Some(SourceMessage::Passed(mark)) => (None, mark),
+            Some(SourceMessage::Gap) => {
+                // Nothing is lost: what is missing is read again.
+                self.read(id);
+                return Reading::Over;
+            }
+            Some(SourceMessage::End(end)) => {
+                let end = source_end(self.provider_of(id), &end);
+                self.reader_failed(id, &end);
+                return Reading::Over;
+            }
+            None => {
+                let end = source_end(self.provider_of(id), &StreamEnd::Closed);
+                self.reader_failed(id, &end);
+                return Reading::Over;
+            }
+        };
+        reader.position.advance(mark);
+        let reading: Vec<_> = replay.reading.iter().copied().collect();
+        // Nothing holds the bytes of what nobody will read.
+        let bytes = event.as_ref().map(|event| event.payload.len());
+        let too_large = bytes.filter(|bytes| *bytes > self.settings.event_bytes_max);
+        let event = event.map(|event| match too_large {
+            Some(_) => Arc::new(Event { payload: Bytes::new(), ..event }),
+            None => Arc::new(event),
+        });
+        let values = event.as_ref().and_then(FilteredEvent::read);
+        for group in reading {
+            self.read_by(group, mark, event.as_ref().zip(Some(too_large)), values.as_ref());
+        }
+        self.close_reader_if_unused(id);
+        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
+            return Reading::Over;
+        };
+        match replay.reader.as_mut().filter(|it| it.pass == pass) {
+            None => Reading::Over,
+            Some(reader) if replay.full > 0 => {
+                reader.is_paused = true;
+                Reading::Pause
+            }
+            Some(_) => Reading::On,
+        }
+    }
+
+    fn provider_of(&self, id: TriggerId) -> &str {
+        self.triggers.get(&id).map_or("", |it| it.source.provider().name())
+    }
+
+    /// The reader has come to `mark`; with an event, or because nothing there is wanted.
+    fn read_by(
+        &mut self,
+        group_id: GroupId,
+        mark: events::Mark,
+        event: Option<(&Arc<Event>, Option<usize>)>,
+        values: Option<&FilteredEvent>,
+    ) {
+        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let id = group.trigger;
+        let Some(catching) = group.catching.as_deref_mut() else { return };
+        let is_new = catching.position.advance(mark);
+        let position = catching.position.clone();
+        let filter = group.operation.filter.as_deref();
+        let passes = || filter.is_none_or(|filter| values.is_some_and(|it| filter.passes(it)));
+        if let Some((event, too_large)) = event.filter(|_| is_new && passes()) {
+            let place = Place::new(0, mark, position.clone(), event.published);
+            let place = Some(Arc::new(place));
+            let event = TriggerEvent { event: Arc::clone(event), too_large, sharing: None };
+            group.offer(Offered { event, place });
+            stats::add(&self.stats.replayed, 1);
+            stats::add(&self.stats.waiting, 1);
+            while self.start(group_id) {}
+            self.queue_if_ready(group_id);
+        }
+        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
+            return;
+        };
+        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let has_room = group.may_be_given(&self.outlets);
+        let is_crowded = group.waiting.len() >= READ_AHEAD || !has_room;
+        let Some(catching) = group.catching.as_deref_mut() else { return };
+        if replay.ring.covers(&position) {
+            catching.mode = Mode::Ring { next: replay.ring_start() };
+            replay.reading.swap_remove(&group_id);
+            if std::mem::take(&mut catching.is_full) {
+                self.fewer_full(id);
+            }
+            self.feed(group_id);
+        } else if is_crowded && !catching.is_full {
+            catching.is_full = true;
+            replay.full += 1;
+            if !has_room {
+                self.hold(group_id);
+            }
+        }
+    }
+
+    /// A reader whom nobody needs goes.
+    pub(super) fn close_reader_if_unused(&mut self, id: TriggerId) {
+        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
+            return;
+        };
+        if replay.reading.is_empty()
+            && replay.waiting.is_empty()
+            && let Some(reader) = replay.reader.take()
+        {
+            self.effects.push(Effect::CloseReader { trigger: id, pass: reader.pass });
+        }
+    }
+
+    /// A group goes, or goes elsewhere: it is no longer on the way anywhere.
+    pub(super) fn forget_resumed(&mut self, group_id: GroupId) {
+        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let id = group.trigger;
+        let (catching, unserved) = (group.catching.take(), group.unserved.take());
+        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
+            return;
+        };
+        replay.forget_unserved(group_id, unserved.as_deref());
+        replay.twins.swap_remove(&group_id);
+        replay.catching.swap_remove(&group_id);
+        replay.reading.swap_remove(&group_id);
+        replay.ahead.swap_remove(&group_id);
+        if catching.is_some_and(|it| it.is_full) {
+            self.fewer_full(id);
+        }
+        self.close_reader_if_unused(id);
+    }
+
+    /// Something of a group was delivered, or it is not what it was: nobody joins it by its position any more.
+    pub(super) fn served(&mut self, group_id: GroupId) {
+        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let Some(key) = group.unserved.take() else { return };
+        let replay = self.triggers.get_mut(&group.trigger).and_then(|it| it.replay.as_mut());
+        if let Some(replay) = replay {
+            replay.forget_unserved(group_id, Some(&key));
+        }
+    }
+
+    /// Live events may be missing: whoever is not live yet reads them.
+    pub(super) fn gap_for_those_on_the_way(&mut self, id: TriggerId) {
+        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
+            return;
+        };
+        replay.gap();
+        let on_ring: Vec<_> =
+            replay.catching.iter().copied().filter(|id| !replay.reading.contains(id)).collect();
+        for group in on_ring {
+            self.hand_to_reader(group);
+        }
+    }
+
+    /// No live event follows, so nobody gets where it wanted to.
+    pub(super) fn end_those_on_the_way(&mut self, id: TriggerId) {
+        let Some(trigger) = self.triggers.get_mut(&id) else { return };
+        let State::Ending(reason) = &trigger.state else { return };
+        let reason = reason.clone();
+        let Some(replay) = &mut trigger.replay else { return };
+        if let EndReason::Error(error) = &reason {
+            for joining in std::mem::take(&mut replay.waiting) {
+                refuse(joining, (**error).clone());
+            }
+        }
+        let catching: Vec<_> = replay.catching.iter().copied().collect();
+        for group in catching {
+            self.end_group(group, &reason);
+        }
+        self.close_reader_if_unused(id);
+    }
+
+    /// A graph took over, and with it the operation of a group on the way. False: it is none.
+    pub(super) fn splice_on_the_way(
+        &mut self,
+        group_id: GroupId,
+        operation: &LiveOperation,
+    ) -> bool {
+        let scope = self.scope(operation);
+        let Some(group) = self.groups.get_mut(&group_id) else { return false };
+        if group.catching.is_none() {
+            return false;
+        }
+        let Some(trigger) = self.triggers.get(&group.trigger) else { return false };
+        if trigger.source == operation.source {
+            let source = trigger.source.clone();
+            group.operation = Arc::new(LiveOperation { source, ..operation.clone() });
+            group.scope = scope;
+            stats::add(&self.stats.spliced, 1);
+            self.served(group_id);
+        } else {
+            stats::add(&self.stats.ended_by_reload, 1);
+            self.end_group(group_id, &EndReason::Error(Box::new(source_changed())));
+        }
+        true
+    }
+}

@@ -1,0 +1,522 @@
+//! Subscribers come, go and come again with their last cursors, against a broker that keeps its events in lanes; streams
+//! deliver the lanes in any order, live ones lose events, the broker forgets old ones, graphs are replaced. It is as random
+//! and as repeatable as [`super::simulation`], whose seeds it shares. The promises:
+//!
+//! - whoever comes with a cursor gets everything after it, in the order of each lane and once, unless told that it lost some;
+//! - in the end everybody has had everything, and equal groups are one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use events::{Event, Mark, Position, SourceError, SourceMessage, Start};
+
+use super::scripted::{Answer, ScriptedOutlet, Stage};
+use super::simulation::{Random, for_seeds};
+use super::{GRAPH, Reading, TriggerId};
+use crate::cursor::{Cursors, Resume, Scope};
+use crate::{Filter, HubSettings, LiveOperation, Member, Subscription};
+
+const STEPS: u32 = 400;
+const TOPICS: u64 = 2;
+const LANES: usize = 3;
+const OUTLETS: u64 = 2;
+
+/// The operation with a filter.
+const FILTERED: u64 = 2;
+
+/// A topic at the broker: offsets count from 1 in each lane.
+#[derive(Clone, Copy, Default)]
+struct Topic {
+    published: [u64; LANES],
+    forgotten: [u64; LANES],
+}
+
+/// What a stream delivers next in each lane.
+#[derive(Clone, Copy)]
+struct Stream {
+    topic: u64,
+    next: [u64; LANES],
+}
+
+struct Subscriber {
+    outlet: usize,
+    member: Member,
+    topic: u64,
+    operation: u64,
+    answer: Option<Answer>,
+    subscription: Option<Subscription>,
+    /// Came with that.
+    after: Option<Position>,
+    /// What was published when it was let in.
+    from: [u64; LANES],
+}
+
+struct Simulation {
+    random: Random,
+    stage: Stage,
+    cursors: Arc<Cursors>,
+    outlets: Vec<Arc<ScriptedOutlet>>,
+    subscribers: Vec<Subscriber>,
+    topics: [Topic; TOPICS as usize],
+    live: HashMap<TriggerId, Stream>,
+    readers: HashMap<(TriggerId, u64), Stream>,
+    generation: u64,
+    /// Does anything ever get lost?
+    is_rough: bool,
+}
+
+impl Simulation {
+    fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let is_rough = random.below(2) == 0;
+        let settings = HubSettings {
+            resolutions_in_flight: 1 + random.below(12) as usize,
+            group_in_flight: 1 + random.below(4) as usize,
+            group_waiting: if is_rough { random.below(6) as usize } else { 100_000 },
+            ring_events: random.below(12) as usize,
+            ..HubSettings::default()
+        };
+        let cursors = Cursors::new([&b"a key of some length"[..]]).unwrap().of_memory(true);
+        let cursors = Arc::new(cursors);
+        Self {
+            random,
+            stage: Stage::with_cursors(settings, Some(Arc::clone(&cursors))),
+            cursors,
+            outlets: (0..OUTLETS).map(|_| Arc::default()).collect(),
+            subscribers: Vec::new(),
+            topics: Default::default(),
+            live: HashMap::new(),
+            readers: HashMap::new(),
+            generation: 1,
+            is_rough,
+        }
+    }
+
+    fn step(&mut self) {
+        match self.random.below(100) {
+            0..6 => self.subscribe(),
+            6..20 => self.come_again(),
+            20..28 => self.leave(),
+            28..34 => self.open(),
+            34..42 => self.open_reader(),
+            42..52 => self.publish(),
+            52..64 => self.deliver(),
+            64..76 => self.read(),
+            76..94 => self.resolve(),
+            94..96 => self.lose(),
+            96 => self.forget(),
+            97 => self.give_up(),
+            _ => self.reload(),
+        }
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        self.hear_answers();
+        self.stage.hear_of_leaving();
+        let (closed, readers) = (&self.stage.closed, &self.stage.readers_closed);
+        self.live.retain(|trigger, _| !closed.contains(trigger));
+        self.readers.retain(|of, _| !readers.contains(of));
+        self.check();
+    }
+
+    fn operation(&self, topic: u64, operation: u64) -> LiveOperation {
+        let mut wanted =
+            self.stage.operation(&topic.to_string(), operation.into(), self.generation);
+        let is_filtered = operation == FILTERED;
+        wanted.filter = is_filtered.then(|| Arc::new(Filter::one_of("odd", &[0])));
+        wanted
+    }
+
+    fn come(&mut self, topic: u64, operation: u64, resume: Option<Resume>) {
+        let outlet = self.random.below(OUTLETS) as usize;
+        let member = Member { connection: self.subscribers.len() as u64, operation: 1 };
+        let wanted = self.operation(topic, operation);
+        let after = match &resume {
+            Some(Resume::After(position)) => Some(position.clone()),
+            _ => None,
+        };
+        let answer = self.stage.resume(&self.outlets[outlet], member, wanted, resume);
+        let (answer, subscription, from) = (Some(answer), None, [0; LANES]);
+        self.subscribers.push(Subscriber {
+            outlet,
+            member,
+            topic,
+            operation,
+            answer,
+            subscription,
+            after,
+            from,
+        });
+    }
+
+    fn subscribe(&mut self) {
+        let (topic, operation) = (self.random.below(TOPICS), self.random.below(3));
+        self.come(topic, operation, None);
+    }
+
+    /// With any cursor that somebody has had, be it still there or not.
+    fn come_again(&mut self) {
+        if self.subscribers.is_empty() {
+            return;
+        }
+        let index = self.random.below(self.subscribers.len() as u64) as usize;
+        let subscriber = &self.subscribers[index];
+        let (topic, operation) = (subscriber.topic, subscriber.operation);
+        let heard = self.outlets[subscriber.outlet].heard(subscriber.member);
+        let cursors: Vec<_> =
+            heard.iter().filter_map(|it| it.split_once("\"cursor\":\"")).collect();
+        let Some(back) = cursors.len().checked_sub(1) else { return };
+        // Mostly the last one, since clients bring that.
+        let back = if self.random.below(3) == 0 { self.random.below(back as u64 + 1) } else { 0 };
+        let cursor = cursors[cursors.len() - 1 - back as usize].1.split('"').next().unwrap();
+        let source = self.operation(topic, operation).source;
+        let scope = Scope::new(GRAPH, "Subscription.field", &source);
+        let resume = self.cursors.decode(cursor, scope).expect("it is ours");
+        self.come(topic, operation, Some(resume));
+    }
+
+    fn leave(&mut self) {
+        let live: Vec<_> = (0..self.subscribers.len())
+            .filter(|&index| self.subscribers[index].subscription.is_some())
+            .collect();
+        if !live.is_empty() {
+            let index = live[self.random.below(live.len() as u64) as usize];
+            let subscription = self.subscribers[index].subscription.take().unwrap();
+            self.stage.leave(subscription);
+        }
+    }
+
+    fn give_up(&mut self) {
+        if let Some(subscriber) = self.subscribers.iter_mut().find(|it| it.answer.is_some()) {
+            subscriber.answer = None;
+        }
+    }
+
+    fn hear_answers(&mut self) {
+        for subscriber in &mut self.subscribers {
+            let Some(answer) = &mut subscriber.answer else { continue };
+            match answer.try_recv() {
+                Ok(answer) => {
+                    subscriber.subscription = answer.ok();
+                    subscriber.from = self.topics[subscriber.topic as usize].published;
+                    subscriber.answer = None;
+                }
+                Err(tokio::sync::oneshot::error::TryRecvError::Empty) => {}
+                Err(error) => panic!("every caller gets an answer: {error}"),
+            }
+        }
+    }
+
+    fn topic_of(&self, trigger: TriggerId) -> u64 {
+        self.stage.shard.triggers[&trigger].source.topics()[0].parse().unwrap()
+    }
+
+    fn mark(lane: usize, offset: u64) -> Mark {
+        Mark { lane: lane as u32, offset, part: 0 }
+    }
+
+    /// What the lanes that hold something were read up to when a stream begins.
+    fn baseline(&self, stream: &Stream) -> Vec<SourceMessage> {
+        let published = self.topics[stream.topic as usize].published;
+        let holds = (0..LANES).filter(|&lane| published[lane] > 0);
+        holds.map(|lane| SourceMessage::Passed(Self::mark(lane, stream.next[lane] - 1))).collect()
+    }
+
+    fn open(&mut self) {
+        if self.stage.opening.is_empty() {
+            return;
+        }
+        let topic = self.topic_of(self.stage.opening[0]);
+        let trigger = self.stage.open();
+        let next = self.topics[topic as usize].published.map(|it| it + 1);
+        let stream = Stream { topic, next };
+        for passed in self.baseline(&stream) {
+            self.stage.message(trigger, passed);
+        }
+        self.live.insert(trigger, stream);
+    }
+
+    fn open_reader(&mut self) {
+        let Some((trigger, _, start)) = self.stage.readers_opening.first().cloned() else { return };
+        let Start::After(position) = start else { panic!("cursors of few lanes have positions") };
+        let topic = self.topic_of(trigger);
+        let read = |lane: usize| position.lane(lane as u32).map_or(0, |mark| mark.offset);
+        let next: [u64; LANES] = std::array::from_fn(|lane| read(lane) + 1);
+        let forgotten = self.topics[topic as usize].forgotten;
+        if (0..LANES).any(|lane| next[lane] <= forgotten[lane]) {
+            let gone = SourceError::Gone { provider: "p".into() };
+            self.stage.open_reader(Err(gone));
+            return;
+        }
+        let (trigger, pass, is_wanted) = self.stage.open_reader(Ok(()));
+        if !is_wanted {
+            return;
+        }
+        let stream = Stream { topic, next };
+        self.readers.insert((trigger, pass), stream);
+        for passed in self.baseline(&stream) {
+            if self.stage.read(trigger, pass, passed) == Reading::Over {
+                self.readers.remove(&(trigger, pass));
+                return;
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        let topic = self.random.below(TOPICS) as usize;
+        let lane = self.random.below(LANES as u64) as usize;
+        self.topics[topic].published[lane] += 1;
+    }
+
+    /// The next message of a stream, from any of its lanes.
+    fn next(topics: &[Topic], random: &mut Random, stream: &mut Stream) -> Option<SourceMessage> {
+        let topic = &topics[stream.topic as usize];
+        let has_more: Vec<_> =
+            (0..LANES).filter(|&lane| stream.next[lane] <= topic.published[lane]).collect();
+        let lane = *has_more.get(random.below(has_more.len().max(1) as u64) as usize)?;
+        if stream.next[lane] <= topic.forgotten[lane] {
+            stream.next[lane] = topic.forgotten[lane] + 1;
+            return Some(SourceMessage::Gap);
+        }
+        let offset = stream.next[lane];
+        stream.next[lane] += 1;
+        let odd = offset % 2;
+        let payload = format!("{{\"odd\":{odd},\"lane\":{lane},\"offset\":{offset}}}");
+        Some(SourceMessage::Event(Event::new("t", payload).at(Self::mark(lane, offset))))
+    }
+
+    fn deliver(&mut self) {
+        let mut triggers: Vec<_> = self.live.keys().copied().collect();
+        triggers.sort_unstable_by_key(|it| it.0);
+        for trigger in triggers {
+            let Some(stream) = self.live.get_mut(&trigger) else { continue };
+            if let Some(message) = Self::next(&self.topics, &mut self.random, stream) {
+                self.stage.message(trigger, message);
+            }
+        }
+    }
+
+    fn read(&mut self) {
+        let mut readers: Vec<_> = self.readers.keys().copied().collect();
+        readers.sort_unstable_by_key(|it| (it.0.0, it.1));
+        for of in readers {
+            let Some(stream) = self.readers.get_mut(&of) else { continue };
+            if self.stage.readers_paused.contains(&of) {
+                continue;
+            }
+            if let Some(message) = Self::next(&self.topics, &mut self.random, stream)
+                && self.stage.read(of.0, of.1, message) == Reading::Over
+            {
+                self.readers.remove(&of);
+            }
+        }
+    }
+
+    fn resolve(&mut self) {
+        if !self.stage.resolutions.is_empty() {
+            let index = self.random.below(self.stage.resolutions.len() as u64) as usize;
+            self.stage.resolve(index);
+        }
+    }
+
+    /// A live stream skips some events, and says so.
+    fn lose(&mut self) {
+        if !self.is_rough {
+            return;
+        }
+        let mut triggers: Vec<_> = self.live.keys().copied().collect();
+        triggers.sort_unstable_by_key(|it| it.0);
+        if let Some(stream) = triggers.first().and_then(|it| self.live.get_mut(it)) {
+            let lane = self.random.below(LANES as u64) as usize;
+            let published = self.topics[stream.topic as usize].published[lane];
+            stream.next[lane] = (stream.next[lane] + self.random.below(3)).min(published + 1);
+            self.stage.message(triggers[0], SourceMessage::Gap);
+        }
+    }
+
+    /// The broker drops old events.
+    fn forget(&mut self) {
+        if self.is_rough {
+            let topic = &mut self.topics[self.random.below(TOPICS) as usize];
+            let lane = self.random.below(LANES as u64) as usize;
+            let most = topic.published[lane] - topic.forgotten[lane];
+            topic.forgotten[lane] += self.random.below(most + 1);
+        }
+    }
+
+    fn reload(&mut self) {
+        self.generation += 1;
+        let old = self.stage.shard.operations_before(self.generation);
+        let renew = |(group, operation): &(_, Arc<LiveOperation>)| {
+            let topic = operation.source.topics()[0].parse().unwrap();
+            let id = u64::try_from(operation.group.operation_id).unwrap();
+            (*group, Ok(self.operation(topic, id)))
+        };
+        let renewals = old.iter().map(renew).collect();
+        assert!(self.stage.advance(self.generation, renewals).is_empty());
+    }
+
+    fn check(&self) {
+        let shard = &self.stage.shard;
+        let running: usize = shard.groups.values().map(super::Group::resolving).sum();
+        assert_eq!((running, running), (shard.turns.taken(), self.stage.resolutions.len()));
+        let mut in_triggers = 0;
+        for trigger in shard.triggers.values() {
+            let replay = trigger.replay.as_ref().unwrap();
+            in_triggers += trigger.groups.len() + replay.catching.len();
+            assert!(replay.reading.iter().all(|it| replay.catching.contains(it)));
+            assert!(replay.twins.iter().all(|it| trigger.groups.contains(*it)));
+            let full = replay
+                .catching
+                .iter()
+                .filter(|id| shard.groups[*id].catching.as_ref().is_some_and(|it| it.is_full));
+            assert_eq!(full.count(), replay.full);
+            let needs_reader = !replay.reading.is_empty() || !replay.waiting.is_empty();
+            assert_eq!(replay.reader.is_some(), needs_reader, "a reader is there if needed");
+            let is_paused = replay.reader.as_ref().is_some_and(|it| it.is_paused);
+            assert!(!is_paused || replay.full > 0, "nobody waits for nothing");
+        }
+        assert_eq!(in_triggers, shard.groups.len());
+        assert!(shard.groups.values().all(|group| !group.is_empty()), "a group has members");
+        for subscriber in &self.subscribers {
+            self.check_heard(subscriber);
+        }
+    }
+
+    /// Holes and repetitions; returns how far it got in each lane and whether it was told of a loss.
+    fn check_heard(&self, subscriber: &Subscriber) -> ([u64; LANES], bool) {
+        let heard = self.outlets[subscriber.outlet].heard(subscriber.member);
+        let after = |lane: usize| {
+            let position = subscriber.after.as_ref()?;
+            Some(position.lane(lane as u32).map_or(0, |mark| mark.offset))
+        };
+        let mut latest: [Option<u64>; LANES] = std::array::from_fn(after);
+        let mut has_lost = false;
+        let is_filtered = subscriber.operation == FILTERED;
+        for payload in &heard {
+            let Some((_, rest)) = payload.split_once("\"lane\":") else { continue };
+            let (lane, rest) = rest.split_once(",\"offset\":").unwrap();
+            let lane: usize = lane.parse().unwrap();
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            let offset: u64 = digits.parse().unwrap();
+            has_lost |= payload.contains("\"lost\":") || payload.contains("\"gap\":true");
+            assert!(!is_filtered || offset.is_multiple_of(2), "filtered: {heard:?}");
+            if let Some(before) = latest[lane] {
+                let expected = if is_filtered { before / 2 * 2 + 2 } else { before + 1 };
+                assert!(
+                    offset == expected || (has_lost && offset > expected),
+                    "lane {lane}: expected {expected} after {:?}: {heard:?}",
+                    subscriber.after
+                );
+            }
+            latest[lane] = Some(offset);
+        }
+        (latest.map(Option::unwrap_or_default), has_lost)
+    }
+
+    /// Everything comes to an end that can.
+    fn come_to_rest(&mut self) {
+        loop {
+            let before = (self.stage.resolutions.len(), self.heard_in_all());
+            for _ in 0..LANES {
+                self.open();
+                self.open_reader();
+                self.deliver();
+                self.read();
+            }
+            self.stage.resolve_all();
+            self.settle();
+            let is_over = self.stage.opening.is_empty()
+                && self.stage.readers_opening.is_empty()
+                && self.live.values().all(|it| {
+                    let published = self.topics[it.topic as usize].published;
+                    (0..LANES).all(|lane| it.next[lane] > published[lane])
+                })
+                && self.readers.values().all(|it| {
+                    let published = self.topics[it.topic as usize].published;
+                    (0..LANES).all(|lane| it.next[lane] > published[lane])
+                });
+            if is_over && before == (self.stage.resolutions.len(), self.heard_in_all()) {
+                return;
+            }
+        }
+    }
+
+    fn heard_in_all(&self) -> usize {
+        let heard = |it: &Subscriber| self.outlets[it.outlet].heard(it.member).len();
+        self.subscribers.iter().map(heard).sum()
+    }
+
+    fn finish(mut self) {
+        self.come_to_rest();
+        // One more event in each lane, so that readers of quiet lanes meet their triggers.
+        for topic in &mut self.topics {
+            topic.published = topic.published.map(|it| it + 2);
+        }
+        self.come_to_rest();
+        for subscriber in &self.subscribers {
+            if subscriber.subscription.is_none() {
+                continue;
+            }
+            let heard = self.outlets[subscriber.outlet].heard(subscriber.member);
+            if heard.last().is_some_and(|it| it.starts_with("end: ")) {
+                assert!(self.is_rough, "nothing ends: {heard:?}");
+                continue;
+            }
+            let (latest, has_lost) = self.check_heard(subscriber);
+            // What was dropped last is told with an event that has yet to come.
+            let has_lost = has_lost || self.is_rough;
+            for (lane, published) in
+                self.topics[subscriber.topic as usize].published.into_iter().enumerate()
+            {
+                let is_filtered = subscriber.operation == FILTERED;
+                let last = if is_filtered { published / 2 * 2 } else { published };
+                assert!(
+                    latest[lane] == last || has_lost || last <= subscriber.from[lane],
+                    "lane {lane} up to {last}: {heard:?}"
+                );
+            }
+        }
+        let shard = &self.stage.shard;
+        for trigger in shard.triggers.values() {
+            let replay = trigger.replay.as_ref().unwrap();
+            if !self.is_rough {
+                assert!(replay.is_idle() && replay.reader.is_none(), "all have caught up");
+                assert!(replay.twins.is_empty(), "equal groups are one");
+            }
+        }
+        self.leave_all();
+    }
+
+    /// Nothing stays.
+    fn leave_all(mut self) {
+        for subscriber in &mut self.subscribers {
+            subscriber.answer = None;
+            subscriber.subscription = None;
+        }
+        self.stage.hear_of_leaving();
+        while !self.stage.opening.is_empty() || !self.stage.readers_opening.is_empty() {
+            self.open();
+            self.open_reader();
+        }
+        let shard = &self.stage.shard;
+        assert!(shard.triggers.is_empty() && shard.groups.is_empty(), "something leaked");
+        assert!(shard.outlets.is_empty() && shard.merged.is_empty(), "something leaked");
+        assert_eq!((shard.turns.taken(), shard.ring_room.used()), (0, 0));
+        let stats = &self.stage.stats;
+        for gauge in [&stats.waiting, &stats.resolving, &stats.subscribers, &stats.groups] {
+            assert_eq!(gauge.load(std::sync::atomic::Ordering::Relaxed), 0, "counters leaked");
+        }
+        assert!(self.outlets.iter().all(|outlet| outlet.is_empty()), "members leaked");
+    }
+}
+
+#[test]
+fn whoever_comes_again_gets_everything_once_and_in_order() {
+    for_seeds(|seed| {
+        let mut simulation = Simulation::new(seed);
+        (0..STEPS).for_each(|_| simulation.step());
+        simulation.finish();
+    });
+}

@@ -1,0 +1,413 @@
+//! Who comes with a cursor, played by hand.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, SystemTime};
+
+use events::{Event, Mark, Position, SourceError, SourceMessage, Start, StreamEnd};
+use execute::ErrorCode;
+
+use super::scripted::{Answer, ScriptedOutlet, Stage, member};
+use super::{Reading, TriggerId};
+use crate::cursor::{Cursors, Resume};
+use crate::{Filter, HubSettings, Member, Subscription};
+
+fn mark(lane: u32, offset: u64) -> Mark {
+    Mark { lane, offset, part: 0 }
+}
+
+fn position(marks: &[(u32, u64)]) -> Position {
+    marks.iter().map(|&(lane, offset)| mark(lane, offset)).collect()
+}
+
+fn after(marks: &[(u32, u64)]) -> Option<Resume> {
+    Some(Resume::After(position(marks)))
+}
+
+struct Play {
+    stage: Stage,
+    outlet: Arc<ScriptedOutlet>,
+    comers: u64,
+}
+
+impl Play {
+    fn new(ring_events: usize) -> Self {
+        let settings = HubSettings { ring_events, ..HubSettings::default() };
+        let cursors = Cursors::new([&b"a key of some length"[..]]).unwrap().of_memory(true);
+        let stage = Stage::with_cursors(settings, Some(Arc::new(cursors)));
+        Self { stage, outlet: Arc::default(), comers: 0 }
+    }
+
+    /// A trigger on `topic` that stands at lane 0, offset `at`, with one subscriber.
+    fn live(&mut self, at: u64) -> (TriggerId, Member, Subscription) {
+        let (comer, answer) = self.come(1, None);
+        let trigger = self.stage.open();
+        self.stage.message(trigger, SourceMessage::Passed(mark(0, at)));
+        (trigger, comer, joined(answer))
+    }
+
+    fn come(&mut self, operation: u128, resume: Option<Resume>) -> (Member, Answer) {
+        self.comers += 1;
+        let member = member(self.comers);
+        let operation = self.stage.operation("topic", operation, 0);
+        (member, self.stage.resume(&self.outlet, member, operation, resume))
+    }
+
+    fn event(offset: u64) -> SourceMessage {
+        SourceMessage::Event(Event::new("topic", offset.to_string()).at(mark(0, offset)))
+    }
+
+    fn events(&mut self, trigger: TriggerId, offsets: impl IntoIterator<Item = u64>) {
+        for offset in offsets {
+            self.stage.message(trigger, Self::event(offset));
+        }
+    }
+
+    fn read(&mut self, trigger: TriggerId, pass: u64, offset: u64) -> Reading {
+        self.stage.read(trigger, pass, Self::event(offset))
+    }
+
+    /// The numbers that somebody heard, or whatever else was said.
+    fn heard(&self, member: Member) -> Vec<String> {
+        let number = |payload: String| match payload.strip_prefix("{\"data\":") {
+            Some(rest) => {
+                assert!(rest.contains("\"cursor\":\""), "{payload}");
+                rest.split(',').next().unwrap().to_owned()
+            }
+            None => payload,
+        };
+        self.outlet.heard(member).into_iter().skip(1).map(number).collect()
+    }
+
+    fn groups(&self) -> usize {
+        self.stage.shard.groups.len()
+    }
+
+    fn count(&self, counter: impl Fn(&crate::HubStats) -> &AtomicU64) -> u64 {
+        counter(&self.stage.stats).load(Relaxed)
+    }
+}
+
+fn joined(mut answer: Answer) -> Subscription {
+    answer.try_recv().expect("an answer").expect("joined")
+}
+
+fn refused(mut answer: Answer) -> ErrorCode {
+    answer.try_recv().expect("an answer").expect_err("refused").code
+}
+
+#[test]
+fn within_the_ring_it_gets_what_it_missed_and_then_joins_its_group() {
+    let mut play = Play::new(10);
+    let (trigger, first, _first) = play.live(0);
+    play.events(trigger, 1..=4);
+    play.stage.resolve_all();
+    let (again, answer) = play.come(1, after(&[(0, 2)]));
+    let _again = joined(answer);
+    play.stage.resolve_all();
+    assert_eq!(play.groups(), 1, "they are one group again");
+    play.events(trigger, [5]);
+    assert_eq!(play.stage.resolutions.len(), 1, "resolved once for both");
+    play.stage.resolve_all();
+    assert_eq!(play.heard(first), ["1", "2", "3", "4", "5"]);
+    assert_eq!(play.heard(again), ["3", "4", "5"]);
+    assert!(play.stage.readers_opening.is_empty());
+    assert_eq!(play.count(|it| &it.resumed_from_ring), 1);
+}
+
+#[test]
+fn events_in_flight_are_neither_skipped_nor_repeated() {
+    let mut play = Play::new(10);
+    let (trigger, first, _first) = play.live(0);
+    play.events(trigger, 1..=3);
+    // The group has delivered 1, and 2 and 3 are under way. One comes from another router, where it has had 2.
+    play.stage.resolve(0);
+    let (again, answer) = play.come(1, after(&[(0, 2)]));
+    let again_handle = joined(answer);
+    play.events(trigger, [4]);
+    while !play.stage.resolutions.is_empty() {
+        let last = play.stage.resolutions.len() - 1;
+        play.stage.resolve(last);
+    }
+    play.events(trigger, [5]);
+    play.stage.resolve_all();
+    assert_eq!(play.heard(first), ["1", "2", "3", "4", "5"]);
+    assert_eq!(play.heard(again), ["3", "4", "5"]);
+    assert_eq!(play.groups(), 1);
+    play.stage.leave(again_handle);
+    assert_eq!(play.heard(again).last().unwrap(), "end: unsubscribed");
+    assert!(play.stage.shard.merged.is_empty(), "nobody leaves under that name any more");
+}
+
+#[test]
+fn a_storm_of_those_who_come_from_before_the_ring_makes_one_reader_and_one_resolution() {
+    let mut play = Play::new(2);
+    let (trigger, _, _first) = play.live(0);
+    play.events(trigger, 1..=9);
+    play.stage.resolve_all();
+    let storm: Vec<_> = (0..1000).map(|_| play.come(1, after(&[(0, 4)]))).collect();
+    assert_eq!(play.stage.readers_opening.len(), 1);
+    assert_eq!(play.stage.readers_opening[0].2, Start::After(position(&[(0, 4)])));
+    let (of, pass, is_wanted) = play.stage.open_reader(Ok(()));
+    assert!(of == trigger && is_wanted);
+    assert_eq!(play.groups(), 2);
+    let before = play.count(|it| &it.resolutions);
+    for offset in 5..=6 {
+        assert_eq!(play.read(trigger, pass, offset), Reading::On);
+    }
+    // From 7 on the ring has it all.
+    assert_eq!(play.read(trigger, pass, 7), Reading::Over);
+    assert_eq!(play.stage.readers_closed, [(trigger, pass)]);
+    play.stage.resolve_all();
+    assert_eq!(play.count(|it| &it.resolutions) - before, 5);
+    assert_eq!(play.groups(), 1);
+    play.events(trigger, [10]);
+    play.stage.resolve_all();
+    let mut handles = Vec::new();
+    for (member, answer) in storm {
+        assert_eq!(play.heard(member), ["5", "6", "7", "8", "9", "10"]);
+        handles.push(joined(answer));
+    }
+    assert_eq!(play.count(|it| &it.side_readers), 1);
+    for handle in handles {
+        play.stage.leave(handle);
+    }
+    assert_eq!(play.count(|it| &it.subscribers), 1);
+}
+
+#[test]
+fn who_comes_from_before_the_readers_place_makes_it_begin_again_and_nobody_hears_twice() {
+    let mut play = Play::new(1);
+    let (trigger, _, _first) = play.live(0);
+    play.events(trigger, 1..=9);
+    play.stage.resolve_all();
+    let (one, answer) = play.come(1, after(&[(0, 4)]));
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    let _one = joined(answer);
+    play.read(trigger, pass, 5);
+    let (other, answer) = play.come(2, after(&[(0, 2)]));
+    assert_eq!(play.read(trigger, pass, 6), Reading::Over, "it is not read further");
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    let _other = joined(answer);
+    for offset in 3..=8 {
+        play.read(trigger, pass, offset);
+        play.stage.resolve_all();
+    }
+    play.stage.resolve_all();
+    assert_eq!(play.heard(one), ["5", "6", "7", "8", "9"]);
+    assert_eq!(play.heard(other), ["3", "4", "5", "6", "7", "8", "9"]);
+    assert_eq!(play.count(|it| &it.side_readers), 2);
+}
+
+#[test]
+fn a_reader_is_not_read_while_a_group_has_no_room() {
+    let mut play = Play::new(1);
+    let (trigger, _, _first) = play.live(0);
+    for offset in 1..=99 {
+        play.events(trigger, [offset]);
+        play.stage.resolve_all();
+    }
+    let (one, answer) = play.come(1, after(&[(0, 0)]));
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    let _one = joined(answer);
+    let (mut offset, mut at_once) = (0, 0);
+    loop {
+        (offset, at_once) = (offset + 1, at_once + 1);
+        let reading = play.read(trigger, pass, offset);
+        assert!(at_once < 30, "it is bounded");
+        if reading == Reading::Pause {
+            at_once = 0;
+            while play.stage.readers_paused.contains(&(trigger, pass)) {
+                play.stage.resolve(0);
+            }
+        }
+        if reading == Reading::Over {
+            break;
+        }
+    }
+    play.stage.resolve_all();
+    let all: Vec<_> = (1..=99).map(|number| number.to_string()).collect();
+    assert_eq!(play.heard(one), all);
+    assert_eq!(play.count(|it| &it.dropped_group_behind), 0);
+}
+
+#[test]
+fn what_was_missed_waits_for_members_who_do_not_keep_up() {
+    for ring_events in [20, 1] {
+        let mut play = Play::new(ring_events);
+        let (trigger, _, _first) = play.live(0);
+        play.events(trigger, 1..=9);
+        play.stage.resolve_all();
+        play.outlet.turn();
+        let (one, answer) = play.come(2, after(&[(0, 2)]));
+        let mut next = 3;
+        let reader =
+            (!play.stage.readers_opening.is_empty()).then(|| play.stage.open_reader(Ok(())));
+        let _one = joined(answer);
+        if let Some((_, pass, _)) = reader {
+            assert_eq!(play.read(trigger, pass, next), Reading::Pause);
+            next += 1;
+        }
+        assert!(play.stage.shard.is_holding());
+        play.outlet.turn();
+        play.stage.resolve_all();
+        play.stage.shard.look_after_held();
+        play.stage.take_effects();
+        if let Some((_, pass, _)) = reader {
+            assert!(play.stage.readers_paused.is_empty());
+            while play.read(trigger, pass, next) == Reading::On {
+                next += 1;
+            }
+        }
+        play.stage.resolve_all();
+        assert_eq!(play.heard(one), ["3", "4", "5", "6", "7", "8", "9"], "{ring_events}");
+    }
+}
+
+#[test]
+fn who_has_had_more_than_the_trigger_waits_for_it() {
+    let mut play = Play::new(10);
+    let (trigger, _, _first) = play.live(0);
+    play.stage.message(trigger, SourceMessage::Passed(mark(1, 0)));
+    let event = |lane, offset: u64| {
+        let event = Event::new("topic", (u64::from(lane) * 100 + offset).to_string());
+        SourceMessage::Event(event.at(mark(lane, offset)))
+    };
+    play.stage.message(trigger, SourceMessage::Gap);
+    let (one, answer) = play.come(2, after(&[(0, 0), (1, 0)]));
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    let _one = joined(answer);
+    // The reader has both lanes before the trigger has either.
+    for (lane, offset) in [(0, 1), (1, 1), (0, 2)] {
+        play.stage.read(trigger, pass, event(lane, offset));
+    }
+    for (lane, offset) in [(1, 1), (0, 1)] {
+        play.stage.message(trigger, event(lane, offset));
+    }
+    assert_eq!(play.stage.read(trigger, pass, event(1, 2)), Reading::Over);
+    for (lane, offset) in [(1, 2), (0, 2), (1, 3), (0, 3)] {
+        play.stage.message(trigger, event(lane, offset));
+        play.stage.resolve_all();
+    }
+    assert_eq!(play.heard(one), ["1", "101", "2", "102", "103", "3"]);
+}
+
+#[test]
+fn too_old_is_refused_and_the_others_are_served() {
+    let mut play = Play::new(1);
+    let (trigger, _, _first) = play.live(0);
+    play.events(trigger, 1..=9);
+    let (_, old) = play.come(1, after(&[(0, 1)]));
+    let (_, young) = play.come(1, after(&[(0, 5)]));
+    let gone = || Err(SourceError::Gone { provider: "memory/default".into() });
+    // The second one came while the reader for the first was opened.
+    play.stage.open_reader(gone());
+    assert_eq!(refused(old), ErrorCode::CursorExpired);
+    assert_eq!(play.stage.readers_opening[0].2, Start::After(position(&[(0, 5)])));
+    play.stage.open_reader(Ok(()));
+    let _young = joined(young);
+    assert_eq!(play.count(|it| &it.cursors_expired), 1);
+}
+
+#[test]
+fn a_broker_that_is_away_refuses_those_who_need_it_only() {
+    let mut play = Play::new(2);
+    let (trigger, first, _first) = play.live(0);
+    play.events(trigger, 1..=4);
+    let (_, answer) = play.come(1, after(&[(0, 1)]));
+    let reason = String::new();
+    play.stage.open_reader(Err(SourceError::Unavailable { provider: "p".into(), reason }));
+    assert_eq!(refused(answer), ErrorCode::ProviderUnavailable);
+    play.stage.resolve_all();
+    assert_eq!(play.heard(first), ["1", "2", "3", "4"]);
+}
+
+#[test]
+fn a_gap_of_the_reader_is_read_again_and_one_of_the_trigger_sends_to_the_reader() {
+    let mut play = Play::new(10);
+    let (trigger, _, _first) = play.live(0);
+    play.events(trigger, 1..=3);
+    play.stage.message(trigger, SourceMessage::Gap);
+    let (one, answer) = play.come(1, after(&[(0, 3)]));
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    let _one = joined(answer);
+    assert_eq!(play.stage.read(trigger, pass, SourceMessage::Gap), Reading::Over);
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    play.read(trigger, pass, 4);
+    // The live stream missed 4 and 5.
+    play.events(trigger, [6, 7]);
+    play.read(trigger, pass, 5);
+    assert_eq!(play.read(trigger, pass, 6), Reading::Over);
+    play.stage.resolve_all();
+    assert_eq!(play.heard(one), ["4", "5", "6", "7"]);
+}
+
+#[test]
+fn what_a_filter_keeps_back_counts_as_read() {
+    let mut play = Play::new(10);
+    let (trigger, _, _first) = play.live(0);
+    for offset in 1..=6 {
+        let payload = format!("{{\"odd\":{},\"n\":{offset}}}", offset % 2);
+        let event = Event::new("topic", payload).at(mark(0, offset));
+        play.stage.message(trigger, SourceMessage::Event(event));
+    }
+    play.stage.resolve_all();
+    let member = member(77);
+    let mut operation = play.stage.operation("topic", 3, 0);
+    operation.filter = Some(Arc::new(Filter::one_of("odd", &[0])));
+    let outlet = Arc::clone(&play.outlet);
+    let _handle = joined(play.stage.resume(&outlet, member, operation, after(&[(0, 2)])));
+    play.stage.resolve_all();
+    let heard = outlet.heard(member);
+    assert_eq!(heard.len(), 3, "{heard:?}");
+    assert!(heard[1].contains("\"n\":4") && heard[2].contains("\"n\":6"), "{heard:?}");
+}
+
+#[test]
+fn a_source_that_ends_ends_those_on_the_way() {
+    let mut play = Play::new(1);
+    let (trigger, _, _first) = play.live(0);
+    play.events(trigger, 1..=4);
+    let (one, answer) = play.come(2, after(&[(0, 1)]));
+    play.stage.open_reader(Ok(()));
+    let _one = joined(answer);
+    let (_, waits) = play.come(2, after(&[(0, 0)]));
+    let gone = StreamEnd::Gone("topic".into());
+    play.stage.message(trigger, SourceMessage::End(gone));
+    assert_eq!(play.heard(one), ["end: SOURCE_GONE"]);
+    assert_eq!(refused(waits), ErrorCode::SourceGone);
+    play.stage.resolve_all();
+    assert!(play.stage.shard.triggers.is_empty() && play.groups() == 0);
+}
+
+#[test]
+fn beyond_the_lanes_of_a_cursor_it_resumes_by_time_and_its_own_lane_repeats_nothing() {
+    let mut play = Play::new(1);
+    let (trigger, _, _first) = play.live(0);
+    play.events(trigger, 1..=4);
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(7);
+    let (one, answer) = play.come(2, Some(Resume::Since { mark: mark(0, 2), time }));
+    assert_eq!(play.stage.readers_opening[0].2, Start::Since(time));
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    let _one = joined(answer);
+    for offset in 1..=3 {
+        play.read(trigger, pass, offset);
+    }
+    play.stage.resolve_all();
+    assert_eq!(play.heard(one), ["3", "4"]);
+}
+
+#[test]
+fn without_replay_payloads_are_as_ever_and_cursors_refused() {
+    let mut stage = Stage::new(HubSettings::default());
+    let outlet = Arc::new(ScriptedOutlet::default());
+    let answer = stage.subscribe(&outlet, member(1), "topic", 1, 0);
+    let trigger = stage.open();
+    let _first = joined(answer);
+    stage.message(trigger, Play::event(1));
+    stage.resolve_all();
+    assert_eq!(outlet.heard(member(1)), ["join", "{\"data\":1}"]);
+    let operation = stage.operation("topic", 1, 0);
+    let answer = stage.resume(&outlet, member(2), operation, after(&[(0, 1)]));
+    assert_eq!(refused(answer), ErrorCode::CursorExpired);
+}

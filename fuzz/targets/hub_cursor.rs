@@ -1,0 +1,32 @@
+//! A cursor of anything: reading it never panics, and what nobody has signed is not taken. Any position that is written is
+//! read again.
+//!
+//! The text is the cursor, and its bytes are marks too.
+
+#![no_main]
+
+use std::sync::LazyLock;
+
+use events::Mark;
+use hub::Cursors;
+use libfuzzer_sys::fuzz_target;
+
+static CURSORS: LazyLock<Cursors> = LazyLock::new(|| {
+    let keys = [&b"a key of some length"[..], b"another one, as long"];
+    Cursors::new(keys).expect("keys are given")
+});
+
+fuzz_target!(|data: &[u8]| {
+    let text = String::from_utf8_lossy(data);
+    let marks = data.chunks_exact(20).map(|bytes| {
+        let number = |from: usize| {
+            let mut number = [0; 8];
+            number.copy_from_slice(&bytes[from..from + 8]);
+            u64::from_le_bytes(number)
+        };
+        // A large lane now and then; most are neighbours.
+        let lane = u32::from(bytes[16]) << (u32::from(bytes[17]) & 24);
+        Mark { lane, offset: number(0), part: number(8) }
+    });
+    hub::fuzz_cursors(&CURSORS, &text, marks);
+});

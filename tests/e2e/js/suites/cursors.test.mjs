@@ -1,0 +1,109 @@
+// Clients that lose their connections and go on with the cursor they got last.
+import assert from "node:assert/strict";
+import { after, before, describe, it } from "node:test";
+import { createClient as createSseClient } from "graphql-sse";
+import { createClient } from "graphql-ws";
+import WebSocket from "ws";
+import { event, memorySupergraph, startSubgraphs } from "../board.mjs";
+import { startServe } from "../router.mjs";
+import { repeatUntil, within } from "../waiting.mjs";
+
+const PROVIDER = "memory/default";
+const QUERY = "subscription { flightMoved { id altitude } }";
+const EVENTS = 1000;
+
+describe("cursors", () => {
+  let subgraphs;
+  let router;
+  before(async () => {
+    subgraphs = await startSubgraphs();
+    router = await startServe({
+      supergraph: memorySupergraph(),
+      config: {
+        subgraphs: subgraphs.configuration,
+        cursor: { memory: true, keys: ["a key of more than 16 bytes"], ring_events: 50 },
+        events: { providers: { memory: [{ id: "default", ring_events: 100_000 }] } },
+      },
+    });
+  });
+  after(async () => {
+    await router?.stop();
+    await subgraphs?.stop();
+  });
+
+  const publish = (number) => router.publish(PROVIDER, "flights.moved", event("1", number));
+
+  /** Publishes until the first one arrives; answers with its number and what it came with. */
+  async function begin(subscription) {
+    let published = -1;
+    const { value } = await repeatUntil(
+      subscription.next(), (number) => publish(published = number), "the first event",
+    );
+    return { first: value, number: value.data.flightMoved.altitude, published };
+  }
+
+  it("graphql-ws goes on after a terminated socket by extensions.cursor", async () => {
+    let socket;
+    const connect = () => createClient({
+      url: router.socket, webSocketImpl: WebSocket, retryAttempts: 0,
+      on: { connected: (opened) => { socket = opened; } },
+    });
+    let client = connect();
+    let subscription = client.iterate({ query: QUERY });
+    let { first, number, published } = await begin(subscription);
+    let { cursor } = first.extensions;
+    const publishing = (async () => {
+      while (published < EVENTS) await publish(published += 1);
+    })();
+    let cuts = 0;
+    while (number < EVENTS) {
+      const next = subscription.next();
+      const result = await within(next, `event ${number + 1}`);
+      assert.equal(result.value.data.flightMoved.altitude, number += 1);
+      ({ cursor } = result.value.extensions);
+      if (number % 173 === 0) {
+        cuts += 1;
+        subscription.return().catch(() => {});
+        socket.terminate();
+        // Another client: this one may not have noticed yet that its socket has gone.
+        client = connect();
+        subscription = client.iterate({ query: QUERY, extensions: { cursor } });
+      }
+    }
+    assert.ok(cuts >= 5, `${cuts}`);
+    await publishing;
+    await client.dispose();
+  });
+
+  it("graphql-sse goes on by extensions.cursor, in both modes", async () => {
+    for (const singleConnection of [false, true]) {
+      const connect = () => createSseClient({ url: router.graphql, retryAttempts: 0, singleConnection });
+      let client = connect();
+      const subscription = client.iterate({ query: QUERY });
+      const { first } = await begin(subscription);
+      client.dispose();
+      for (let number = 1; number <= 200; number += 1) await publish(1_000_000 + number);
+      client = connect();
+      const again = client.iterate({
+        query: QUERY, extensions: { cursor: first.extensions.cursor },
+      });
+      const numbers = [];
+      while (numbers.at(-1) !== 1_000_200) {
+        const { value } = await within(again.next(), "the next event");
+        numbers.push(value.data.flightMoved.altitude);
+      }
+      assert.deepEqual(numbers.slice(-200), Array.from({ length: 200 }, (_, at) => 1_000_001 + at));
+      client.dispose();
+    }
+  });
+
+  it("tells a client of graphql-ws that its cursor is none", async () => {
+    const client = createClient({ url: router.socket, webSocketImpl: WebSocket, retryAttempts: 0 });
+    const subscription = client.iterate({ query: QUERY, extensions: { cursor: "forged" } });
+    await assert.rejects(within(subscription.next(), "the error"), ([error]) => {
+      assert.equal(error.extensions.code, "CURSOR_INVALID");
+      return true;
+    });
+    await client.dispose();
+  });
+});

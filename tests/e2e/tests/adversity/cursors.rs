@@ -1,0 +1,257 @@
+//! Subscribers that lose their connections and come again with the last cursor they got.
+
+use std::sync::mpsc;
+
+use serde_json::{Value, json};
+
+use crate::shop::Shop;
+use crate::socket::{Heard, Socket};
+use crate::stream::Stream;
+
+const SUBSCRIPTION: &str = "subscription { productChanged { id } }";
+
+/// Enough to fill every queue on the way more than once.
+const EVENTS: usize = 3000;
+
+/// The memory provider keeps all of it; the trigger's ring does not.
+const CONFIGURATION: &str = "
+cursor: {memory: true, keys: [a key of more than 16 bytes], ring_events: 100}
+events: {providers: {memory: [{id: default, ring_events: 100000}]}}
+";
+
+fn event(number: usize) -> String {
+    format!(r#"{{"__typename":"Product","id":"{number}"}}"#)
+}
+
+fn number(payload: &Value) -> usize {
+    let id = payload["data"]["productChanged"]["id"].as_str();
+    id.unwrap_or_else(|| panic!("no event: {payload}")).parse().unwrap()
+}
+
+fn cursor(payload: &Value) -> String {
+    payload["extensions"]["cursor"].as_str().unwrap().to_owned()
+}
+
+fn resume(socket: &mut Socket, id: &str, query: &str, cursor: &str) {
+    let payload = json!({ "query": query, "extensions": { "cursor": cursor } });
+    let message = json!({ "id": id, "type": "subscribe", "payload": payload });
+    socket.send(&message.to_string());
+}
+
+#[test]
+fn a_websocket_that_is_cut_again_and_again_gets_every_event_once_and_in_order() {
+    let shop = Shop::with(CONFIGURATION);
+    let mut socket = Socket::ready(shop.address());
+    socket.subscribe("1", SUBSCRIPTION);
+    shop.wait_for_subscribers(1);
+    std::thread::scope(|scope| {
+        let publishing = scope.spawn(|| {
+            for number in 1..=EVENTS {
+                shop.publish("products", event(number));
+            }
+        });
+        let (mut next, mut cuts) = (1, 0);
+        while next <= EVENTS {
+            let payload = match socket.hear() {
+                Heard::Text(text) => {
+                    serde_json::from_str::<Value>(&text).unwrap()["payload"].take()
+                }
+                Heard::Closed(closed) => panic!("after {next}: {closed:?}"),
+            };
+            assert_eq!(number(&payload), next, "{payload}");
+            assert_eq!(payload["extensions"].as_object().unwrap().len(), 1, "{payload}");
+            // What it had received beyond this one is lost with the connection.
+            if next % 311 == 0 {
+                cuts += 1;
+                if cuts % 3 == 0 {
+                    // It stays away for longer than the ring reaches back.
+                    let published = || shop.router.metric("starling_hub_events_total").unwrap_or(0);
+                    drop(std::mem::replace(&mut socket, Socket::ready(shop.address())));
+                    let until = (published() + 150).min(EVENTS as u64 - 1);
+                    e2e::eventually("more events", || {
+                        let is_over = publishing.is_finished();
+                        (is_over || published() >= until).then_some(())
+                    });
+                } else {
+                    socket = Socket::ready(shop.address());
+                }
+                resume(&mut socket, "1", SUBSCRIPTION, &cursor(&payload));
+            }
+            next += 1;
+        }
+        assert_eq!(cuts, EVENTS / 311);
+    });
+    assert!(shop.router.metric("starling_hub_side_readers_total").unwrap_or(0) >= 1);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn an_event_stream_goes_on_by_last_event_id_on_another_connection() {
+    let shop = Shop::with(CONFIGURATION);
+    let mut stream = Stream::open(shop.address(), SUBSCRIPTION);
+    shop.wait_for_subscribers(1);
+    for number in 1..=400 {
+        shop.publish("products", event(number));
+    }
+    let mut next = 1;
+    while next <= 400 {
+        let (id, payload) = stream.event_with_id();
+        assert_eq!(number(&payload), next);
+        assert_eq!(id, cursor(&payload), "the id of the event is its cursor");
+        if next == 7 || next == 200 || next == 399 {
+            stream = Stream::open_after(shop.address(), SUBSCRIPTION, &id);
+        }
+        next += 1;
+    }
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_storm_of_subscribers_that_come_again_makes_one_reader_at_the_broker() {
+    const SUBSCRIBERS: usize = 300;
+    /// On one connection.
+    const EACH: usize = 30;
+    let shop = Shop::with(CONFIGURATION);
+    let mut socket = Socket::ready(shop.address());
+    socket.subscribe("1", SUBSCRIPTION);
+    shop.wait_for_subscribers(1);
+    shop.publish("products", event(1));
+    let cursor = cursor(&socket.message()["payload"]);
+    for number in 2..=300 {
+        shop.publish("products", event(number));
+        assert_eq!(self::number(&socket.message()["payload"]), number);
+    }
+    let storm: Vec<_> = (0..SUBSCRIBERS / EACH)
+        .map(|_| {
+            let mut socket = Socket::ready(shop.address());
+            for id in 0..EACH {
+                resume(&mut socket, &id.to_string(), SUBSCRIPTION, &cursor);
+            }
+            std::thread::spawn(move || {
+                let mut next = [2; EACH];
+                for _ in 0..EACH * 299 {
+                    let message = socket.message();
+                    let id: usize = message["id"].as_str().unwrap().parse().unwrap();
+                    assert_eq!(number(&message["payload"]), next[id], "{message}");
+                    next[id] += 1;
+                }
+                socket
+            })
+        })
+        .collect();
+    let sockets: Vec<_> = storm.into_iter().map(|it| it.join().unwrap()).collect();
+    let readers = shop.router.metric("starling_hub_side_readers_total").unwrap_or(0);
+    // There is one at a time. Whoever comes when it has gone on makes it begin again, for all who came meanwhile.
+    assert!((1..=SUBSCRIBERS as u64 / 4).contains(&readers), "{readers} readers");
+    shop.publish("products", event(301));
+    let mut sockets = sockets;
+    for socket in &mut sockets {
+        for _ in 0..EACH {
+            assert_eq!(number(&socket.message()["payload"]), 301);
+        }
+    }
+    // They are one group with the one that never went.
+    shop.wait_for_metric("starling_hub_groups", 2);
+    drop(sockets);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn forged_foreign_and_expired_cursors_are_told_apart_and_nobody_begins_anew_unasked() {
+    let shop = Shop::with(
+        "
+cursor: {memory: true, keys: [a key of more than 16 bytes], ring_events: 2}
+events: {providers: {memory: [{id: default, ring_events: 4}]}}
+",
+    );
+    let mut socket = Socket::ready(shop.address());
+    socket.subscribe("1", SUBSCRIPTION);
+    shop.wait_for_subscribers(1);
+    shop.publish("products", event(1));
+    let old = cursor(&socket.message()["payload"]);
+    for number in 2..=9 {
+        shop.publish("products", event(number));
+        socket.message();
+    }
+    let elsewhere = r#"subscription { productChangedAt(place: "x") { id } }"#;
+    let forged = format!("{}x{}", &old[..5], &old[6..]);
+    for (id, query, cursor, code) in [
+        ("a", SUBSCRIPTION, &*forged, "CURSOR_INVALID"),
+        ("b", SUBSCRIPTION, "hello", "CURSOR_INVALID"),
+        ("c", elsewhere, &*old, "CURSOR_FOREIGN"),
+        ("d", SUBSCRIPTION, &*old, "CURSOR_EXPIRED"),
+    ] {
+        resume(&mut socket, id, query, cursor);
+        let message = socket.message();
+        assert_eq!((&message["id"], &message["type"]), (&json!(id), &json!("error")));
+        assert_eq!(message["payload"][0]["extensions"]["code"], code, "{message}");
+    }
+    for (reason, count) in [("invalid", 2), ("foreign", 1), ("expired", 1)] {
+        let metric = format!(r#"starling_hub_cursors_refused_total{{reason="{reason}"}}"#);
+        shop.wait_for_metric(&metric, count);
+    }
+    shop.wait_for_subscribers(1);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_cursor_holds_at_another_router_with_the_same_keys_until_the_broker_says_otherwise() {
+    // Each has a memory of its own, so the other one knows the key and not the events: expired, not forged.
+    let (one, other) = (Shop::with(CONFIGURATION), Shop::with(CONFIGURATION));
+    let mut socket = Socket::ready(one.address());
+    socket.subscribe("1", SUBSCRIPTION);
+    one.wait_for_subscribers(1);
+    one.publish("products", event(1));
+    let cursor = cursor(&socket.message()["payload"]);
+    let mut socket = Socket::ready(other.address());
+    resume(&mut socket, "1", SUBSCRIPTION, &cursor);
+    assert_eq!(socket.message()["payload"][0]["extensions"]["code"], "CURSOR_EXPIRED");
+    one.assert_unharmed();
+    other.assert_unharmed();
+}
+
+#[test]
+fn who_resumes_and_reads_slowly_loses_nothing_of_what_it_missed() {
+    let shop = Shop::with(
+        "
+cursor: {memory: true, ring_events: 100}
+subscriptions: {queue_events: 64, kernel_queue_bytes: 4KiB}
+events: {providers: {memory: [{id: default, ring_events: 100000}]}}
+",
+    );
+    let mut socket = Socket::ready(shop.address());
+    let noted = "subscription { productChanged { id note } }";
+    socket.subscribe("1", noted);
+    shop.wait_for_subscribers(1);
+    shop.publish("products", event(1));
+    let cursor = cursor(&socket.message()["payload"]);
+    drop(socket);
+    shop.wait_for_subscribers(0);
+    let note = "x".repeat(20_000);
+    for number in 2..=1000 {
+        let event = format!(r#"{{"__typename":"Product","id":"{number}","note":"{note}"}}"#);
+        shop.publish("products", event);
+    }
+    // 20 MB wait for a client that reads when it is told to.
+    let (go, wait) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let address = shop.address();
+        let reading = scope.spawn(move || {
+            let mut socket = Socket::ready(address);
+            resume(&mut socket, "1", noted, &cursor);
+            wait.recv().unwrap();
+            for expected in 2..=1000 {
+                let message = socket.message();
+                assert_eq!(number(&message["payload"]), expected);
+                assert!(message["payload"]["extensions"]["lost"].is_null(), "{expected}");
+            }
+        });
+        e2e::eventually("the replay to begin", || {
+            let replayed = shop.router.metric("starling_hub_events_replayed_total");
+            (replayed.unwrap_or(0) > 0).then_some(())
+        });
+        go.send(()).unwrap();
+        reading.join().unwrap();
+    });
+    shop.assert_unharmed();
+}
