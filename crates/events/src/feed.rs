@@ -80,6 +80,18 @@ impl Feed {
         self.last.send(SourceMessage::End(reason));
     }
 
+    /// Is there a place for another message?
+    pub(crate) fn has_room(&self) -> bool {
+        self.sender.capacity() > 0
+    }
+
+    /// Waits until `messages` find room, or nobody listens any more.
+    pub(crate) async fn room(&self, messages: usize) {
+        // More than the queue's length never fit.
+        let messages = messages.min(self.sender.max_capacity() - 1);
+        let _ = self.sender.reserve_many(messages).await;
+    }
+
     /// Has the stream been dropped?
     pub(crate) fn is_gone(&self) -> bool {
         self.sender.is_closed()

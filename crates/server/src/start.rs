@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use events::{
-    Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis, RedisSettings,
+    Kafka, KafkaSettings, Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis,
+    RedisSettings,
 };
 use hub::{Hub, HubSettings};
 use ide::{Page, PageConfig, Tab};
@@ -21,7 +22,10 @@ use crate::admin;
 use crate::certificates::{self, Certificates};
 #[cfg(target_os = "linux")]
 use crate::config::ReactorThreads;
-use crate::config::{Config, Listener, NatsAuthentication, OverflowPolicy, Workers};
+use crate::config::{
+    Config, KafkaAuthentication, KafkaProvider, Listener, NatsAuthentication, OverflowPolicy,
+    ScramMechanism, Secret, Workers,
+};
 use crate::connections::{Connections, Limits};
 use crate::cores::{self, CoreThreads, Cores};
 use crate::diagnostic::{self, Diagnostic, Style};
@@ -451,6 +455,15 @@ fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
             )),
         }
     }
+    for kafka in &providers.kafka {
+        match Kafka::start(kafka_settings(kafka, config.events.publish_timeout)) {
+            Ok(provider) => list.push(Arc::new(provider)),
+            Err(error) => problems.push(Diagnostic::error(
+                "events",
+                format!("events.providers.kafka `{}`: {error}", kafka.id),
+            )),
+        }
+    }
     for redis in &providers.redis {
         let settings = RedisSettings {
             authentication: redis.authentication.as_ref().map(|it| events::RedisAuthentication {
@@ -475,6 +488,53 @@ fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
         return Err(problems);
     }
     Providers::new(list).map_err(|error| vec![Diagnostic::error("events", error.to_string())])
+}
+
+fn kafka_settings(kafka: &KafkaProvider, publish_timeout: Duration) -> KafkaSettings {
+    let user = |username: &str, password: &Secret| events::KafkaUser {
+        username: username.into(),
+        password: password.expose().into(),
+    };
+    let authentication = kafka.authentication.as_ref().map(|authentication| match authentication {
+        KafkaAuthentication::SaslPlain(it) => {
+            events::KafkaAuthentication::Plain(user(&it.username, &it.password))
+        }
+        KafkaAuthentication::SaslScram(it) => match it.mechanism {
+            ScramMechanism::Sha256 => {
+                events::KafkaAuthentication::ScramSha256(user(&it.username, &it.password))
+            }
+            ScramMechanism::Sha512 => {
+                events::KafkaAuthentication::ScramSha512(user(&it.username, &it.password))
+            }
+        },
+        KafkaAuthentication::OauthToken(token) => {
+            events::KafkaAuthentication::Token(token.expose().into())
+        }
+        KafkaAuthentication::OauthTokenFile(path) => {
+            events::KafkaAuthentication::TokenFile(path.clone())
+        }
+    });
+    let tls = kafka.tls.as_ref().filter(|tls| tls.enabled);
+    KafkaSettings {
+        id: kafka.id.as_str().into(),
+        brokers: kafka.brokers.clone(),
+        authentication,
+        tls: tls.map(|tls| events::KafkaTls {
+            ca: tls.ca.clone(),
+            certificate: tls.certificate.clone(),
+            key: tls.key.clone(),
+        }),
+        retry: events::Retry { initial: kafka.retry.initial, max: kafka.retry.max },
+        metadata_refresh: kafka.metadata_refresh,
+        fetch: events::KafkaFetch {
+            wait_max: kafka.fetch.max_wait,
+            answer_bytes: kafka.fetch.max_bytes,
+            queue_bytes: kafka.fetch.queue_bytes,
+            readers: kafka.fetch.readers,
+        },
+        publish_timeout,
+        queue_events: MemorySettings::default().queue_events,
+    }
 }
 
 async fn all_connected(providers: &Providers) -> Result<(), StartError> {

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::check::closest;
 use super::load::{Findings, Places};
@@ -121,7 +121,8 @@ fn providers(config: &Config, places: &Places, findings: &mut Findings) {
     let memory: Vec<_> = providers.memory.iter().map(|provider| provider.id.as_str()).collect();
     let nats: Vec<_> = providers.nats.iter().map(|provider| provider.id.as_str()).collect();
     let redis: Vec<_> = providers.redis.iter().map(|provider| provider.id.as_str()).collect();
-    for (kind, ids) in [("memory", memory), ("nats", nats), ("redis", redis)] {
+    let kafka: Vec<_> = providers.kafka.iter().map(|provider| provider.id.as_str()).collect();
+    for (kind, ids) in [("memory", memory), ("nats", nats), ("kafka", kafka), ("redis", redis)] {
         let mut first = HashMap::new();
         for (index, id) in ids.into_iter().enumerate() {
             let path = format!("events.providers.{kind}[{index}].id");
@@ -137,6 +138,14 @@ fn providers(config: &Config, places: &Places, findings: &mut Findings) {
         let path = format!("events.providers.nats[{index}]");
         if provider.has_credentials_in_url() && provider.authentication.is_some() {
             two_kinds_of_credentials(&path, &format!("{path}.url"), places, findings);
+        }
+        retry(&path, &provider.retry, places, findings);
+    }
+    for (index, provider) in providers.kafka.iter().enumerate() {
+        let path = format!("events.providers.kafka[{index}]");
+        if let Some(tls) = &provider.tls {
+            let (certificate, key) = (tls.certificate.as_ref(), tls.key.as_ref());
+            whole_certificate(&format!("{path}.tls"), certificate, key, places, findings);
         }
         retry(&path, &provider.retry, places, findings);
     }
@@ -205,17 +214,28 @@ fn origins(config: &Config, places: &Places, findings: &mut Findings) {
 
 fn subgraph_certificates(config: &Config, places: &Places, findings: &mut Findings) {
     for (name, subgraph) in &config.subgraphs {
-        let path = format!("subgraphs.{name}.tls");
-        let (has, lacks) = match (&subgraph.tls.certificate, &subgraph.tls.key) {
-            (Some(_), None) => ("certificate", "key"),
-            (None, Some(_)) => ("key", "certificate"),
-            _ => continue,
-        };
-        findings
-            .error("missing-key", format!("`{path}.{has}` needs `{path}.{lacks}` beside it"))
-            .at_place(places.get(&format!("{path}.{has}")), "alone it proves nothing")
-            .help(format!("add `{lacks}`, the path of a PEM file"));
+        let (certificate, key) = (subgraph.tls.certificate.as_ref(), subgraph.tls.key.as_ref());
+        whole_certificate(&format!("subgraphs.{name}.tls"), certificate, key, places, findings);
     }
+}
+
+/// A certificate and its key, at `path`, are given together or not at all.
+fn whole_certificate(
+    path: &str,
+    certificate: Option<&PathBuf>,
+    key: Option<&PathBuf>,
+    places: &Places,
+    findings: &mut Findings,
+) {
+    let (has, lacks) = match (certificate, key) {
+        (Some(_), None) => ("certificate", "key"),
+        (None, Some(_)) => ("key", "certificate"),
+        _ => return,
+    };
+    findings
+        .error("missing-key", format!("`{path}.{has}` needs `{path}.{lacks}` beside it"))
+        .at_place(places.get(&format!("{path}.{has}")), "alone it proves nothing")
+        .help(format!("add `{lacks}`, the path of a PEM file"));
 }
 
 fn traffic_retries(config: &Config, places: &Places, findings: &mut Findings) {

@@ -113,6 +113,9 @@ pub fn parse(
         for subgraph in config.subgraphs.values_mut() {
             subgraph.tls.resolve(folder);
         }
+        for provider in &mut config.events.providers.kafka {
+            provider.resolve(folder);
+        }
         apply(overrides, &mut config, &mut places);
         consistency::check(&config, &places, &mut findings);
         for provider in &mut config.events.providers.nats {

@@ -49,8 +49,9 @@ use serde::{Deserialize, Serialize};
 pub use address::{AddressError, parse_address};
 pub use disclosure::IncludeSubgraphErrors;
 pub use events::{
-    Events, MemoryProvider, NatsAuthentication, NatsProvider, Providers, RedisAuthentication,
-    RedisProvider, Retry, UserInfo,
+    Events, KafkaAuthentication, KafkaFetch, KafkaProvider, KafkaTls, MemoryProvider,
+    NatsAuthentication, NatsProvider, Providers, RedisAuthentication, RedisProvider, Retry,
+    SaslPlain, SaslScram, ScramMechanism, UserInfo,
 };
 pub use headers::{
     HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules, HeaderSelection, Headers, Merge,
