@@ -7,13 +7,15 @@ use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
 
 use crate::feed::{Feed, Offered};
 use crate::provider::plain_topic;
 use crate::{
     Durable, Event, EventFuture, EventStream, Mark, Message, Provider, ProviderState,
-    ProviderStats, PublishError, SourceError, Start, StreamEnd, TopicUsage, Wanted,
+    ProviderStats, PublishError, SourceError, SourceMessage, Start, StreamEnd, TopicUsage, Wanted,
 };
 
 /// Largest event in bytes: what NATS takes by default, so that moving there changes nothing.
@@ -64,6 +66,7 @@ struct State {
     topics: HashMap<Arc<str>, Topic>,
     feeds: HashMap<u64, Feed>,
     next_feed: u64,
+    next_inbox: u64,
     prune_at: usize,
     /// Sum of payload bytes in all rings.
     ring_bytes: usize,
@@ -154,7 +157,8 @@ impl Memory {
         Ok(stream)
     }
 
-    fn publish_now(&self, message: Message) -> Result<(), PublishError> {
+    /// Says whether anybody listens.
+    fn publish_now(&self, message: Message) -> Result<bool, PublishError> {
         let topic = message.topic.clone();
         let refused = |reason: &str| {
             ProviderStats::add(&self.stats.errors, 1);
@@ -169,11 +173,72 @@ impl Memory {
             return Err(refused("it is larger than 1 MiB"));
         }
         let mut state = self.state();
-        state
+        let heard = state
             .publish(message, self.epoch, &self.settings, &self.stats)
             .ok_or_else(|| refused("too many topics are in use"))?;
         ProviderStats::add(&self.stats.published, 1);
-        Ok(())
+        Ok(heard)
+    }
+
+    /// The answer comes as the first event of a topic of its own, which the request's header [`REPLY_TO`] names.
+    async fn request_now(
+        &self,
+        mut message: Message,
+        limit: Duration,
+    ) -> Result<Bytes, PublishError> {
+        let topic = message.topic.clone();
+        let inbox = Inbox::open(self).map_err(|error| PublishError::Refused {
+            provider: self.name.clone(),
+            topic: topic.clone(),
+            reason: error.to_string(),
+        })?;
+        let Inbox { name, mut stream, .. } = inbox;
+        message.headers.push((REPLY_TO.into(), Bytes::copy_from_slice(name.0.as_bytes())));
+        if !self.publish_now(message)? {
+            return Err(PublishError::NoResponder { provider: self.name.clone(), topic });
+        }
+        let answer = async {
+            while let Some(message) = stream.messages.recv().await {
+                if let SourceMessage::Event(event) = message {
+                    return Some(event.payload);
+                }
+            }
+            None
+        };
+        tokio::time::timeout(limit, answer).await.ok().flatten().ok_or_else(|| {
+            let reason = "no answer in time".into();
+            PublishError::Unavailable { provider: self.name.clone(), reason }
+        })
+    }
+}
+
+/// The header of a request that names the topic for its answer.
+const REPLY_TO: &str = "reply-to";
+
+/// Where the answer to a request comes in. The topic is gone when this is.
+struct Inbox<'a> {
+    name: InboxName<'a>,
+    stream: EventStream,
+}
+
+struct InboxName<'a>(Box<str>, &'a Memory);
+
+impl<'a> Inbox<'a> {
+    fn open(memory: &'a Memory) -> Result<Self, SourceError> {
+        let name: Box<str> = {
+            let mut state = memory.state();
+            state.next_inbox += 1;
+            format!("_INBOX.{:x}.{}", memory.epoch, state.next_inbox).into()
+        };
+        let name = InboxName(name, memory);
+        let stream = memory.subscribe_now(Wanted::new(vec![name.0.clone()]))?;
+        Ok(Self { name, stream })
+    }
+}
+
+impl Drop for InboxName<'_> {
+    fn drop(&mut self) {
+        self.1.state().forget(&self.0);
     }
 }
 
@@ -247,7 +312,7 @@ impl State {
         epoch: u64,
         settings: &MemorySettings,
         stats: &ProviderStats,
-    ) -> Option<()> {
+    ) -> Option<bool> {
         let bytes = message.payload.len();
         let name = &*message.topic;
         self.topic(name, settings)?;
@@ -302,7 +367,15 @@ impl State {
             self.ring_bytes -= topic.ring.drain(..).map(|event| event.payload.len()).sum::<usize>();
         }
         self.topics.insert(name, topic);
-        Some(())
+        Some(heard)
+    }
+
+    /// Nobody publishes to that topic any more.
+    fn forget(&mut self, name: &str) {
+        if let Some(topic) = self.topics.remove(name) {
+            self.ring_bytes -= topic.ring.iter().map(|event| event.payload.len()).sum::<usize>();
+            self.forgotten = self.forgotten.max(topic.latest);
+        }
     }
 
     /// Empties the rings of the longest silent topics until all together hold no more than `target` bytes.
@@ -345,8 +418,16 @@ impl Provider for Memory {
     }
 
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
-        let result = self.publish_now(message);
+        let result = self.publish_now(message).map(drop);
         Box::pin(std::future::ready(result))
+    }
+
+    fn request(
+        &self,
+        message: Message,
+        timeout: Duration,
+    ) -> EventFuture<'_, Result<Bytes, PublishError>> {
+        Box::pin(self.request_now(message, timeout))
     }
 
     fn replays(&self, _durable: Option<&Durable>) -> bool {
@@ -377,7 +458,7 @@ impl Drop for Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Position, SourceMessage};
+    use crate::Position;
 
     fn memory(settings: MemorySettings) -> Memory {
         Memory::new("default", settings)
@@ -582,5 +663,47 @@ mod tests {
         assert!(reason(&"a".repeat(2000), vec![]).ends_with("it is longer than 1024 bytes"));
         let large = vec![b' '; EVENT_BYTES_MAX + 1];
         assert!(reason("a", large).ends_with("it is larger than 1 MiB"));
+    }
+
+    #[tokio::test]
+    async fn a_request_gets_the_first_answer_and_leaves_no_topic_behind() {
+        let memory = Arc::new(memory(MemorySettings::default()));
+        let ask = |topic: &str| {
+            let message = Message::new(topic, "question");
+            memory.request(message, Duration::from_secs(10))
+        };
+        let nobody =
+            PublishError::NoResponder { provider: "memory/default".into(), topic: "a".into() };
+        assert_eq!(ask("a").await, Err(nobody));
+
+        let mut stream = subscribe(&memory, &["a"], Start::New);
+        let answering = async {
+            let event = loop {
+                if let Some(SourceMessage::Event(event)) = stream.messages.recv().await {
+                    break event;
+                }
+            };
+            let headers = event.headers.clone().unwrap();
+            let inbox = std::str::from_utf8(&headers[0].1).unwrap().to_owned();
+            publish(&memory, &inbox, "answer");
+            publish(&memory, &inbox, "another");
+            event.payload
+        };
+        let (answer, asked) = tokio::join!(ask("a"), answering);
+        assert_eq!((answer, asked), (Ok("answer".into()), "question".into()));
+        let topics: Vec<_> = memory.state().topics.keys().cloned().collect();
+        assert_eq!(topics, [Arc::<str>::from("a")]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_an_answer_ends_in_time() {
+        let memory = memory(MemorySettings::default());
+        let _stream = subscribe(&memory, &["a"], Start::New);
+        let answer = memory.request(Message::new("a", ""), Duration::from_secs(2)).await;
+        let reason = "no answer in time".into();
+        assert_eq!(
+            answer,
+            Err(PublishError::Unavailable { provider: "memory/default".into(), reason })
+        );
     }
 }

@@ -344,6 +344,14 @@ pub enum PublishError {
         /// Last error, without credentials.
         reason: String,
     },
+    /// Nobody listens there who could answer a request.
+    #[error("nobody answers requests at provider {provider}, topic {topic:?}")]
+    NoResponder {
+        /// `kind/id`
+        provider: Box<str>,
+        /// As rendered.
+        topic: Box<str>,
+    },
     /// The broker or its rules refuse this event.
     #[error("provider {provider} refused the event for topic {topic:?}: {reason}")]
     Refused {

@@ -24,7 +24,7 @@ pub struct Generation {
     pub graph: Arc<Supergraph>,
     /// By [`SubgraphId`]. Event subgraphs have a stand-in that refuses.
     pub subgraphs: Vec<Arc<dyn Subgraph>>,
-    /// Publishes for the mutations of event subgraphs.
+    /// Publishes and asks for the root fields of event subgraphs.
     pub publisher: Arc<dyn Publisher>,
     /// What clients get to see of subgraphs beside the data.
     pub disclosure: Disclosure,
@@ -161,15 +161,31 @@ fn in_a_moment(pause: std::time::Duration) -> String {
     }
 }
 
-/// Publishes events for mutations of event subgraphs. Implemented where providers are known.
+/// What a root field of an event subgraph sends.
+#[derive(Clone, Debug)]
+pub struct EventRequest<'a> {
+    /// The field; its directive names provider and topic.
+    pub field: FieldId,
+    /// All of its arguments: a JSON object's text.
+    pub arguments: Bytes,
+    /// What is forwarded to the event subgraph. A trace context among them goes along.
+    pub headers: &'a [(HeaderName, HeaderValue)],
+    /// When the operation must be done.
+    pub deadline: Instant,
+}
+
+/// Publishes and asks for the root fields of event subgraphs. Implemented where providers are known.
 pub trait Publisher: Send + Sync {
-    /// Publishes `arguments` (a JSON object's text) to the topic that `field`'s directive names.
-    /// `Ok(false)`: the broker refused or is away; it has been logged. `Err`: the field is not bound to
+    /// Publishes. `Ok(false)`: the broker refused or is away; it has been logged. `Err`: the field is not bound to
     /// a topic that can be published to, or its template cannot be rendered.
     fn publish<'a>(
         &'a self,
-        field: FieldId,
-        arguments: Bytes,
-        deadline: Instant,
+        request: EventRequest<'a>,
     ) -> LocalFuture<'a, Result<bool, GraphqlError>>;
+
+    /// Publishes and waits for an answer: JSON text of the field's value, as it came.
+    fn request<'a>(
+        &'a self,
+        request: EventRequest<'a>,
+    ) -> LocalFuture<'a, Result<Bytes, GraphqlError>>;
 }

@@ -33,6 +33,8 @@ pub enum ErrorCode {
     Timeout,
     /// A provider of events is down or unknown.
     ProviderUnavailable,
+    /// Nobody listens who could answer a request over a broker.
+    NoResponder,
     /// What a subscription listened to at the broker was deleted.
     SourceGone,
     /// A cursor was not made by this graph's routers, or was changed.
@@ -41,7 +43,7 @@ pub enum ErrorCode {
     CursorForeign,
     /// The broker has no more of what follows a cursor.
     CursorExpired,
-    /// An event is malformed.
+    /// An event, or the answer to a request over a broker, is malformed.
     InvalidEvent,
     /// The graph was replaced, and the subscription is not valid on the new one.
     GraphReloaded,
@@ -57,7 +59,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code, for the generated table.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::BadRequest,
         Self::GraphqlParseFailed,
         Self::GraphqlValidationFailed,
@@ -72,6 +74,7 @@ impl ErrorCode {
         Self::InvalidSubgraphValue,
         Self::Timeout,
         Self::ProviderUnavailable,
+        Self::NoResponder,
         Self::SourceGone,
         Self::CursorInvalid,
         Self::CursorForeign,
@@ -101,6 +104,7 @@ impl ErrorCode {
             Self::InvalidSubgraphValue => "INVALID_SUBGRAPH_VALUE",
             Self::Timeout => "TIMEOUT",
             Self::ProviderUnavailable => "PROVIDER_UNAVAILABLE",
+            Self::NoResponder => "NO_RESPONDER",
             Self::SourceGone => "SOURCE_GONE",
             Self::CursorInvalid => "CURSOR_INVALID",
             Self::CursorForeign => "CURSOR_FOREIGN",

@@ -1,11 +1,14 @@
-//! The event that a subscription's execution starts from: is its payload what the plan counts on?
+//! What comes from brokers: the event that a subscription's execution starts from, and answers to requests. Is such a
+//! payload what the plan counts on?
 
 use astjson::{Document, Kind, NodeId};
-use plan::{FetchKind, Plan, RepresentationField, ShapeField, ValueKind, ValueShape};
+use plan::{
+    Fetch, FetchId, FetchKind, Plan, RepresentationField, ShapeField, ValueKind, ValueShape,
+};
 
 use crate::client_path::has_type;
 
-/// Checks the payload of an event that stands for `field`, a root field of the subscription.
+/// Checks a payload that stands for the root field `field`.
 /// `Err` says what is wrong with it, to go after "The event ".
 pub(crate) fn check(
     document: &Document,
@@ -59,14 +62,19 @@ fn check_value(
     }
 }
 
-/// Every key that the first fetches send must be in the event itself.
+/// Every key that the first fetches send must be in the payload itself.
 fn check_keys(
     document: &Document,
     plan: &Plan,
     data_key: &str,
     object: NodeId,
 ) -> Result<(), String> {
-    for fetch in plan.fetches.iter().filter(|fetch| fetch.depends_on.is_empty()) {
+    let is_asked_over_a_broker = |id: &FetchId| {
+        let fetch = plan.fetches.get(id.0 as usize);
+        fetch.is_some_and(|fetch| matches!(fetch.kind, FetchKind::Request(_)))
+    };
+    let of_payloads = |fetch: &&Fetch| fetch.depends_on.iter().all(is_asked_over_a_broker);
+    for fetch in plan.fetches.iter().filter(of_payloads) {
         let FetchKind::Entities { batches, .. } = &fetch.kind else { continue };
         for batch in batches {
             let concerned = batch.targets.iter().any(|target| {

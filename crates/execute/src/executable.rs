@@ -143,7 +143,7 @@ impl Executable {
                 FetchKind::Root(_) => expected.root_answer(&plan),
                 FetchKind::RootBelow { target, .. } => expected.root_below_answer(&plan, target),
                 FetchKind::Entities { batches, .. } => expected.entity_answer(&plan, batches),
-                FetchKind::Publish(_) => usize::MAX,
+                FetchKind::Publish(_) | FetchKind::Request(_) => usize::MAX,
             })
             .collect();
         let shape = expected.shape();
@@ -247,7 +247,9 @@ fn compile(
                 })
                 .collect();
         }
-        FetchKind::Publish(event) => compiled.root_keys.push(event.data_key.clone()),
+        FetchKind::Publish(event) | FetchKind::Request(event) => {
+            compiled.root_keys.push(event.data_key.clone());
+        }
     }
     compiled
 }
@@ -307,7 +309,10 @@ fn members(objects: Cursor<'_>, fields: &[RepresentationField]) -> Vec<CompiledM
 pub(crate) fn batches_of(kind: &FetchKind) -> &[EntityBatch] {
     match kind {
         FetchKind::Entities { batches, .. } => batches,
-        FetchKind::Root(_) | FetchKind::RootBelow { .. } | FetchKind::Publish(_) => &[],
+        FetchKind::Root(_)
+        | FetchKind::RootBelow { .. }
+        | FetchKind::Publish(_)
+        | FetchKind::Request(_) => &[],
     }
 }
 

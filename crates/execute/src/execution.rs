@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use http::HeaderMap;
-use plan::{EventField, Fetch, SubscriptionRoot, Variables};
+use plan::{EventField, Fetch, ShapeField, SubscriptionRoot, Variables};
 
 use crate::bounds::{PAYLOAD_BYTES_MAX, PAYLOAD_ROOM_BYTES_MAX, REPRESENTATIONS_MAX};
 use crate::client_path;
@@ -21,7 +21,7 @@ use crate::executable::Executable;
 use crate::print::print_errors;
 use crate::projection::{self, Stop};
 use crate::{
-    ErrorCode, FetchError, GraphqlError, PathSegment, Payload, RequestContext, Seed,
+    ErrorCode, EventRequest, FetchError, GraphqlError, PathSegment, Payload, RequestContext, Seed,
     SubgraphAnswer, event, sharing,
 };
 
@@ -85,11 +85,13 @@ struct Execution<'a> {
 enum Call<'a> {
     Subgraph { body: Bytes, is_mutation: bool },
     Publish { event: &'a EventField, arguments: Bytes },
+    Request { event: &'a EventField, arguments: Bytes, is_mutation: bool },
 }
 
 enum Outcome {
     Answer(Result<SubgraphAnswer, FetchError>),
     Published(Result<bool, GraphqlError>),
+    Requested(Result<Bytes, GraphqlError>),
 }
 
 async fn call<'a>(
@@ -98,14 +100,24 @@ async fn call<'a>(
     call: Call<'a>,
     context: &'a RequestContext,
 ) -> (usize, Outcome) {
+    let event_request = |event: &EventField, arguments| EventRequest {
+        field: event.field,
+        arguments,
+        headers: context.headers.of(event.subgraph),
+        deadline: context.deadline,
+    };
+    let publisher = &context.generation.publisher;
     let outcome = match call {
         Call::Subgraph { body, is_mutation } => {
             Outcome::Answer(sharing::fetch(context, fetch.subgraph, body, is_mutation).await)
         }
         Call::Publish { event, arguments } => {
             let _changes = sharing::changing(context);
-            let publisher = &context.generation.publisher;
-            Outcome::Published(publisher.publish(event.field, arguments, context.deadline).await)
+            Outcome::Published(publisher.publish(event_request(event, arguments)).await)
+        }
+        Call::Request { event, arguments, is_mutation } => {
+            let _changes = is_mutation.then(|| sharing::changing(context));
+            Outcome::Requested(publisher.request(event_request(event, arguments)).await)
         }
     };
     (request, outcome)
@@ -150,28 +162,28 @@ impl<'a> Execution<'a> {
                 }
             }
         }
-        let Seed::Event(payload) = seed else { return true };
+        let payload = match seed {
+            Seed::Nothing => return true,
+            Seed::Event(payload) => Ok(payload),
+            Seed::BadEvent(problem) => Err(problem),
+        };
         let plan = &**self.executable.plan();
         let Some(root) = &plan.subscription else { return true };
-        let fields = plan
-            .shape
-            .objects
-            .get(plan.shape.root.0 as usize)
-            .and_then(|object| object.variants.first())
-            .map_or(&[][..], |variant| &variant.fields);
-        let field = fields.iter().find(|field| match root {
-            SubscriptionRoot::Event(event) => field.data_key == event.data_key,
+        let field = match root {
+            SubscriptionRoot::Event(event) => self.root_field(&event.data_key),
             // A subscription has one root field.
-            SubscriptionRoot::Upstream { .. } => true,
-        });
+            SubscriptionRoot::Upstream { .. } => self.root_fields().first(),
+        };
         let Some(field) = field else { return true };
-        let checked = match (self.document.parse(payload), root) {
-            (Ok(payload), SubscriptionRoot::Event(_)) => {
+        let parsed = payload.and_then(|payload| {
+            self.document.parse(payload).map_err(|error| format!("is not valid JSON: {error}"))
+        });
+        let checked = match root {
+            SubscriptionRoot::Event(_) => parsed.and_then(|payload| {
                 event::check(&self.document, plan, field, payload).map(|()| payload)
-            }
+            }),
             // A subgraph's event is as good as any other answer of it.
-            (Ok(payload), SubscriptionRoot::Upstream { .. }) => Ok(payload),
-            (Err(error), _) => Err(format!("is not valid JSON: {error}")),
+            SubscriptionRoot::Upstream { .. } => parsed,
         };
         match checked {
             Ok(payload) => {
@@ -187,6 +199,16 @@ impl<'a> Execution<'a> {
                 false
             }
         }
+    }
+
+    fn root_fields(&self) -> &'a [ShapeField] {
+        let shape = &self.executable.plan().shape;
+        let root = shape.objects.get(shape.root.0 as usize);
+        root.and_then(|object| object.variants.first()).map_or(&[], |variant| &variant.fields)
+    }
+
+    fn root_field(&self, data_key: &str) -> Option<&'a ShapeField> {
+        self.root_fields().iter().find(|field| *field.data_key == *data_key)
     }
 
     async fn run(&mut self) {

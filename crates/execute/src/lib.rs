@@ -39,8 +39,8 @@ mod trace;
 
 pub use argument_text::print_value;
 pub use context::{
-    FetchError, ForwardedHeaders, Generation, LocalFuture, Publisher, RequestContext, Subgraph,
-    SubgraphAnswer, SubgraphRequest,
+    EventRequest, FetchError, ForwardedHeaders, Generation, LocalFuture, Publisher, RequestContext,
+    Subgraph, SubgraphAnswer, SubgraphRequest,
 };
 pub use disclosure::{AnswerHeaders, Disclosure};
 pub use error::{ErrorCode, GraphqlError, Location, PathSegment};
@@ -60,4 +60,6 @@ pub enum Seed {
     Nothing,
     /// An event of a subscription: JSON text of the value of the root field.
     Event(bytes::Bytes),
+    /// An event that is none: what is wrong with it, to go after "The event ".
+    BadEvent(String),
 }

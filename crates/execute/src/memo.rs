@@ -81,7 +81,8 @@ fn changes_something(fetch: &Fetch) -> bool {
     match &fetch.kind {
         FetchKind::Root(operation) => operation.kind == OperationKind::Mutation,
         FetchKind::Entities { .. } | FetchKind::RootBelow { .. } => false,
-        FetchKind::Publish(_) => true,
+        // Whoever answers a request may do more than that; in doubt nothing is taken from elsewhere.
+        FetchKind::Publish(_) | FetchKind::Request(_) => true,
     }
 }
 
@@ -153,7 +154,7 @@ struct Place {
 fn places(plan: &Plan, fetch: &Fetch, wanted: &Wanted<'_>, found: &mut dyn FnMut(Place)) {
     let operation = match &fetch.kind {
         FetchKind::Root(operation) | FetchKind::Entities { operation, .. } => operation,
-        FetchKind::RootBelow { .. } | FetchKind::Publish(_) => return,
+        FetchKind::RootBelow { .. } | FetchKind::Publish(_) | FetchKind::Request(_) => return,
     };
     let Some(selected) = selections(&operation.text) else { return };
     if let FetchKind::Root(_) = &fetch.kind {

@@ -10,6 +10,7 @@
 //!   representations go in one request
 //! - `alone TEXT`: the operation with the last batch only
 //! - `publish FIELD KEY | name=value, …`: values as JSON scalars, `$0` for variables, `E:NAME` for enums
+//! - `request FIELD KEY | name=value, …`: likewise; the publisher's answer is the field's value, or `!nobody`
 //! - `variable NAME VALUE`: declared for every fetch; `-` for no value
 //! - `answer SUBGRAPH ["PART OF THE BODY"] REACTION`: JSON, or `!refused`, `!never`, …
 //! - `event KEY TEXT`: executes a subscription whose event has this payload
@@ -161,18 +162,25 @@ impl Case {
                     variables: vec![],
                 });
             }
-            "publish" => {
+            "publish" | "request" => {
                 let (names, arguments) = rest.split_once(" | ").unwrap();
                 let (field, data_key) = names.split_once(' ').unwrap();
                 let previous = self.fetches.len().checked_sub(1).map(|it| FetchId(it as u32));
-                let kind = FetchKind::Publish(EventField {
+                let event = EventField {
                     subgraph: subgraph_id(&mut self.names, "events"),
                     field: graph::FieldId(field.parse().unwrap()),
                     data_key: data_key.into(),
                     arguments: arguments.split(", ").map(argument).collect(),
-                });
+                };
+                let kind = match verb {
+                    "publish" => FetchKind::Publish(event),
+                    _ => FetchKind::Request(event),
+                };
                 let subgraph = subgraph_id(&mut self.names, "events");
-                let depends_on = previous.into_iter().collect();
+                let depends_on = match verb {
+                    "publish" => previous.into_iter().collect(),
+                    _ => Vec::new(),
+                };
                 self.fetches.push(Fetch {
                     subgraph,
                     kind,

@@ -5,10 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use apollo_compiler::ast::{Document, Field};
 use bytes::Bytes;
-use execute::{FetchError, LocalFuture, SubgraphAnswer, SubgraphRequest};
-use graph::{
-    FieldId, FieldSet, FieldSetItem, SubgraphId, Supergraph, TypeId, TypeRef, TypeRefShape,
-};
+use execute::{EventRequest, FetchError, LocalFuture, SubgraphAnswer, SubgraphRequest};
+use graph::{FieldSet, FieldSetItem, SubgraphId, Supergraph, TypeId, TypeRef, TypeRefShape};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
 
@@ -341,10 +339,15 @@ pub(crate) struct NoPublisher;
 impl execute::Publisher for NoPublisher {
     fn publish<'a>(
         &'a self,
-        _: FieldId,
-        _: Bytes,
-        _: std::time::Instant,
+        _: EventRequest<'a>,
     ) -> LocalFuture<'a, Result<bool, execute::GraphqlError>> {
         Box::pin(async { Ok(true) })
+    }
+
+    fn request<'a>(
+        &'a self,
+        _: EventRequest<'a>,
+    ) -> LocalFuture<'a, Result<Bytes, execute::GraphqlError>> {
+        Box::pin(async { Ok(Bytes::from_static(b"null")) })
     }
 }

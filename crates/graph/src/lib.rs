@@ -5,6 +5,7 @@
 
 mod api;
 mod errors;
+mod event_role;
 mod ids;
 mod jumps;
 mod model;
@@ -13,6 +14,7 @@ mod sdl;
 mod subgraph_set;
 
 pub use errors::{ERRORS_MAX, SchemaError, SchemaErrors, Span};
+pub use event_role::EventRole;
 pub use ids::{FieldId, SubgraphId, TypeId};
 pub use jumps::{Jumps, Reachable};
 pub use model::{

@@ -19,12 +19,12 @@ mod shard;
 mod source;
 mod stats;
 
-pub use binding::{BindingError, Bindings, EventPublisher};
+pub use binding::{BindingError, Bindings, EventPublisher, PayloadMapping};
 pub use filter::Filter;
 pub use hub::{Hub, SubscribeRequest, Subscription};
 pub use operation::{GroupKey, LiveOperation, Renewal, Resolve, TriggerEvent};
 pub use outlet::{EndReason, GroupId, Member, Outlet, OutletCommand};
-pub use resolve::{Cores, EVENT_BYTES_MAX, EventResolver, Job};
+pub use resolve::{Cores, EventResolver, Job};
 pub use settings::HubSettings;
 pub use source::Source;
 pub use stats::{GroupView, HubStats, TriggerState, TriggerView};

@@ -7,6 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use events::Event;
 use execute::{GraphqlError, LocalFuture, Payload, Sharing};
 use plan::Variables;
 
@@ -58,8 +59,10 @@ pub type Renewal = (GroupId, Result<LiveOperation, Box<GraphqlError>>);
 /// An event as a group resolves it.
 #[derive(Clone, Debug)]
 pub struct TriggerEvent {
-    /// What the source sent: JSON text of the value of the root field.
-    pub payload: Bytes,
+    /// As the source sent it, the same for all groups of the trigger; without its payload, if that was too large.
+    pub event: Arc<Event>,
+    /// How many bytes its payload had, if those are more than [`crate::HubSettings::event_bytes_max`].
+    pub too_large: Option<usize>,
     /// What all groups of the trigger share while they resolve this event, and nothing else does.
     pub sharing: Option<Arc<Sharing>>,
 }

@@ -4,17 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use execute::{
-    ErrorCode, Executable, ForwardedHeaders, Generation, GraphqlError, LocalFuture, Payload,
-    RequestContext, Seed,
+    Executable, ForwardedHeaders, Generation, LocalFuture, Payload, RequestContext, Seed,
 };
 use plan::Variables;
 use prepare::OperationRequest;
 
-use crate::{Resolve, TriggerEvent};
-
-/// Largest event in bytes that is resolved. Brokers that allow more are rare (NATS takes 1 MiB unless told
-/// otherwise), and an event is meant to carry keys, not documents.
-pub const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
+use crate::binding::trace;
+use crate::{PayloadMapping, Resolve, TriggerEvent};
 
 /// A job that starts on another thread and stays there.
 pub type Job = Box<dyn FnOnce() -> LocalFuture<'static, ()> + Send>;
@@ -36,6 +32,8 @@ pub struct EventResolver {
     pub generation: Arc<Generation>,
     /// To send along; part of the group's partition.
     pub headers: Arc<ForwardedHeaders>,
+    /// What becomes of an event before it is the value of the root field; see [`crate::Bindings::payload_mapping`].
+    pub payload: Option<Arc<PayloadMapping>>,
     /// How long one event may take. What is not there by then is null and has an error.
     pub timeout: Duration,
     /// What the client asked for: to be prepared again when the graph is replaced.
@@ -45,20 +43,22 @@ pub struct EventResolver {
 impl Resolve for EventResolver {
     fn resolve(self: Arc<Self>, event: TriggerEvent) -> LocalFuture<'static, Payload> {
         Box::pin(async move {
-            if event.payload.len() > EVENT_BYTES_MAX {
-                let message = "The event is larger than 8 MiB.";
-                let error = GraphqlError::new(ErrorCode::InvalidEvent, message);
-                return execute::request_error(&[error]);
-            }
+            let payload = match (event.too_large, &self.payload) {
+                (Some(bytes), _) => {
+                    Err(format!("has {bytes} bytes, which is more than is accepted"))
+                }
+                (None, Some(mapping)) => mapping.apply(&event.event),
+                (None, None) => Ok(event.event.payload.clone()),
+            };
             let context = RequestContext {
                 generation: Arc::clone(&self.generation),
-                headers: Arc::clone(&self.headers),
+                headers: trace::with_context_of(&event.event, &self.headers),
                 deadline: Instant::now() + self.timeout,
                 // An event says that something has changed: a query that is older than it would not know.
                 sharing: event.sharing,
                 trace: None,
             };
-            let seed = Seed::Event(event.payload);
+            let seed = payload.map_or_else(Seed::BadEvent, Seed::Event);
             execute::execute(&self.executable, &self.variables, None, seed, &context).await
         })
     }

@@ -13,6 +13,9 @@ pub struct HubSettings {
     pub group_in_flight: usize,
     /// Events that wait in one group behind those in flight. One more drops the oldest of them.
     pub group_waiting: usize,
+    /// Largest payload of an event, in bytes. Larger ones are dropped when they come, and their subscribers get an
+    /// error in their place.
+    pub event_bytes_max: usize,
     /// Bytes of subgraphs' answers that are kept for other groups while their events are resolved.
     pub memo_bytes: usize,
 }
@@ -27,6 +30,8 @@ impl Default for HubSettings {
             resolutions_in_flight: 1024,
             group_in_flight: 8,
             group_waiting: 64,
+            // What NATS takes by default. An event is meant to carry keys, not documents.
+            event_bytes_max: 1 << 20,
             // A quarter of a million answers of a kilobyte.
             memo_bytes: 256 << 20,
         }

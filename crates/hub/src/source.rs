@@ -3,21 +3,26 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use events::Provider;
+use events::{Provider, Wanted};
 
-/// Topics at a provider.
+/// What is wanted of a provider.
 #[derive(Clone)]
 pub struct Source {
     provider: Arc<dyn Provider>,
-    topics: Arc<[Box<str>]>,
+    wanted: Arc<Wanted>,
 }
 
 impl Source {
-    /// The order of topics and repetitions make no difference.
-    pub fn new(provider: Arc<dyn Provider>, mut topics: Vec<Box<str>>) -> Self {
-        topics.sort_unstable();
-        topics.dedup();
-        Self { provider, topics: topics.into() }
+    /// Everything that `topics` bring from now on. Their order and repetitions make no difference.
+    pub fn new(provider: Arc<dyn Provider>, topics: Vec<Box<str>>) -> Self {
+        Self::wanting(provider, Wanted::new(topics))
+    }
+
+    /// The same from elsewhere, or from what the broker stores.
+    pub fn wanting(provider: Arc<dyn Provider>, mut wanted: Wanted) -> Self {
+        wanted.topics.sort_unstable();
+        wanted.topics.dedup();
+        Self { provider, wanted: Arc::new(wanted) }
     }
 
     /// Who has the topics.
@@ -25,14 +30,19 @@ impl Source {
         &self.provider
     }
 
+    /// What a stream for it is opened with.
+    pub fn wanted(&self) -> &Wanted {
+        &self.wanted
+    }
+
     /// As rendered, sorted.
     pub fn topics(&self) -> &[Box<str>] {
-        &self.topics
+        &self.wanted.topics
     }
 
     /// A configuration that is loaded anew makes new providers under old names, so the name is not enough.
-    fn identity(&self) -> (*const (), &[Box<str>]) {
-        (Arc::as_ptr(&self.provider).cast(), &self.topics)
+    fn identity(&self) -> (*const (), &Wanted) {
+        (Arc::as_ptr(&self.provider).cast(), &self.wanted)
     }
 }
 
@@ -52,6 +62,11 @@ impl Hash for Source {
 
 impl std::fmt::Debug for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {:?}", self.provider.name(), self.topics)
+        let Wanted { topics, start, durable } = self.wanted();
+        write!(f, "{} {topics:?}", self.provider.name())?;
+        if *start != events::Start::New {
+            write!(f, " from {start:?}")?;
+        }
+        durable.as_ref().map_or(Ok(()), |durable| write!(f, " of {durable:?}"))
     }
 }

@@ -22,6 +22,8 @@ pub struct HubStats {
     pub subscribers: AtomicU64,
     /// Events that came from providers, once per trigger.
     pub events: AtomicU64,
+    /// Those of them that were larger than [`crate::HubSettings::event_bytes_max`].
+    pub events_too_large: AtomicU64,
     /// Resolutions started: once per group and event.
     pub resolutions: AtomicU64,
     /// How long they took, from the start to the payload.

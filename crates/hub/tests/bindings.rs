@@ -1,13 +1,13 @@
 //! Directives of event subgraphs, from supergraph SDL to topics and to what is said about bad ones.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use events::{
-    Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis, RedisSettings, Retry,
-    SourceMessage, Wanted,
+    Durable, Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis, RedisSettings,
+    Retry, SourceMessage, Start, Wanted,
 };
-use execute::{ErrorCode, Publisher};
+use execute::{ErrorCode, EventRequest, Publisher};
 use graph::{FieldId, SubgraphId, Supergraph};
 use hub::{Bindings, EventPublisher, Source};
 use plan::{EventField, Value, VariableId, Variables};
@@ -225,7 +225,7 @@ async fn a_client_cannot_widen_its_subject_or_forge_another() {
             "The arguments make no topic: a subject has no empty token: no dot at the start or end, no two in a row.",
         ),
         (Value::Null, "Argument \"id\" cannot be part of a topic: it is null."),
-        (Value::List(vec![]), "Argument \"id\" cannot be part of a topic: it is a list."),
+        (Value::List(vec![]), "Argument \"id\" cannot be part of a topic: it is an empty list."),
     ] {
         assert_eq!(refused("moved", "id", value), reason);
     }
@@ -283,7 +283,7 @@ async fn everything_that_is_wrong_is_listed_with_its_field() {
             ("d", r#"edfs__natsSubscribe {subjects: []}"#),
             ("e", r#"edfs__natsSubscribe {subject: "x", streamConfiguration: {}}"#),
             (
-                "f(ids: [ID], filter: Filter, id: ID)",
+                "f(ids: [[ID]], filter: Filter, id: ID)",
                 r#"edfs__natsSubscribe {subjects: ["{{args.ids}}", "{{args.filter}}", "{{args.id.x}}"]}"#,
             ),
             ("g", r#"edfs__natsSubscribe {subjects: ["a..b", 7], providerId: 7}"#),
@@ -300,15 +300,305 @@ async fn everything_that_is_wrong_is_listed_with_its_field() {
             r#"Subscription.c @edfs__natsSubscribe: topic "x.{{ args.key }}": there is no argument "key"; the field has id"#,
             r#"Subscription.c @edfs__natsSubscribe: topic "y.{{ key }}": {{ key }} is not understood; write {{ args.name }}"#,
             r#"Subscription.d @edfs__natsSubscribe: subjects is empty"#,
-            r#"Subscription.e @edfs__natsSubscribe: argument "subject" is not supported; known are "subjects" and "providerId""#,
-            r#"Subscription.e @edfs__natsSubscribe: argument "streamConfiguration" is not supported; known are "subjects" and "providerId""#,
+            r#"Subscription.e @edfs__natsSubscribe: argument "subject" is not supported; known are "subjects", "providerId" and "streamConfiguration""#,
             r#"Subscription.e @edfs__natsSubscribe: subjects is missing"#,
-            r#"Subscription.f @edfs__natsSubscribe: topic "{{args.ids}}": argument "ids" is a list, which cannot stand in a topic"#,
+            r#"Subscription.e @edfs__natsSubscribe: streamConfiguration.streamName is missing"#,
+            r#"Subscription.f @edfs__natsSubscribe: topic "{{args.ids}}": argument "ids" is a list of lists, which cannot stand in a topic"#,
             r#"Subscription.f @edfs__natsSubscribe: topic "{{args.filter}}": argument "filter" is an input object; name one of its fields"#,
             r#"Subscription.f @edfs__natsSubscribe: topic "{{args.id.x}}": argument "id" is no input object and has no fields"#,
             r#"Subscription.g @edfs__natsSubscribe: providerId must be a string"#,
             r#"Subscription.g @edfs__natsSubscribe: subjects must be a list of strings"#,
             r#"Subscription.h @edfs__natsSubscribe: topic "a b": a subject contains no spaces"#,
+        ]
+    );
+}
+
+#[tokio::test]
+async fn lists_of_a_client_are_several_topics_up_to_a_bound() {
+    let graph = supergraph(
+        &[(
+            "moved(ids: [ID!]!)",
+            r#"events__subscribe {topics: ["a.{{ args.ids }}", "b"], providerId: "nats/default"}"#,
+        )],
+        &[],
+    );
+    let moved = |json: &str| {
+        source(&graph, "moved", vec![("ids".into(), Value::Variable(VariableId(0)))], &[json])
+    };
+    let source = moved(r#"["2","1","2"]"#).expect("renders");
+    assert_eq!(source.topics(), ["a.1", "a.2", "b"].map(Box::<str>::from));
+    let error = moved(r#"["1","*"]"#).unwrap_err();
+    assert_eq!(
+        error.message,
+        "Argument \"ids\" cannot be part of a topic: it contains a wildcard (* or >)."
+    );
+    let many = |count: usize| format!("[{}]", vec!["1"; count].join(","));
+    moved(&many(255)).expect("255 and one more");
+    let error = moved(&many(257)).unwrap_err();
+    assert_eq!(error.message, "The arguments name more than 256 topics.");
+    assert_eq!(error.code, ErrorCode::BadUserInput);
+}
+
+#[tokio::test]
+async fn a_mapping_or_message_that_cannot_be_is_an_error_at_load() {
+    let subscribe = |rest: &str| {
+        format!(r#"events__subscribe {{topics: ["t"], providerId: "memory/default", {rest}}}"#)
+    };
+    let publish = |rest: &str| {
+        format!(r#"events__publish {{topic: "t", providerId: "memory/default", {rest}}}"#)
+    };
+    let subscriptions = [
+        r#"select: "a..b""#,
+        "select: 7",
+        r#"key: "id""#,
+        r#"key: {field: "ghost", from: KEY}"#,
+        r#"key: {field: "id", from: TOKEN}"#,
+        r#"key: {field: "id", from: SUBJECT, token: 0}"#,
+        r#"key: {field: "id", from: KEY, token: 1}"#,
+    ]
+    .map(subscribe);
+    let mutations = [
+        "key: {}",
+        r#"key: "{{ args.ghost }}""#,
+        r#"headers: {name: "a:b", value: "c"}"#,
+        r#"headers: [{name: "a"}]"#,
+        r#"headers: [{name: "a", value: "{{ id }}"}]"#,
+        r#"timeout: "2s""#,
+    ]
+    .map(publish);
+    let names = |prefix: &str, directives: &[String]| -> Vec<(String, String)> {
+        let numbered = directives.iter().enumerate();
+        numbered.map(|(number, it)| (format!("{prefix}{number}"), it.clone())).collect()
+    };
+    fn borrowed(fields: &[(String, String)]) -> Vec<(&str, &str)> {
+        fields.iter().map(|(name, directive)| (name.as_str(), directive.as_str())).collect()
+    }
+    let (subscriptions, mutations) = (names("s", &subscriptions), names("m", &mutations));
+    let graph = supergraph(&borrowed(&subscriptions), &borrowed(&mutations));
+    assert_eq!(
+        problems(&graph),
+        [
+            "Mutation.m0 @events__publish: key must be a string",
+            r#"Mutation.m1 @events__publish: key "{{ args.ghost }}": there is no argument "ghost""#,
+            r#"Mutation.m2 @events__publish: headers: "a:b" is no name of a header"#,
+            "Mutation.m3 @events__publish: headers.value is missing",
+            r#"Mutation.m4 @events__publish: headers "{{ id }}": {{ id }} is not understood; write {{ args.name }}"#,
+            r#"Mutation.m5 @events__publish: argument "timeout" is not supported; known are "topic", "providerId", "key" and "headers""#,
+            r#"Subscription.s0 @events__subscribe: select: "a..b" has an empty name"#,
+            r#"Subscription.s1 @events__subscribe: select must be a string such as "data.after""#,
+            "Subscription.s2 @events__subscribe: key must be an object",
+            "Subscription.s3 @events__subscribe: key.field: `Order` has no field `ghost`",
+            "Subscription.s4 @events__subscribe: key.from must be SUBJECT or KEY",
+            "Subscription.s5 @events__subscribe: key.token is counted from 1",
+            "Subscription.s6 @events__subscribe: key.token and key.separator are for from: SUBJECT",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn key_and_headers_are_rendered_and_the_trace_goes_along() {
+    let graph = supergraph(
+        &[],
+        &[(
+            "announce(id: ID!, kind: String)",
+            r#"events__publish {topic: "news", providerId: "memory/default", key: "{{ args.id }}", headers: [{name: "kind", value: "k-{{ args.kind }}"}, {name: "source", value: "router"}]}"#,
+        )],
+    );
+    let providers = providers();
+    let memory = providers.resolve("memory/default").expect("it is there");
+    let mut stream = memory.subscribe(Wanted::new(vec!["news".into()])).await.expect("open");
+    let bindings = Bindings::load(&graph, &providers).expect("the bindings are right");
+    let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5), 100);
+    let headers = [
+        (
+            http::HeaderName::from_static("traceparent"),
+            http::HeaderValue::from_static(
+                "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            ),
+        ),
+        (http::HeaderName::from_static("authorization"), http::HeaderValue::from_static("secret")),
+    ];
+    let request = |arguments: &'static str| EventRequest {
+        field: field(&graph, "announce"),
+        arguments: arguments.into(),
+        headers: &headers,
+        deadline: Instant::now() + Duration::from_secs(5),
+    };
+    for arguments in [r#"{"id":7,"kind":"a"}"#, r#"{"id":"8","kind":null}"#] {
+        assert_eq!(publisher.publish(request(arguments)).await, Ok(true));
+    }
+    let mut heard = Vec::new();
+    while heard.len() < 2 {
+        if let Some(SourceMessage::Event(event)) = stream.messages.recv().await {
+            let headers: Vec<_> = event.headers.iter().flat_map(|it| it.iter()).collect();
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let headers = headers.iter().map(|(name, value)| format!("{name}: {}", text(value)));
+            heard.push((event.key.as_deref().map(text), headers.collect::<Vec<_>>().join(", ")));
+        }
+    }
+    let trace = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    assert_eq!(
+        heard,
+        [
+            (Some("7".into()), format!("kind: k-a, source: router, {trace}")),
+            (Some("8".into()), format!("source: router, {trace}")),
+        ]
+    );
+    let error = publisher.publish(request("{\"id\":\"a\\nb\"}")).await.unwrap_err();
+    assert_eq!(error.message, "The arguments make a key with a control character.");
+}
+
+#[tokio::test]
+async fn a_stream_begins_where_the_directive_says_and_reads_what_the_broker_stores() {
+    let graph = supergraph(
+        &[
+            (
+                "all",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", start: ALL}"#,
+            ),
+            (
+                "again",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", start: "ALL"}"#,
+            ),
+            (
+                "new",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", start: NEW}"#,
+            ),
+            (
+                "latest",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", start: LAST}"#,
+            ),
+            (
+                "each",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", start: LAST_PER_SUBJECT}"#,
+            ),
+            (
+                "since",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", since: "2026-01-31T08:00:00Z"}"#,
+            ),
+            (
+                "seventh",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", sequence: 7}"#,
+            ),
+            (
+                "stored",
+                r#"events__subscribe {topics: ["t"], providerId: "nats/default", stream: {}}"#,
+            ),
+            (
+                "named",
+                r#"events__subscribe {topics: ["t"], providerId: "nats/default", stream: {name: "s", consumer: "c", inactiveThreshold: 90}}"#,
+            ),
+            (
+                "edfs",
+                r#"edfs__natsSubscribe {subjects: ["t"], streamConfiguration: {consumerName: "c", streamName: "s"}}"#,
+            ),
+            (
+                "lasting",
+                r#"edfs__natsSubscribe {subjects: ["t"], streamConfiguration: {consumerName: "c", streamName: "s", consumerInactiveThreshold: 0}}"#,
+            ),
+        ],
+        &[],
+    );
+    let wanted = |name: &str| {
+        let source = source(&graph, name, vec![], &[]).expect("renders");
+        (source.wanted().start.clone(), source.wanted().durable.as_deref().cloned())
+    };
+    let since = SystemTime::UNIX_EPOCH + Duration::from_secs(1_769_846_400);
+    for (name, start) in [
+        ("new", Start::New),
+        ("all", Start::All),
+        ("latest", Start::Last),
+        ("each", Start::LastPerTopic),
+        ("since", Start::Since(since)),
+        ("seventh", Start::At(7)),
+    ] {
+        assert_eq!(wanted(name), (start, None), "{name}");
+    }
+    let durable = |stream: &str, consumer: &str, seconds: u64| Durable {
+        stream: Some(stream.into()),
+        consumer: Some(consumer.into()),
+        inactive_threshold: (seconds > 0).then(|| Duration::from_secs(seconds)),
+    };
+    for (name, durable) in [
+        ("stored", Durable::default()),
+        ("named", durable("s", "c", 90)),
+        ("edfs", durable("s", "c", 30)),
+        ("lasting", durable("s", "c", 0)),
+    ] {
+        assert_eq!(wanted(name), (Start::New, Some(durable)), "{name}");
+    }
+    let providers = providers();
+    let bindings = Bindings::load(&graph, &providers).expect("the bindings are right");
+    let of = |name: &str| {
+        let event = EventField {
+            subgraph: SubgraphId(0),
+            field: field(&graph, name),
+            data_key: name.into(),
+            arguments: vec![],
+        };
+        bindings.source(&event, &Variables::default()).expect("renders")
+    };
+    assert_eq!(of("all"), of("again"), "one trigger for both");
+    assert_ne!(of("all"), of("new"), "they do not get the same events");
+    assert_ne!(of("edfs"), of("lasting"), "the consumers differ");
+}
+
+#[tokio::test]
+async fn a_start_that_cannot_be_is_an_error_at_load() {
+    let graph = supergraph(
+        &[
+            ("a", r#"events__subscribe {topics: ["t"], providerId: "nats/default", start: ALL}"#),
+            (
+                "b",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", start: FIRST}"#,
+            ),
+            (
+                "c",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", start: ALL, sequence: 7}"#,
+            ),
+            (
+                "d",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", since: "yesterday"}"#,
+            ),
+            (
+                "e",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", sequence: -1}"#,
+            ),
+            (
+                "f",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", stream: {names: "s"}}"#,
+            ),
+            (
+                "g",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", stream: "s"}"#,
+            ),
+            (
+                "h",
+                r#"edfs__natsSubscribe {subjects: ["t"], streamConfiguration: {streamName: "s", consumerName: ""}}"#,
+            ),
+            (
+                "i",
+                r#"edfs__natsSubscribe {subjects: ["t"], streamConfiguration: {streamName: "s", consumerName: "c", consumerInactiveThreshold: 604801}}"#,
+            ),
+            ("j", r#"edfs__kafkaSubscribe {topics: ["t"], providerId: "orders", start: ALL}"#),
+        ],
+        &[("p", r#"edfs__kafkaPublish {topic: "t"}"#)],
+    );
+    assert_eq!(
+        problems(&graph),
+        [
+            r#"Mutation.p @edfs__kafkaPublish: no provider "default" is configured; there are none of this kind"#,
+            "Subscription.a @events__subscribe: nats/default passes events on and stores none, so that nothing can begin in the past; where the broker stores them, name that by stream: {…}",
+            "Subscription.b @events__subscribe: start: FIRST is none of NEW, ALL, LAST and LAST_PER_SUBJECT",
+            "Subscription.c @events__subscribe: only one of start, since and sequence may be given",
+            r#"Subscription.d @events__subscribe: since: "yesterday" is no time such as 2026-01-31T08:00:00Z"#,
+            "Subscription.e @events__subscribe: sequence must be a whole number of 0 or more",
+            r#"Subscription.f @events__subscribe: stream has no member "names"; known are "name", "consumer" and "inactiveThreshold""#,
+            "Subscription.g @events__subscribe: stream must be an object",
+            "Subscription.h @edfs__natsSubscribe: streamConfiguration.consumerName must be a string that is not empty",
+            "Subscription.i @edfs__natsSubscribe: streamConfiguration.consumerInactiveThreshold is longer than a week",
+            r#"Subscription.j @edfs__kafkaSubscribe: argument "start" is not supported; known are "topics" and "providerId""#,
+            r#"Subscription.j @edfs__kafkaSubscribe: no provider "orders" is configured; there are none of this kind"#,
         ]
     );
 }
@@ -328,20 +618,26 @@ async fn a_mutation_publishes_the_json_of_its_arguments() {
     let first = stream.messages.recv().await;
     assert!(matches!(first, Some(SourceMessage::Passed(_))), "{first:?}");
     let bindings = Bindings::load(&graph, &providers).expect("the bindings are right");
-    let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5));
+    let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5), 100);
     let deadline = Instant::now() + Duration::from_secs(5);
     let announce = field(&graph, "announce");
 
     let arguments = r#"{"id":"7","text":"hello"}"#;
-    assert_eq!(publisher.publish(announce, arguments.into(), deadline).await, Ok(true));
+    let request = |field, arguments: &'static str| EventRequest {
+        field,
+        arguments: arguments.into(),
+        headers: &[],
+        deadline,
+    };
+    assert_eq!(publisher.publish(request(announce, arguments)).await, Ok(true));
     let Some(SourceMessage::Event(event)) = stream.messages.recv().await else {
         panic!("no event")
     };
     assert_eq!((&*event.topic, &*event.payload), ("news.7", arguments.as_bytes()));
 
-    let error = publisher.publish(announce, r#"{"id":null}"#.into(), deadline).await.unwrap_err();
+    let error = publisher.publish(request(announce, r#"{"id":null}"#)).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::BadUserInput);
-    let error = publisher.publish(field(&graph, "tick"), "{}".into(), deadline).await.unwrap_err();
+    let error = publisher.publish(request(field(&graph, "tick"), "{}")).await.unwrap_err();
     assert_eq!(error.message, "This field is not bound to a topic.");
 }
 
@@ -349,7 +645,9 @@ async fn a_mutation_publishes_the_json_of_its_arguments() {
 async fn a_broker_that_is_away_makes_a_publication_unsuccessful() {
     let graph = supergraph(&[], &[("p", r#"edfs__natsPublish {subject: "x"}"#)]);
     let bindings = Bindings::load(&graph, &providers()).expect("the bindings are right");
-    let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5));
+    let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5), 100);
     let deadline = Instant::now() + Duration::from_millis(50);
-    assert_eq!(publisher.publish(field(&graph, "p"), "{}".into(), deadline).await, Ok(false));
+    let request =
+        EventRequest { field: field(&graph, "p"), arguments: "{}".into(), headers: &[], deadline };
+    assert_eq!(publisher.publish(request).await, Ok(false));
 }

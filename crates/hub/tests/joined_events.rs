@@ -2,8 +2,8 @@
 
 mod stage;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,8 +14,8 @@ use execute::{
 };
 use graph::Supergraph;
 use hub::{
-    Bindings, EVENT_BYTES_MAX, EventPublisher, EventResolver, GroupKey, Hub, HubSettings,
-    LiveOperation, Member, Outlet, Resolve, SubscribeRequest, Subscription, TriggerEvent,
+    Bindings, EventPublisher, EventResolver, GroupKey, Hub, HubSettings, LiveOperation, Member,
+    Outlet, SubscribeRequest, Subscription,
 };
 use plan::SubscriptionRoot;
 use prepare::{OperationRequest, PrepareSettings, Prepared, Preparer};
@@ -30,10 +30,17 @@ enum join__Graph {
   EVENTS @join__graph(name: "events", url: "")
   ORDERS @join__graph(name: "orders", url: "http://orders")
 }
-type Query @join__type(graph: ORDERS) { orders: [Order] @join__field(graph: ORDERS) }
+type Query @join__type(graph: ORDERS) @join__type(graph: EVENTS) {
+  orders: [Order] @join__field(graph: ORDERS)
+  ask(id: ID!): Order @join__field(graph: EVENTS)
+    @join__directive(graphs: [EVENTS], name: "events__request", args: {topic: "ask.{{ args.id }}", timeout: "200ms"})
+  several: [Order!] @join__field(graph: EVENTS)
+    @join__directive(graphs: [EVENTS], name: "events__request", args: {topic: "several", select: "orders"})
+}
 type Order
   @join__type(graph: EVENTS, key: "id", resolvable: false) @join__type(graph: ORDERS, key: "id")
 { id: ID! total: Int @join__field(graph: ORDERS) }
+type Weather @join__type(graph: EVENTS) { wind: Int! }
 type edfs__PublishResult @join__type(graph: EVENTS) { success: Boolean! }
 type Subscription @join__type(graph: EVENTS) {
   moved(region: String!): Order @join__field(graph: EVENTS)
@@ -43,8 +50,23 @@ type Subscription @join__type(graph: EVENTS) {
     @join__directive(graphs: [EVENTS], name: "openfed__subscriptionFilter", args: {
       condition: {IN: {fieldPath: "id", values: ["{{ args.ids }}"]}}
     })
+  changed(id: ID!): Order @join__field(graph: EVENTS)
+    @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {
+      topics: ["changes.{{ args.id }}"], select: "data.after", key: {field: "id", from: SUBJECT, token: 2}
+    })
+    @join__directive(graphs: [EVENTS], name: "openfed__subscriptionFilter", args: {
+      condition: {IN: {fieldPath: "id", values: ["{{ args.id }}"]}}
+    })
+  keyed: [Order!] @join__field(graph: EVENTS)
+    @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["keyed"], key: {field: "id", from: KEY}})
+  weather: Weather @join__field(graph: EVENTS)
+    @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["weather"]})
+  count: Int @join__field(graph: EVENTS)
+    @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["count"], select: "n"})
 }
 type Mutation @join__type(graph: EVENTS) {
+  submit(id: ID!): Order @join__field(graph: EVENTS)
+    @join__directive(graphs: [EVENTS], name: "events__request", args: {topic: "submit"})
   move(region: String!, id: ID!): edfs__PublishResult! @join__field(graph: EVENTS)
     @join__directive(graphs: [EVENTS], name: "events__publish", args: {topic: "orders.{{ args.region }}"})
 }
@@ -54,6 +76,8 @@ type Mutation @join__type(graph: EVENTS) {
 #[derive(Default)]
 struct Orders {
     requests: AtomicU64,
+    /// `traceparent` of the last request.
+    trace: Mutex<Option<String>>,
 }
 
 impl Subgraph for Orders {
@@ -64,8 +88,12 @@ impl Subgraph for Orders {
         self.requests.fetch_add(1, Relaxed);
         let body = String::from_utf8_lossy(&request.body).into_owned();
         assert!(body.contains(r#"[{"__typename":"Order","id":"7"}]"#), "{body}");
-        let total = request.headers.iter().find(|(name, _)| name == "x-total");
-        let total = total.and_then(|(_, value)| value.to_str().ok()).unwrap_or("42");
+        let header = |wanted: &str| {
+            let found = request.headers.iter().find(|(name, _)| name == wanted);
+            found.and_then(|(_, value)| value.to_str().ok())
+        };
+        *self.trace.lock().expect("one thread") = header("traceparent").map(Into::into);
+        let total = header("x-total").unwrap_or("42");
         let body =
             format!(r#"{{"data":{{"_entities":[{{"__typename":"Order","total":{total}}}]}}}}"#);
         let answer = SubgraphAnswer {
@@ -105,7 +133,7 @@ impl Router {
             graph: Arc::clone(&graph),
             // The first stands for the event subgraph, which no fetch goes to.
             subgraphs: vec![subgraph(), subgraph()],
-            publisher: Arc::new(EventPublisher::new(Arc::clone(&bindings), PATIENCE)),
+            publisher: Arc::new(EventPublisher::new(Arc::clone(&bindings), PATIENCE, 1000)),
             disclosure: Default::default(),
         });
         let preparer = Preparer::new(graph, 1, PrepareSettings::default());
@@ -122,6 +150,10 @@ impl Router {
             variables: Arc::new(prepared.coerce(&variables.into()).expect("valid variables")),
             generation: Arc::clone(&self.generation),
             headers: Arc::new(ForwardedHeaders::default()),
+            payload: match &prepared.plan.subscription {
+                Some(SubscriptionRoot::Event(field)) => self.bindings.payload_mapping(field.field),
+                _ => None,
+            },
             timeout: PATIENCE,
             request: OperationRequest::default(),
         }
@@ -334,15 +366,172 @@ async fn a_bad_event_is_an_error_payload_and_the_subscription_lives_on() {
 }
 
 #[tokio::test]
-async fn an_event_that_is_too_large_is_an_error_payload() {
+async fn an_event_that_is_too_large_is_an_error_payload_and_its_bytes_are_not_kept() {
+    let settings = HubSettings { event_bytes_max: 40, ..HubSettings::default() };
+    with_hub(settings, async |hub: Arc<Hub>| {
+        let (router, mut listener) = (Router::load(), Listener::new());
+        let _held = router.subscribe(&hub, &listener, 1, QUERY, "").await;
+        assert_eq!(listener.next().await, "join");
+        for bytes in [41, 1 << 20] {
+            let event = vec![b' '; bytes];
+            router.memory.publish(Message::new("orders.eu", event)).await.expect("published");
+            let message = format!("The event has {bytes} bytes, which is more than is accepted.");
+            assert_eq!(
+                listener.next().await,
+                format!(
+                    r#"{{"data":{{"moved":null}},"errors":[{{"message":"{message}","path":["moved"],"extensions":{{"code":"INVALID_EVENT"}}}}]}}"#
+                )
+            );
+        }
+        let fits = format!("{EVENT:40}");
+        router.memory.publish(Message::new("orders.eu", fits)).await.expect("published");
+        assert_eq!(listener.next().await, JOINED);
+        assert_eq!(hub.stats().events_too_large.load(Relaxed), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn events_that_are_not_shaped_like_the_graph_are_mapped_before_they_are_joined() {
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (router, mut listener) = (Router::load(), Listener::new());
+        let mut held = Vec::new();
+        for (number, query) in (0..).zip([
+            r#"subscription { changed(id: "7") { id total } }"#,
+            "subscription { keyed { id total } }",
+            "subscription { weather { wind } }",
+            "subscription { count }",
+        ]) {
+            held.push(router.subscribe(&hub, &listener, number, query, "").await);
+            assert_eq!(listener.next().await, "join");
+        }
+        let nothing = r#"{"data":{"changed":null},"errors":[{"message":"The event has nothing at \"data.after\".","path":["changed"],"extensions":{"code":"INVALID_EVENT"}}]}"#;
+        let no_key = r#"{"data":{"keyed":null},"errors":[{"message":"The event has nothing for key field \"id\" in its topic or key.","path":["keyed"],"extensions":{"code":"INVALID_EVENT"}}]}"#;
+        let joined = r#"{"id":"7","total":42}"#;
+        for (topic, key, event, payload) in [
+            ("changes.7", None, r#"{"data":{"after":{"x":1}}}"#, format!(r#"{{"data":{{"changed":{joined}}}}}"#)),
+            ("changes.7", None, r#"{"data":{"before":{}}}"#, nothing.into()),
+            ("keyed", Some("7"), "[{},{}]", format!(r#"{{"data":{{"keyed":[{joined},{joined}]}}}}"#)),
+            ("keyed", None, "[{}]", no_key.into()),
+            ("weather", None, r#"{"wind":5}"#, r#"{"data":{"weather":{"wind":5}}}"#.into()),
+            ("count", None, r#"{"n":3}"#, r#"{"data":{"count":3}}"#.into()),
+        ] {
+            let key = key.map(Bytes::from);
+            let message = Message { key, ..Message::new(topic, event) };
+            router.memory.publish(message).await.expect("published");
+            assert_eq!(listener.next().await, payload, "{topic} {event}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_trace_of_an_event_goes_to_the_subgraphs_that_it_is_joined_from() {
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (router, mut listener) = (Router::load(), Listener::new());
+        let _held = router.subscribe(&hub, &listener, 1, QUERY, "").await;
+        assert_eq!(listener.next().await, "join");
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        for trace in [Some(parent), None] {
+            let headers = trace.iter().map(|it| ("traceparent".into(), (*it).into())).collect();
+            let message = Message { headers, ..Message::new("orders.eu", EVENT) };
+            router.memory.publish(message).await.expect("published");
+            assert_eq!(listener.next().await, JOINED);
+            assert_eq!(router.orders.trace.lock().expect("one thread").as_deref(), trace);
+        }
+    })
+    .await;
+}
+
+/// Answers the next request on `topic`.
+async fn answer(memory: &dyn Provider, topic: &str, answer: &'static str) -> Bytes {
+    let mut stream = memory.subscribe(Wanted::new(vec![topic.into()])).await.expect("open");
+    loop {
+        let message = stream.messages.recv().await.expect("the provider is there");
+        let SourceMessage::Event(event) = message else { continue };
+        let headers = event.headers.expect("a request says where its answer goes");
+        let inbox = headers.iter().find(|(name, _)| &**name == "reply-to").expect("it does");
+        let inbox = std::str::from_utf8(&inbox.1).expect("a topic").to_owned();
+        memory.publish(Message::new(inbox, answer)).await.expect("published");
+        return event.payload;
+    }
+}
+
+impl Router {
+    async fn execute(&self, query: &str) -> String {
+        let prepared = self.prepare(query);
+        let context = RequestContext {
+            generation: Arc::clone(&self.generation),
+            headers: Arc::new(ForwardedHeaders::default()),
+            deadline: Instant::now() + PATIENCE,
+            sharing: None,
+            trace: None,
+        };
+        let executable = Executable::new(Arc::clone(&prepared.plan));
+        let variables = prepared.coerce(&"".into()).expect("no variables");
+        let payload =
+            execute::execute(&executable, &variables, None, Seed::Nothing, &context).await;
+        String::from_utf8(payload.bytes.to_vec()).expect("text")
+    }
+}
+
+#[tokio::test]
+async fn a_field_is_asked_over_a_broker_and_its_answer_joined() {
     let router = Router::load();
-    let resolver = Arc::new(router.resolver(&router.prepare(QUERY), ""));
-    let payload = vec![b' '; EVENT_BYTES_MAX + 1].into();
-    let payload = resolver.resolve(TriggerEvent { payload, sharing: None }).await;
+    let memory = &*router.memory;
+    let error = |message: &str, code: &str| {
+        format!(
+            r#"{{"data":{{"ask":null}},"errors":[{{"message":"{message}","path":["ask"],"extensions":{{"code":"{code}"}}}}]}}"#
+        )
+    };
+    let subgraph_error = |message: &str| {
+        format!(
+            r#"{{"data":{{"ask":null}},"errors":[{{"message":"{message}","path":["ask"],"extensions":{{"code":"INVALID_EVENT","serviceName":"events"}}}}]}}"#
+        )
+    };
+    let ask = r#"{ ask(id: "7") { id total } }"#;
     assert_eq!(
-        payload.bytes,
-        r#"{"errors":[{"message":"The event is larger than 8 MiB.","extensions":{"code":"INVALID_EVENT"}}]}"#
+        router.execute(ask).await,
+        error("Nobody answers this field at the event provider memory/default.", "NO_RESPONDER")
     );
+    for (given, payload) in [
+        (EVENT, r#"{"data":{"ask":{"id":"7","total":42}}}"#.to_owned()),
+        ("null", r#"{"data":{"ask":null}}"#.to_owned()),
+        ("7", subgraph_error("The answer is not a JSON object.")),
+        (r#"{"id":"7"}"#, subgraph_error("The answer has no __typename.")),
+        (r#"{"__typename":"Order"}"#, subgraph_error(r#"The answer has no key field \"id\"."#)),
+    ] {
+        let (asked, answered) = tokio::join!(answer(memory, "ask.7", given), router.execute(ask));
+        assert_eq!((&*asked, answered), (&br#"{"id":"7"}"#[..], payload), "{given}");
+    }
+    let (_, large) = tokio::join!(
+        answer(memory, "ask.7", Box::leak(" ".repeat(1001).into_boxed_str())),
+        router.execute(ask)
+    );
+    assert_eq!(large, error("The answer is larger than 1000 bytes.", "INVALID_EVENT"));
+
+    let _silent = memory.subscribe(Wanted::new(vec!["ask.7".into()])).await.expect("open");
+    let late = error("Nobody answered at memory/default in time.", "TIMEOUT");
+    assert_eq!(router.execute(ask).await, late);
+}
+
+#[tokio::test]
+async fn several_fields_are_asked_over_a_broker_at_once_and_a_mutation_may_ask_too() {
+    let router = Router::load();
+    let memory = &*router.memory;
+    let (_, _, answered) = tokio::join!(
+        answer(memory, "ask.1", EVENT),
+        answer(memory, "several", r#"{"orders":[{"__typename":"Order","id":"7"}]}"#),
+        router.execute(r#"{ a: ask(id: "1") { total } several { id total } }"#),
+    );
+    assert_eq!(answered, r#"{"data":{"a":{"total":42},"several":[{"id":"7","total":42}]}}"#);
+    assert_eq!(router.orders.requests.load(Relaxed), 1, "both are one batch");
+    let (asked, answered) = tokio::join!(
+        answer(memory, "submit", EVENT),
+        router.execute(r#"mutation { submit(id: "7") { id total } }"#)
+    );
+    assert_eq!(asked, r#"{"id":"7"}"#);
+    assert_eq!(answered, r#"{"data":{"submit":{"id":"7","total":42}}}"#);
 }
 
 #[tokio::test]

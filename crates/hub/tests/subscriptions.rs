@@ -24,7 +24,7 @@ struct Echo;
 
 impl Resolve for Echo {
     fn resolve(self: Arc<Self>, event: TriggerEvent) -> LocalFuture<'static, Payload> {
-        let text = format!("{{\"data\":{}}}", String::from_utf8_lossy(&event.payload));
+        let text = format!("{{\"data\":{}}}", String::from_utf8_lossy(&event.event.payload));
         let splice = text.len() - 1;
         let payload =
             Payload { bytes: text.into(), splice, has_data: true, errors: 0, headers: None };
@@ -108,7 +108,7 @@ async fn a_resolution_that_panics_costs_its_own_event_only() {
     impl Resolve for Panics {
         fn resolve(self: Arc<Self>, event: TriggerEvent) -> LocalFuture<'static, Payload> {
             Box::pin(async move {
-                assert_ne!(event.payload, "1", "a defect");
+                assert_ne!(event.event.payload, "1", "a defect");
                 Arc::new(Echo).resolve(event).await
             })
         }

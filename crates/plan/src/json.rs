@@ -52,6 +52,10 @@ impl Plan {
                             json.text("kind", "publish");
                             event_members(json, event, graph);
                         }
+                        FetchKind::Request(event) => {
+                            json.text("kind", "request");
+                            event_members(json, event, graph);
+                        }
                         FetchKind::Entities { operation, batches } => {
                             json.text("kind", "entities");
                             operation_members(json, operation);

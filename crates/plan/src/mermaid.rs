@@ -39,6 +39,7 @@ impl Plan {
                         lines.push(format!("root fields at {}", keys(target)));
                     }
                     FetchKind::Publish(event) => lines.push(format!("publish {}", event.data_key)),
+                    FetchKind::Request(event) => lines.push(format!("request {}", event.data_key)),
                     FetchKind::Entities { batches, .. } => {
                         let mut places = Vec::new();
                         for batch in batches {

@@ -63,6 +63,9 @@ pub enum FetchKind {
     /// A root field of an event subgraph that publishes (mutation). Its answer is
     /// `{data_key: {"success": …}}` at the root.
     Publish(EventField),
+    /// A root field of an event subgraph that asks whoever listens to its topic (query or mutation). What is
+    /// answered is the value of the field, and goes to `data_key` at the root as an event would.
+    Request(EventField),
 }
 
 /// An operation in a subgraph's language.

@@ -78,6 +78,9 @@ fn fetch_text(out: &mut String, index: usize, fetch: &Fetch, graph: &Supergraph)
         FetchKind::Publish(event) => {
             line(out, 2, &format!("publish {}", event_text(event, graph)));
         }
+        FetchKind::Request(event) => {
+            line(out, 2, &format!("request {}", event_text(event, graph)));
+        }
         FetchKind::Entities { operation, batches } => {
             for batch in batches {
                 batch_text(out, batch);

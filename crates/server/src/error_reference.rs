@@ -127,6 +127,10 @@ fn explain(code: ErrorCode) -> (&'static str, &'static str) {
             "the provider of events is not connected",
             "subscribe again later; it reconnects by itself",
         ),
+        ErrorCode::NoResponder => (
+            "nobody listens at the topic that answers this field",
+            "look at the service that answers there; a request is not repeated by itself",
+        ),
         ErrorCode::SourceGone => (
             "the topic, stream or bucket that the subscription listened to was deleted",
             "subscribe again once it is back",
@@ -144,8 +148,8 @@ fn explain(code: ErrorCode) -> (&'static str, &'static str) {
             "subscribe without a cursor, and fetch the current state",
         ),
         ErrorCode::InvalidEvent => (
-            "an event is not a JSON object with `__typename` and the key fields",
-            "look at whoever published it; the subscription goes on",
+            "an event, or the answer to a request over a broker, is not what the schema says: JSON with `__typename` and the key fields, or larger than `events.max_event_size`",
+            "look at whoever published it; subscriptions go on",
         ),
         ErrorCode::GraphReloaded => (
             "the graph was replaced, and the subscription is not valid on the new one",

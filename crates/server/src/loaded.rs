@@ -136,7 +136,11 @@ pub(crate) fn load(
     }
     warn_of_unknown_subgraphs(config, &graph);
     warn_of_unknown_labels(config, &graph);
-    let publisher = EventPublisher::new(Arc::clone(&bindings), config.events.publish_timeout);
+    let publisher = EventPublisher::new(
+        Arc::clone(&bindings),
+        config.events.publish_timeout,
+        config.events.max_event_size,
+    );
     let graph_id = identity(&source.text);
     let defaults = PrepareSettings::default();
     let batching = graph.subgraphs.iter();

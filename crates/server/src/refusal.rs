@@ -56,6 +56,7 @@ pub(crate) fn status(code: ErrorCode) -> StatusCode {
         | ErrorCode::InvalidSubgraphValue => StatusCode::BAD_GATEWAY,
         ErrorCode::SubgraphUnavailable
         | ErrorCode::ProviderUnavailable
+        | ErrorCode::NoResponder
         | ErrorCode::GraphReloaded
         | ErrorCode::ShuttingDown
         | ErrorCode::Overloaded => StatusCode::SERVICE_UNAVAILABLE,

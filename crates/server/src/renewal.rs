@@ -66,6 +66,7 @@ pub(crate) fn live_operation(
             variables,
             generation: Arc::clone(&loaded.generation),
             headers,
+            payload: loaded.bindings.payload_mapping(field.field),
             timeout,
             request: OperationRequest {
                 query: prepared.query.clone(),

@@ -408,6 +408,11 @@ impl Writer<'_> {
         )?;
         for (name, help, counter) in [
             ("starling_hub_events", "Events that reached triggers", &stats.events),
+            (
+                "starling_hub_events_too_large",
+                "Events over `events.max_event_size`",
+                &stats.events_too_large,
+            ),
             ("starling_hub_resolutions", "Events resolved, once per group", &stats.resolutions),
             (
                 "starling_hub_resolutions_failed",

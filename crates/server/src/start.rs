@@ -217,7 +217,8 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         Reactors::start(reactor_count(config.reactors, count), config.http.stall_timeout)
             .map_err(StartError::Cores)?;
     let (stop, shutdown) = watch::channel(false);
-    let mut settings = HubSettings::default();
+    let mut settings =
+        HubSettings { event_bytes_max: config.events.max_event_size, ..HubSettings::default() };
     if config.subscriptions.policy == OverflowPolicy::Latest {
         // Nor does anything but the newest event wait for a group that is resolved too slowly.
         settings.group_waiting = 1;

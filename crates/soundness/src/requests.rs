@@ -22,7 +22,7 @@ pub(crate) fn bytes(plan: &Plan) -> usize {
         FetchKind::Root(sent)
         | FetchKind::RootBelow { operation: sent, .. }
         | FetchKind::Entities { operation: sent, .. } => sent.text.len(),
-        FetchKind::Publish(_) => 0,
+        FetchKind::Publish(_) | FetchKind::Request(_) => 0,
     };
     let subscription = match &plan.subscription {
         Some(SubscriptionRoot::Upstream { operation, .. }) => operation.text.len(),
@@ -59,7 +59,7 @@ pub(crate) fn read(
             FetchKind::Entities { operation: sent, batches } => {
                 Some(read(fetch.subgraph, sent, batches)?)
             }
-            FetchKind::Publish(_) => None,
+            FetchKind::Publish(_) | FetchKind::Request(_) => None,
         });
     }
     Ok(requests)

@@ -96,7 +96,9 @@ impl<'a> Run<'a> {
                             self.fetch_entities(fetch.subgraph, batch, selection, producer, &all)?;
                         }
                     }
-                    (FetchKind::Publish(event), _) => self.put_payload(event, producer),
+                    (FetchKind::Publish(event) | FetchKind::Request(event), _) => {
+                        self.put_payload(event, producer);
+                    }
                     (_, None) => {}
                 }
             }
@@ -114,7 +116,8 @@ impl<'a> Run<'a> {
         before: &[BTreeSet<Producer>],
     ) -> Result<(), Unsound> {
         let kind = &self.plan.fetches[index].kind;
-        let is_root = matches!(kind, FetchKind::Root(_) | FetchKind::Publish(_));
+        let is_root =
+            matches!(kind, FetchKind::Root(_) | FetchKind::Publish(_) | FetchKind::Request(_));
         if self.plan.kind != OperationKind::Mutation || !is_root {
             return Ok(());
         }

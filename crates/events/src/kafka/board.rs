@@ -227,6 +227,10 @@ impl Board {
         let Some(topic) = self.topics.get_mut(topic) else { return Vec::new() };
         let Ok(partition) = u16::try_from(partition) else { return Vec::new() };
         let Some(next) = topic.next.get_mut(usize::from(partition)) else { return Vec::new() };
+        if offset < *next {
+            // Fetched before the partition was begun elsewhere.
+            return Vec::new();
+        }
         *next = offset + 1;
         let mut full = Vec::new();
         for &(id, number) in &topic.listeners {
@@ -372,6 +376,8 @@ mod tests {
         deliver(&mut board, "a", 2, 6..8);
         assert_eq!(got(&mut first_stream), ["2:6", "2:7"]);
         assert_eq!(got(&mut second_stream), ["2:7"]);
+        deliver(&mut board, "a", 2, 5..8);
+        assert!(got(&mut first_stream).is_empty());
     }
 
     #[test]

@@ -21,8 +21,8 @@ use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 /// No step of these tests takes longer, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Publications under way at a time.
-const AT_ONCE: usize = 500;
+/// Keys that numbers belong to.
+const KEYS: u64 = 20;
 
 fn settings(address: String) -> KafkaSettings {
     KafkaSettings {
@@ -109,22 +109,25 @@ async fn subscribe(provider: &Kafka, wanted: Wanted) -> EventStream {
     provider.subscribe(wanted).await.expect("the broker is there")
 }
 
-/// Event `number` of the key that it belongs to, of seven.
+/// Event `number` of the key that it belongs to, of twenty.
 fn numbered(topic: &str, number: u64) -> Message {
-    let key = format!("key-{}", number % 7);
+    let key = format!("key-{}", number % KEYS);
     let payload = format!(r#"{{"number":{number}}}"#);
     Message { key: Some(key.into()), ..Message::new(topic, payload) }
 }
 
-/// Publishes these numbers; all must be taken.
+/// Publishes these numbers, those of each key one after the other; all must be taken.
 async fn publish(provider: &Kafka, topic: &str, numbers: std::ops::Range<u64>) {
-    let numbers: Vec<u64> = numbers.collect();
-    for numbers in numbers.chunks(AT_ONCE) {
-        let publications = numbers.iter().map(|number| provider.publish(numbered(topic, *number)));
-        for result in within("events are taken", join_all(publications)).await {
-            result.expect("the broker takes it");
+    let of_key = |key: u64| {
+        let numbers = numbers.clone().filter(move |number| number % KEYS == key);
+        async move {
+            for number in numbers {
+                let publication = provider.publish(numbered(topic, number));
+                within("an event is taken", publication).await.expect("the broker takes it");
+            }
         }
-    }
+    };
+    join_all((0..KEYS).map(of_key)).await;
 }
 
 async fn message(stream: &mut EventStream) -> SourceMessage {
@@ -163,7 +166,7 @@ impl Seen {
             let event = event(stream).await;
             let number = number(&event);
             assert!(self.numbers.insert(number), "{number} came twice");
-            let before = self.latest.insert(number % 7, number);
+            let before = self.latest.insert(number % KEYS, number);
             assert!(before < Some(number), "{number} came after {before:?}");
             let mark = event.mark.expect("a mark");
             assert!(self.position.advance(mark), "{number} goes back");
@@ -454,7 +457,7 @@ async fn nothing_is_lost_while_the_broker_is_killed_and_started_again() {
     publish(&provider, "restarted", 3000..6000).await;
     seen.read(&mut stream, 5000).await;
     assert_eq!(seen.numbers, (0..6000).collect());
-    assert_eq!(provider.stats().reconnects.load(Relaxed), 1);
+    assert!(provider.stats().reconnects.load(Relaxed) > 0);
     assert_eq!(provider.stats().gaps.load(Relaxed), 0);
 }
 

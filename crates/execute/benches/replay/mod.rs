@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use execute::{
-    FetchError, ForwardedHeaders, Generation, GraphqlError, LocalFuture, Payload, Publisher,
-    RequestContext, Seed, Subgraph, SubgraphAnswer, SubgraphRequest,
+    EventRequest, FetchError, ForwardedHeaders, Generation, GraphqlError, LocalFuture, Payload,
+    Publisher, RequestContext, Seed, Subgraph, SubgraphAnswer, SubgraphRequest,
 };
 use graph::Supergraph;
 use http::{HeaderMap, StatusCode};
@@ -99,13 +99,16 @@ impl Subgraph for Replay {
 struct NoPublisher;
 
 impl Publisher for NoPublisher {
-    fn publish<'a>(
-        &'a self,
-        _: graph::FieldId,
-        _: Bytes,
-        _: Instant,
-    ) -> LocalFuture<'a, Result<bool, GraphqlError>> {
-        let code = execute::ErrorCode::InternalServerError;
-        Box::pin(async move { Err(GraphqlError::new(code, Cow::Borrowed("nothing to publish"))) })
+    fn publish<'a>(&'a self, _: EventRequest<'a>) -> LocalFuture<'a, Result<bool, GraphqlError>> {
+        Box::pin(async move { Err(no_events()) })
     }
+
+    fn request<'a>(&'a self, _: EventRequest<'a>) -> LocalFuture<'a, Result<Bytes, GraphqlError>> {
+        Box::pin(async move { Err(no_events()) })
+    }
+}
+
+fn no_events() -> GraphqlError {
+    let code = execute::ErrorCode::InternalServerError;
+    GraphqlError::new(code, Cow::Borrowed("there are no events"))
 }

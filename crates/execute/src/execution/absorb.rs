@@ -16,7 +16,7 @@ use crate::client_path::{self, Place, Position};
 use crate::document_pool::PooledDocument;
 use crate::error_list::Placed;
 use crate::representations::Collected;
-use crate::{ErrorCode, FetchError, GraphqlError, PathSegment};
+use crate::{ErrorCode, FetchError, GraphqlError, PathSegment, event};
 
 impl<'a> Execution<'a> {
     /// Takes in what came of a request. What must be asked again goes into `calls`.
@@ -46,7 +46,10 @@ impl<'a> Execution<'a> {
                 }
                 return;
             }
-            Outcome::Published(Err(error)) => return self.fail_with(index, fetch, &[], error),
+            Outcome::Requested(Ok(answer)) => return self.take_reply(index, fetch, answer),
+            Outcome::Published(Err(error)) | Outcome::Requested(Err(error)) => {
+                return self.fail_with(index, fetch, &[], error);
+            }
         };
         let shape = &self.executable.fetches[index].answer;
         let (status, headers) = (answered.status, answered.headers);
@@ -62,6 +65,25 @@ impl<'a> Execution<'a> {
         match answer {
             Ok(answer) => self.take_answer(index, fetch, &collected, &answer),
             Err(problem) => self.bad_answer(index, fetch, &collected, &problem),
+        }
+    }
+
+    /// What was answered over a broker is the value of the root field, as an event is.
+    fn take_reply(&mut self, index: usize, fetch: &'a Fetch, answer: Bytes) {
+        let FetchKind::Request(event) = &fetch.kind else { return };
+        let Some(field) = self.root_field(&event.data_key) else { return };
+        let plan = &**self.executable.plan();
+        let checked = match self.document.parse(answer) {
+            Ok(value) if field.value.nullable && self.document.is_null(value) => Ok(value),
+            Ok(value) => event::check(&self.document, plan, field, value).map(|()| value),
+            Err(error) => Err(format!("is not valid JSON: {error}")),
+        };
+        match checked {
+            Ok(value) => self.document.set(self.root, &event.data_key, value),
+            Err(problem) => {
+                let message = format!("The answer {problem}.");
+                self.fail(index, fetch, &[], ErrorCode::InvalidEvent, message);
+            }
         }
     }
 
@@ -90,7 +112,7 @@ impl<'a> Execution<'a> {
         answer: &Answer,
     ) {
         match &fetch.kind {
-            FetchKind::Publish(_) => {}
+            FetchKind::Publish(_) | FetchKind::Request(_) => {}
             FetchKind::Root(_) => {
                 // Where one side is null and the other is not, the other stays: a subgraph that does
                 // not know a shared value does not take it from one that does.

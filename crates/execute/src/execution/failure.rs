@@ -106,7 +106,7 @@ impl<'a> Execution<'a> {
                 Some(batches.iter().map(|batch| &batch.targets[..]).collect())
             }
             FetchKind::RootBelow { target, .. } => Some(vec![std::slice::from_ref(target)]),
-            FetchKind::Root(_) | FetchKind::Publish(_) => None,
+            FetchKind::Root(_) | FetchKind::Publish(_) | FetchKind::Request(_) => None,
         };
         if let Some(targets) = targets {
             let first = targets
@@ -172,7 +172,10 @@ impl<'a> Execution<'a> {
                         self.errors.explained_objects.extend(objects);
                     }
                 }
-                (State::Waiting, FetchKind::Root(_) | FetchKind::Publish(_)) => {
+                (
+                    State::Waiting,
+                    FetchKind::Root(_) | FetchKind::Publish(_) | FetchKind::Request(_),
+                ) => {
                     let message = "Not executed: the request's time was up before its turn came.";
                     self.fail(index, fetch, &[], ErrorCode::Timeout, message);
                 }
@@ -185,6 +188,7 @@ impl<'a> Execution<'a> {
         let is_mutation = match &fetch.kind {
             FetchKind::Root(operation) => operation.kind == OperationKind::Mutation,
             FetchKind::Publish(_) => true,
+            FetchKind::Request(_) => self.executable.plan().kind == OperationKind::Mutation,
             FetchKind::RootBelow { .. } | FetchKind::Entities { .. } => false,
         };
         let warning = if is_mutation { " The mutation may have taken effect." } else { "" };

@@ -125,6 +125,13 @@ impl<'a> Execution<'a> {
                 let call = Call::Publish { event, arguments: Bytes::from(arguments) };
                 self.send(Sent::whole(index), call, calls);
             }
+            FetchKind::Request(event) => {
+                let mut arguments = Vec::with_capacity(128);
+                print_arguments(&event.arguments, self.variables, &mut arguments);
+                let is_mutation = self.executable.plan().kind == OperationKind::Mutation;
+                let call = Call::Request { event, arguments: Bytes::from(arguments), is_mutation };
+                self.send(Sent::whole(index), call, calls);
+            }
         }
     }
 

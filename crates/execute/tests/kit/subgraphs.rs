@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use execute::{
-    ErrorCode, FetchError, ForwardedHeaders, Generation, GraphqlError, LocalFuture, Publisher,
-    RequestContext, Subgraph, SubgraphAnswer, SubgraphRequest,
+    ErrorCode, EventRequest, FetchError, ForwardedHeaders, Generation, GraphqlError, LocalFuture,
+    Publisher, RequestContext, Subgraph, SubgraphAnswer, SubgraphRequest,
 };
-use graph::{ApiSchema, FieldId, SubgraphId, SubgraphKind, Supergraph, TypeId};
+use graph::{ApiSchema, SubgraphId, SubgraphKind, Supergraph, TypeId};
 use http::{HeaderMap, StatusCode};
 
 /// What a subgraph does when a request comes whose body contains `contains`.
@@ -146,12 +146,9 @@ impl Subgraph for InMemory {
 impl Publisher for InMemory {
     fn publish<'a>(
         &'a self,
-        field: FieldId,
-        arguments: Bytes,
-        _: std::time::Instant,
+        request: EventRequest<'a>,
     ) -> LocalFuture<'a, Result<bool, GraphqlError>> {
-        let text = format!("{} {}", field.0, std::str::from_utf8(&arguments).unwrap());
-        let reaction = self.reaction(&text);
+        let reaction = self.reaction(&text_of(&request));
         Box::pin(async move {
             match reaction.as_str() {
                 "true" => Ok(true),
@@ -160,6 +157,25 @@ impl Publisher for InMemory {
             }
         })
     }
+
+    /// `!nobody`, or the answer.
+    fn request<'a>(
+        &'a self,
+        request: EventRequest<'a>,
+    ) -> LocalFuture<'a, Result<Bytes, GraphqlError>> {
+        let reaction = self.reaction(&text_of(&request));
+        Box::pin(async move {
+            match reaction.as_str() {
+                "!nobody" => Err(GraphqlError::new(ErrorCode::NoResponder, "Nobody answers.")),
+                "!never" => std::future::pending().await,
+                _ => Ok(reaction.into()),
+            }
+        })
+    }
+}
+
+fn text_of(request: &EventRequest<'_>) -> String {
+    format!("{} {}", request.field.0, std::str::from_utf8(&request.arguments).unwrap())
 }
 
 pub fn subgraph_id(names: &mut Vec<String>, name: &str) -> SubgraphId {

@@ -3,24 +3,8 @@
 
 use apollo_compiler::Schema;
 
-use crate::{SubgraphId, SubgraphKind, Supergraph, TypeId, errors::Errors};
-
-/// Which root a directive of the event families belongs on.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Root {
-    Subscription,
-    Mutation,
-}
-
-/// The binding directives that are supported.
-const BINDINGS: [(&str, Root); 6] = [
-    ("edfs__natsSubscribe", Root::Subscription),
-    ("edfs__natsPublish", Root::Mutation),
-    ("edfs__redisSubscribe", Root::Subscription),
-    ("edfs__redisPublish", Root::Mutation),
-    ("events__subscribe", Root::Subscription),
-    ("events__publish", Root::Mutation),
-];
+use crate::event_role::BINDINGS;
+use crate::{EventRole, SubgraphId, SubgraphKind, Supergraph, TypeId, errors::Errors};
 
 fn is_of_event_family(name: &str) -> bool {
     name.starts_with("edfs__") || name.starts_with("events__")
@@ -45,24 +29,29 @@ pub(super) fn check(supergraph: &mut Supergraph, schema: &Schema, errors: &mut E
             || schema.type_field(&parent.name, &field.name).ok().and_then(|field| field.location());
         let coordinate = || format!("{}.{}", parent.name, field.name);
         for directive in field.directives.iter().filter(|d| is_of_event_family(&d.name)) {
-            let Some((_, root)) = BINDINGS.iter().find(|(name, _)| *name == &*directive.name)
-            else {
+            let Some(role) = EventRole::of_directive(&directive.name) else {
+                let names: Vec<_> = BINDINGS.iter().map(|(name, _)| format!("@{name}")).collect();
                 errors.push(
                     place(),
-                    format!("`@{}` on `{}` is not supported yet", directive.name, coordinate()),
-                    Some("supported are @edfs__natsSubscribe, @edfs__natsPublish, @edfs__redisSubscribe, @edfs__redisPublish, @events__subscribe and @events__publish"),
+                    format!("`@{}` on `{}` is not supported", directive.name, coordinate()),
+                    Some(&format!("supported are {}", names.join(", "))),
                 );
                 continue;
             };
-            let (wanted, wanted_name) = match root {
-                Root::Subscription => (supergraph.subscription, "Subscription"),
-                Root::Mutation => (supergraph.mutation, "Mutation"),
+            let parent = Some(field.parent);
+            let (fits, wanted) = match role {
+                EventRole::Subscribe => (parent == supergraph.subscription, "Subscription"),
+                EventRole::Publish => (parent == supergraph.mutation, "Mutation"),
+                EventRole::Request => (
+                    field.parent == supergraph.query || parent == supergraph.mutation,
+                    "Query or Mutation",
+                ),
             };
-            if wanted != Some(field.parent) {
+            if !fits {
                 errors.push(
                     place(),
                     format!("`@{}` stands on `{}`", directive.name, coordinate()),
-                    Some(&format!("it belongs on root fields of {wanted_name}")),
+                    Some(&format!("it belongs on root fields of {wanted}")),
                 );
             }
             for subgraph in directive.subgraphs.iter() {

@@ -1,45 +1,46 @@
-//! Which topics the root fields of event subgraphs are bound to, as their directives say:
-//!
-//! | directive | on | arguments |
-//! |---|---|---|
-//! | `@edfs__natsSubscribe` | Subscription | `subjects: [String!]!`, `providerId: String = "default"` |
-//! | `@edfs__natsPublish` | Mutation | `subject: String!`, `providerId: String = "default"` |
-//! | `@edfs__redisSubscribe` | Subscription | `channels: [String!]!`, `providerId: String = "default"` |
-//! | `@edfs__redisPublish` | Mutation | `channel: String!`, `providerId: String = "default"` |
-//! | `@events__subscribe` | Subscription | `topics: [String!]!`, `providerId: String = "default"` |
-//! | `@events__publish` | Mutation | `topic: String!`, `providerId: String = "default"` |
-//!
-//! | `@openfed__subscriptionFilter` | Subscription, beside one of the above | `condition` |
+//! Which topics the root fields of event subgraphs are bound to, as their directives say; `docs/events.md` has the table.
+//! A directive's name and arguments are read in [`directive`] and [`start`], templates in [`template`], what becomes of
+//! payloads in [`payload`], what is sent in [`message`].
 //!
 //! In `events__subscribe` and `events__publish`, `providerId` is `kind/id`, or a bare id that only one kind has.
 //! That the directives stand on the right root fields is checked where the supergraph is read.
 
+mod directive;
+mod instant;
+mod message;
+pub(crate) mod payload;
 mod publisher;
+mod start;
 pub(crate) mod template;
+pub(crate) mod trace;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use events::{Provider, Providers, TopicUsage};
+use events::{Durable, Message, Provider, Providers, Start, TopicUsage, Wanted};
 use execute::{ErrorCode, GraphqlError};
-use graph::{AppliedDirective, ConstValue, Field, FieldId, Supergraph, TypeKind};
+use graph::{AppliedDirective, EventRole, Field, FieldId, Supergraph, TypeKind};
 use plan::{EventField, Variables};
 
+pub use payload::PayloadMapping;
 pub use publisher::EventPublisher;
 
 use crate::filter::condition::ConditionTemplate;
 use crate::{Filter, Source};
+use directive::BindingDirective;
+use message::MessageTemplate;
 use template::{Arguments, JsonArguments, PlannedArguments, RenderError, Template};
 
 /// Topics that one subscription field may name. Each is a subscription at the broker.
 const TOPICS_MAX: usize = 64;
 
+/// Topics of one subscription, lists in arguments expanded: what one client can make a broker do at once.
+const RENDERED_TOPICS_MAX: usize = 256;
+
 /// Says which events of its source a subscription gets.
 const FILTER: &str = "openfed__subscriptionFilter";
-
-/// The provider of a directive that names none.
-const DEFAULT_PROVIDER: &str = "default";
 
 /// Something wrong with the binding of one field.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -56,71 +57,57 @@ pub struct BindingError {
 /// All bindings of one supergraph.
 #[derive(Debug, Default)]
 pub struct Bindings {
-    subscribe: HashMap<FieldId, Binding>,
+    subscribe: HashMap<FieldId, Subscribed>,
     filters: HashMap<FieldId, ConditionTemplate>,
-    publish: HashMap<FieldId, Binding>,
+    /// What publishes and what asks.
+    send: HashMap<FieldId, Sent>,
 }
 
-/// One field's provider and topics; to publish there is exactly one topic.
-struct Binding {
+/// What a subscription field listens to.
+#[derive(Debug)]
+struct Subscribed {
+    topics: Topics,
+    start: Start,
+    durable: Option<Arc<Durable>>,
+    payload: Option<Arc<PayloadMapping>>,
+}
+
+/// What another field sends; there is exactly one topic.
+#[derive(Debug)]
+struct Sent {
+    topics: Topics,
+    role: EventRole,
+    message: MessageTemplate,
+    /// What becomes of an answer.
+    payload: Option<PayloadMapping>,
+}
+
+/// A provider and topics there.
+struct Topics {
     provider: Arc<dyn Provider>,
-    topics: Vec<Template>,
+    templates: Vec<Template>,
+    usage: TopicUsage,
 }
 
-impl std::fmt::Debug for Binding {
+impl std::fmt::Debug for Topics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {:?}", self.provider.name(), self.topics)
+        write!(f, "{} {:?}", self.provider.name(), self.templates)
     }
 }
 
-/// The directives that bind.
-struct Kind {
-    directive: &'static str,
-    usage: TopicUsage,
-    /// Name of the argument with the topics.
-    topics: &'static str,
-    /// The only kind of provider it means.
-    provider_kind: Option<&'static str>,
+/// What one field sends now.
+struct Outgoing<'a> {
+    provider: &'a Arc<dyn Provider>,
+    message: Message,
+    timeout: Option<Duration>,
+    payload: Option<&'a PayloadMapping>,
 }
 
-const KINDS: [Kind; 6] = [
-    Kind {
-        directive: "edfs__natsSubscribe",
-        usage: TopicUsage::Subscribe,
-        topics: "subjects",
-        provider_kind: Some("nats"),
-    },
-    Kind {
-        directive: "edfs__natsPublish",
-        usage: TopicUsage::Publish,
-        topics: "subject",
-        provider_kind: Some("nats"),
-    },
-    Kind {
-        directive: "edfs__redisSubscribe",
-        usage: TopicUsage::Subscribe,
-        topics: "channels",
-        provider_kind: Some("redis"),
-    },
-    Kind {
-        directive: "edfs__redisPublish",
-        usage: TopicUsage::Publish,
-        topics: "channel",
-        provider_kind: Some("redis"),
-    },
-    Kind {
-        directive: "events__subscribe",
-        usage: TopicUsage::Subscribe,
-        topics: "topics",
-        provider_kind: None,
-    },
-    Kind {
-        directive: "events__publish",
-        usage: TopicUsage::Publish,
-        topics: "topic",
-        provider_kind: None,
-    },
-];
+/// One of the two kinds of bindings.
+enum Binding {
+    Subscribed(Subscribed),
+    Sent(Sent),
+}
 
 impl Bindings {
     /// Reads the directives of all root fields.
@@ -130,38 +117,36 @@ impl Bindings {
     pub fn load(graph: &Supergraph, providers: &Providers) -> Result<Self, Vec<BindingError>> {
         let mut bindings = Self::default();
         let mut errors = Vec::new();
-        for root in [graph.mutation, graph.subscription].into_iter().flatten() {
+        let roots = [Some(graph.query), graph.mutation, graph.subscription];
+        for root in roots.into_iter().flatten() {
             for &id in &graph.ty(root).fields {
                 let field = graph.field(id);
                 let mut bound = false;
-                bindings.load_filter(graph, id, &mut errors);
                 for directive in &field.directives {
-                    let Some(kind) = KINDS.iter().find(|it| *it.directive == *directive.name)
-                    else {
-                        continue;
-                    };
+                    let Some(kind) = BindingDirective::named(&directive.name) else { continue };
                     let result = if std::mem::replace(&mut bound, true) {
                         Err(vec!["a second binding of the same field is not supported".to_owned()])
                     } else {
                         Binding::load(graph, field, directive, kind, providers)
                     };
-                    match (result, kind.usage) {
-                        (Ok(binding), TopicUsage::Subscribe) => {
+                    match result {
+                        Ok(Binding::Subscribed(binding)) => {
                             bindings.subscribe.insert(id, binding);
                         }
-                        (Ok(binding), TopicUsage::Publish) => {
-                            bindings.publish.insert(id, binding);
+                        Ok(Binding::Sent(binding)) => {
+                            bindings.send.insert(id, binding);
                         }
-                        (Err(messages), _) => {
+                        Err(messages) => {
                             let coordinate = format!("{}.{}", graph.ty(root).name, field.name);
                             errors.extend(messages.into_iter().map(|message| BindingError {
                                 coordinate: coordinate.as_str().into(),
-                                directive: kind.directive.into(),
+                                directive: kind.name.into(),
                                 message,
                             }));
                         }
                     }
                 }
+                bindings.load_filter(graph, id, &mut errors);
             }
         }
         if errors.is_empty() { Ok(bindings) } else { Err(errors) }
@@ -170,7 +155,7 @@ impl Bindings {
     /// Where the events of `field` come from, with these variables.
     ///
     /// # Errors
-    /// `BAD_USER_INPUT` if an argument cannot stand in a topic: it is null, a list, an object or a fraction, or
+    /// `BAD_USER_INPUT` if an argument cannot stand in a topic: it is null, an object or a fraction, a list of too many, or
     /// the provider has reason to refuse it (NATS: spaces, wildcards, empty tokens; Redis: pattern characters). `NOT_SUPPORTED`
     /// if the field is bound to no topic.
     pub fn source(
@@ -180,12 +165,15 @@ impl Bindings {
     ) -> Result<Source, GraphqlError> {
         let binding = self.subscribe.get(&field.field).ok_or_else(not_bound)?;
         let arguments = PlannedArguments { arguments: &field.arguments, variables };
-        let topics = binding
-            .topics
-            .iter()
-            .map(|template| binding.render(template, &arguments, TopicUsage::Subscribe))
-            .collect::<Result<_, _>>()?;
-        Ok(Source::new(Arc::clone(&binding.provider), topics))
+        let topics = binding.topics.render(&arguments)?;
+        let (start, durable) = (binding.start.clone(), binding.durable.clone());
+        let provider = Arc::clone(&binding.topics.provider);
+        Ok(Source::wanting(provider, Wanted { topics, start, durable }))
+    }
+
+    /// What becomes of the payloads of its source before they are the value of `field`. `None`: nothing.
+    pub fn payload_mapping(&self, field: FieldId) -> Option<Arc<PayloadMapping>> {
+        self.subscribe.get(&field).and_then(|it| it.payload.clone())
     }
 
     /// Which events of its source a subscription to `field` gets, with these variables. `None`: all of them.
@@ -214,8 +202,8 @@ impl Bindings {
         };
         for directive in field.directives.iter().filter(|it| &*it.name == FILTER) {
             let binds = |it: &AppliedDirective| {
-                let kind = KINDS.iter().find(|kind| *kind.directive == *it.name);
-                kind.is_some_and(|kind| kind.usage == TopicUsage::Subscribe)
+                let kind = BindingDirective::named(&it.name);
+                kind.is_some_and(|kind| kind.role == EventRole::Subscribe)
             };
             if !field.directives.iter().any(binds) {
                 error("it filters the events of a topic; the field is bound to none".to_owned());
@@ -225,7 +213,9 @@ impl Bindings {
                 error("a second filter of the same field is not supported; use AND".to_owned());
                 continue;
             }
-            match ConditionTemplate::read(graph, field, directive.argument("condition")) {
+            let payload = self.subscribe.get(&id).and_then(|it| it.payload.as_deref());
+            let condition = directive.argument("condition");
+            match ConditionTemplate::read(graph, field, payload, condition) {
                 Ok(condition) => {
                     self.filters.insert(id, condition);
                 }
@@ -234,22 +224,27 @@ impl Bindings {
         }
     }
 
-    /// Where `field` publishes to, with these arguments (JSON text of an object).
-    fn target(
+    /// What `field` sends with these arguments (JSON text of an object).
+    fn outgoing(
         &self,
         field: FieldId,
+        role: EventRole,
         arguments: &Bytes,
-    ) -> Result<(&Arc<dyn Provider>, Box<str>), GraphqlError> {
-        let binding = self.publish.get(&field).ok_or_else(not_bound)?;
-        let template = binding.topics.first().ok_or_else(not_bound)?;
-        let arguments = JsonArguments::parse(arguments).ok_or_else(|| {
+    ) -> Result<Outgoing<'_>, GraphqlError> {
+        let binding = self.send.get(&field).filter(|it| it.role == role).ok_or_else(not_bound)?;
+        let read = JsonArguments::parse(arguments).ok_or_else(|| {
             GraphqlError::new(
                 ErrorCode::BadUserInput,
                 "The arguments are nested too deep to publish.",
             )
         })?;
-        let topic = binding.render(template, &arguments, TopicUsage::Publish)?;
-        Ok((&binding.provider, topic))
+        let topic = binding.topics.render(&read)?.into_iter().next().ok_or_else(not_bound)?;
+        Ok(Outgoing {
+            provider: &binding.topics.provider,
+            message: binding.message.render(topic, &read, arguments.clone())?,
+            timeout: binding.message.timeout,
+            payload: binding.payload.as_ref(),
+        })
     }
 }
 
@@ -262,24 +257,56 @@ impl Binding {
         graph: &Supergraph,
         field: &Field,
         directive: &AppliedDirective,
-        kind: &Kind,
+        kind: &BindingDirective,
         providers: &Providers,
     ) -> Result<Self, Vec<String>> {
-        let mut errors = Vec::new();
-        for (name, _) in &directive.arguments {
-            if **name != *kind.topics && &**name != "providerId" {
-                errors.push(format!(
-                    "argument {name:?} is not supported; known are {:?} and \"providerId\"",
-                    kind.topics
-                ));
-            }
+        let mut errors = kind.unknown_arguments(directive);
+        let topics = Topics::load(graph, field, directive, kind, providers, &mut errors);
+        let payload = PayloadMapping::read(graph, field, directive);
+        let payload = payload.map_err(|error| errors.push(error));
+        if kind.role != EventRole::Subscribe {
+            let message = MessageTemplate::read(field, directive);
+            let message = message.map_err(|error| errors.push(error));
+            return match (topics, message, payload) {
+                (Some(topics), Ok(message), Ok(payload)) if errors.is_empty() => {
+                    Ok(Self::Sent(Sent { topics, role: kind.role, message, payload }))
+                }
+                _ => Err(errors),
+            };
         }
-        let provider = match directive.argument("providerId") {
-            None | Some(ConstValue::Null) => Ok(DEFAULT_PROVIDER),
-            Some(ConstValue::String(id)) => Ok(&**id),
-            Some(_) => Err("providerId must be a string".to_owned()),
-        };
-        let provider = provider.and_then(|id| {
+        let start = start::start(directive).map_err(|error| errors.push(error));
+        let durable = start::durable(directive).map_err(|error| errors.push(error));
+        if let (Some(topics), Ok(start), Ok(durable)) = (&topics, &start, &durable)
+            && *start != Start::New
+            && !topics.provider.replays(durable.as_deref())
+        {
+            errors.push(format!(
+                "{} passes events on and stores none, so that nothing can begin in the past; \
+                 where the broker stores them, name that by stream: {{…}}",
+                topics.provider.name()
+            ));
+        }
+        match (topics, start, durable, payload) {
+            (Some(topics), Ok(start), Ok(durable), Ok(payload)) if errors.is_empty() => {
+                let payload = payload.map(Arc::new);
+                Ok(Self::Subscribed(Subscribed { topics, start, durable, payload }))
+            }
+            _ => Err(errors),
+        }
+    }
+}
+
+impl Topics {
+    /// `None`: the provider is unknown. What is wrong goes into `errors`.
+    fn load(
+        graph: &Supergraph,
+        field: &Field,
+        directive: &AppliedDirective,
+        kind: &BindingDirective,
+        providers: &Providers,
+        errors: &mut Vec<String>,
+    ) -> Option<Self> {
+        let provider = kind.provider_id(directive).and_then(|id| {
             let provider = match kind.provider_kind {
                 Some(kind) => providers.resolve_kind(kind, id),
                 None => providers.resolve(id),
@@ -287,8 +314,12 @@ impl Binding {
             provider.map(Arc::clone).map_err(|error| error.to_string())
         });
         let provider = provider.map_err(|error| errors.push(error)).ok();
-
-        let topics = topic_strings(directive.argument(kind.topics), kind)
+        let usage = match kind.role {
+            EventRole::Subscribe => TopicUsage::Subscribe,
+            EventRole::Publish | EventRole::Request => TopicUsage::Publish,
+        };
+        let topics = kind
+            .topics(directive, TOPICS_MAX)
             .map_err(|error| errors.push(error))
             .unwrap_or_default();
         let mut templates = Vec::new();
@@ -301,75 +332,49 @@ impl Binding {
                 }
             };
             for path in template.paths() {
-                if let Err(error) = check_argument(graph, field, path) {
+                if let Err(error) = check_argument(graph, field, path, usage) {
                     errors.push(format!("topic {topic:?}: {error}"));
                 }
             }
             // A letter is a value that every provider takes, so what is refused is the text around it.
             let sample = template.with_every_argument("x");
             if let Some(Err(reason)) =
-                provider.as_ref().map(|provider| provider.check_topic(&sample, kind.usage))
+                provider.as_ref().map(|provider| provider.check_topic(&sample, usage))
             {
                 errors.push(format!("topic {topic:?}: {reason}"));
             }
             templates.push(template);
         }
-        match provider {
-            Some(provider) if errors.is_empty() => Ok(Self { provider, topics: templates }),
-            _ => Err(errors),
+        Some(Self { provider: provider?, templates, usage })
+    }
+
+    /// The topics for these arguments: at least one.
+    fn render(&self, arguments: &dyn Arguments) -> Result<Vec<Box<str>>, GraphqlError> {
+        let refused = |error| {
+            let message = match error {
+                RenderError::Value { path, reason } => {
+                    format!("Argument \"{path}\" cannot be part of a topic: {reason}.")
+                }
+                RenderError::Topic { reason } => {
+                    format!("The arguments make no topic: {reason}.")
+                }
+                RenderError::TooMany => {
+                    format!("The arguments name more than {RENDERED_TOPICS_MAX} topics.")
+                }
+            };
+            GraphqlError::new(ErrorCode::BadUserInput, message)
+        };
+        let check_value = |value: &str, at_start| self.provider.check_topic_value(value, at_start);
+        let mut topics = Vec::with_capacity(self.templates.len());
+        for template in &self.templates {
+            let left = RENDERED_TOPICS_MAX - topics.len();
+            topics.extend(template.render(arguments, left, check_value).map_err(refused)?);
         }
-    }
-
-    fn render(
-        &self,
-        template: &Template,
-        arguments: &dyn Arguments,
-        usage: TopicUsage,
-    ) -> Result<Box<str>, GraphqlError> {
-        template
-            .render(arguments, |value, at_start| self.provider.check_topic_value(value, at_start))
-            .and_then(|topic| match self.provider.check_topic(&topic, usage) {
-                Ok(()) => Ok(topic),
-                Err(reason) => Err(RenderError::Topic { reason }),
-            })
-            .map_err(|error| {
-                let message = match error {
-                    RenderError::Value { path, reason } => {
-                        format!("Argument \"{path}\" cannot be part of a topic: {reason}.")
-                    }
-                    RenderError::Topic { reason } => {
-                        format!("The arguments make no topic: {reason}.")
-                    }
-                };
-                GraphqlError::new(ErrorCode::BadUserInput, message)
-            })
-    }
-}
-
-/// The topics that the directive names. As everywhere in GraphQL, one value stands for a list of one.
-fn topic_strings<'a>(value: Option<&'a ConstValue>, kind: &Kind) -> Result<Vec<&'a str>, String> {
-    let name = kind.topics;
-    let wanted = || match kind.usage {
-        TopicUsage::Subscribe => format!("{name} must be a list of strings"),
-        TopicUsage::Publish => format!("{name} must be a string"),
-    };
-    let topics = match value {
-        None | Some(ConstValue::Null) => return Err(format!("{name} is missing")),
-        Some(ConstValue::String(topic)) => vec![&**topic],
-        Some(ConstValue::List(items)) if kind.usage == TopicUsage::Subscribe => items
-            .iter()
-            .map(|item| match item {
-                ConstValue::String(topic) => Ok(&**topic),
-                _ => Err(wanted()),
-            })
-            .collect::<Result<_, _>>()?,
-        Some(_) => return Err(wanted()),
-    };
-    if topics.is_empty() {
-        Err(format!("{name} is empty"))
-    } else if topics.len() > TOPICS_MAX {
-        Err(format!("{name} has {} entries; at most {TOPICS_MAX} are allowed", topics.len()))
-    } else {
+        for topic in &topics {
+            self.provider
+                .check_topic(topic, self.usage)
+                .map_err(|reason| refused(RenderError::Topic { reason }))?;
+        }
         Ok(topics)
     }
 }
@@ -379,6 +384,7 @@ fn check_argument(
     graph: &Supergraph,
     field: &Field,
     path: &template::ArgumentPath,
+    usage: TopicUsage,
 ) -> Result<(), String> {
     let Some(argument) = field.arguments.iter().find(|it| it.name == path.argument) else {
         let names: Vec<_> = field.arguments.iter().map(|it| &*it.name).collect();
@@ -392,8 +398,13 @@ fn check_argument(
     let is_object = graph
         .type_named(named)
         .is_some_and(|id| matches!(graph.ty(id).kind, TypeKind::InputObject));
-    let problem = if argument.ty.starts_with('[') {
-        "a list, which cannot stand in a topic"
+    let is_list = argument.ty.starts_with('[');
+    let problem = if is_list && usage == TopicUsage::Publish {
+        "a list, and an event is published to one topic"
+    } else if argument.ty.starts_with("[[") {
+        "a list of lists, which cannot stand in a topic"
+    } else if is_list && (is_object || named == "Float") {
+        "a list of values that cannot stand in a topic"
     } else if is_object && path.members.is_empty() {
         "an input object; name one of its fields"
     } else if !is_object && !path.members.is_empty() && is_builtin_scalar(named) {

@@ -1,5 +1,5 @@
-//! Topics with arguments in them: `orders.{{ args.id }}`. Compiled when a graph is loaded, rendered for each
-//! subscription and publication. Which topics a provider accepts is the provider's business.
+//! Topics, keys and headers with arguments in them: `orders.{{ args.id }}`. Compiled when a graph is loaded, rendered
+//! for each subscription and publication. Which topics a provider accepts is the provider's business.
 
 use std::borrow::Cow;
 
@@ -40,15 +40,51 @@ impl std::fmt::Display for ArgumentPath {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RenderError {
     /// The argument's value is none that can stand in a topic.
-    Value { path: String, reason: Cow<'static, str> },
+    Value { path: String, reason: &'static str },
     /// The whole is no topic.
     Topic { reason: &'static str },
+    /// Lists make more topics than may be.
+    TooMany,
+}
+
+/// Why a value is no text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoText {
+    Missing,
+    Null,
+    List,
+    EmptyList,
+    NullInList,
+    Object,
+    Fraction,
+    TooDeep,
+}
+
+impl NoText {
+    /// To go after the name of the argument.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Missing => "it is not given",
+            Self::Null => "it is null",
+            Self::List => "it is a list",
+            Self::EmptyList => "it is an empty list",
+            Self::NullInList => "it contains null",
+            Self::Object => "it is an object",
+            Self::Fraction => "it is a fractional number",
+            Self::TooDeep => "it is nested too deep",
+        }
+    }
 }
 
 /// Where arguments come from.
 pub(crate) trait Arguments {
-    /// The value at `path` as text for a topic, or why it is none.
-    fn text(&self, path: &ArgumentPath) -> Result<String, Cow<'static, str>>;
+    /// The value at `path` as text, or why it is none.
+    fn text(&self, path: &ArgumentPath) -> Result<String, NoText>;
+
+    /// The same where a list stands for each of its values.
+    fn texts(&self, path: &ArgumentPath) -> Result<Vec<String>, NoText> {
+        self.text(path).map(|text| vec![text])
+    }
 }
 
 impl Template {
@@ -91,7 +127,7 @@ impl Template {
     pub(crate) fn text(
         &self,
         arguments: &dyn Arguments,
-    ) -> Result<String, (&ArgumentPath, Cow<'static, str>)> {
+    ) -> Result<String, (&ArgumentPath, NoText)> {
         let mut text = String::new();
         for part in &self.parts {
             match part {
@@ -115,26 +151,37 @@ impl Template {
             .collect()
     }
 
-    /// The topic for these arguments. `check_value` decides which values may stand in it; its second
-    /// argument says whether nothing stands before the value.
+    /// The topics for these arguments: one, or with lists among them one for each combination of their values, at
+    /// most so many. `check_value` decides which values may stand in a topic; its second argument says whether
+    /// nothing stands before the value.
     pub(crate) fn render(
         &self,
         arguments: &dyn Arguments,
+        most: usize,
         check_value: impl Fn(&str, bool) -> Result<(), &'static str>,
-    ) -> Result<Box<str>, RenderError> {
-        let mut topic = String::new();
+    ) -> Result<Vec<Box<str>>, RenderError> {
+        let mut topics = vec![String::new()];
         for part in &self.parts {
             match part {
-                Part::Text(text) => topic.push_str(text),
+                Part::Text(text) => topics.iter_mut().for_each(|topic| topic.push_str(text)),
                 Part::Argument(path) => {
                     let error = |reason| RenderError::Value { path: path.to_string(), reason };
-                    let value = arguments.text(path).map_err(error)?;
-                    check_value(&value, topic.is_empty()).map_err(|reason| error(reason.into()))?;
-                    topic.push_str(&value);
+                    let values = arguments.texts(path).map_err(|reason| error(reason.as_str()))?;
+                    if values.len().saturating_mul(topics.len()) > most {
+                        return Err(RenderError::TooMany);
+                    }
+                    let mut longer = Vec::with_capacity(values.len() * topics.len());
+                    for topic in &topics {
+                        for value in &values {
+                            check_value(value, topic.is_empty()).map_err(error)?;
+                            longer.push(format!("{topic}{value}"));
+                        }
+                    }
+                    topics = longer;
                 }
             }
         }
-        Ok(topic.into())
+        Ok(topics.into_iter().map(Into::into).collect())
     }
 }
 
@@ -164,32 +211,47 @@ pub(crate) struct PlannedArguments<'a> {
 }
 
 impl Arguments for PlannedArguments<'_> {
-    fn text(&self, path: &ArgumentPath) -> Result<String, Cow<'static, str>> {
+    fn text(&self, path: &ArgumentPath) -> Result<String, NoText> {
         let mut value = member(self.arguments, &path.argument);
         let mut members = path.members.iter();
         loop {
             return match value {
-                None => Err("it is not given".into()),
+                None => Err(NoText::Missing),
                 Some(Value::Variable(id)) => match self.variables.get(*id) {
                     Some(json) => json_text(json, members.as_slice()),
-                    None => Err("it is not given".into()),
+                    None => Err(NoText::Missing),
                 },
                 Some(Value::Object(entries)) => match members.next() {
                     Some(name) => {
                         value = member(entries, name);
                         continue;
                     }
-                    None => Err("it is an object".into()),
+                    None => Err(NoText::Object),
                 },
-                Some(Value::Null) => Err("it is null".into()),
-                Some(_) if !members.as_slice().is_empty() => Err("it is not given".into()),
+                Some(Value::Null) => Err(NoText::Null),
+                Some(_) if !members.as_slice().is_empty() => Err(NoText::Missing),
                 Some(Value::Int(text) | Value::String(text) | Value::Enum(text)) => {
                     Ok(text.to_string())
                 }
                 Some(Value::Boolean(value)) => Ok(value.to_string()),
-                Some(Value::Float(_)) => Err("it is a fractional number".into()),
-                Some(Value::List(_)) => Err("it is a list".into()),
+                Some(Value::Float(_)) => Err(NoText::Fraction),
+                Some(Value::List(_)) => Err(NoText::List),
             };
+        }
+    }
+
+    fn texts(&self, path: &ArgumentPath) -> Result<Vec<String>, NoText> {
+        match self.text(path) {
+            Err(NoText::List) => {
+                let scalars = self.scalars(path).map_err(|_| NoText::Object)?;
+                let texts = scalars.into_iter().map(|scalar| match scalar {
+                    Scalar::Text(text) => Ok(text),
+                    Scalar::Null => Err(NoText::NullInList),
+                });
+                let texts: Vec<_> = texts.collect::<Result<_, _>>()?;
+                if texts.is_empty() { Err(NoText::EmptyList) } else { Ok(texts) }
+            }
+            other => other.map(|text| vec![text]),
         }
     }
 }
@@ -308,17 +370,16 @@ impl JsonArguments {
 }
 
 impl Arguments for JsonArguments {
-    fn text(&self, path: &ArgumentPath) -> Result<String, Cow<'static, str>> {
-        let argument = self.document.get(self.root, &path.argument).ok_or("it is not given")?;
+    fn text(&self, path: &ArgumentPath) -> Result<String, NoText> {
+        let argument = self.document.get(self.root, &path.argument).ok_or(NoText::Missing)?;
         node_text(&self.document, argument, &path.members)
     }
 }
 
-fn json_text(json: &str, members: &[Box<str>]) -> Result<String, Cow<'static, str>> {
+fn json_text(json: &str, members: &[Box<str>]) -> Result<String, NoText> {
     let mut document = Document::with_depth_limit(DEPTH_MAX);
-    let root = document
-        .parse(Bytes::copy_from_slice(json.as_bytes()))
-        .map_err(|_| "it is nested too deep")?;
+    let root =
+        document.parse(Bytes::copy_from_slice(json.as_bytes())).map_err(|_| NoText::TooDeep)?;
     node_text(&document, root, members)
 }
 
@@ -326,21 +387,21 @@ fn node_text(
     document: &Document,
     mut node: NodeId,
     members: &[Box<str>],
-) -> Result<String, Cow<'static, str>> {
+) -> Result<String, NoText> {
     for name in members {
         if document.is_null(node) {
-            return Err("it is null".into());
+            return Err(NoText::Null);
         }
-        node = document.get(node, name).ok_or("it is not given")?;
+        node = document.get(node, name).ok_or(NoText::Missing)?;
     }
     match document.kind(node) {
         Kind::String => Ok(document.as_str(node).unwrap_or_default().into_owned()),
         Kind::Number if document.is_integer(node) => Ok(document.raw(node).to_owned()),
-        Kind::Number => Err("it is a fractional number".into()),
+        Kind::Number => Err(NoText::Fraction),
         Kind::Bool => Ok(document.raw(node).to_owned()),
-        Kind::Null => Err("it is null".into()),
-        Kind::Array => Err("it is a list".into()),
-        Kind::Object => Err("it is an object".into()),
+        Kind::Null => Err(NoText::Null),
+        Kind::Array => Err(NoText::List),
+        Kind::Object => Err(NoText::Object),
     }
 }
 
@@ -353,11 +414,12 @@ mod tests {
         let arguments = JsonArguments::parse(&json.into()).unwrap();
         Template::parse(template)
             .unwrap()
-            .render(&arguments, |_, _| Ok(()))
-            .map(String::from)
+            .render(&arguments, 1, |_, _| Ok(()))
+            .map(|topics| topics.concat())
             .map_err(|error| match error {
                 RenderError::Value { path, reason } => format!("{path}: {reason}"),
                 RenderError::Topic { reason } => reason.to_owned(),
+                RenderError::TooMany => "too many".to_owned(),
             })
     }
 
@@ -407,16 +469,46 @@ mod tests {
             ("list".into(), Value::List(vec![])),
         ];
         let planned = PlannedArguments { arguments: &arguments, variables: &variables };
-        let text = |path: &str| planned.text(&parse_path(path).unwrap()).map_err(String::from);
+        let text = |path: &str| planned.text(&parse_path(path).unwrap()).map_err(NoText::as_str);
         assert_eq!(text("args.literal.id"), Ok("7".into()));
         assert_eq!(text("args.variable.id"), Ok("v".into()));
         assert_eq!(text("args.mixed.in.id"), Ok("v".into()));
         assert_eq!(text("args.colour"), Ok("RED".into()));
-        assert_eq!(text("args.absent"), Err("it is not given".into()));
-        assert_eq!(text("args.other"), Err("it is not given".into()));
-        assert_eq!(text("args.literal"), Err("it is an object".into()));
-        assert_eq!(text("args.list"), Err("it is a list".into()));
-        assert_eq!(text("args.literal.id.x"), Err("it is not given".into()));
+        assert_eq!(text("args.absent"), Err("it is not given"));
+        assert_eq!(text("args.other"), Err("it is not given"));
+        assert_eq!(text("args.literal"), Err("it is an object"));
+        assert_eq!(text("args.list"), Err("it is a list"));
+        assert_eq!(text("args.literal.id.x"), Err("it is not given"));
+    }
+
+    #[test]
+    fn lists_make_a_topic_of_each_combination() {
+        let variables = Variables { values: vec![Some("[1,\"x\"]".into()), Some("[]".into())] };
+        let list = |items: &[&str]| {
+            Value::List(items.iter().map(|item| Value::String((*item).into())).collect())
+        };
+        let arguments = [
+            ("ids".into(), Value::Variable(VariableId(0))),
+            ("none".into(), Value::Variable(VariableId(1))),
+            ("regions".into(), list(&["eu", "us"])),
+            ("hole".into(), Value::List(vec![Value::Null])),
+            ("one".into(), Value::Int("7".into())),
+        ];
+        let planned = PlannedArguments { arguments: &arguments, variables: &variables };
+        let render = |template: &str, most| {
+            let template = Template::parse(template).unwrap();
+            let topics = template.render(&planned, most, |_, _| Ok(()));
+            topics.map(|topics| topics.join(" "))
+        };
+        let value = |path: &str, reason| Err(RenderError::Value { path: path.into(), reason });
+        assert_eq!(render("t.{{ args.ids }}", 2), Ok("t.1 t.x".into()));
+        assert_eq!(
+            render("{{ args.regions }}.{{ args.one }}.{{ args.ids }}", 4),
+            Ok("eu.7.1 eu.7.x us.7.1 us.7.x".into())
+        );
+        assert_eq!(render("{{ args.regions }}.{{ args.ids }}", 3), Err(RenderError::TooMany));
+        assert_eq!(render("{{ args.none }}", 4), value("none", "it is an empty list"));
+        assert_eq!(render("{{ args.hole }}", 4), value("hole", "it contains null"));
     }
 
     #[test]

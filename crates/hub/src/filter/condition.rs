@@ -7,6 +7,7 @@ use execute::{ErrorCode, GraphqlError};
 use graph::{ConstValue, Field, Supergraph, TypeKind, TypeRefShape};
 
 use super::{Comparison, Condition, FieldPath, Filter, Key};
+use crate::binding::PayloadMapping;
 use crate::binding::template::{ArgumentPath, PlannedArguments, Scalar, Template};
 
 /// Nesting of conditions. Other routers allow five.
@@ -25,7 +26,12 @@ pub(crate) struct ConditionTemplate(Node);
 
 #[derive(Debug)]
 enum Node {
-    In(Arc<FieldPath>, Vec<ValueTemplate>),
+    In {
+        path: Arc<FieldPath>,
+        values: Vec<ValueTemplate>,
+        /// Where all values are null, every event passes.
+        bypass_if_null: bool,
+    },
     And(Vec<Node>),
     Or(Vec<Node>),
     Not(Box<Node>),
@@ -49,9 +55,10 @@ impl ConditionTemplate {
     pub(crate) fn read(
         graph: &Supergraph,
         field: &Field,
+        payload: Option<&PayloadMapping>,
         condition: Option<&ConstValue>,
     ) -> Result<Self, Vec<String>> {
-        let mut reader = Reader { graph, field, conditions: 0, errors: Vec::new() };
+        let mut reader = Reader { graph, field, payload, conditions: 0, errors: Vec::new() };
         if matches!(field.ty.shape, TypeRefShape::List(_)) {
             return Err(vec!["events of a field that is a list cannot be filtered".to_owned()]);
         }
@@ -81,6 +88,8 @@ impl ConditionTemplate {
 struct Reader<'a> {
     graph: &'a Supergraph,
     field: &'a Field,
+    /// What becomes of events before they are the field's value.
+    payload: Option<&'a PayloadMapping>,
     conditions: usize,
     errors: Vec<String>,
 }
@@ -130,9 +139,11 @@ impl Reader<'_> {
             return None;
         };
         let member = |wanted: &str| members.iter().find(|(name, _)| &**name == wanted);
-        let known = ["fieldPath", "values"];
+        let known = ["fieldPath", "values", "bypassIfValuesNull"];
         for (name, _) in members.iter().filter(|(name, _)| !known.contains(&&**name)) {
-            self.errors.push(format!("IN has no {name:?}; known are fieldPath and values"));
+            self.errors.push(format!(
+                "IN has no {name:?}; known are fieldPath, values and bypassIfValuesNull"
+            ));
         }
         let Some((_, ConstValue::String(path))) = member("fieldPath") else {
             self.errors.push("fieldPath must be a string".to_owned());
@@ -157,8 +168,19 @@ impl Reader<'_> {
                 Err(error) => self.errors.push(format!("values for fieldPath {path:?}: {error}")),
             }
         }
-        let names = path.split('.').map(Into::into).collect();
-        Some(Node::In(Arc::new(FieldPath { names, comparison }), templates))
+        let bypass_if_null = match member("bypassIfValuesNull") {
+            None | Some((_, ConstValue::Null | ConstValue::Boolean(false))) => false,
+            Some((_, ConstValue::Boolean(true))) => true,
+            Some(_) => {
+                self.errors.push("bypassIfValuesNull must be true or false".to_owned());
+                return None;
+            }
+        };
+        let selected = self.payload.map_or(&[][..], PayloadMapping::selected).iter().cloned();
+        let names = selected.chain(path.split('.').map(Into::into)).collect();
+        let origin = self.payload.and_then(|it| it.origin(path)).cloned();
+        let path = Arc::new(FieldPath { names, origin, comparison });
+        Some(Node::In { path, values: templates, bypass_if_null })
     }
 
     /// How the field at `path` below the event is compared.
@@ -255,7 +277,7 @@ fn render(
         Node::And(nodes) => Condition::And(all(nodes)?),
         Node::Or(nodes) => Condition::Or(all(nodes)?),
         Node::Not(node) => Condition::Not(Box::new(render(node, arguments, values)?)),
-        Node::In(path, templates) => {
+        Node::In { path, values: templates, bypass_if_null } => {
             let mut keys = Vec::new();
             for template in templates {
                 match template {
@@ -273,6 +295,7 @@ fn render(
                     }
                     ValueTemplate::Text(template) => {
                         let text = template.text(arguments).map_err(|(argument, reason)| {
+                            let reason = reason.as_str();
                             refused(&format!(
                                 "Argument \"{argument}\" cannot be compared: {reason}."
                             ))
@@ -287,7 +310,12 @@ fn render(
                     "The arguments name more than {VALUES_MAX} values to compare with."
                 )));
             }
-            Condition::In(Arc::clone(path), keys.into())
+            let is_null = !keys.is_empty() && keys.iter().all(|key| *key == Key::Null);
+            match *bypass_if_null && is_null {
+                // All of nothing: every event passes.
+                true => Condition::And(Box::default()),
+                false => Condition::In(Arc::clone(path), keys.into()),
+            }
         }
     })
 }
@@ -300,6 +328,7 @@ fn refused(message: &str) -> GraphqlError {
 mod tests {
     use super::*;
     use crate::filter::FilteredEvent;
+    use events::Event;
     use plan::{Value, VariableId, Variables};
 
     /// The supergraph with a field that has this condition.
@@ -341,7 +370,8 @@ mod tests {
         let field = graph.field(graph.field_named(subscription, "moved").expect("its field"));
         let directives = &field.directives;
         let directive = directives.iter().find(|it| &*it.name == "openfed__subscriptionFilter");
-        ConditionTemplate::read(&graph, field, directive.expect("a filter").argument("condition"))
+        let condition = directive.expect("a filter").argument("condition");
+        ConditionTemplate::read(&graph, field, None, condition)
     }
 
     fn render(condition: &str, arguments: Vec<(&str, Value)>) -> Result<Filter, String> {
@@ -363,13 +393,31 @@ mod tests {
     ) -> Vec<usize> {
         let filter = render(condition, arguments).expect("values to compare with");
         let passes = |event: &'static str| {
-            FilteredEvent::read(&event.into()).is_some_and(|event| filter.passes(&event))
+            let event = Arc::new(Event::new("t", event));
+            FilteredEvent::read(&event).is_some_and(|event| filter.passes(&event))
         };
         (0..events.len()).filter(|&index| passes(events[index])).collect()
     }
 
     fn string(text: &str) -> Value {
         Value::String(text.into())
+    }
+
+    #[test]
+    fn a_filter_by_values_that_are_null_can_be_left_out() {
+        let condition =
+            r#"{IN: {fieldPath: "id", values: ["{{ args.id }}"], bypassIfValuesNull: true}}"#;
+        let events = [r#"{"id":"1"}"#, r#"{"id":null}"#, "{}"];
+        assert_eq!(passing(condition, vec![("id", Value::Null)], &events), [0, 1, 2]);
+        assert_eq!(passing(condition, vec![], &events), [0, 1, 2]);
+        assert_eq!(passing(condition, vec![("id", string("1"))], &events), [0]);
+        let kept = condition.replace("true", "false");
+        assert_eq!(passing(&kept, vec![("id", Value::Null)], &events), [1]);
+        let unknown = condition.replace("true", "1");
+        assert_eq!(
+            read(&unknown).expect_err("a number"),
+            ["bypassIfValuesNull must be true or false"]
+        );
     }
 
     #[test]

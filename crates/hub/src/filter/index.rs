@@ -137,7 +137,9 @@ mod tests {
     use super::*;
 
     fn event(a: u64, b: u64) -> FilteredEvent {
-        FilteredEvent::read(&format!("{{\"a\":{a},\"b\":\"{b}\"}}").into()).expect("an object")
+        let payload = format!("{{\"a\":{a},\"b\":\"{b}\"}}");
+        let event = Arc::new(events::Event::new("t", payload));
+        FilteredEvent::read(&event).expect("an object")
     }
 
     /// Some filter, decided by a number.

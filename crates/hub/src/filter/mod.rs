@@ -8,9 +8,9 @@ pub(crate) mod index;
 use std::sync::Arc;
 
 use astjson::{Document, Kind, NodeId};
-use bytes::Bytes;
+use events::Event;
 
-use crate::EVENT_BYTES_MAX;
+use crate::binding::payload::Origin;
 
 /// Nesting of an event that filters look into. Deeper ones are no events either.
 const DEPTH_MAX: u32 = 64;
@@ -32,7 +32,10 @@ enum Condition {
 /// A field of the event, and how its values are compared.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct FieldPath {
+    /// From the payload's root down.
     names: Box<[Box<str>]>,
+    /// Beside the payload, where its value comes from there.
+    origin: Option<Arc<Origin>>,
     comparison: Comparison,
 }
 
@@ -82,24 +85,25 @@ impl Comparison {
 
 /// An event that filters look into.
 pub(crate) struct FilteredEvent {
+    event: Arc<Event>,
     document: Document,
     root: NodeId,
 }
 
 impl FilteredEvent {
-    /// `None`: it is no JSON object, or too large. Such an event passes no filter.
-    pub(crate) fn read(payload: &Bytes) -> Option<Self> {
-        // Nobody resolves it either.
-        if payload.len() > EVENT_BYTES_MAX {
-            return None;
-        }
+    /// `None`: it is no JSON object. Such an event passes no filter.
+    pub(crate) fn read(event: &Arc<Event>) -> Option<Self> {
         let mut document = Document::with_depth_limit(DEPTH_MAX);
-        let root = document.parse(payload.clone()).ok()?;
-        (document.kind(root) == Kind::Object).then_some(Self { document, root })
+        let root = document.parse(event.payload.clone()).ok()?;
+        let event = Arc::clone(event);
+        (document.kind(root) == Kind::Object).then_some(Self { event, document, root })
     }
 
     /// The value at `path`. `None`: there is none, or none that can be compared.
     fn key(&self, path: &FieldPath) -> Option<Key> {
+        if let Some(origin) = &path.origin {
+            return path.comparison.key(origin.value(&self.event)?);
+        }
         let mut node = self.root;
         for name in &path.names {
             if self.document.kind(node) != Kind::Object {
@@ -156,7 +160,8 @@ impl Condition {
 impl Filter {
     /// The field has one of these values.
     pub(crate) fn one_of(field: &str, values: &[u64]) -> Self {
-        let path = FieldPath { names: Box::new([field.into()]), comparison: Comparison::Text };
+        let names = Box::new([field.into()]);
+        let path = FieldPath { names, origin: None, comparison: Comparison::Text };
         let keys = values.iter().map(|value| Key::Text(value.to_string().into()));
         Self(Condition::In(Arc::new(path), keys.collect()))
     }

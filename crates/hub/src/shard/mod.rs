@@ -19,7 +19,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use events::{SourceError, SourceMessage, StreamEnd};
+use events::{Event, SourceError, SourceMessage, StreamEnd};
 use execute::{ErrorCode, EventMemo, GraphqlError, MemoRoom, Payload, Sharing};
 use futures_util::future::AbortRegistration;
 use tokio::sync::oneshot;
@@ -327,7 +327,7 @@ impl Shard {
         message: Option<SourceMessage>,
     ) -> usize {
         match message {
-            Some(SourceMessage::Event(event)) => return self.event(id, event.payload),
+            Some(SourceMessage::Event(event)) => return self.event(id, event),
             Some(SourceMessage::Passed(_)) => {}
             Some(SourceMessage::Gap) => self.gap(id),
             Some(SourceMessage::End(end)) => self.source_ended(id, &end),
@@ -337,7 +337,7 @@ impl Shard {
     }
 
     // hot path: once per event, then once per group. A group that is behind costs the others nothing.
-    fn event(&mut self, id: TriggerId, event: Bytes) -> usize {
+    fn event(&mut self, id: TriggerId, mut event: Event) -> usize {
         let Some(trigger) = self.triggers.get_mut(&id) else { return 0 };
         if matches!(trigger.state, State::Ending(_)) {
             return 0;
@@ -349,7 +349,14 @@ impl Shard {
             let event = Some(EventMemo::new(Arc::clone(&self.memo_room)));
             Arc::new(Sharing { event, ..Sharing::default() })
         });
-        let event = TriggerEvent { payload: event, sharing };
+        // Nothing holds the bytes of what nobody will read.
+        let bytes = event.payload.len();
+        let too_large = (bytes > self.settings.event_bytes_max).then_some(bytes);
+        if too_large.is_some() {
+            stats::add(&self.stats.events_too_large, 1);
+            event.payload = Bytes::new();
+        }
+        let event = TriggerEvent { event: Arc::new(event), too_large, sharing };
         let concerned = self.concerned(id, &event);
         let mut index = 0;
         while let Some(group) = self.triggers.get(&id).and_then(|it| it.groups.unfiltered(index)) {
@@ -369,7 +376,7 @@ impl Shard {
         };
         let filtered = trigger.groups.filtered();
         let mut concerned = Vec::new();
-        if let Some(event) = FilteredEvent::read(&event.payload) {
+        if let Some(event) = FilteredEvent::read(&event.event) {
             concerned = trigger.groups.candidates(&event);
             stats::add(&self.stats.filters_evaluated, concerned.len());
             concerned.retain(|id| {

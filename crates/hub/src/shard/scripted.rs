@@ -285,7 +285,7 @@ impl Stage {
                     self.resolutions.push(Resolution {
                         group,
                         ticket,
-                        event: event.payload,
+                        event: event.event.payload.clone(),
                         abort,
                     });
                 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use events::{EventStream, SourceError, SourceMessage, Wanted};
+use events::{EventStream, SourceError, SourceMessage};
 use execute::Payload;
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, AbortRegistration, Abortable, BoxFuture};
@@ -227,7 +227,7 @@ impl ShardTask {
         self.aborts.insert(trigger, handle);
         let open: BoxFuture<'static, _> = Box::pin(async move {
             let provider = source.provider();
-            let opening = provider.subscribe(Wanted::new(source.topics().to_vec()));
+            let opening = provider.subscribe(source.wanted().clone());
             let result = match tokio::time::timeout(OPEN_TIMEOUT, opening).await {
                 Ok(result) => result,
                 Err(_) => Err(SourceError::Unavailable {

@@ -49,6 +49,7 @@ pub(super) enum NodeKind {
     RootBelow,
     Entity,
     Publish(EventField),
+    Request(EventField),
     /// The event of a subscription: in the tree before any request.
     Event,
 }

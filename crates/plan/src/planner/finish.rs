@@ -92,6 +92,7 @@ pub(super) fn finish(
                 }
             }
             NodeKind::Publish(event) => FetchKind::Publish(event.clone()),
+            NodeKind::Request(event) => FetchKind::Request(event.clone()),
             NodeKind::Entity | NodeKind::Event => {
                 let given = |member: NodeId| {
                     conditions::stronger(&any_of, any_of_place(&reached, nodes[member].place))

@@ -25,7 +25,7 @@ mod unreachable;
 
 use std::sync::Arc;
 
-use graph::{SubgraphKind, SubgraphSet, Supergraph};
+use graph::{EventRole, SubgraphKind, SubgraphSet, Supergraph};
 
 use crate::{EventField, Operation, OperationKind, Plan, Value, VariableId};
 use build::{Builder, NodeId, NodeKind};
@@ -146,7 +146,7 @@ fn plan_counted(
     let fields = tree.collect(graph, &parts, operation.selection_set.on);
     let mut keys = DataKeys::new(graph);
     for wanted in &fields.fields {
-        let payload = event_subgraph(graph, operation.kind, wanted);
+        let payload = event_subgraph(graph, wanted);
         keys.declare_root_field(wanted, payload);
     }
     let mut planner = Planner {
@@ -192,16 +192,9 @@ struct Planner<'a> {
     steps_max: u64,
 }
 
-/// The event subgraph that stands behind a root field of a mutation or subscription.
-fn event_subgraph(
-    graph: &Supergraph,
-    kind: OperationKind,
-    wanted: &Wanted,
-) -> Option<graph::SubgraphId> {
+/// The event subgraph that stands behind a root field.
+fn event_subgraph(graph: &Supergraph, wanted: &Wanted) -> Option<graph::SubgraphId> {
     let WantedTarget::Field(field) = wanted.target else { return None };
-    if kind == OperationKind::Query {
-        return None;
-    }
     let mut resolvers = graph.field(field).resolved_by;
     resolvers =
         resolvers.iter().filter(|&s| graph.subgraph(s).kind == SubgraphKind::Events).collect();
@@ -215,11 +208,47 @@ impl Planner<'_> {
         self.builder.root(solution, kind, before, steps_max);
     }
 
+    /// What event subgraphs are asked is a request of its own for each field; the rest is solved together.
     fn query(&mut self, fields: &std::rc::Rc<Collected>) -> Result<(), PlanError> {
+        let is_event = |wanted: &std::rc::Rc<Wanted>| event_subgraph(self.graph, wanted).is_some();
+        if !fields.fields.iter().any(is_event) {
+            return self.query_servers(fields);
+        }
+        let (events, others): (Vec<_>, Vec<_>) = fields.fields.iter().cloned().partition(is_event);
+        for wanted in events {
+            let Some(subgraph) = event_subgraph(self.graph, &wanted) else { continue };
+            let kind = self.event_kind(subgraph, &wanted)?;
+            let among = Some(SubgraphSet::of(subgraph));
+            let alone = Collected::new(fields.on, vec![wanted]);
+            let solution = self.solver.root(&alone, among)?;
+            let solution = ration::fewest(&mut self.solver, &alone, among, solution);
+            self.build(&solution, kind, &[]);
+        }
+        match others.is_empty() {
+            true => Ok(()),
+            false => self.query_servers(&Collected::new(fields.on, others)),
+        }
+    }
+
+    fn query_servers(&mut self, fields: &std::rc::Rc<Collected>) -> Result<(), PlanError> {
         let solution = self.solver.root(fields, None)?;
         let solution = ration::fewest(&mut self.solver, fields, None, solution);
         self.build(&solution, NodeKind::Root(OperationKind::Query), &[]);
         Ok(())
+    }
+
+    /// What a root field of an event subgraph does in a query or mutation.
+    fn event_kind(
+        &self,
+        subgraph: graph::SubgraphId,
+        wanted: &Wanted,
+    ) -> Result<NodeKind, PlanError> {
+        let event = self.event_field(subgraph, wanted)?;
+        Ok(match self.graph.field(event.field).event_role(subgraph) {
+            Some(EventRole::Request) => NodeKind::Request(event),
+            // Other roles stand on other roots, which is checked when a graph is read.
+            _ => NodeKind::Publish(event),
+        })
     }
 
     /// Root fields run in the order of the document; neighbours of one subgraph share a request, and
@@ -229,7 +258,7 @@ impl Planner<'_> {
         for wanted in &fields.fields {
             let WantedTarget::Field(field) = wanted.target else { continue };
             let resolvers = self.graph.field(field).resolved_by;
-            let event = event_subgraph(self.graph, OperationKind::Mutation, wanted);
+            let event = event_subgraph(self.graph, wanted);
             if let Some((subgraph, group)) = groups.last_mut()
                 && event.is_none()
                 && resolvers.contains(*subgraph)
@@ -245,8 +274,8 @@ impl Planner<'_> {
         }
         for (subgraph, group) in groups {
             let before: Vec<_> = self.builder.all_nodes().collect();
-            let kind = match event_subgraph(self.graph, OperationKind::Mutation, &group[0]) {
-                Some(_) => NodeKind::Publish(self.event_field(subgraph, &group[0])?),
+            let kind = match event_subgraph(self.graph, &group[0]) {
+                Some(_) => self.event_kind(subgraph, &group[0])?,
                 None => NodeKind::Root(OperationKind::Mutation),
             };
             let group = Collected::new(fields.on, group);
@@ -297,7 +326,7 @@ impl Planner<'_> {
                 "a subscription has exactly one root field".to_owned(),
             ));
         };
-        match event_subgraph(self.graph, OperationKind::Subscription, wanted) {
+        match event_subgraph(self.graph, wanted) {
             Some(subgraph) => {
                 let event = self.event_field(subgraph, wanted)?;
                 let among = Some(SubgraphSet::of(subgraph));

@@ -6,8 +6,8 @@ mod subgraph;
 
 use graph::{ContextArgument, Supergraph, TypeId};
 use plan::{
-    Condition, ContextSource, EntityBatch, FetchKind, FieldTarget, ObjectShapeId, Operation,
-    OperationKind, Path, Plan, RepresentationField, Selection, SelectionSet, ShapeField,
+    Condition, ContextSource, EntityBatch, EventField, FetchKind, FieldTarget, ObjectShapeId,
+    Operation, OperationKind, Path, Plan, RepresentationField, Selection, SelectionSet, ShapeField,
     SubscriptionRoot, Value as V, ValueKind, ValueShape,
 };
 use serde_json::{Map, Value, json};
@@ -177,19 +177,20 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// What comes over a broker for a root field.
+    fn event(&self, event: &EventField, root: TypeId) -> Value {
+        let Self { store, operation, variables, .. } = *self;
+        let arguments = Monolith { store, operation, variables }.given(event);
+        let stored = store.value(event.field, store.root(root), &arguments);
+        json!({ &*event.data_key: self.payload(stored, event.subgraph) })
+    }
+
     fn answer(&self, root: TypeId) -> Value {
         let mut tree = Value::Object(Map::new());
         let named = self.named_variables();
         match &self.plan.subscription {
             Some(SubscriptionRoot::Event(event)) => {
-                let arguments = Monolith {
-                    store: self.store,
-                    operation: self.operation,
-                    variables: self.variables,
-                }
-                .given(event.field);
-                let stored = self.store.value(event.field, self.store.root(root), &arguments);
-                merge(&mut tree, json!({ &*event.data_key: self.payload(stored, event.subgraph) }));
+                merge(&mut tree, self.event(event, root));
             }
             Some(SubscriptionRoot::Upstream { subgraph, operation }) => {
                 merge(&mut tree, subgraph::run(self.store, *subgraph, operation, &named, root));
@@ -206,6 +207,7 @@ impl Run<'_> {
                 FetchKind::Publish(event) => {
                     merge(&mut tree, json!({ &*event.data_key: { "success": true } }));
                 }
+                FetchKind::Request(event) => merge(&mut tree, self.event(event, root)),
                 FetchKind::Root(operation) => {
                     merge(
                         &mut tree,
@@ -290,7 +292,13 @@ impl Run<'_> {
     /// What an event says: its type and the leaves that its subgraph declares.
     fn payload(&self, stored: Stored, subgraph: graph::SubgraphId) -> Value {
         let graph = self.store.graph;
-        let Stored::Object(object) = stored else { panic!("events are objects") };
+        let object = match stored {
+            Stored::Object(object) => object,
+            Stored::List(items) => {
+                return items.into_iter().map(|item| self.payload(item, subgraph)).collect();
+            }
+            Stored::Leaf(value) => return value,
+        };
         let mut payload = json!({ "__typename": *graph.ty(object.ty).name });
         for &field in &graph.ty(object.ty).fields {
             let definition = graph.field(field);
@@ -353,10 +361,11 @@ impl Run<'_> {
 
 impl Monolith<'_> {
     /// What the client gave the root field, which is the only one.
-    fn given(&self, field: graph::FieldId) -> Value {
+    fn given(&self, event: &EventField) -> Value {
         for item in &self.operation.selection_set.items {
             if let Selection::Field(selected) = item
-                && selected.target == FieldTarget::Field(field)
+                && selected.target == FieldTarget::Field(event.field)
+                && selected.response_key == event.data_key
             {
                 return self.arguments(&selected.arguments);
             }

@@ -25,7 +25,14 @@ pub struct Events {
     #[schemars(example = true)]
     pub require_all: bool,
 
-    /// How long a mutation waits until a broker has taken an event.
+    /// Largest payload of an event, and largest answer to a request over a broker. In the place of a larger event
+    /// subscribers get an error, and the subscription goes on.
+    #[serde(with = "size::text")]
+    #[schemars(with = "SizeText", example = &"4MiB")]
+    pub max_event_size: usize,
+
+    /// How long a mutation waits until a broker has taken an event, and a field that asks over a broker for its
+    /// answer, where its directive names no timeout.
     #[serde(with = "duration::text")]
     #[schemars(with = "DurationText", example = &"2s")]
     pub publish_timeout: Duration,
@@ -39,6 +46,7 @@ impl Default for Events {
     fn default() -> Self {
         Self {
             require_all: false,
+            max_event_size: 1 << 20,
             publish_timeout: Duration::from_secs(5),
             providers: Providers::default(),
         }

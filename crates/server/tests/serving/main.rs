@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot get its answer has failed
 
 mod bodies;
+mod documented_events;
 mod ending;
 mod http;
 mod http2;

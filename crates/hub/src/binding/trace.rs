@@ -1,0 +1,100 @@
+//! W3C trace context (`traceparent`, `tracestate`) between requests and messages: it goes along with what is published,
+//! and from an event's headers to the requests that it causes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use events::{Event, Headers};
+use execute::ForwardedHeaders;
+use http::{HeaderName, HeaderValue};
+
+/// The headers, and the most bytes that each may have: `traceparent` has 55 in its first version, and routers pass on
+/// `tracestate` up to 512 (W3C Trace Context, sections 3.2 and 3.3).
+const NAMES: [(&str, usize); 2] = [("traceparent", 128), ("tracestate", 512)];
+
+/// The trace context among the headers of a request, as headers of a message.
+pub(super) fn of_request(headers: &[(HeaderName, HeaderValue)]) -> Headers {
+    let found = NAMES.iter().filter_map(|&(name, most)| {
+        let (_, value) = headers.iter().find(|(known, _)| known.as_str() == name)?;
+        let bytes = value.as_bytes();
+        (bytes.len() <= most).then(|| (name.into(), Bytes::copy_from_slice(bytes)))
+    });
+    found.collect()
+}
+
+/// `headers` with the trace context of `event`; as they are, if it has none.
+pub(crate) fn with_context_of(
+    event: &Event,
+    headers: &Arc<ForwardedHeaders>,
+) -> Arc<ForwardedHeaders> {
+    let Some(sent) = &event.headers else { return Arc::clone(headers) };
+    let context: Vec<_> = NAMES
+        .iter()
+        .filter_map(|&(name, most)| {
+            let (_, value) = sent.iter().find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+            let value = Some(value).filter(|value| value.len() <= most)?;
+            let value = HeaderValue::from_bytes(value).ok()?;
+            Some((HeaderName::from_static(name), value))
+        })
+        .collect();
+    // State without its parent belongs to nothing.
+    if context.first().is_none_or(|(name, _)| name.as_str() != "traceparent") {
+        return Arc::clone(headers);
+    }
+    let mut changed = ForwardedHeaders::clone(headers);
+    let lists = changed.by_subgraph.iter_mut().map(|(_, list)| list);
+    for list in std::iter::once(&mut changed.all).chain(lists) {
+        list.retain(|(name, _)| NAMES.iter().all(|(known, _)| name.as_str() != *known));
+        list.extend(context.iter().cloned());
+        // Requests with equal headers are told by their order too.
+        list.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
+    }
+    Arc::new(changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    fn header(name: &'static str, value: &'static str) -> (HeaderName, HeaderValue) {
+        (HeaderName::from_static(name), HeaderValue::from_static(value))
+    }
+
+    fn event(headers: &[(&str, &'static str)]) -> Event {
+        let headers = headers.iter().map(|&(name, value)| (name.into(), value.into())).collect();
+        Event { headers: Some(Arc::new(headers)), ..Event::new("t", "{}") }
+    }
+
+    #[test]
+    fn a_request_gives_its_trace_context_and_nothing_else() {
+        let headers = [
+            header("authorization", "secret"),
+            header("traceparent", PARENT),
+            header("tracestate", "a=1"),
+        ];
+        let given: Headers =
+            vec![("traceparent".into(), PARENT.into()), ("tracestate".into(), "a=1".into())];
+        assert_eq!(of_request(&headers), given);
+        assert_eq!(of_request(&headers[..1]), Headers::new());
+    }
+
+    #[test]
+    fn an_event_gives_its_trace_context_to_every_subgraph() {
+        let own = vec![header("traceparent", "00-old"), header("x-tenant", "7")];
+        let headers = Arc::new(ForwardedHeaders {
+            all: vec![header("authorization", "a")],
+            by_subgraph: vec![(graph::SubgraphId(1), own)],
+        });
+        let changed = with_context_of(&event(&[("Traceparent", PARENT), ("x", "y")]), &headers);
+        assert_eq!(changed.all, [header("authorization", "a"), header("traceparent", PARENT)]);
+        let own = [header("traceparent", PARENT), header("x-tenant", "7")];
+        assert_eq!(changed.by_subgraph, [(graph::SubgraphId(1), own.to_vec())]);
+        for without in
+            [event(&[("tracestate", "a=1")]), event(&[("traceparent", "\n")]), Event::new("t", "")]
+        {
+            assert!(Arc::ptr_eq(&with_context_of(&without, &headers), &headers));
+        }
+    }
+}
