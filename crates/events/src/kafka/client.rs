@@ -30,6 +30,9 @@ const ANY_TOPIC: &str = "__consumer_offsets";
 /// A partition of a topic.
 pub(super) type Place = (Arc<str>, i32);
 
+/// How many partitions each topic has; an error where that topic cannot be asked for.
+pub(super) type PartitionCounts = Vec<(Arc<str>, Result<i32, Unanswered>)>;
+
 /// The consumer. Closing one waits for its threads, so it happens on a thread of its own.
 pub(super) struct Client(Option<StreamConsumer<Context>>);
 
@@ -91,10 +94,7 @@ impl Client {
     }
 
     /// How many partitions each topic has; an error where that topic cannot be asked for.
-    pub(super) fn partitions(
-        &self,
-        topics: &[Arc<str>],
-    ) -> Result<Vec<(Arc<str>, Result<i32, Unanswered>)>, Unanswered> {
+    pub(super) fn partitions(&self, topics: &[Arc<str>]) -> Result<PartitionCounts, Unanswered> {
         let mut known: BTreeMap<String, Result<i32, RDKafkaErrorCode>> = BTreeMap::new();
         let mut ask = |topic: Option<&str>| {
             let metadata = self.consumer().fetch_metadata(topic, ANSWER_TIME_MAX);

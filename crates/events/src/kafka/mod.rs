@@ -199,7 +199,7 @@ impl Kafka {
         let events = latest::of_lanes(Arc::clone(shared), client, opening).await;
         let mut events = events.map_err(|reason| self.unavailable(reason))?;
         // The latest of each topic stand last among their likes, and what is older goes.
-        events.sort_by(|a, b| (a.published, a.mark).cmp(&(b.published, b.mark)));
+        events.sort_by_key(|event| (event.published, event.mark));
         if *start == Start::Last {
             events.drain(..events.len().saturating_sub(1));
         } else {

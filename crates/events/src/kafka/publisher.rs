@@ -9,6 +9,7 @@ use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord, Producer as _};
 
 use super::context::Context;
+use super::settings::KafkaAuthentication;
 use super::shared::Common;
 use crate::Message;
 
@@ -49,7 +50,7 @@ impl Publisher {
             return Ok(Arc::clone(producer));
         }
         let settings = &self.common.settings;
-        let token = settings.authentication.as_ref().and_then(|it| it.token());
+        let token = settings.authentication.as_ref().and_then(KafkaAuthentication::token);
         let context = Context { health: Arc::clone(&self.common.health), token };
         let made = FutureProducer::from_config_and_context(&settings.producer(), context);
         let made = made.map_err(|error| Unpublished::Away(error.to_string()))?;

@@ -12,7 +12,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep_until};
 
 use super::board::{Board, Change, Listener};
-use super::client::{Client, Place, Unanswered};
+use super::client::{Client, PartitionCounts, Place, Unanswered};
 use super::context::Health;
 use crate::{Event, Headers, ProviderStats, StreamEnd};
 
@@ -27,7 +27,7 @@ const ENDING: &str = "the router is ending";
 
 /// What came back from the cluster.
 enum Found {
-    Partitions(Result<Vec<(Arc<str>, Result<i32, Unanswered>)>, Unanswered>),
+    Partitions(Result<PartitionCounts, Unanswered>),
     Range(Result<Vec<(Place, u64, u64)>, Unanswered>),
 }
 
@@ -184,7 +184,7 @@ impl Reading {
 
     async fn partitions_found(
         &mut self,
-        found: Result<Vec<(Arc<str>, Result<i32, Unanswered>)>, Unanswered>,
+        found: Result<PartitionCounts, Unanswered>,
     ) -> Result<(), Broken> {
         // Whoever is away will be asked again.
         let Ok(found) = found else { return Ok(()) };

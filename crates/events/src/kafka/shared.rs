@@ -21,7 +21,7 @@ use super::board::Listener;
 use super::client::Client;
 use super::context::{Context, Health};
 use super::reading::{Broken, Reading};
-use super::settings::KafkaSettings;
+use super::settings::{KafkaAuthentication, KafkaSettings};
 use super::single::Single;
 use crate::backoff::Backoff;
 use crate::{Event, ProviderState, ProviderStats, StreamEnd};
@@ -48,7 +48,8 @@ impl Common {
     pub(super) async fn client(self: &Arc<Self>) -> Result<Arc<Client>, String> {
         let common = Arc::clone(self);
         let made = spawn_blocking(move || {
-            let token = common.settings.authentication.as_ref().and_then(|it| it.token());
+            let token =
+                common.settings.authentication.as_ref().and_then(KafkaAuthentication::token);
             let context = Context { health: Arc::clone(&common.health), token };
             Client::new(&common.settings.consumer(), context)
         });

@@ -82,7 +82,8 @@ impl Admin {
     }
 
     async fn delete(&self, topic: &str) {
-        let deleted = self.0.delete_topics(&[topic], &AdminOptions::new()).await;
+        let options = AdminOptions::new();
+        let deleted = within("it is deleted", self.0.delete_topics(&[topic], &options)).await;
         deleted.expect("the broker answers").remove(0).expect("the topic is deleted");
     }
 

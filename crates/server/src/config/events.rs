@@ -276,6 +276,7 @@ pub struct SaslScram {
     pub password: Secret,
     /// The hash that the brokers have of the password.
     #[serde(default)]
+    #[schemars(example = &"SCRAM-SHA-256")]
     pub mechanism: ScramMechanism,
 }
 
