@@ -214,6 +214,16 @@ impl Board {
         }
     }
 
+    /// Whether an event is one that is read next, and not one that was fetched before the partition was begun
+    /// elsewhere.
+    pub(super) fn wants(&self, topic: &str, partition: i32, offset: u64) -> bool {
+        let next = self.topics.get(topic).and_then(|topic| {
+            let partition = usize::try_from(partition).ok()?;
+            topic.next.get(partition)
+        });
+        next.is_some_and(|next| offset >= *next)
+    }
+
     /// Gives an event to all who want it, or notes with `None` that there is nothing to give. Answers with those
     /// who have no room.
     // hot path: for each event, with as many steps as streams want its topic.

@@ -286,10 +286,13 @@ impl Reading {
     /// Hands a message on. Answers with those who had no room for it, and with the event.
     // hot path: one copy of the payload, whoever wants it.
     pub(super) fn received(&mut self, message: &BorrowedMessage<'_>) -> (Vec<u64>, Option<Event>) {
-        ProviderStats::add(&self.health.stats.received, 1);
         let offset = u64::try_from(message.offset()).unwrap_or(0);
-        let event = event(message);
         let (topic, partition) = (message.topic(), message.partition());
+        if !self.board.wants(topic, partition, offset) {
+            return (Vec::new(), None);
+        }
+        ProviderStats::add(&self.health.stats.received, 1);
+        let event = event(message);
         let full = self.board.deliver(topic, partition, offset, event.as_ref());
         (full, event)
     }
