@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::client::Place;
-use crate::feed::{Feed, Offered};
+use crate::feed::{self, Feed};
 use crate::{Event, Mark, ProviderStats, StreamEnd};
 
 /// Partitions that a topic may have: the lower half of a lane.
@@ -48,26 +48,35 @@ impl Drop for Counted {
     }
 }
 
+/// What became of an event that was offered to a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Offered {
+    Taken,
+    /// It is not for this stream: it has had it, or nobody reads it any more.
+    Needless,
+    /// It is the stream's next one still.
+    NoRoom,
+}
+
 impl Listener {
-    /// Offers an event, unless the stream has had it. What has no room is the stream's next one still.
     fn offer(&mut self, topic: u16, partition: u16, offset: u64, event: &Event) -> Offered {
         let lane = lane(topic, partition);
         let next = self.next.entry(lane).or_insert(0);
-        if offset < *next {
-            return Offered::Taken;
+        // Whoever is gone is taken out when the end of its stream is noticed.
+        if offset < *next || self.feed.is_gone() {
+            return Offered::Needless;
         }
         if self.feed.room() == 0 {
-            return if self.feed.is_gone() {
-                Offered::Gone
-            } else {
-                Offered::Dropped { begins_gap: false }
-            };
+            return Offered::NoRoom;
         }
-        let offered = self.feed.offer(event.clone().at(Mark { lane, offset, part: 0 }));
-        if offered == Offered::Taken {
-            *next = offset + 1;
+        match self.feed.offer(event.clone().at(Mark { lane, offset, part: 0 })) {
+            feed::Offered::Taken => {
+                *next = offset + 1;
+                Offered::Taken
+            }
+            feed::Offered::Dropped { .. } => Offered::NoRoom,
+            feed::Offered::Gone => Offered::Needless,
         }
-        offered
     }
 
     /// Goes on after what is no event.
@@ -101,6 +110,15 @@ pub(super) struct Change {
     pub(super) from: u64,
     /// It is read already, from elsewhere.
     pub(super) known: bool,
+}
+
+/// What became of a message.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Delivered {
+    /// Who had no room for it.
+    pub(super) full: Vec<u64>,
+    /// Some stream has taken it just now.
+    pub(super) is_taken: bool,
 }
 
 struct Topic {
@@ -228,8 +246,7 @@ impl Board {
         next.is_some_and(|next| offset >= *next)
     }
 
-    /// Gives an event to all who want it, or notes with `None` that there is nothing to give. Answers with those
-    /// who have no room.
+    /// Gives an event to all who want it, or notes with `None` that there is nothing to give.
     // hot path: for each event, with as many steps as streams want its topic.
     pub(super) fn deliver(
         &mut self,
@@ -237,16 +254,16 @@ impl Board {
         partition: i32,
         offset: u64,
         event: Option<&Event>,
-    ) -> Vec<u64> {
-        let Some(topic) = self.topics.get_mut(topic) else { return Vec::new() };
-        let Ok(partition) = u16::try_from(partition) else { return Vec::new() };
-        let Some(next) = topic.next.get_mut(usize::from(partition)) else { return Vec::new() };
+    ) -> Delivered {
+        let mut delivered = Delivered::default();
+        let Some(topic) = self.topics.get_mut(topic) else { return delivered };
+        let Ok(partition) = u16::try_from(partition) else { return delivered };
+        let Some(next) = topic.next.get_mut(usize::from(partition)) else { return delivered };
         if offset < *next {
             // Fetched before the partition was begun elsewhere.
-            return Vec::new();
+            return delivered;
         }
         *next = offset + 1;
-        let mut full = Vec::new();
         for &(id, number) in &topic.listeners {
             let Some(listener) = self.listeners.get_mut(&id) else { continue };
             let Some(event) = event else {
@@ -254,12 +271,12 @@ impl Board {
                 continue;
             };
             match listener.offer(number, partition, offset, event) {
-                Offered::Dropped { .. } => full.push(id),
-                // Whoever is gone is taken out when the end of its stream is noticed.
-                Offered::Taken | Offered::Gone => {}
+                Offered::NoRoom => delivered.full.push(id),
+                Offered::Taken => delivered.is_taken = true,
+                Offered::Needless => {}
             }
         }
-        full
+        delivered
     }
 
     /// The same for one who had no room; whoever has none again may be made to `skip` it. False: still no room.
@@ -276,12 +293,12 @@ impl Board {
         let number = number.and_then(|number| u16::try_from(number).ok());
         let (Some(number), Ok(partition)) = (number, u16::try_from(partition)) else { return true };
         match listener.offer(number, partition, offset, event) {
-            Offered::Taken | Offered::Gone => true,
-            Offered::Dropped { .. } if skip => {
+            Offered::Taken | Offered::Needless => true,
+            Offered::NoRoom if skip => {
                 listener.skip(number, partition, offset);
                 true
             }
-            Offered::Dropped { .. } => false,
+            Offered::NoRoom => false,
         }
     }
 
@@ -341,8 +358,9 @@ mod tests {
 
     fn deliver(board: &mut Board, topic: &str, partition: i32, offsets: std::ops::Range<u64>) {
         for offset in offsets {
-            let full = board.deliver(topic, partition, offset, Some(&Event::new(topic, "")));
-            assert!(full.is_empty());
+            let event = Event::new(topic, "");
+            let delivered = board.deliver(topic, partition, offset, Some(&event));
+            assert!(delivered.full.is_empty());
         }
     }
 
@@ -401,14 +419,15 @@ mod tests {
         board.add(first);
         deliver(&mut board, "a", 0, 0..3);
         let event = Event::new("a", "");
-        assert_eq!(board.deliver("a", 0, 3, Some(&event)), [1]);
+        let nobody = Delivered { full: vec![1], is_taken: false };
+        assert_eq!(board.deliver("a", 0, 3, Some(&event)), nobody);
         assert!(!board.deliver_to(1, 0, 3, &event, false));
         assert_eq!(board.listener(1).unwrap().next[&0], 3);
         assert_eq!(got(&mut stream), ["0:0", "0:1", "0:2"]);
         assert!(board.deliver_to(1, 0, 3, &event, false));
         assert_eq!(got(&mut stream), ["0:3"]);
         deliver(&mut board, "a", 0, 4..7);
-        assert_eq!(board.deliver("a", 0, 7, Some(&event)), [1]);
+        assert_eq!(board.deliver("a", 0, 7, Some(&event)), nobody);
         assert!(board.deliver_to(1, 0, 7, &event, true));
         assert_eq!(got(&mut stream), ["0:4", "0:5", "0:6"]);
         deliver(&mut board, "a", 0, 8..9);

@@ -11,7 +11,7 @@ use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep_until};
 
-use super::board::{Board, Change, Listener};
+use super::board::{Board, Change, Delivered, Listener};
 use super::client::{Client, PartitionCounts, Place, Unanswered};
 use super::context::Health;
 use crate::{Event, Headers, ProviderStats, StreamEnd};
@@ -283,19 +283,48 @@ impl Reading {
         Ok(())
     }
 
-    /// Hands a message on. Answers with those who had no room for it, and with the event.
+    /// Hands a message on. Answers with the event if somebody had no room for it.
     // hot path: one copy of the payload, whoever wants it.
-    pub(super) fn received(&mut self, message: &BorrowedMessage<'_>) -> (Vec<u64>, Option<Event>) {
+    pub(super) fn received(&mut self, message: &BorrowedMessage<'_>) -> Option<Unsettled> {
         let offset = u64::try_from(message.offset()).unwrap_or(0);
         let (topic, partition) = (message.topic(), message.partition());
         if !self.board.wants(topic, partition, offset) {
-            return (Vec::new(), None);
+            return None;
         }
-        ProviderStats::add(&self.health.stats.received, 1);
-        let event = event(message);
-        let full = self.board.deliver(topic, partition, offset, event.as_ref());
-        (full, event)
+        let Some(event) = event(message) else {
+            self.board.deliver(topic, partition, offset, None);
+            return None;
+        };
+        let delivered = self.board.deliver(topic, partition, offset, Some(&event));
+        if delivered.is_taken {
+            ProviderStats::add(&self.health.stats.received, 1);
+        }
+        let Delivered { full, is_taken } = delivered;
+        (!full.is_empty()).then_some(Unsettled { full, event, partition, offset, is_taken })
     }
+
+    /// Offers an event once more to one who had no room for it; whoever has none again may be made to `skip` it.
+    /// False: still no room.
+    pub(super) fn settle(&mut self, unsettled: &mut Unsettled, id: u64, skip: bool) -> bool {
+        let Unsettled { event, partition, offset, is_taken, .. } = unsettled;
+        let settled = self.board.deliver_to(id, *partition, *offset, event, skip);
+        // Otherwise another reader reads it again, and counts it.
+        if settled && !std::mem::replace(is_taken, true) {
+            ProviderStats::add(&self.health.stats.received, 1);
+        }
+        settled
+    }
+}
+
+/// An event for which some streams had no room.
+pub(super) struct Unsettled {
+    /// Theirs.
+    pub(super) full: Vec<u64>,
+    event: Event,
+    partition: i32,
+    offset: u64,
+    /// Some other stream has it, and it was counted.
+    is_taken: bool,
 }
 
 /// What [`Reading::due`] has waited for.

@@ -11,23 +11,25 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use rdkafka::message::Message as _;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{spawn_blocking, yield_now};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Link;
 use super::board::Listener;
 use super::client::Client;
 use super::context::{Context, Health};
-use super::reading::{Broken, Reading};
+use super::reading::{Broken, Reading, Unsettled};
 use super::settings::{KafkaAuthentication, KafkaSettings};
 use super::single::Single;
 use crate::backoff::Backoff;
-use crate::{Event, ProviderState, ProviderStats, StreamEnd};
+use crate::{ProviderState, ProviderStats, StreamEnd};
 
 /// How long all streams wait for one that has no room: a burst passes in this time, and nobody sees it.
 const FULL_STREAM_WAIT: Duration = Duration::from_millis(20);
+
+/// How often they wait like that: a stream that makes room for one event at a time must not set the pace of all.
+const FULL_STREAM_WAIT_EVERY: Duration = Duration::from_secs(1);
 
 /// Messages handed on before the reader looks at anything else.
 pub(super) const MESSAGES_AT_ONCE: usize = 256;
@@ -72,6 +74,8 @@ pub(super) struct SharedReader {
     watched: HashSet<u64>,
     backoff: Backoff,
     was_connected: bool,
+    /// When all streams last waited for one.
+    waited_at: Option<Instant>,
 }
 
 impl SharedReader {
@@ -91,6 +95,7 @@ impl SharedReader {
             watched: HashSet::new(),
             backoff,
             was_connected: false,
+            waited_at: None,
         }
     }
 
@@ -190,12 +195,9 @@ impl SharedReader {
                     for _ in 0..MESSAGES_AT_ONCE {
                         match message {
                             Some(Ok(received)) => {
-                                let (full, event) = reading.received(&received);
-                                if let Some(event) = event {
-                                    let partition = received.partition();
-                                    let offset = u64::try_from(received.offset()).unwrap_or(0);
-                                    for id in full {
-                                        self.make_room(reading, id, partition, offset, &event).await?;
+                                if let Some(mut unsettled) = reading.received(&received) {
+                                    for id in std::mem::take(&mut unsettled.full) {
+                                        self.make_room(reading, id, &mut unsettled).await?;
                                     }
                                 }
                             }
@@ -219,22 +221,22 @@ impl SharedReader {
         &mut self,
         reading: &mut Reading,
         id: u64,
-        partition: i32,
-        offset: u64,
-        event: &Event,
+        unsettled: &mut Unsettled,
     ) -> Result<(), Broken> {
         let stats = &self.common.health.stats;
         let place = Arc::clone(&self.common.singles).try_acquire_owned();
         let Ok(place) = place else {
             ProviderStats::add(&stats.dropped, 1);
             ProviderStats::add(&stats.gaps, 1);
-            reading.board.deliver_to(id, partition, offset, event, true);
+            reading.settle(unsettled, id, true);
             return Ok(());
         };
-        if let Some(listener) = reading.board.listener(id) {
+        let may_wait = self.waited_at.is_none_or(|at| at.elapsed() > FULL_STREAM_WAIT_EVERY);
+        if let Some(listener) = reading.board.listener(id).filter(|_| may_wait) {
+            self.waited_at = Some(Instant::now());
             let _ = timeout(FULL_STREAM_WAIT, listener.feed.has_room(1)).await;
         }
-        if reading.board.deliver_to(id, partition, offset, event, false) {
+        if reading.settle(unsettled, id, false) {
             return Ok(());
         }
         if let Some(listener) = reading.remove(vec![id]).await?.pop() {

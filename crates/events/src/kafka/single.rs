@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use rdkafka::Offset;
-use rdkafka::message::Message as _;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::{spawn_blocking, yield_now};
 use tokio::time::timeout;
@@ -139,11 +138,8 @@ impl Single {
                             received_at_once = 0;
                             yield_now().await;
                         }
-                        let (full, event) = reading.received(&received);
-                        let (partition, offset) = (received.partition(), received.offset());
-                        let offset = u64::try_from(offset).unwrap_or(0);
-                        if let (Some(event), [_]) = (event, full.as_slice()) {
-                            while !reading.board.deliver_to(id, partition, offset, &event, false) {
+                        if let Some(mut unsettled) = reading.received(&received) {
+                            while !reading.settle(&mut unsettled, id, false) {
                                 let Some(listener) = reading.board.listener(id) else { break };
                                 let room = listener.feed.has_room(1);
                                 let _ = timeout(PROVIDER_LOOKED_AT, room).await;

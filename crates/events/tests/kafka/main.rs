@@ -93,6 +93,15 @@ impl Admin {
         grown.expect("the broker answers").remove(0).expect("the partition is made");
     }
 
+    /// The offset that the next event gets, in each partition.
+    fn ends(&self, topic: &str, partitions: i32) -> Vec<u64> {
+        let end = |partition| {
+            let found = self.0.inner().fetch_watermarks(topic, partition, PATIENCE);
+            u64::try_from(found.expect("the broker answers").1).expect("an offset")
+        };
+        (0..partitions).map(end).collect()
+    }
+
     /// Has the broker forget what stands before `offset`.
     async fn forget(&self, topic: &str, offset: i64) {
         let mut list = TopicPartitionList::new();
@@ -202,14 +211,20 @@ fn mark(lane: u32, offset: u64) -> Mark {
 #[tokio::test]
 async fn what_is_published_after_subscribing_comes_in_the_order_of_each_key() {
     let Some(broker) = shared() else { return };
-    Admin::of(broker).create("live", 4).await;
+    let admin = Admin::of(broker);
+    admin.create("live", 4).await;
     let provider = provider(broker).await;
     publish(&provider, "live", 0..100).await;
     let mut stream = subscribe(&provider, wanted(&["live"])).await;
     publish(&provider, "live", 100..5100).await;
-    expect_numbers(&mut stream, 100..5100).await;
+    let position = expect_numbers(&mut stream, 100..5100).await;
+    // That is all there is: the broker's end was reached in each partition.
+    let ends = admin.ends("live", 4);
+    let read = position.marks().iter().map(|mark| mark.offset + 1);
+    assert_eq!(read.collect::<Vec<_>>(), ends);
+    assert_eq!(ends.iter().sum::<u64>(), 5100);
     assert_eq!(provider.stats().published.load(Relaxed), 5100);
-    assert!(provider.stats().received.load(Relaxed) >= 5000);
+    assert_eq!(provider.stats().received.load(Relaxed), 5000);
     assert_eq!(provider.stats().streams.load(Relaxed), 1);
     drop(stream);
     eventually("the stream is gone", || provider.stats().streams.load(Relaxed) == 0).await;
@@ -431,6 +446,7 @@ async fn streams_of_a_deleted_topic_end_and_others_go_on() {
         }
     };
     assert_eq!(end, StreamEnd::Gone("deleted".into()));
+    assert_eq!(within("the stream closes", both.messages.recv()).await, None);
     publish(&provider, "kept", 10..20).await;
     expect_numbers(&mut kept, 10..20).await;
     let refused = provider.subscribe(wanted(&["deleted"])).await.unwrap_err();
