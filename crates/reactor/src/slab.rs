@@ -179,7 +179,8 @@ mod tests {
     #[test]
     fn it_grows_beyond_a_chunk_and_finds_each() {
         let mut slab = Slab::new();
-        let tokens: Vec<Token> = (0..3 * Slab::<char>::CHUNK).map(|_| insert(&mut slab, 'x')).collect();
+        let tokens: Vec<Token> =
+            (0..3 * Slab::<char>::CHUNK).map(|_| insert(&mut slab, 'x')).collect();
         assert!(tokens.iter().all(|token| slab.get(*token) == Some(&'x')));
         assert_eq!(slab.tokens(), tokens);
         assert_eq!(slab.get(Token::from_u64(u64::MAX)), None);

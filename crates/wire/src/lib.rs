@@ -68,9 +68,9 @@ pub mod http1;
 mod machine;
 pub mod multipart;
 mod operations;
-mod pending;
 #[cfg(feature = "testkit")]
 pub mod pair;
+mod pending;
 pub mod result_stream;
 pub mod sse;
 pub mod subprotocol;

@@ -30,7 +30,7 @@ impl<T: Idle> Seldom<T> {
     }
 
     /// To add something.
-    pub(crate) fn to_fill(&mut self) -> &mut T {
+    pub(crate) fn fill(&mut self) -> &mut T {
         self.0.get_or_insert_default()
     }
 
@@ -77,7 +77,7 @@ impl<E> Default for Pending<E> {
 
 impl<E> Pending<E> {
     pub(crate) fn event(&mut self, event: E) {
-        self.0.to_fill().events.push_back(event);
+        self.0.fill().events.push_back(event);
     }
 
     pub(crate) fn first_event(&self) -> Option<&E> {
@@ -96,16 +96,16 @@ impl<E> Pending<E> {
     }
 
     pub(crate) fn text(&mut self, text: Chunks) {
-        self.0.to_fill().outputs.push_back(Output::Text(text));
+        self.0.fill().outputs.push_back(Output::Text(text));
     }
 
     pub(crate) fn pong(&mut self, pong: Chunks) {
-        self.0.to_fill().pong = Some(pong);
+        self.0.fill().pong = Some(pong);
     }
 
     /// Nothing may be added for the WebSocket after this.
     pub(crate) fn close(&mut self, code: CloseCode, reason: Box<str>) {
-        self.0.to_fill().outputs.push_back(Output::Close(code, reason));
+        self.0.fill().outputs.push_back(Output::Close(code, reason));
     }
 
     pub(crate) fn take_output(&mut self) -> Option<Output> {

@@ -181,7 +181,7 @@ impl WebSocket {
             }
         }
         if self.state != State::Closed && !partial.assembly.is_idle() {
-            self.busy.to_fill().partial = Some(partial);
+            self.busy.fill().partial = Some(partial);
         }
     }
 
@@ -304,7 +304,7 @@ impl WebSocket {
             Some(blocks) => self.frame(opcode, true, Chunks::whole(blocks)),
             None => self.frame(opcode, false, payload),
         };
-        self.busy.to_fill().outgoing.push_back(frame);
+        self.busy.fill().outgoing.push_back(frame);
     }
 
     fn rules(&self) -> Rules {
@@ -324,7 +324,7 @@ impl WebSocket {
                 if self.is_open() && self.outgoing() < PONGS_WAITING_MAX {
                     self.push(Opcode::Pong, Chunks::whole(payload));
                 } else {
-                    self.busy.to_fill().pong = Some(payload.into());
+                    self.busy.fill().pong = Some(payload.into());
                 }
             }
             Arrival::Pong => {}
@@ -355,12 +355,12 @@ impl WebSocket {
 
     fn closed(&mut self, closed: Closed) {
         self.state = State::Closed;
-        self.busy.to_fill().partial = None;
+        self.busy.fill().partial = None;
         self.tell(Event::Closed(closed));
     }
 
     fn tell(&mut self, event: Event) {
-        self.busy.to_fill().events.push_back(event);
+        self.busy.fill().events.push_back(event);
     }
 
     /// How many frames wait.
@@ -370,7 +370,7 @@ impl WebSocket {
 
     fn push(&mut self, opcode: Opcode, payload: Chunks) {
         let frame = self.frame(opcode, false, payload);
-        self.busy.to_fill().outgoing.push_back(frame);
+        self.busy.fill().outgoing.push_back(frame);
     }
 
     fn frame(&mut self, opcode: Opcode, is_compressed: bool, payload: Chunks) -> Chunks {
