@@ -156,6 +156,19 @@ async fn event(stream: &mut EventStream) -> Event {
     }
 }
 
+/// How the stream ends; nothing but marks may stand before it, and nothing follows.
+async fn end(stream: &mut EventStream) -> StreamEnd {
+    let end = loop {
+        match message(stream).await {
+            SourceMessage::End(end) => break end,
+            SourceMessage::Passed(_) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(within("the stream closes", stream.messages.recv()).await, None);
+    end
+}
+
 fn number(event: &Event) -> u64 {
     let text = std::str::from_utf8(&event.payload).expect("text");
     let digits = text.trim_matches(|c: char| !c.is_ascii_digit());
@@ -437,20 +450,61 @@ async fn streams_of_a_deleted_topic_end_and_others_go_on() {
     expect_numbers(&mut both, 0..10).await;
 
     admin.delete("deleted").await;
-
-    let end = loop {
-        match message(&mut both).await {
-            SourceMessage::End(end) => break end,
-            SourceMessage::Passed(_) => {}
-            other => panic!("{other:?}"),
-        }
-    };
-    assert_eq!(end, StreamEnd::Gone("deleted".into()));
-    assert_eq!(within("the stream closes", both.messages.recv()).await, None);
+    assert_eq!(end(&mut both).await, StreamEnd::Gone("deleted".into()));
     publish(&provider, "kept", 10..20).await;
     expect_numbers(&mut kept, 10..20).await;
     let refused = provider.subscribe(wanted(&["deleted"])).await.unwrap_err();
     assert_eq!(refused.to_string(), "provider kafka/default: there is no topic deleted");
+}
+
+#[tokio::test]
+async fn streams_of_a_topic_that_may_be_seen_but_not_read_end_with_a_reason_and_others_go_on() {
+    let Some(broker) = shared() else { return };
+    let admin = Admin::of(broker);
+    admin.create("hidden", 2).await;
+    admin.create("visible", 1).await;
+    let certificates =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../net/tests/certificates");
+    let user = KafkaUser { username: USER.into(), password: PASSWORD.into() };
+    let as_user = KafkaSettings {
+        tls: Some(KafkaTls { ca: Some(certificates.join("ca.pem")), ..KafkaTls::default() }),
+        authentication: Some(KafkaAuthentication::Plain(user)),
+        ..settings(broker.secure_address())
+    };
+    let provider = connected(as_user.clone()).await;
+    // May write everywhere.
+    let publisher = self::provider(broker).await;
+    let mut visible = subscribe(&provider, wanted(&["visible"])).await;
+    let mut both = subscribe(&provider, wanted(&["hidden", "visible"])).await;
+    publish(&publisher, "hidden", 0..10).await;
+    expect_numbers(&mut both, 0..10).await;
+
+    broker.hide_events("hidden", true);
+    let refusal = "hidden: the broker does not let the router read it";
+    assert_eq!(end(&mut both).await, StreamEnd::Refused(refusal.into()));
+    let refused = provider.subscribe(wanted(&["hidden"])).await.unwrap_err();
+    assert_eq!(refused.to_string(), format!("provider kafka/default: {refusal}"));
+    publish(&publisher, "visible", 10..20).await;
+    expect_numbers(&mut visible, 10..20).await;
+
+    // A reader that has not heard of it yet.
+    let start = wanted(&["hidden"]).starting(Start::All);
+    let another = connected(as_user).await;
+    let mut past = subscribe(&another, start).await;
+    assert_eq!(end(&mut past).await, StreamEnd::Refused(refusal.into()));
+
+    broker.hide_events("hidden", false);
+    let again = async {
+        loop {
+            if let Ok(stream) = provider.subscribe(wanted(&["hidden"])).await {
+                break stream;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let mut again = within("it may be read again", again).await;
+    publish(&publisher, "hidden", 20..30).await;
+    expect_numbers(&mut again, 20..30).await;
 }
 
 #[tokio::test]
