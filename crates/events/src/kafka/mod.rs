@@ -252,9 +252,7 @@ impl Provider for Kafka {
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
             let result = self.publish_soon(&message).await;
-            let stats = &self.common.health.stats;
-            let counter = if result.is_ok() { &stats.published } else { &stats.errors };
-            ProviderStats::add(counter, 1);
+            self.common.health.stats.publication(result.is_ok());
             result
         })
     }

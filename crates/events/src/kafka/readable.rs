@@ -86,7 +86,8 @@ impl Refused {
     pub(super) fn remember(&self, topic: &Arc<str>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= REMEMBERED_MAX {
-            let oldest = known.iter().min_by_key(|(_, at)| **at).map(|(topic, _)| Arc::clone(topic));
+            let oldest =
+                known.iter().min_by_key(|(_, at)| **at).map(|(topic, _)| Arc::clone(topic));
             oldest.and_then(|topic| known.remove(&topic));
         }
         known.insert(Arc::clone(topic), Instant::now());

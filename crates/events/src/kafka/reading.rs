@@ -17,7 +17,7 @@ use super::client::{Client, PartitionCounts, Place, Unanswered};
 use super::context::Health;
 use super::readable::{self, Readable};
 use super::shared::Common;
-use crate::{Event, Headers, ProviderStats, StreamEnd};
+use crate::{ErrorKind, Event, Headers, ProviderStats, StreamEnd};
 
 /// A topic that a broker does not know is asked for again after this, and then is gone: brokers that have just
 /// started may not know all of them yet.
@@ -242,6 +242,7 @@ impl Reading {
 
     fn ended(&self, topic: &str, reason: &str) {
         let provider = &self.health.provider;
+        self.health.stats.failed(ErrorKind::Subscription);
         tracing::warn!(%provider, topic, reason, "the topic cannot be read any more; its streams end");
     }
 
@@ -328,7 +329,23 @@ impl Reading {
                 self.suspects = self.board.topics().into();
                 self.look_soon(false);
             }
-            // The library mends the others by itself, and the context has counted them.
+            // The library goes on behind what it cannot read, and does not say of which topic that was.
+            KafkaError::MessageConsumption(
+                code @ (Code::BadMessage
+                | Code::BadCompression
+                | Code::InvalidMessage
+                | Code::InvalidMessageSize
+                | Code::MessageSizeTooLarge
+                | Code::NotImplemented
+                | Code::UnsupportedCompressionType),
+            ) => {
+                let provider = &self.health.provider;
+                tracing::error!(%provider, %code, "events could not be read; all streams are told of a gap");
+                let gaps = self.board.gap();
+                ProviderStats::add(&self.health.stats.gaps, gaps);
+            }
+            // What has to do with connections, leaders and time passes: the library tries again by itself, and the
+            // context has counted it.
             _ => {}
         }
         Ok(())

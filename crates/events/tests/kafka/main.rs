@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use broker::{Broker, PASSWORD, USER, jars, shared};
 use events::{
-    Event, EventStream, Kafka, KafkaAuthentication, KafkaFetch, KafkaSettings, KafkaTls, KafkaUser,
-    Mark, Message, Position, Provider, ProviderState, PublishError, Retry, SourceError,
+    ErrorKind, Event, EventStream, Kafka, KafkaAuthentication, KafkaFetch, KafkaSettings, KafkaTls,
+    KafkaUser, Mark, Message, Position, Provider, ProviderState, PublishError, Retry, SourceError,
     SourceMessage, Start, StreamEnd, Wanted,
 };
 use futures_util::future::join_all;
@@ -508,7 +508,8 @@ async fn streams_of_a_topic_that_may_be_seen_but_not_read_end_with_a_reason_and_
 }
 
 #[tokio::test]
-async fn nothing_is_lost_while_the_broker_is_killed_and_started_again() {
+async fn nothing_is_lost_while_the_broker_is_killed_and_started_and_whoever_starts_meanwhile_finds_it_later()
+ {
     let Some(jars) = jars() else { return };
     let mut broker = Broker::start(&jars);
     Admin::of(&broker).create("restarted", 3).await;
@@ -524,30 +525,23 @@ async fn nothing_is_lost_while_the_broker_is_killed_and_started_again() {
     assert!(matches!(refused, SourceError::Unavailable { .. }), "{refused}");
     let refused = provider.publish(numbered("restarted", 0)).await.unwrap_err();
     assert!(matches!(refused, PublishError::Unavailable { .. }), "{refused}");
+
+    let later = Kafka::start(settings(broker.address())).expect("the settings are right");
+    let refused = later.subscribe(wanted(&["restarted"])).await.unwrap_err();
+    assert!(matches!(refused, SourceError::Unavailable { .. }), "{refused}");
+    assert_eq!(later.stats().state(), ProviderState::Connecting);
+    assert!(later.stats().errors(ErrorKind::Connection) > 0);
+
     broker.run();
     eventually("it connects again", || provider.is_connected()).await;
+    eventually("the other one connects", || later.is_connected()).await;
+    let mut of_later = subscribe(&later, wanted(&["restarted"])).await;
     publish(&provider, "restarted", 3000..6000).await;
+    expect_numbers(&mut of_later, 3000..6000).await;
     seen.read(&mut stream, 5000).await;
     assert_eq!(seen.numbers, (0..6000).collect());
     assert!(provider.stats().reconnects.load(Relaxed) > 0);
     assert_eq!(provider.stats().gaps.load(Relaxed), 0);
-}
-
-#[tokio::test]
-async fn a_broker_that_is_away_at_start_is_found_later() {
-    let Some(jars) = jars() else { return };
-    let mut broker = Broker::start(&jars);
-    Admin::of(&broker).create("later", 1).await;
-    broker.stop();
-    let provider = Kafka::start(settings(broker.address())).expect("the settings are right");
-    let refused = provider.subscribe(wanted(&["later"])).await.unwrap_err();
-    assert!(matches!(refused, SourceError::Unavailable { .. }), "{refused}");
-    assert_eq!(provider.stats().state(), ProviderState::Connecting);
-    broker.run();
-    eventually("it connects", || provider.is_connected()).await;
-    let mut stream = subscribe(&provider, wanted(&["later"])).await;
-    publish(&provider, "later", 0..10).await;
-    expect_numbers(&mut stream, 0..10).await;
 }
 
 #[tokio::test]
