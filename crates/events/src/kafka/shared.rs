@@ -193,22 +193,23 @@ impl SharedReader {
                     probe = Some(probing(&client, self.backoff.next()));
                 }
                 message = messages.next() => {
-                    let mut message = message;
-                    for _ in 0..MESSAGES_AT_ONCE {
-                        match message {
-                            Some(Ok(received)) => {
-                                if let Some(mut unsettled) = reading.received(&received) {
+                    let mut received = Some(message);
+                    // What is taken from the library is handled: it comes only once.
+                    for left in (0..MESSAGES_AT_ONCE).rev() {
+                        match received.take() {
+                            Some(Some(Ok(message))) => {
+                                if let Some(mut unsettled) = reading.received(&message) {
                                     for id in std::mem::take(&mut unsettled.full) {
                                         self.make_room(reading, id, &mut unsettled).await?;
                                     }
                                 }
                             }
-                            Some(Err(error)) => reading.failed(&error)?,
-                            None => return Err(Broken("the library has ended".into())),
-                        }
-                        match messages.next().now_or_never() {
-                            Some(next) => message = next,
+                            Some(Some(Err(error))) => reading.failed(&error)?,
+                            Some(None) => return Err(Broken("the library has ended".into())),
                             None => break,
+                        }
+                        if left > 0 {
+                            received = messages.next().now_or_never();
                         }
                     }
                     yield_now().await;

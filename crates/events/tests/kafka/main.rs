@@ -317,6 +317,22 @@ async fn a_stream_begins_where_it_is_told_to() {
 }
 
 #[tokio::test]
+async fn a_burst_of_stored_events_comes_whole_to_one_who_joins_the_others() {
+    let Some(broker) = shared() else { return };
+    Admin::of(broker).create("burst", 1).await;
+    let provider = provider(broker).await;
+    publish(&provider, "burst", 0..480).await;
+    let mut live = subscribe(&provider, wanted(&["burst"])).await;
+    for round in 0..20 {
+        let mut stream = subscribe(&provider, wanted(&["burst"]).starting(Start::All)).await;
+        let position = expect_numbers(&mut stream, 0..480 + round).await;
+        assert_eq!(position.marks(), [mark(0, 479 + round)]);
+        publish(&provider, "burst", 480 + round..481 + round).await;
+        expect_numbers(&mut live, 480 + round..481 + round).await;
+    }
+}
+
+#[tokio::test]
 async fn a_stream_goes_on_after_a_position_without_loss_or_repetition() {
     let Some(broker) = shared() else { return };
     let admin = Admin::of(broker);
