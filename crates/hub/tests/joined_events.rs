@@ -511,7 +511,8 @@ async fn a_state_of_what_does_not_exist_is_null_or_nothing_and_one_that_fails_is
             r#"{{"data":{data},"errors":[{{"message":"Request to subgraph \"orders\" failed: too many requests are waiting for this subgraph.","path":["{path}"],"extensions":{{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"orders"}}}}]}}"#
         )
     };
-    let not_known = r#"{"data":null,"errors":[{"message":"There is no current state of what is selected: "#;
+    let not_known =
+        r#"{"data":null,"errors":[{"message":"There is no current state of what is selected: "#;
     for (query, field, state) in [
         (
             r#"subscription { watched(id: "unknown") { id total } }"#,

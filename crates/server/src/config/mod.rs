@@ -51,8 +51,10 @@ pub use address::{AddressError, parse_address};
 pub use cursor::Cursor;
 pub use disclosure::IncludeSubgraphErrors;
 pub use events::{
-    BrokerTls, Events, JetStream, MemoryProvider, NatsAuthentication, NatsProvider, Providers,
-    RedisAuthentication, RedisProvider, RedisSentinel, RedisStreams, Retry, UserInfo,
+    BrokerTls, Events, JetStream, KafkaAuthentication, KafkaFetch, KafkaProvider, KafkaTls,
+    MemoryProvider, NatsAuthentication, NatsProvider, Providers, RedisAuthentication,
+    RedisProvider, RedisSentinel, RedisStreams, Retry, SaslPlain, SaslScram, ScramMechanism,
+    UserInfo,
 };
 pub use headers::{
     HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules, HeaderSelection, Headers, Merge,
