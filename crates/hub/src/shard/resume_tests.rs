@@ -213,6 +213,30 @@ fn who_comes_from_before_the_readers_place_makes_it_begin_again_and_nobody_hears
 }
 
 #[test]
+fn those_who_owe_what_a_reader_brought_are_not_one_group_before_it_is_delivered() {
+    let mut play = Play::new(1);
+    let (trigger, _, _first) = play.live(0);
+    play.events(trigger, 1..=9);
+    play.stage.resolve_all();
+    // Nobody of their operation has stayed.
+    let (one, first) = play.come(2, after(&[(0, 4)]));
+    let (other, second) = play.come(2, after(&[(0, 6)]));
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    let _held = [joined(first), joined(second)];
+    for offset in 5..=8 {
+        play.read(trigger, pass, offset);
+    }
+    // Both get live events by now, and nothing was resolved.
+    assert_eq!((play.groups(), play.stage.resolutions.len()), (3, 5 + 3));
+    play.stage.resolve_all();
+    assert_eq!(play.heard(one), ["5", "6", "7", "8", "9"]);
+    assert_eq!(play.heard(other), ["7", "8", "9"]);
+    play.events(trigger, [10]);
+    play.stage.resolve_all();
+    assert_eq!(play.groups(), 2, "now they are");
+}
+
+#[test]
 fn a_storm_that_comes_bit_by_bit_makes_two_readers() {
     let mut play = Play::new(1);
     let (trigger, _, _first) = play.live(0);
