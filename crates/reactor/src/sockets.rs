@@ -186,6 +186,12 @@ impl<M: Machine, C> Sockets<M, C> {
         Some(Sent::Taken)
     }
 
+    /// Writes what the machine has to say now, and not when the turn ends, so that [`Sockets::is_blocked`] tells whether
+    /// there is room for more.
+    pub fn write_now(&mut self, token: Token) {
+        self.transmit(token);
+    }
+
     /// Marks a connection as spoken to, and gives it.
     pub(crate) fn touch(&mut self, token: Token) -> Option<&mut Entry<M, C>> {
         let entry = self.slab.get_mut(token)?;

@@ -11,6 +11,7 @@ use wire::graphql_transport_ws::Event;
 use wire::http1::ResponseBody;
 use wire::multipart::Form;
 use wire::result_stream::{Kind, ResultStream};
+use wire::sse::Sse;
 use wire::subprotocol::Subprotocol;
 use wire::websocket::{CloseCode, deflate_shared};
 use wire::{Chunks, Machine};
@@ -25,8 +26,8 @@ use crate::metrics::Transport;
 pub(crate) enum ClientMachine {
     /// A WebSocket of either subprotocol.
     WebSocket(Connection<Subprotocol>),
-    /// The results of one operation as the body of an HTTP/1.1 response, events or parts. The operation has the number
-    /// [`ONLY_OPERATION`].
+    /// The results of one operation as the body of an HTTP/1.1 response, events or parts; the operation has the number
+    /// [`ONLY_OPERATION`]. Or those of many that requests of their own start, as events.
     ResultStream(ResponseBody<ResultStream>),
 }
 
@@ -75,6 +76,16 @@ fn place_of(kind: Kind) -> usize {
 }
 
 impl ClientMachine {
+    /// As the events of many operations.
+    pub(super) fn as_single_connection(&mut self) -> Option<&mut Sse> {
+        match self {
+            Self::ResultStream(ResponseBody { body: ResultStream::EventStream(sse), .. }) => {
+                Some(sse)
+            }
+            _ => None,
+        }
+    }
+
     /// For metrics.
     pub(super) fn transport(&self) -> Transport {
         match self {
