@@ -13,6 +13,7 @@ mod providers;
 mod redis;
 mod stats;
 mod tls;
+mod topics;
 
 pub use backoff::Retry;
 pub use kafka::{
@@ -28,5 +29,6 @@ pub use provider::{
 };
 pub use providers::{Providers, ProvidersError, ResolveError};
 pub use redis::{Redis, RedisAuthentication, RedisSentinel, RedisSettings, RedisSettingsError};
-pub use stats::{ProviderState, ProviderStats};
+pub use stats::{ErrorKind, ProviderState, ProviderStats};
 pub use tls::{BrokerTls, BrokerTlsError};
+pub use topics::{Lag, OTHER_TOPICS, TOPICS_NAMED_MAX, TopicStats};

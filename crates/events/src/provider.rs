@@ -63,6 +63,12 @@ pub trait Provider: Send + Sync {
         plain_topic(topic)
     }
 
+    /// May a header of that name travel beside what is published? `Err` says why not.
+    fn check_header(&self, name: &str) -> Result<(), &'static str> {
+        let _ = name;
+        Ok(())
+    }
+
     /// May a value that comes from a client stand in a topic? Stricter than [`Provider::check_topic`]:
     /// a value must not turn one topic into many, nor reach topics that belong to the broker itself.
     /// `at_start`: nothing stands before it.

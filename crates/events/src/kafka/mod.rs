@@ -154,6 +154,8 @@ impl Kafka {
         // What is said first must fit beside what the queue holds for later.
         let first = latest.len() + opening.lanes.len();
         let (mut feed, stream) = Feed::new(self.common.settings.queue_events.max(2) + first);
+        let topics = opening.topics.iter().map(|topic| &**topic);
+        feed.count(self.common.health.stats.stream_counts(topics));
         opening.passed(&latest).into_iter().for_each(|mark| feed.passed(mark));
         for event in latest {
             feed.offer(event);
@@ -247,8 +249,7 @@ impl Provider for Kafka {
         Box::pin(async move {
             let result = self.publish_soon(&message).await;
             let stats = &self.common.health.stats;
-            let counter = if result.is_ok() { &stats.published } else { &stats.errors };
-            ProviderStats::add(counter, 1);
+            stats.publication(&message.topic, result.is_ok());
             result
         })
     }

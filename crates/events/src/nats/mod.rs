@@ -270,11 +270,6 @@ impl Nats {
             Err(_) => Err(Unanswered::Late),
         }
     }
-
-    fn count(&self, is_published: bool) {
-        let counter = if is_published { &self.stats.published } else { &self.stats.errors };
-        ProviderStats::add(counter, 1);
-    }
 }
 
 const TOO_LARGE: &str = "it is larger than the broker accepts";
@@ -324,8 +319,9 @@ impl Provider for Nats {
     /// for lack of permission is logged and counted when it says so. With `publish_ack`, when a stream has stored it.
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
+            let topic = message.topic.clone();
             let result = self.publish_soon(message).await;
-            self.count(result.is_ok());
+            self.stats.publication(&topic, result.is_ok());
             result
         })
     }
@@ -338,7 +334,7 @@ impl Provider for Nats {
         Box::pin(async move {
             let topic = message.topic.clone();
             let result = self.request_soon(message, timeout).await;
-            self.count(result.is_ok());
+            self.stats.publication(&topic, result.is_ok());
             result.map_err(|failure| failure.of_request(self, &topic))
         })
     }
@@ -361,6 +357,10 @@ impl Provider for Nats {
 
     fn check_topic(&self, topic: &str, usage: TopicUsage) -> Result<(), &'static str> {
         subject::check(topic, usage)
+    }
+
+    fn check_header(&self, name: &str) -> Result<(), &'static str> {
+        headers::check(name)
     }
 
     fn check_topic_value(&self, value: &str, at_start: bool) -> Result<(), &'static str> {

@@ -268,6 +268,13 @@ impl Binding {
         if kind.role != EventRole::Subscribe {
             let message = MessageTemplate::read(field, directive);
             let message = message.map_err(|error| errors.push(error));
+            if let (Some(topics), Ok(message)) = (&topics, &message) {
+                for name in message.header_names() {
+                    if let Err(reason) = topics.provider.check_header(name) {
+                        errors.push(format!("headers: {name:?} cannot be sent: {reason}"));
+                    }
+                }
+            }
             return match (topics, message, payload) {
                 (Some(topics), Ok(message), Ok(payload)) if errors.is_empty() => {
                     Ok(Self::Sent(Sent { topics, role: kind.role, message, payload }))
