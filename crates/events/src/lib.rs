@@ -4,6 +4,7 @@
 //! A [`Provider`] is one configured broker, [`Providers`] finds it by the name that directives use.
 
 mod backoff;
+mod check;
 mod feed;
 mod kafka;
 mod memory;
@@ -16,6 +17,7 @@ mod tls;
 mod topics;
 
 pub use backoff::Retry;
+pub use check::{TopicUse, Verdict};
 pub use kafka::{
     Kafka, KafkaAuthentication, KafkaFetch, KafkaSettings, KafkaSettingsError, KafkaTls, KafkaUser,
     is_kafka_broker,

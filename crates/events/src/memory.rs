@@ -15,7 +15,8 @@ use crate::feed::{Feed, Offered};
 use crate::provider::plain_topic;
 use crate::{
     Durable, Event, EventFuture, EventStream, Mark, Message, Provider, ProviderState,
-    ProviderStats, PublishError, SourceError, SourceMessage, Start, StreamEnd, TopicUsage, Wanted,
+    ProviderStats, PublishError, SourceError, SourceMessage, Start, StreamEnd, TopicUsage,
+    TopicUse, Verdict, Wanted,
 };
 
 /// Largest event in bytes: what NATS takes by default, so that moving there changes nothing.
@@ -433,6 +434,11 @@ impl Provider for Memory {
 
     fn replays(&self, _durable: Option<&Durable>) -> bool {
         true
+    }
+
+    /// Nobody else is there who could refuse.
+    fn check(&self, _: TopicUse) -> EventFuture<'_, Verdict> {
+        Box::pin(std::future::ready(Verdict::Works))
     }
 
     fn is_connected(&self) -> bool {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use crate::ProviderStats;
+use crate::check::{self, TopicUse, Verdict};
 
 /// A boxed future that may move between threads.
 pub type EventFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -42,6 +43,18 @@ pub trait Provider: Send + Sync {
     fn replays(&self, durable: Option<&Durable>) -> bool {
         let _ = durable;
         false
+    }
+
+    /// Would that work? Changes nothing at the broker. What cannot be tried is [`Verdict::Unknown`].
+    fn check(&self, wanted: TopicUse) -> EventFuture<'_, Verdict> {
+        Box::pin(async move {
+            match wanted.usage {
+                TopicUsage::Subscribe => check::by_subscribing(self, &wanted).await,
+                TopicUsage::Publish => {
+                    Verdict::Unknown("this kind of broker tells only who publishes".into())
+                }
+            }
+        })
     }
 
     /// Is it connected now?

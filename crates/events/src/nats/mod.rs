@@ -12,6 +12,7 @@ mod address;
 mod connection;
 mod headers;
 mod jetstream;
+mod permissions;
 mod session;
 mod subject;
 
@@ -27,7 +28,7 @@ pub use address::{NatsAuthentication, NatsSettingsError};
 
 use crate::{
     BrokerTls, Durable, EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats,
-    PublishError, Retry, SourceError, TopicUsage, Wanted,
+    PublishError, Retry, SourceError, TopicUsage, TopicUse, Verdict, Wanted, check,
 };
 use address::Address;
 use connection::{Command, Link};
@@ -341,6 +342,25 @@ impl Provider for Nats {
 
     fn replays(&self, durable: Option<&Durable>) -> bool {
         durable.is_some()
+    }
+
+    fn check(&self, wanted: TopicUse) -> EventFuture<'_, Verdict> {
+        Box::pin(async move {
+            if wanted.usage == TopicUsage::Subscribe {
+                return check::by_subscribing(self, &wanted).await;
+            }
+            let client = match self.line().await {
+                Ok(Line { client, .. }) => client,
+                Err(reason) => return Verdict::Fails(reason),
+            };
+            match permissions::may_publish(&client, &wanted.topic).await {
+                Verdict::Fails(reason) => Verdict::Fails(reason),
+                verdict if self.publish_ack => {
+                    jetstream::stores(&client, &wanted.topic).await.unwrap_or(verdict)
+                }
+                verdict => verdict,
+            }
+        })
     }
 
     fn is_connected(&self) -> bool {

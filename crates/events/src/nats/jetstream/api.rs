@@ -7,6 +7,8 @@ use async_nats::jetstream::{consumer, response::Response, stream};
 use async_nats::{Client, RequestErrorKind};
 use serde_json::{Value, json};
 
+use crate::Verdict;
+
 /// How long JetStream may take to answer; it does so in milliseconds, and in seconds while a cluster elects a leader.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -143,6 +145,20 @@ impl Api<'_> {
                 Err(ApiError::Refused(format!("an answer that is not understood: {error}")))
             }
         }
+    }
+}
+
+/// Does a stream have that subject, so that what is published there is stored? None: it does.
+pub(in crate::nats) async fn stores(client: &Client, subject: &str) -> Option<Verdict> {
+    match Api(client).streams_of(subject).await {
+        Ok(streams) if streams.is_empty() => {
+            let reason = "no stream of JetStream has that subject, and `jetstream.publish_ack` waits for one";
+            Some(Verdict::Fails(reason.into()))
+        }
+        Ok(_) => None,
+        Err(error) => Some(Verdict::Unknown(format!(
+            "JetStream does not say whether it stores that: {error:?}"
+        ))),
     }
 }
 
