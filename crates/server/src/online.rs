@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -17,10 +18,10 @@ use upstream::Upstream;
 
 use crate::config::{self, Overrides};
 use crate::diagnostic::Diagnostic;
+use crate::has_errors;
 use crate::loaded::{self, SupergraphSource};
 use crate::start;
 use crate::upstreams::SubgraphCertificates;
-use crate::{check, has_errors};
 
 /// How long a broker or a subgraph may take. Whoever is slower is away, as far as clients are concerned.
 const TIME_MAX: Duration = Duration::from_secs(5);
@@ -85,9 +86,13 @@ impl OnlineReport {
     }
 }
 
-/// Checks the configuration at `path` and everything that it names. Must run on a `LocalSet`.
-pub async fn check_online(path: Option<&Path>, overrides: &Overrides) -> OnlineReport {
-    let findings = check(path, overrides);
+/// Asks everything that the configuration at `path` names, unless there are errors among `findings`, those of
+/// [`check`](crate::check()) of the same files. Must run on a `LocalSet`.
+pub async fn check_online(
+    findings: Vec<Diagnostic>,
+    path: Option<&Path>,
+    overrides: &Overrides,
+) -> OnlineReport {
     let mut report = OnlineReport { findings, checks: Vec::new() };
     if !has_errors(&report.findings)
         && let Err(diagnostics) = ask_everybody(path, overrides, &mut report.checks).await
@@ -126,6 +131,12 @@ async fn ask_everybody(
     let topics = bindings.bound_topics(&graph);
     let asked = topics.iter().map(|topic| ask_topic(topic, away.contains(topic.provider.name())));
     checks.extend(stream::iter(asked).buffered(TOPICS_AT_ONCE).collect::<Vec<_>>().await);
+    // What was opened is taken back in the background.
+    let is_open = || providers.iter().any(|it| it.stats().streams.load(Relaxed) > 0);
+    let deadline = tokio::time::Instant::now() + TIME_MAX;
+    while is_open() && tokio::time::Instant::now() < deadline {
+        sleep(LOOK_EVERY).await;
+    }
     Ok(())
 }
 

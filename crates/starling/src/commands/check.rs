@@ -63,7 +63,8 @@ fn online(arguments: &Arguments, overrides: &Overrides) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let asking = server::check_online(arguments.config.as_deref(), overrides);
+    let path = arguments.config.as_deref();
+    let asking = server::check_online(server::check(path, overrides), path, overrides);
     let report = tokio::task::LocalSet::new().block_on(&runtime, asking);
     // Providers that are away go on trying; nobody waits for them.
     runtime.shutdown_background();

@@ -47,7 +47,7 @@ fn found(provider: &str, configuration: &str, replacements: &[(&str, &str)]) -> 
 fn check(file: &Path, words: &[&str]) -> (Option<i32>, String, String) {
     let mut all = vec!["check", "--config", file.to_str().unwrap(), "--online"];
     all.extend(words);
-    run(&all.into_iter().map(str::to_owned).collect::<Vec<_>>())
+    run(all)
 }
 
 #[test]

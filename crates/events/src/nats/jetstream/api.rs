@@ -108,7 +108,12 @@ impl Api<'_> {
     /// Asks that a consumer goes, without waiting for it: one that stays goes by itself after a while.
     pub(super) async fn forget_consumer(&self, stream: &str, consumer: &str) {
         let subject = format!("$JS.API.CONSUMER.DELETE.{stream}.{consumer}");
-        let sending = self.0.publish_with_reply(subject, self.0.new_inbox(), bytes::Bytes::new());
+        let inbox = self.0.new_inbox();
+        let sending = async {
+            let _ = self.0.publish_with_reply(subject, inbox, bytes::Bytes::new()).await;
+            // Whoever ends next has said it.
+            let _ = self.0.flush().await;
+        };
         let _ = tokio::time::timeout(ANSWER_TIMEOUT, sending).await;
     }
 
