@@ -34,27 +34,28 @@ impl ProviderState {
 /// What an error of a provider has to do with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorKind {
-    /// There was no connection, or it could not be made.
+    /// A connection could not be made, or was lost.
     Connection,
-    /// An event was not published, or a request not answered.
-    Publish,
-    /// What is stored could not be read.
-    Read,
-    /// The broker or its client library complains of something else: permissions, most likely.
-    Broker,
+    /// The broker refuses a subscription, or has ended it.
+    Subscription,
+    /// An event was not published.
+    Publication,
+    /// Whatever else the broker, or its client library, complains of.
+    Other,
 }
 
 impl ErrorKind {
-    /// Every kind.
-    pub const ALL: [Self; 4] = [Self::Connection, Self::Publish, Self::Read, Self::Broker];
+    /// Each of them.
+    pub const ALL: [Self; 4] =
+        [Self::Connection, Self::Subscription, Self::Publication, Self::Other];
 
     /// As metrics show it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Connection => "connection",
-            Self::Publish => "publish",
-            Self::Read => "read",
-            Self::Broker => "broker",
+            Self::Subscription => "subscription",
+            Self::Publication => "publication",
+            Self::Other => "other",
         }
     }
 }
@@ -115,7 +116,7 @@ impl ProviderStats {
             Self::add(&self.published, 1);
             Self::add(&of_topic.published, 1);
         } else {
-            self.failed(ErrorKind::Publish);
+            self.failed(ErrorKind::Publication);
             Self::add(&of_topic.publish_failures, 1);
         }
     }

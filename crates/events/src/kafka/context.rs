@@ -117,7 +117,7 @@ impl ClientContext for Context {
             ) => {}
             // The reader acts on these.
             _ => {
-                self.health.stats.failed(ErrorKind::Broker);
+                self.health.stats.failed(ErrorKind::Other);
                 tracing::debug!(provider = %self.health.provider, %error, reason, "the library reports");
             }
         }

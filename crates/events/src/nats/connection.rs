@@ -401,7 +401,7 @@ impl Connection {
                 }
             }
             ClientEvent::ServerError(error) => {
-                self.stats.failed(ErrorKind::Broker);
+                self.stats.failed(ErrorKind::Other);
                 tracing::warn!(provider = %self.provider, %error, "the broker complains");
                 if let ServerError::Other(text) = &error
                     && let Some(subject) = refused_subscription(text)
@@ -410,7 +410,7 @@ impl Connection {
                 }
             }
             ClientEvent::ClientError(error) => {
-                self.stats.failed(ErrorKind::Broker);
+                self.stats.failed(ErrorKind::Other);
                 tracing::debug!(provider = %self.provider, %error, "the client complains");
             }
             ClientEvent::LameDuckMode => {

@@ -400,7 +400,7 @@ impl Reader {
                 Failure::PositionGone => "the position is gone".to_owned(),
                 Failure::Refused(reason) | Failure::Unanswered(reason) => reason,
             };
-            self.stats.failed(ErrorKind::Read);
+            self.stats.failed(ErrorKind::Subscription);
             if reason == warned_of {
                 tracing::debug!(provider = %self.provider, reason, "still no consumer of JetStream");
             } else {
