@@ -19,6 +19,7 @@ mod connections;
 mod cursors;
 mod events;
 mod headers;
+mod initial_state;
 mod nats;
 mod online;
 mod operations;
