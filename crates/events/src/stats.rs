@@ -1,6 +1,10 @@
-//! What a provider counts about itself. The server exports it; labels are the provider's name only.
+//! What a provider counts about itself. The server exports it; what is counted by topic is in
+//! [`topics`](crate::topics).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
+use crate::topics::{StreamCounts, TopicStats, Topics};
 
 /// Is a provider usable?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,6 +18,9 @@ pub enum ProviderState {
 }
 
 impl ProviderState {
+    /// Every state.
+    pub const ALL: [Self; 3] = [Self::Connecting, Self::Connected, Self::Disconnected];
+
     /// As metrics and the admin pages show it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -70,9 +77,50 @@ pub struct ProviderStats {
     pub streams: AtomicU64,
     errors: [AtomicU64; ErrorKind::ALL.len()],
     state: AtomicU8,
+    topics: Topics,
 }
 
 impl ProviderStats {
+    /// Errors of one kind.
+    pub fn errors(&self, kind: ErrorKind) -> u64 {
+        self.errors[kind as usize].load(Relaxed)
+    }
+
+    /// Errors of all kinds.
+    pub fn all_errors(&self) -> u64 {
+        self.errors.iter().map(|errors| errors.load(Relaxed)).sum()
+    }
+
+    /// What is counted by topic: at most [`TOPICS_NAMED_MAX`](crate::TOPICS_NAMED_MAX) under their names, in order, and
+    /// the others together.
+    pub fn topics(&self) -> Vec<(Box<str>, Arc<TopicStats>)> {
+        self.topics.all()
+    }
+
+    /// For a new stream of these topics.
+    pub(crate) fn stream_counts<'t>(
+        &self,
+        wanted: impl IntoIterator<Item = &'t str>,
+    ) -> StreamCounts {
+        StreamCounts::new(&self.topics, wanted)
+    }
+
+    pub(crate) fn failed(&self, kind: ErrorKind) {
+        Self::add(&self.errors[kind as usize], 1);
+    }
+
+    /// Somebody wanted to publish to that topic.
+    pub(crate) fn publication(&self, topic: &str, is_done: bool) {
+        let of_topic = self.topics.of(topic);
+        if is_done {
+            Self::add(&self.published, 1);
+            Self::add(&of_topic.published, 1);
+        } else {
+            self.failed(ErrorKind::Publication);
+            Self::add(&of_topic.publish_failures, 1);
+        }
+    }
+
     /// Is it usable?
     pub fn state(&self) -> ProviderState {
         match self.state.load(Relaxed) {
@@ -89,24 +137,6 @@ impl ProviderStats {
             ProviderState::Disconnected => 2,
         };
         self.state.store(value, Relaxed);
-    }
-
-    /// How many errors there were of that kind.
-    pub fn errors(&self, kind: ErrorKind) -> u64 {
-        self.errors[kind as usize].load(Relaxed)
-    }
-
-    pub(crate) fn failed(&self, kind: ErrorKind) {
-        self.errors[kind as usize].fetch_add(1, Relaxed);
-    }
-
-    /// Counts a publication.
-    pub(crate) fn publication(&self, is_published: bool) {
-        if is_published {
-            Self::add(&self.published, 1);
-        } else {
-            self.failed(ErrorKind::Publication);
-        }
     }
 
     pub(crate) fn add(counter: &AtomicU64, count: u64) {

@@ -443,6 +443,27 @@ async fn key_and_headers_are_rendered_and_the_trace_goes_along() {
 }
 
 #[tokio::test]
+async fn a_header_that_its_broker_would_obey_is_an_error_at_load() {
+    let published_with = |name: &str| {
+        let directive = format!(
+            r#"events__publish {{topic: "news", providerId: "nats/default", headers: [{{name: "{name}", value: "all"}}]}}"#
+        );
+        let graph = supergraph(&[], &[("announce(id: ID!)", directive.as_str())]);
+        Bindings::load(&graph, &providers())
+    };
+    let errors = published_with("Nats-Rollup").expect_err("it would purge the stream");
+    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        errors,
+        [
+            "Mutation.announce @events__publish: headers: \"Nats-Rollup\" cannot be sent: headers that begin with Nats- are \
+             commands to JetStream; only Nats-Msg-Id may be sent"
+        ]
+    );
+    published_with("Nats-Msg-Id").expect("an id is no command");
+}
+
+#[tokio::test]
 async fn what_is_published_to_a_stream_is_to_be_stored() {
     /// Keeps what it gets.
     #[derive(Default)]

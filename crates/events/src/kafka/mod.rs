@@ -160,6 +160,8 @@ impl Kafka {
         // What is said first must fit beside what the queue holds for later.
         let first = latest.len() + opening.lanes.len();
         let (mut feed, stream) = Feed::new(self.common.settings.queue_events.max(2) + first);
+        let topics = opening.topics.iter().map(|topic| &**topic);
+        feed.count(self.common.health.stats.stream_counts(topics));
         opening.passed(&latest).into_iter().for_each(|mark| feed.passed(mark));
         for event in latest {
             feed.offer(event);
@@ -252,7 +254,8 @@ impl Provider for Kafka {
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
             let result = self.publish_soon(&message).await;
-            self.common.health.stats.publication(result.is_ok());
+            let stats = &self.common.health.stats;
+            stats.publication(&message.topic, result.is_ok());
             result
         })
     }

@@ -332,6 +332,7 @@ impl Connection {
         let id = self.next_stream;
         self.next_stream += 1;
         let (mut feed, stream) = Feed::new(self.queue_events);
+        feed.count(self.stats.stream_counts(topics.iter().map(|topic| &**topic)));
         if start != Start::New {
             ProviderStats::add(&self.stats.gaps, feed.gap().into());
         }

@@ -415,7 +415,10 @@ async fn a_stream_that_is_deleted_ends_and_a_consumer_that_is_deleted_is_made_ag
         expect_all(&mut ephemeral, first..=first + 99).await;
         let stream = broker.admin.get_stream("ORDERS").await.expect("the stream");
         for consumer in broker.consumers().await {
-            stream.delete_consumer(&consumer.name).await.expect("deleted");
+            // A server that is just writing down what the consumer has delivered fails to remove its folder (2.9).
+            if let Err(error) = stream.delete_consumer(&consumer.name).await {
+                assert!(error.to_string().contains("directory not empty"), "deleted: {error}");
+            }
         }
         broker.publish(first + 200..=first + 399).await;
         expect_all(&mut ephemeral, first + 100..=first + 399).await;
@@ -469,7 +472,17 @@ async fn a_reader_that_stands_still_leaves_events_at_the_broker_and_loses_none()
     broker.publish(1..=5000).await;
     let left = broker.consumers().await.first().map(|consumer| consumer.num_pending);
     assert!(left.is_some_and(|left| left > 4500), "{left:?} are left at the broker");
+    let lag = || match provider.stats().topics().as_slice() {
+        [(name, topic)] if &**name == "orders.>" => topic.lag(),
+        topics => panic!("one topic: {topics:?}"),
+    };
+    // Nobody reads, so the broker is asked.
+    eventually("the lag is known", || lag().events.is_some_and(|events| events > 4500)).await;
+    assert!(lag().time.is_some_and(|time| !time.is_zero()), "{:?}", lag());
     expect_all(&mut slow, 1..=5000).await;
+    let caught_up = events::Lag { events: Some(0), time: Some(Duration::ZERO) };
+    eventually("nothing is left", || lag() == caught_up).await;
+    assert_eq!(provider.stats().topics()[0].1.received.load(Relaxed), 5000);
     assert_eq!(provider.stats().dropped.load(Relaxed), 0);
     assert_eq!(provider.stats().gaps.load(Relaxed), 0);
 }

@@ -30,12 +30,16 @@ use crate::{
 /// How often deliveries of a durable consumer may go elsewhere before it is left to whoever takes them.
 pub(super) const STRAYS_MAX: u32 = 3;
 
+/// How often the broker is asked how far a stream has grown while its subscription takes nothing: about as often as
+/// metrics are read.
+const LAG_ASKED_EVERY: Duration = Duration::from_secs(10);
+
 pub(super) struct Reader {
     pub(super) provider: Box<str>,
     link: watch::Receiver<Link>,
     stats: Arc<ProviderStats>,
     backoff: Backoff,
-    feed: Feed,
+    pub(super) feed: Feed,
     /// A message was passed over that the feed has not heard of.
     passed_over: bool,
     topic: Arc<str>,
@@ -92,7 +96,8 @@ enum Ended {
 impl Reader {
     pub(super) fn new(shared: &JetStream, wanted: Wanted) -> (Self, EventStream) {
         // One more: the position comes before the first event.
-        let (feed, stream) = Feed::new(shared.queue_events + 1);
+        let (mut feed, stream) = Feed::new(shared.queue_events + 1);
+        feed.count(shared.stats.stream_counts(wanted.topics.iter().map(|topic| &**topic)));
         let reader = Self {
             provider: shared.provider.clone(),
             link: shared.link.clone(),
@@ -242,10 +247,12 @@ impl Reader {
             } else {
                 self.passed_over = false;
                 let event = self.event(&message, delivery);
-                if !self.feed.deliver(event).await {
+                if !self.deliver(consumer, event, delivery).await {
                     return Some(Ended::Unheard);
                 }
             }
+            let behind = consumer.told_lag(delivery.pending);
+            self.feed.counts().lag(behind, Some(delivery.published));
         }
         if consumer.is_bookmark {
             consumer.unacknowledged = message.reply;
@@ -258,6 +265,31 @@ impl Reader {
             }
             Some(until) if sequence >= until => Some(Ended::CaughtUp),
             _ => None,
+        }
+    }
+
+    /// Hands an event on. While there is no room for it nothing is read, and so nobody says how much the stream has grown:
+    /// then that is asked now and then.
+    async fn deliver(&mut self, consumer: &Consumer, event: Event, delivery: Delivery) -> bool {
+        let Some(stream) = self.stream.as_ref() else { return self.feed.deliver(event).await };
+        let counts = Arc::clone(self.feed.counts());
+        let delivering = self.feed.deliver(event);
+        tokio::pin!(delivering);
+        loop {
+            let asking = async {
+                sleep(LAG_ASKED_EVERY).await;
+                Api(&consumer.line.client).consumer(&stream.name, &consumer.name).await
+            };
+            tokio::select! {
+                biased;
+                heard = &mut delivering => return heard,
+                info = asking => if let Ok(info) = info {
+                    let delivered = info.delivered.consumer_sequence;
+                    let on_its_way = delivered.saturating_sub(delivery.consumer_sequence);
+                    let behind = consumer.told_lag(info.num_pending + on_its_way);
+                    counts.lag(behind, Some(delivery.published));
+                },
+            }
         }
     }
 
@@ -430,6 +462,12 @@ impl Reader {
 }
 
 impl Consumer {
+    /// How far its stream is behind if there are so many messages behind the position: not known where they count that are
+    /// not wanted.
+    pub(super) fn told_lag(&self, pending: u64) -> Option<u64> {
+        (pending == 0 || !self.filters_here).then_some(pending)
+    }
+
     /// Everything that was handed on. Waits for nobody: the broker is told, and answers nothing.
     async fn acknowledge(&mut self) {
         if let Some(subject) = self.unacknowledged.take() {

@@ -249,7 +249,7 @@ impl Reader {
     ) -> Result<Consumer, Failure> {
         let pull = Pull::new(line, &stream.name, &info.name, self.queue_events, self.idle).await;
         let pull = pull.map_err(|reason| Failure::Unanswered(reason.into()))?;
-        Ok(Consumer {
+        let consumer = Consumer {
             line: line.clone(),
             pull,
             is_bookmark,
@@ -261,7 +261,11 @@ impl Reader {
             has_more: info.num_pending > 0,
             unacknowledged: None,
             name: info.name,
-        })
+        };
+        if until.is_none() {
+            self.feed.counts().lag(consumer.told_lag(info.num_pending), None);
+        }
+        Ok(consumer)
     }
 
     /// Takes the position from a consumer that was just made, if there is none yet.
