@@ -1,8 +1,11 @@
 //! The sending half of one event stream: a bounded queue that drops rather than waits, and says so.
 
+use std::sync::Arc;
+
 use tokio::sync::mpsc::{self, OwnedPermit, error::TrySendError};
 use tokio::sync::watch;
 
+use crate::topics::StreamCounts;
 use crate::{Event, EventStream, Mark, SourceMessage, StreamEnd};
 
 /// What became of an event.
@@ -31,6 +34,7 @@ pub(crate) struct Feed {
     gap_sent: bool,
     /// Closes with this value: whoever waits for the stream's end must not keep it open.
     lives: watch::Sender<()>,
+    counts: Arc<StreamCounts>,
 }
 
 impl Feed {
@@ -42,11 +46,33 @@ impl Feed {
             .try_reserve_owned()
             .expect("a queue that was just made has room for at least two");
         let lives = watch::Sender::new(());
-        (Self { sender, last, gap_due: false, gap_sent: false, lives }, EventStream { messages })
+        let counts = Arc::default();
+        let feed = Self { sender, last, gap_due: false, gap_sent: false, lives, counts };
+        (feed, EventStream { messages })
+    }
+
+    /// Counts by topic what comes from now on.
+    pub(crate) fn count(&mut self, counts: StreamCounts) {
+        self.counts = Arc::new(counts);
+    }
+
+    /// What is counted by topic.
+    pub(crate) fn counts(&self) -> &Arc<StreamCounts> {
+        &self.counts
     }
 
     /// Queues an event if there is room. Never waits.
     pub(crate) fn offer(&mut self, event: Event) -> Offered {
+        self.counts.received(&event.topic);
+        let topic = Arc::clone(&event.topic);
+        let offered = self.queue(event);
+        if matches!(offered, Offered::Dropped { .. }) {
+            self.counts.dropped(&topic);
+        }
+        offered
+    }
+
+    fn queue(&mut self, event: Event) -> Offered {
         if self.gap_due {
             match self.sender.try_send(SourceMessage::Gap) {
                 Ok(()) => (self.gap_due, self.gap_sent) = (false, true),
@@ -90,6 +116,7 @@ impl Feed {
     /// Queues an event and waits for room: for events that the broker keeps until there is some. False: nobody
     /// listens any more.
     pub(crate) async fn deliver(&mut self, event: Event) -> bool {
+        self.counts.received(&event.topic);
         if self.gap_due {
             if self.sender.send(SourceMessage::Gap).await.is_err() {
                 return false;

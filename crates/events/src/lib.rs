@@ -4,6 +4,7 @@
 //! A [`Provider`] is one configured broker, [`Providers`] finds it by the name that directives use.
 
 mod backoff;
+mod check;
 mod feed;
 mod kafka;
 mod memory;
@@ -13,8 +14,10 @@ mod providers;
 mod redis;
 mod stats;
 mod tls;
+mod topics;
 
 pub use backoff::Retry;
+pub use check::{TopicUse, Verdict};
 pub use kafka::{
     Kafka, KafkaAuthentication, KafkaFetch, KafkaSettings, KafkaSettingsError, KafkaTls, KafkaUser,
     is_kafka_broker,
@@ -28,5 +31,6 @@ pub use provider::{
 };
 pub use providers::{Providers, ProvidersError, ResolveError};
 pub use redis::{Redis, RedisAuthentication, RedisSentinel, RedisSettings, RedisSettingsError};
-pub use stats::{ProviderState, ProviderStats};
+pub use stats::{ErrorKind, ProviderState, ProviderStats};
 pub use tls::{BrokerTls, BrokerTlsError};
+pub use topics::{Lag, OTHER_TOPICS, TOPICS_NAMED_MAX, TopicStats};

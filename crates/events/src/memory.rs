@@ -15,7 +15,8 @@ use crate::feed::{Feed, Offered};
 use crate::provider::plain_topic;
 use crate::{
     Durable, Event, EventFuture, EventStream, Mark, Message, Provider, ProviderState,
-    ProviderStats, PublishError, SourceError, SourceMessage, Start, StreamEnd, TopicUsage, Wanted,
+    ProviderStats, PublishError, SourceError, SourceMessage, Start, StreamEnd, TopicUsage,
+    TopicUse, Verdict, Wanted,
 };
 
 /// Largest event in bytes: what NATS takes by default, so that moving there changes nothing.
@@ -143,6 +144,7 @@ impl Memory {
         // Replay must fit beside what the queue holds for later.
         let beside = replayed.len() + passed.len();
         let (mut feed, stream) = Feed::new(self.settings.queue_events + beside);
+        feed.count(self.stats.stream_counts(topics.iter().map(|topic| &**topic)));
         passed.into_iter().for_each(|mark| feed.passed(mark));
         for event in replayed {
             feed.offer(event);
@@ -161,7 +163,7 @@ impl Memory {
     fn publish_now(&self, message: Message) -> Result<bool, PublishError> {
         let topic = message.topic.clone();
         let refused = |reason: &str| {
-            ProviderStats::add(&self.stats.errors, 1);
+            self.stats.publication(&topic, false);
             PublishError::Refused {
                 provider: self.name.clone(),
                 topic: topic.clone(),
@@ -176,7 +178,7 @@ impl Memory {
         let heard = state
             .publish(message, self.epoch, &self.settings, &self.stats)
             .ok_or_else(|| refused("too many topics are in use"))?;
-        ProviderStats::add(&self.stats.published, 1);
+        self.stats.publication(&topic, true);
         Ok(heard)
     }
 
@@ -432,6 +434,11 @@ impl Provider for Memory {
 
     fn replays(&self, _durable: Option<&Durable>) -> bool {
         true
+    }
+
+    /// Nobody else is there who could refuse.
+    fn check(&self, _: TopicUse) -> EventFuture<'_, Verdict> {
+        Box::pin(std::future::ready(Verdict::Works))
     }
 
     fn is_connected(&self) -> bool {

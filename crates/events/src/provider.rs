@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use crate::ProviderStats;
+use crate::check::{self, TopicUse, Verdict};
 
 /// A boxed future that may move between threads.
 pub type EventFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -44,6 +45,18 @@ pub trait Provider: Send + Sync {
         false
     }
 
+    /// Would that work? Changes nothing at the broker. What cannot be tried is [`Verdict::Unknown`].
+    fn check(&self, wanted: TopicUse) -> EventFuture<'_, Verdict> {
+        Box::pin(async move {
+            match wanted.usage {
+                TopicUsage::Subscribe => check::by_subscribing(self, &wanted).await,
+                TopicUsage::Publish => {
+                    Verdict::Unknown("this kind of broker tells only who publishes".into())
+                }
+            }
+        })
+    }
+
     /// Is it connected now?
     fn is_connected(&self) -> bool;
 
@@ -61,6 +74,12 @@ pub trait Provider: Send + Sync {
     fn check_topic(&self, topic: &str, usage: TopicUsage) -> Result<(), &'static str> {
         let _ = usage;
         plain_topic(topic)
+    }
+
+    /// May a header of that name travel beside what is published? `Err` says why not.
+    fn check_header(&self, name: &str) -> Result<(), &'static str> {
+        let _ = name;
+        Ok(())
     }
 
     /// May a value that comes from a client stand in a topic? Stricter than [`Provider::check_topic`]:

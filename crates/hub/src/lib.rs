@@ -20,7 +20,7 @@ mod shard;
 mod source;
 mod stats;
 
-pub use binding::{BindingError, Bindings, EventPublisher, PayloadMapping};
+pub use binding::{BindingError, Bindings, BoundTopic, EventPublisher, PayloadMapping};
 #[doc(hidden)]
 pub use cursor::fuzz as fuzz_cursors;
 pub use cursor::{CURSOR_BYTES_MAX, CURSOR_KEYS_MAX, Cursors};

@@ -45,6 +45,9 @@ pub struct Sockets<M, C> {
 }
 
 impl<M: Machine, C> Sockets<M, C> {
+    /// What a connection takes that has nothing on the heap: for those who promise a number.
+    pub const ENTRY_BYTES: usize = Slab::<Entry<M, C>>::PLACE_BYTES;
+
     pub(crate) fn new(epoll: Epoll, stall_time_max: Duration, now: Instant) -> Self {
         Self {
             slab: Slab::new(),
@@ -181,6 +184,12 @@ impl<M: Machine, C> Sockets<M, C> {
             self.touch(token);
         }
         Some(Sent::Taken)
+    }
+
+    /// Writes what the machine has to say now, and not when the turn ends, so that [`Sockets::is_blocked`] tells whether
+    /// there is room for more.
+    pub fn write_now(&mut self, token: Token) {
+        self.transmit(token);
     }
 
     /// Marks a connection as spoken to, and gives it.
@@ -323,7 +332,7 @@ impl<M: Machine, C> Sockets<M, C> {
             && tick < entry.tick
         {
             entry.tick = tick;
-            self.wheel.insert(tick, token);
+            self.wheel.insert(tick, token.place());
         }
         false
     }

@@ -134,8 +134,10 @@ impl<A: Application> Running<A> {
                 self.guarded(token, |this| this.read_on(token));
             }
             self.sockets.wheel.fire(self.sockets.now, &mut due);
-            for (tick, token) in due.drain(..) {
-                self.guarded(token, |this| this.sockets.timeout(tick, token));
+            for (tick, place) in due.drain(..) {
+                if let Some(token) = self.sockets.slab.token_at(place) {
+                    self.guarded(token, |this| this.sockets.timeout(tick, token));
+                }
             }
             if taken.capacity() > MESSAGES_KEPT {
                 taken = Vec::new();

@@ -104,7 +104,7 @@ async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>
              GET  /health/live         is the process alive?\n\
              GET  /health/ready        may it get traffic?\n\
              GET  /metrics             counters for Prometheus\n\
-             GET  /admin/subscriptions live triggers, groups and their subscribers\n\
+             GET  /admin/subscriptions providers, live triggers, groups and their subscribers\n\
              GET  /debug/pprof/        profiles, where the configuration allows them\n\
              POST /admin/publish?provider=memory/default&topic=T  publishes the body as an event\n",
         ),
@@ -164,10 +164,10 @@ async fn subscriptions(router: &Router, headers: &HeaderMap) -> Answer {
     let (triggers, stats) = (router.hub.topology().await, router.hub.stats());
     let mut accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     if accepted.any(|it| it.contains("text/html")) {
-        let page = topology::page(&triggers, stats);
+        let page = topology::page(&router.providers, &triggers, stats);
         return answer::with_type(StatusCode::OK, "text/html; charset=utf-8", page.into());
     }
-    let text = serde_json::to_vec(&topology::describe(&triggers, stats));
+    let text = serde_json::to_vec(&topology::describe(&router.providers, &triggers, stats));
     answer::with_type(StatusCode::OK, "application/json", text.unwrap_or_default().into())
 }
 

@@ -366,7 +366,28 @@ impl Writer<'_> {
             of(|it| &it.received),
         )?;
         self.counters("starling_events_published", "Events published", of(|it| &it.published))?;
-        self.counters("starling_events_errors", "Errors of providers", of(|it| &it.errors))?;
+        let states = router.providers.iter().flat_map(|it| {
+            let now = it.stats().state();
+            events::ProviderState::ALL.map(|state| {
+                let labels =
+                    [("provider", it.name().to_owned()), ("state", state.as_str().to_owned())];
+                (labels, u64::from(state == now))
+            })
+        });
+        self.gauges(
+            "starling_events_provider_state",
+            "1 for the state that the provider is in",
+            states.collect(),
+        )?;
+        let errors = router.providers.iter().flat_map(|it| {
+            events::ErrorKind::ALL.map(|kind| {
+                let labels =
+                    [("provider", it.name().to_owned()), ("kind", kind.as_str().to_owned())];
+                (labels, it.stats().errors(kind))
+            })
+        });
+        self.counters("starling_events_errors", "Errors of providers, by kind", errors.collect())?;
+        self.topics(router)?;
         self.counters(
             "starling_events_reconnects",
             "Connections made after the first one",
@@ -383,6 +404,64 @@ impl Writer<'_> {
             of(|it| &it.gaps),
         )?;
         self.gauges("starling_events_streams", "Open streams of providers", of(|it| &it.streams))
+    }
+
+    /// By provider and topic. How many topics are named is bounded, see [`events::TOPICS_NAMED_MAX`].
+    fn topics(&mut self, router: &Router) -> Result<(), Error> {
+        let topics: Vec<_> = router
+            .providers
+            .iter()
+            .flat_map(|provider| {
+                let topics = provider.stats().topics().into_iter();
+                topics.map(|(topic, stats)| {
+                    ([("provider", provider.name().to_owned()), ("topic", topic.into())], stats)
+                })
+            })
+            .collect();
+        let of = |pick: fn(&events::TopicStats) -> &AtomicU64| -> Vec<Sample<2>> {
+            topics.iter().map(|(labels, stats)| (labels.clone(), read(pick(stats)))).collect()
+        };
+        for (name, help, pick) in [
+            (
+                "starling_events_topic_received",
+                "Events for streams of a topic, once for each that reads it",
+                (|it| &it.received) as fn(&events::TopicStats) -> &AtomicU64,
+            ),
+            ("starling_events_topic_published", "Events published to a topic", |it| &it.published),
+            (
+                "starling_events_topic_publish_failures",
+                "Events that could not be published to a topic",
+                |it| &it.publish_failures,
+            ),
+            (
+                "starling_events_topic_dropped",
+                "Events of a topic that did not fit the queue of a stream",
+                |it| &it.dropped,
+            ),
+        ] {
+            self.counters(name, help, of(pick))?;
+        }
+        self.gauges(
+            "starling_events_topic_streams",
+            "Open streams of a topic",
+            of(|it| &it.streams),
+        )?;
+        let lags: Vec<_> = topics.iter().map(|(labels, stats)| (labels, stats.lag())).collect();
+        let behind = lags.iter().filter_map(|(labels, lag)| Some(((*labels).clone(), lag.events?)));
+        self.gauges(
+            "starling_events_topic_lag",
+            "Events that the broker stores and the slowest stream of a topic has yet to read, where that is known",
+            behind.collect(),
+        )?;
+        let help = "Age of the latest event that the slowest stream of a topic has read, while there are more";
+        let name = "starling_events_topic_lag_seconds";
+        let mut metric = self.descriptor(name, help, MetricType::Gauge)?;
+        for (labels, lag) in lags {
+            if let Some(time) = lag.time {
+                ConstGauge::new(time.as_secs_f64()).encode(metric.encode_family(labels)?)?;
+            }
+        }
+        Ok(())
     }
 
     fn hub(&mut self, router: &Router) -> Result<(), Error> {
@@ -451,6 +530,16 @@ impl Writer<'_> {
                 "starling_hub_groups_ended_by_reload",
                 "Groups of subscribers that were not valid on a new graph",
                 &stats.ended_by_reload,
+            ),
+            (
+                "starling_hub_states",
+                "Current states asked for by subscriptions, once for all who came together",
+                &stats.states,
+            ),
+            (
+                "starling_hub_states_shared",
+                "Subscribers who got a current state that was being asked for already",
+                &stats.states_shared,
             ),
             (
                 "starling_hub_side_readers",

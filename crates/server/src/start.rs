@@ -445,7 +445,7 @@ pub(crate) fn idle_providers(config: &Config) -> Result<Providers, Vec<Diagnosti
 ///
 /// # Errors
 /// Settings that no provider can use.
-fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
+pub(crate) fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
     let mut list: Vec<Arc<dyn Provider>> = Vec::new();
     let mut problems = Vec::new();
     let providers = &config.events.providers;

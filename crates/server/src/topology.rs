@@ -1,14 +1,16 @@
-//! The live topology: triggers, their groups, and how many subscribers each has. As JSON, or as a page for whoever looks
+//! The live topology: providers, triggers, their groups, and how many subscribers each has. As JSON, or as a page for whoever looks
 //! with a browser.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
+use events::{ErrorKind, Lag, Provider, Providers};
 use hub::{GroupView, HubStats, TriggerView};
 use serde_json::{Value, json};
 
 /// For `GET /admin/subscriptions`.
-pub(crate) fn describe(triggers: &[TriggerView], stats: &HubStats) -> Value {
+pub(crate) fn describe(providers: &Providers, triggers: &[TriggerView], stats: &HubStats) -> Value {
     let trigger = |trigger: &TriggerView| {
         let group = |group: &GroupView| {
             json!({
@@ -33,10 +35,43 @@ pub(crate) fn describe(triggers: &[TriggerView], stats: &HubStats) -> Value {
         })
     };
     json!({
+        "providers": providers.iter().map(|it| provider(&**it)).collect::<Vec<_>>(),
         "subscribers": stats.subscribers.load(Relaxed),
         "groupCount": stats.groups.load(Relaxed),
         "triggerCount": stats.triggers.load(Relaxed),
         "triggers": triggers.iter().map(trigger).collect::<Vec<_>>(),
+    })
+}
+
+fn provider(provider: &dyn Provider) -> Value {
+    let stats = provider.stats();
+    let topics = stats.topics();
+    let topics = topics.iter().map(|(topic, stats)| {
+        let Lag { events, time } = stats.lag();
+        json!({
+            "topic": topic,
+            "streams": stats.streams.load(Relaxed),
+            "received": stats.received.load(Relaxed),
+            "published": stats.published.load(Relaxed),
+            "publishFailures": stats.publish_failures.load(Relaxed),
+            "dropped": stats.dropped.load(Relaxed),
+            "lagEvents": events,
+            "lagSeconds": time.map(|time| time.as_secs_f64()),
+        })
+    });
+    let errors = ErrorKind::ALL.map(|kind| (kind.as_str().to_owned(), stats.errors(kind).into()));
+    json!({
+        "name": provider.name(),
+        "state": stats.state().as_str(),
+        "connected": provider.is_connected(),
+        "streams": stats.streams.load(Relaxed),
+        "received": stats.received.load(Relaxed),
+        "published": stats.published.load(Relaxed),
+        "dropped": stats.dropped.load(Relaxed),
+        "gaps": stats.gaps.load(Relaxed),
+        "reconnects": stats.reconnects.load(Relaxed),
+        "errors": Value::Object(errors.into_iter().collect()),
+        "topics": topics.collect::<Vec<_>>(),
     })
 }
 
@@ -55,7 +90,7 @@ code { font-size: .9em }
 ";
 
 /// The same as a page that renews itself.
-pub(crate) fn page(triggers: &[TriggerView], stats: &HubStats) -> String {
+pub(crate) fn page(providers: &Providers, triggers: &[TriggerView], stats: &HubStats) -> String {
     let mut page = HEAD.to_owned();
     let _ = write!(
         page,
@@ -66,6 +101,31 @@ pub(crate) fn page(triggers: &[TriggerView], stats: &HubStats) -> String {
         stats.events.load(Relaxed),
         stats.deliveries.load(Relaxed),
     );
+    page.push_str(
+        "<table><tr><th>provider<th>state<th class=number>streams<th class=number>received<th class=number>published\
+         <th class=number>errors<th class=number>gaps<th class=number>reconnects<th class=number>furthest behind</tr>\n",
+    );
+    for provider in providers.iter() {
+        let stats = provider.stats();
+        let lags = stats.topics().into_iter().map(|(_, topic)| topic.lag());
+        let (events, time) = lags
+            .fold((None, None), |(events, time), lag| (lag.events.max(events), lag.time.max(time)));
+        let _ = writeln!(
+            page,
+            "<tr><td>{}<td>{}<td class=number>{}<td class=number>{}<td class=number>{}<td class=number>{}\
+             <td class=number>{}<td class=number>{}<td class=number>{}</tr>",
+            escaped(provider.name()),
+            stats.state().as_str(),
+            stats.streams.load(Relaxed),
+            stats.received.load(Relaxed),
+            stats.published.load(Relaxed),
+            stats.all_errors(),
+            stats.gaps.load(Relaxed),
+            stats.reconnects.load(Relaxed),
+            behind(events, time),
+        );
+    }
+    page.push_str("</table>\n");
     for trigger in triggers {
         let topics: Vec<_> = trigger.topics.iter().map(|topic| escaped(topic)).collect();
         let _ = write!(
@@ -104,6 +164,13 @@ pub(crate) fn page(triggers: &[TriggerView], stats: &HubStats) -> String {
     page
 }
 
+/// `70 events, 12 s`, as far as it is known.
+fn behind(events: Option<u64>, time: Option<Duration>) -> String {
+    let events = events.map(|events| format!("{events} events"));
+    let time = time.map(|time| format!("{} s", time.as_secs()));
+    events.into_iter().chain(time).collect::<Vec<_>>().join(", ")
+}
+
 /// Topics come from clients.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -121,6 +188,8 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use hub::{GroupId, TriggerState};
 
     use super::*;
@@ -146,12 +215,15 @@ mod tests {
             group_count: 2,
             groups: vec![group],
         };
-        let page = page(&[trigger], &HubStats::default());
+        let memory = events::Memory::new("default", events::MemorySettings::default());
+        let providers = Providers::new([Arc::new(memory) as Arc<dyn Provider>]).unwrap();
+        let page = page(&providers, &[trigger], &HubStats::default());
         assert!(
             page.contains(
                 "<h2>nats/default <code>a.&lt;script&gt;</code> <code>b&amp;c</code></h2>"
             )
         );
+        assert!(page.contains("<tr><td>memory/default<td>connected<td class=number>0"));
         assert!(page.contains("live, 6 events, 41 subscribers in 2 groups"));
         assert!(page.contains("<td class=number>40<td class=number>1"));
         assert!(page.contains("and 1 smaller groups"));

@@ -8,6 +8,7 @@ mod children;
 mod http;
 pub mod nats;
 pub mod programs;
+pub mod redis;
 pub mod router;
 pub mod waiting;
 

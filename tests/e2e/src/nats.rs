@@ -31,12 +31,21 @@ impl NatsServer {
     }
 
     fn start_on(port: i32) -> Option<Self> {
+        Self::start_with(port, &[])
+    }
+
+    /// Starts a server on `port` (-1: a free one) with these further arguments.
+    ///
+    /// # Panics
+    /// As [`NatsServer::start`].
+    pub fn start_with(port: i32, arguments: &[&str]) -> Option<Self> {
         let program = programs::nats_server()?;
         let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("no folder: {error}"));
         let mut running = Running::start(
             Command::new(program)
                 .args(["-a", "127.0.0.1", "-p", &port.to_string(), "--ports_file_dir"])
-                .arg(folder.path()),
+                .arg(folder.path())
+                .args(arguments),
         );
         let port = running.wait_for("nats-server to listen", || {
             let file = std::fs::read_dir(folder.path()).ok()?.next()?.ok()?.path();
@@ -53,6 +62,11 @@ impl NatsServer {
     /// The port of [`NatsServer::url`].
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.running.id()
     }
 
     /// Kills the server, as a broker that is lost, and answers with its port.

@@ -29,6 +29,18 @@ pub fn nats_server() -> Option<PathBuf> {
     found
 }
 
+/// `redis-server`, or `None` after having said that the test is skipped.
+///
+/// # Panics
+/// If it is not installed and `CI=true`.
+pub fn redis_server() -> Option<PathBuf> {
+    let found = locate("STARLING_TEST_REDIS_SERVER", "redis-server");
+    if found.is_none() {
+        skip("redis-server is not installed");
+    }
+    found
+}
+
 /// Says that the running test is skipped, and why; the test then returns. The line goes to standard
 /// error, past the capture of the test runner, and to xtask, which counts it.
 ///

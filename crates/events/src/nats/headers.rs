@@ -8,6 +8,24 @@ use bytes::Bytes;
 
 use crate::Headers;
 
+/// What headers begin with that are commands to JetStream: to purge a stream (`Nats-Rollup`), to publish only if
+/// something is expected, to let messages expire.
+const COMMANDS: &str = "Nats-";
+
+/// The one of them that does no more than an event may: JetStream stores an event with a known number not again.
+const MESSAGE_ID: &str = "Nats-Msg-Id";
+
+/// May events of ours have a header of that name?
+pub(super) fn check(name: &str) -> Result<(), &'static str> {
+    let is_command =
+        name.get(..COMMANDS.len()).is_some_and(|start| start.eq_ignore_ascii_case(COMMANDS));
+    if is_command && name != MESSAGE_ID {
+        Err("headers that begin with Nats- are commands to JetStream; only Nats-Msg-Id may be sent")
+    } else {
+        Ok(())
+    }
+}
+
 /// As NATS carries them. `Err` says which rule one of them breaks.
 pub(super) fn to_nats(headers: &Headers) -> Result<HeaderMap, &'static str> {
     let mut map = HeaderMap::new();
@@ -15,6 +33,7 @@ pub(super) fn to_nats(headers: &Headers) -> Result<HeaderMap, &'static str> {
         if name.is_empty() {
             return Err("a header has no name");
         }
+        check(name)?;
         let name = HeaderName::from_str(name)
             .map_err(|_| "the name of a header has a character that NATS does not carry")?;
         let value = std::str::from_utf8(value)
@@ -59,6 +78,24 @@ mod tests {
         assert_eq!(from_nats(Some(&map)).as_deref(), Some(&expected));
         assert_eq!(from_nats(Some(&HeaderMap::new())), None);
         assert_eq!(from_nats(None), None);
+    }
+
+    #[test]
+    fn a_header_is_no_command_to_jetstream() {
+        for name in [
+            "Nats-Rollup",
+            "nats-rollup",
+            "NATS-TTL",
+            "Nats-Expected-Stream",
+            "nats-msg-id",
+            "Nats-",
+        ] {
+            assert!(check(name).is_err(), "{name}");
+            assert!(to_nats(&headers(&[(name, "all")])).is_err(), "{name}");
+        }
+        for name in ["Nats-Msg-Id", "Nats", "x-Nats-Rollup", "traceparent", "ä"] {
+            assert_eq!(check(name), Ok(()), "{name}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod address;
 mod connection;
 mod headers;
 mod jetstream;
+mod permissions;
 mod session;
 mod subject;
 
@@ -27,7 +28,7 @@ pub use address::{NatsAuthentication, NatsSettingsError};
 
 use crate::{
     BrokerTls, Durable, EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats,
-    PublishError, Retry, SourceError, TopicUsage, Wanted,
+    PublishError, Retry, SourceError, TopicUsage, TopicUse, Verdict, Wanted, check,
 };
 use address::Address;
 use connection::{Command, Link};
@@ -270,11 +271,6 @@ impl Nats {
             Err(_) => Err(Unanswered::Late),
         }
     }
-
-    fn count(&self, is_published: bool) {
-        let counter = if is_published { &self.stats.published } else { &self.stats.errors };
-        ProviderStats::add(counter, 1);
-    }
 }
 
 const TOO_LARGE: &str = "it is larger than the broker accepts";
@@ -324,8 +320,9 @@ impl Provider for Nats {
     /// for lack of permission is logged and counted when it says so. With `publish_ack`, when a stream has stored it.
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
+            let topic = message.topic.clone();
             let result = self.publish_soon(message).await;
-            self.count(result.is_ok());
+            self.stats.publication(&topic, result.is_ok());
             result
         })
     }
@@ -338,13 +335,32 @@ impl Provider for Nats {
         Box::pin(async move {
             let topic = message.topic.clone();
             let result = self.request_soon(message, timeout).await;
-            self.count(result.is_ok());
+            self.stats.publication(&topic, result.is_ok());
             result.map_err(|failure| failure.of_request(self, &topic))
         })
     }
 
     fn replays(&self, durable: Option<&Durable>) -> bool {
         durable.is_some()
+    }
+
+    fn check(&self, wanted: TopicUse) -> EventFuture<'_, Verdict> {
+        Box::pin(async move {
+            if wanted.usage == TopicUsage::Subscribe {
+                return check::by_subscribing(self, &wanted).await;
+            }
+            let client = match self.line().await {
+                Ok(Line { client, .. }) => client,
+                Err(reason) => return Verdict::Fails(reason),
+            };
+            match permissions::may_publish(&client, &wanted.topic).await {
+                Verdict::Fails(reason) => Verdict::Fails(reason),
+                verdict if self.publish_ack => {
+                    jetstream::stores(&client, &wanted.topic).await.unwrap_or(verdict)
+                }
+                verdict => verdict,
+            }
+        })
     }
 
     fn is_connected(&self) -> bool {
@@ -361,6 +377,10 @@ impl Provider for Nats {
 
     fn check_topic(&self, topic: &str, usage: TopicUsage) -> Result<(), &'static str> {
         subject::check(topic, usage)
+    }
+
+    fn check_header(&self, name: &str) -> Result<(), &'static str> {
+        headers::check(name)
     }
 
     fn check_topic_value(&self, value: &str, at_start: bool) -> Result<(), &'static str> {

@@ -101,6 +101,7 @@ impl Channels {
             feed.gap();
             ProviderStats::add(&self.stats.gaps, 1);
         }
+        feed.count(self.stats.stream_counts(topics.iter().map(|topic| &**topic)));
         let gone = Box::pin(feed.gone());
         let mut settled_by = 0;
         let mut channels: Vec<Arc<str>> = Vec::with_capacity(topics.len());

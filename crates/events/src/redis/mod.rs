@@ -34,7 +34,7 @@ pub use address::{RedisAuthentication, RedisSettingsError};
 
 use crate::{
     Durable, EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats,
-    PublishError, Retry, SourceError, TopicUsage, Wanted,
+    PublishError, Retry, SourceError, TopicUsage, TopicUse, Verdict, Wanted, check,
 };
 use address::Address;
 use nodes::{Nodes, NotDone};
@@ -252,6 +252,33 @@ impl Redis {
         answer.await.map_err(|_| closed())?.map_err(unavailable)
     }
 
+    /// The server looks at permissions before it queues a command of a transaction; and this one is discarded.
+    async fn may_publish(&self, wanted: TopicUse) -> Verdict {
+        let durable = wanted.durable.is_some();
+        if self.nodes.is_some() && (durable || self.sharded.is_some()) {
+            return Verdict::Unknown(
+                "in a cluster only the node that has the slot could tell".into(),
+            );
+        }
+        let mut connection = match soon(&self.publishing).await {
+            Ok(connection) => connection,
+            Err(reason) => return Verdict::Fails(reason),
+        };
+        let message = Message { durable, ..Message::new(wanted.topic, "") };
+        let command = publisher::command(&message, self.stream_entries_max, self.sharded.is_some());
+        let mut transaction = redis::pipe();
+        transaction.cmd("MULTI").add_command(command).cmd("DISCARD");
+        match transaction.query_async::<redis::Value>(&mut connection).await {
+            Ok(_) => Verdict::Works,
+            Err(error) => {
+                let reason = session::said(&error);
+                // A user without transactions may publish all the same.
+                let is_unknown = ["'multi'", "'discard'"].iter().any(|it| reason.contains(it));
+                if is_unknown { Verdict::Unknown(reason) } else { Verdict::Fails(reason) }
+            }
+        }
+    }
+
     async fn publish_soon(&self, message: &Message) -> Result<(), PublishError> {
         let topic = &*message.topic;
         let refused = |reason: String| PublishError::Refused {
@@ -308,14 +335,22 @@ impl Provider for Redis {
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
             let result = self.publish_soon(&message).await;
-            let counter = if result.is_ok() { &self.stats.published } else { &self.stats.errors };
-            ProviderStats::add(counter, 1);
+            self.stats.publication(&message.topic, result.is_ok());
             result
         })
     }
 
     fn replays(&self, durable: Option<&Durable>) -> bool {
         durable.is_some()
+    }
+
+    fn check(&self, wanted: TopicUse) -> EventFuture<'_, Verdict> {
+        Box::pin(async move {
+            match wanted.usage {
+                TopicUsage::Subscribe => check::by_subscribing(self, &wanted).await,
+                TopicUsage::Publish => self.may_publish(wanted).await,
+            }
+        })
     }
 
     fn is_connected(&self) -> bool {

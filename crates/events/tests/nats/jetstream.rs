@@ -317,37 +317,69 @@ async fn several_subjects_are_read_in_the_order_of_the_stream_without_the_others
     assert_eq!(number(&next_event(&mut last).await), 2999);
 }
 
-/// Restarts the broker three times under one stream that reads thousands of events.
-async fn survive(wanted: Wanted, kills: [bool; 3]) {
+#[tokio::test]
+async fn a_broker_that_is_killed_or_stopped_and_started_loses_nothing() {
     let Some(mut broker) = Broker::start().await else { return };
     let provider = broker.provider();
-    let mut stream = open(&provider, wanted).await;
+    let mut ephemeral = open(&provider, wanted(&["orders.>"], Start::New)).await;
+    let mut durable = open(&provider, with_consumer("feed")).await;
     let mut published = 0;
     let mut read = 0;
-    for kill in kills {
+    for kill in [true, false, true] {
         broker.publish(published + 1..=published + 1000).await;
         published += 1000;
         // The rest is on its way when the broker goes.
-        expect_all(&mut stream, read + 1..=published - 500).await;
+        expect_all(&mut ephemeral, read + 1..=published - 500).await;
+        expect_all(&mut durable, read + 1..=published - 500).await;
         read = published - 500;
         broker = broker.restart(kill).await;
         broker.publish(published + 1..=published + 1000).await;
         published += 1000;
     }
-    expect_all(&mut stream, read + 1..=published).await;
+    expect_all(&mut ephemeral, read + 1..=published).await;
+    expect_all(&mut durable, read + 1..=published).await;
     assert_eq!(provider.stats().gaps.load(Relaxed), 0);
     assert!(provider.stats().reconnects.load(Relaxed) >= 3);
 }
 
 #[tokio::test]
-async fn a_broker_that_is_killed_or_stopped_and_started_loses_nothing() {
-    survive(wanted(&["orders.>"], Start::New), [true, false, true]).await;
+async fn a_consumer_that_the_broker_keeps_is_never_silent_however_often_the_broker_is_killed() {
+    let Some(mut broker) = Broker::start().await else { return };
+    let provider = broker.provider();
+    let mut stream = open(&provider, with_consumer("feed")).await;
+    let mut read = 0;
+    for round in 1..=20 {
+        let published = round * 1000;
+        broker.publish(published - 999..=published).await;
+        // All of it is delivered, not all of that is written down when the broker goes.
+        expect_all(&mut stream, read + 1..=published - 100).await;
+        read = published - 100;
+        broker = broker.restart(true).await;
+    }
+    expect_all(&mut stream, read + 1..=20_000).await;
+    assert_eq!(provider.stats().gaps.load(Relaxed), 0);
+    // It is a bookmark still.
+    let consumers = broker.consumers().await;
+    let [bookmark] = consumers.as_slice() else { panic!("one: {consumers:?}") };
+    assert!(bookmark.config.durable_name.is_some());
 }
 
-// Not killed: a consumer that the broker keeps may be silent after that, see docs/events.md.
 #[tokio::test]
-async fn a_consumer_that_the_broker_keeps_goes_on_after_a_restart() {
-    survive(with_consumer("feed"), [false; 3]).await;
+async fn a_consumer_that_the_broker_keeps_goes_on_if_it_waits_for_acknowledgements_that_it_had() {
+    let Some(broker) = Broker::start().await else { return };
+    let provider = broker.provider();
+    let mut stream = open(&provider, with_consumer("feed")).await;
+    broker.publish(1..=10).await;
+    expect_all(&mut stream, 1..=10).await;
+    let consumers = broker.consumers().await;
+    let [bookmark] = consumers.as_slice() else { panic!("one: {consumers:?}") };
+    // As the acknowledgement of a delivery that a killed broker has forgotten: those before it count no more.
+    let of_the_future =
+        format!("$JS.ACK.ORDERS.{}.1.100000.100000.1700000000000000000.0", bookmark.name);
+    broker.admin.publish(of_the_future, "+ACK".into()).await.expect("published");
+    broker.publish(11..=3000).await;
+    expect_all(&mut stream, 11..=3000).await;
+    assert_eq!(provider.stats().gaps.load(Relaxed), 0);
 }
 
 #[tokio::test]
@@ -383,7 +415,10 @@ async fn a_stream_that_is_deleted_ends_and_a_consumer_that_is_deleted_is_made_ag
         expect_all(&mut ephemeral, first..=first + 99).await;
         let stream = broker.admin.get_stream("ORDERS").await.expect("the stream");
         for consumer in broker.consumers().await {
-            stream.delete_consumer(&consumer.name).await.expect("deleted");
+            // A server that is just writing down what the consumer has delivered fails to remove its folder (2.9).
+            if let Err(error) = stream.delete_consumer(&consumer.name).await {
+                assert!(error.to_string().contains("directory not empty"), "deleted: {error}");
+            }
         }
         broker.publish(first + 200..=first + 399).await;
         expect_all(&mut ephemeral, first + 100..=first + 399).await;
@@ -437,7 +472,17 @@ async fn a_reader_that_stands_still_leaves_events_at_the_broker_and_loses_none()
     broker.publish(1..=5000).await;
     let left = broker.consumers().await.first().map(|consumer| consumer.num_pending);
     assert!(left.is_some_and(|left| left > 4500), "{left:?} are left at the broker");
+    let lag = || match provider.stats().topics().as_slice() {
+        [(name, topic)] if &**name == "orders.>" => topic.lag(),
+        topics => panic!("one topic: {topics:?}"),
+    };
+    // Nobody reads, so the broker is asked.
+    eventually("the lag is known", || lag().events.is_some_and(|events| events > 4500)).await;
+    assert!(lag().time.is_some_and(|time| !time.is_zero()), "{:?}", lag());
     expect_all(&mut slow, 1..=5000).await;
+    let caught_up = events::Lag { events: Some(0), time: Some(Duration::ZERO) };
+    eventually("nothing is left", || lag() == caught_up).await;
+    assert_eq!(provider.stats().topics()[0].1.received.load(Relaxed), 5000);
     assert_eq!(provider.stats().dropped.load(Relaxed), 0);
     assert_eq!(provider.stats().gaps.load(Relaxed), 0);
 }

@@ -253,9 +253,16 @@ async fn a_stream_that_is_not_read_misses_nothing_and_hinders_nobody() {
     assert_eq!(expect_numbers(&mut quick, 0, EVENTS - 1).await, 0);
     publishing.await.expect("published");
     assert!(slow.messages.len() <= 20, "what is not read stays at the broker");
+    let lag = || {
+        let topics = provider.stats().topics();
+        let of_a = topics.iter().find(|(name, _)| &**name == "a").expect("it is read");
+        of_a.1.lag()
+    };
+    assert!(lag().time.is_some_and(|time| !time.is_zero()), "{:?}", lag());
     assert_eq!(expect_numbers(&mut slow, 0, EVENTS - 1).await, 0);
     let counted = [&provider.stats().dropped, &provider.stats().gaps].map(|it| it.load(Relaxed));
     assert_eq!(counted, [0, 0]);
+    eventually("nobody is behind", async || lag().time == Some(Duration::ZERO)).await;
     // And both live again.
     let mut client = foreign_client(&server).await;
     add(&mut client, "a", "*", &EVENTS.to_string()).await;

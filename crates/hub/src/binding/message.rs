@@ -69,6 +69,16 @@ impl MessageTemplate {
         Ok(Self { key, headers, durable, timeout })
     }
 
+    /// Is it to be stored where the broker makes a difference?
+    pub(super) fn is_stored(&self) -> bool {
+        self.durable
+    }
+
+    /// The names of the headers.
+    pub(super) fn header_names(&self) -> impl Iterator<Item = &str> {
+        self.headers.iter().map(|(name, _)| &**name)
+    }
+
     /// The message to `topic`. What a null or a missing argument would stand in is left out.
     pub(super) fn render(
         &self,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use events::{Durable, Message, Provider, Providers, Start, TopicUsage, Wanted};
+use events::{Durable, Message, Provider, Providers, Start, TopicUsage, TopicUse, Wanted};
 use execute::{ErrorCode, GraphqlError};
 use graph::{AppliedDirective, EventRole, Field, FieldId, Supergraph, TypeKind};
 use plan::{EventField, Variables};
@@ -61,6 +61,20 @@ pub struct Bindings {
     filters: HashMap<FieldId, ConditionTemplate>,
     /// What publishes and what asks.
     send: HashMap<FieldId, Sent>,
+}
+
+/// One topic that a field is bound to.
+pub struct BoundTopic {
+    /// Where.
+    pub provider: Arc<dyn Provider>,
+    /// `Subscription.orderMoved`
+    pub coordinate: Box<str>,
+    /// `subscribe`, `publish` or `request`.
+    pub what: &'static str,
+    /// As it may be shown, with dots for arguments.
+    pub shown: Box<str>,
+    /// What is wanted of the provider; none: that depends on arguments.
+    pub usage: Option<TopicUse>,
 }
 
 /// What a subscription field listens to.
@@ -127,7 +141,7 @@ impl Bindings {
                     let result = if std::mem::replace(&mut bound, true) {
                         Err(vec!["a second binding of the same field is not supported".to_owned()])
                     } else {
-                        Binding::load(graph, field, directive, kind, providers)
+                        Binding::load(graph, id, directive, kind, providers)
                     };
                     match result {
                         Ok(Binding::Subscribed(binding)) => {
@@ -169,6 +183,45 @@ impl Bindings {
         let (start, durable) = (binding.start.clone(), binding.durable.clone());
         let provider = Arc::clone(&binding.topics.provider);
         Ok(Source::wanting(provider, Wanted { topics, start, durable }))
+    }
+
+    /// All topics, in the order of the schema: for whoever asks brokers whether they will do.
+    pub fn bound_topics(&self, graph: &Supergraph) -> Vec<BoundTopic> {
+        let mut topics = Vec::new();
+        let roots = [Some(graph.query), graph.mutation, graph.subscription];
+        for &id in roots.into_iter().flatten().flat_map(|root| &graph.ty(root).fields) {
+            let field = graph.field(id);
+            let coordinate = format!("{}.{}", graph.ty(field.parent).name, field.name);
+            let bound = |topics: &Topics, what, durable: Option<Arc<Durable>>| {
+                let template = |template: &Template| {
+                    // A letter for each argument would be some topic; which ones there will be nobody knows.
+                    let is_fixed = template.paths().next().is_none();
+                    let shown: Box<str> = template.with_every_argument("{{…}}").into();
+                    let usage = is_fixed.then(|| TopicUse {
+                        topic: shown.clone(),
+                        usage: topics.usage,
+                        durable: durable.clone(),
+                    });
+                    let provider = Arc::clone(&topics.provider);
+                    BoundTopic {
+                        provider,
+                        coordinate: coordinate.as_str().into(),
+                        what,
+                        shown,
+                        usage,
+                    }
+                };
+                topics.templates.iter().map(template).collect::<Vec<_>>()
+            };
+            if let Some(it) = self.subscribe.get(&id) {
+                topics.extend(bound(&it.topics, "subscribe", it.durable.clone()));
+            }
+            if let Some(it) = self.send.get(&id) {
+                let what = if it.role == EventRole::Request { "request" } else { "publish" };
+                topics.extend(bound(&it.topics, what, it.message.is_stored().then(Arc::default)));
+            }
+        }
+        topics
     }
 
     /// What becomes of the payloads of its source before they are the value of `field`. `None`: nothing.
@@ -256,11 +309,12 @@ fn not_bound() -> GraphqlError {
 impl Binding {
     fn load(
         graph: &Supergraph,
-        field: &Field,
+        id: FieldId,
         directive: &AppliedDirective,
         kind: &BindingDirective,
         providers: &Providers,
     ) -> Result<Self, Vec<String>> {
+        let field = graph.field(id);
         let mut errors = kind.unknown_arguments(directive);
         let topics = Topics::load(graph, field, directive, kind, providers, &mut errors);
         let payload = PayloadMapping::read(graph, field, directive);
@@ -268,6 +322,13 @@ impl Binding {
         if kind.role != EventRole::Subscribe {
             let message = MessageTemplate::read(field, directive);
             let message = message.map_err(|error| errors.push(error));
+            if let (Some(topics), Ok(message)) = (&topics, &message) {
+                for name in message.header_names() {
+                    if let Err(reason) = topics.provider.check_header(name) {
+                        errors.push(format!("headers: {name:?} cannot be sent: {reason}"));
+                    }
+                }
+            }
             return match (topics, message, payload) {
                 (Some(topics), Ok(message), Ok(payload)) if errors.is_empty() => {
                     Ok(Self::Sent(Sent { topics, role: kind.role, message, payload }))
@@ -286,6 +347,15 @@ impl Binding {
                  where the broker stores them, name that by stream: {{…}}",
                 topics.provider.name()
             ));
+        }
+        match graph.initial(id, directive) {
+            Err(error) => errors.push(error),
+            Ok(Some(_)) if start.as_ref().is_ok_and(|start| *start != Start::New) => errors.push(
+                "initial is the state before what is published from now on; a stream that begins in the past \
+                 tells it by its events"
+                    .to_owned(),
+            ),
+            Ok(_) => {}
         }
         match (topics, start, durable, payload) {
             (Some(topics), Ok(start), Ok(durable), Ok(payload)) if errors.is_empty() => {

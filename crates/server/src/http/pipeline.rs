@@ -82,7 +82,9 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
     match (request.method(), &token) {
         (&Method::PUT, _) => return single::reserve(router),
         (&Method::DELETE, Some(token)) => return single::stop(router, token, request.uri()),
-        (&Method::GET, Some(token)) => return single::open(router, token),
+        (&Method::GET, Some(token)) => {
+            return single::open(router, token, request.version());
+        }
         _ => {}
     }
     if !answer::is_endpoint_method(request.method()) {

@@ -9,6 +9,8 @@ use wire::http1::Framing;
 #[cfg(target_os = "linux")]
 use wire::result_stream::Kind;
 
+#[cfg(target_os = "linux")]
+use super::single;
 use super::websocket::{self, Spoken};
 use crate::connections::ConnectionPermit;
 use crate::http::stream::ClientStream;
@@ -24,6 +26,9 @@ pub(crate) enum Leaving {
     /// A response body of results.
     #[cfg(target_os = "linux")]
     ResultStream(Streamed),
+    /// A response body of the results of many operations.
+    #[cfg(target_os = "linux")]
+    SingleConnection(Framing, Box<single::Opened>),
 }
 
 /// A WebSocket after its handshake.
@@ -70,7 +75,7 @@ impl Leaving {
             }
             // Does not leave where there are none.
             #[cfg(target_os = "linux")]
-            Self::ResultStream(_) => {}
+            Self::ResultStream(_) | Self::SingleConnection(..) => {}
         }
     }
 }

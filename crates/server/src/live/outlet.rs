@@ -1,8 +1,9 @@
-//! The outlet of one connection that has a task of its own: what the hub has for its subscriptions, and how the task
-//! hears of it.
+//! The outlet of one connection by itself: what the hub has for its subscriptions, and how whoever writes the
+//! connection hears of it, a task of its own or a reactor.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use execute::Payload;
 use hub::{EndReason, GroupId, Member, Outlet, OutletCommand};
@@ -17,8 +18,53 @@ use crate::config::Subscriptions;
 pub(crate) struct ConnectionOutlet {
     bounds: Bounds,
     queue: Mutex<Queue>,
-    /// Wakes the connection's task.
-    pub(crate) filled: Notify,
+    /// Wakes whoever writes the connection.
+    pub(crate) filled: Filled,
+}
+
+/// How the writer of a connection hears that there is something to write.
+#[derive(Default)]
+pub(crate) struct Filled {
+    task: Notify,
+    /// Once there is one, no task waits.
+    other: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// It was called, and has not looked since: once is enough.
+    is_told: AtomicBool,
+}
+
+impl std::fmt::Debug for Filled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Filled").field("other", &self.other.get().is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Filled {
+    /// Until there is something that was not there at the last call.
+    pub(crate) async fn notified(&self) {
+        self.task.notified().await;
+    }
+
+    /// Calls `tell` from now on, on whatever thread, when something comes: once until [`Filled::heard`]. What came before is
+    /// for the caller to look for, after this.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn tell(&self, tell: Box<dyn Fn() + Send + Sync>) {
+        let is_first = self.other.set(tell).is_ok();
+        debug_assert!(is_first, "a connection has one writer");
+    }
+
+    /// Somebody is about to look.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn heard(&self) {
+        self.is_told.store(false, Ordering::Release);
+    }
+
+    fn notify_one(&self) {
+        match self.other.get() {
+            Some(tell) if !self.is_told.swap(true, Ordering::AcqRel) => tell(),
+            Some(_) => {}
+            None => self.task.notify_one(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -31,7 +77,7 @@ impl ConnectionOutlet {
     /// An empty one.
     pub(crate) fn new(settings: &Subscriptions, total: &Arc<QueueTotal>) -> Self {
         let queue = Queue { members: HashMap::new(), backlog: Backlog::new(Arc::clone(total)) };
-        Self { bounds: Bounds::new(settings), queue: Mutex::new(queue), filled: Notify::new() }
+        Self { bounds: Bounds::new(settings), queue: Mutex::new(queue), filled: Filled::default() }
     }
 
     /// The answer of a query or mutation. An end follows.
@@ -120,6 +166,8 @@ impl Outlet for ConnectionOutlet {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
     use execute::Missed;
 
     use super::*;
@@ -146,6 +194,24 @@ mod tests {
             ..Subscriptions::default()
         };
         ConnectionOutlet::new(&settings, total)
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn whoever_writes_beside_a_task_is_told_once_until_it_looks() {
+        let outlet = outlet(OverflowPolicy::DropOldest, 1 << 20, 16);
+        let told = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&told);
+        event(&outlet, 1, payload("1"));
+        outlet.filled.tell(Box::new(move || _ = count.fetch_add(1, Ordering::Relaxed)));
+        let end = || outlet.end(Delivery::Complete { operation: 1 });
+        end();
+        end();
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+        outlet.filled.heard();
+        assert_eq!(all(&outlet), [(1, "1", 0)]);
+        end();
+        assert_eq!(told.load(Ordering::Relaxed), 2);
     }
 
     fn all(outlet: &ConnectionOutlet) -> Vec<(u32, &'static str, u64)> {

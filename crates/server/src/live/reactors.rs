@@ -4,6 +4,7 @@
 mod application;
 mod client;
 mod machine;
+mod members;
 mod outlet;
 mod simulation;
 
@@ -15,13 +16,13 @@ use std::time::{Duration, Instant};
 use http::HeaderMap;
 use reactor::{Mailbox, Reactor, Settings, Stream};
 use socket2::SockRef;
-use wire::http1::ResponseBody;
-use wire::result_stream::ResultStream;
+use wire::http1::{Framing, ResponseBody};
+use wire::result_stream::{Kind, ResultStream};
 
 use super::leaving::{Leaving, Left, Streamed, WebSocket};
 use super::spread;
 use crate::router::Router;
-use application::{Adoption, Live, Message};
+use application::{Adoption, Begin, Live, Message};
 use machine::ClientMachine;
 use outlet::ReactorOutlet;
 
@@ -78,6 +79,14 @@ impl Reactors {
     }
 }
 
+fn result_stream(router: &Router, framing: Framing, kind: Kind, now: Instant) -> ClientMachine {
+    // Those that got an event at one moment are not due at one.
+    let heartbeat = router.config.subscriptions.heartbeat;
+    let heartbeat = Some(heartbeat - spread::part_of(heartbeat));
+    let results = ResultStream::new(kind, heartbeat, now);
+    ClientMachine::ResultStream(ResponseBody::new(framing, results))
+}
+
 impl ReactorHandles {
     /// Is there any? If not, lasting connections are tasks.
     pub(crate) fn are_there(&self) -> bool {
@@ -98,18 +107,18 @@ impl ReactorHandles {
         let kernel_queue = router.config.subscriptions.kernel_queue_bytes;
         let _ = SockRef::from(&socket).set_send_buffer_size(kernel_queue);
         let now = Instant::now();
-        let (machine, headers, start) = match leaving {
+        let (machine, headers, begin) = match leaving {
             Leaving::WebSocket(WebSocket { spoken, headers }) => {
                 let machine = ClientMachine::WebSocket(spoken.machine(router, now));
-                (machine, client::needed_headers(&router.config.headers, &headers), None)
+                (machine, client::needed_headers(&router.config.headers, &headers), Begin::Later)
             }
             Leaving::ResultStream(Streamed { framing, kind, ready }) => {
-                // Those that got an event at one moment are not due at one.
-                let heartbeat = router.config.subscriptions.heartbeat;
-                let heartbeat = Some(heartbeat - spread::part_of(heartbeat));
-                let results = ResultStream::new(kind, heartbeat, now);
-                let machine = ResponseBody::new(framing, results);
-                (ClientMachine::ResultStream(machine), HeaderMap::new(), Some(ready))
+                let machine = result_stream(router, framing, kind, now);
+                (machine, HeaderMap::new(), Begin::Operation(Box::new(ready)))
+            }
+            Leaving::SingleConnection(framing, opened) => {
+                let machine = result_stream(router, framing, Kind::EventStream, now);
+                (machine, HeaderMap::new(), Begin::Stream(opened))
             }
         };
         let adoption = Adoption {
@@ -119,7 +128,7 @@ impl ReactorHandles {
             permit,
             open: router.metrics.stream(machine.transport()),
             machine,
-            start,
+            begin,
             later: None,
         };
         let turn = self.next.fetch_add(1, Ordering::Relaxed);

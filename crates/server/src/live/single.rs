@@ -1,8 +1,8 @@
 //! GraphQL over server-sent events, single connection mode: a client reserves a stream (PUT), opens it (GET), and
 //! starts (POST) and stops (DELETE) operations by requests of their own, whose results all come over that stream.
 //!
-//! Those requests come in on whatever core; the stream is written by a task of the core that opened it. What they
-//! share is a [`Stream`].
+//! Those requests come in on whatever core. By HTTP/1.1 the stream is written by a reactor, by HTTP/2 by a task of the
+//! core that opened it. What they share is a [`Stream`].
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,11 +14,13 @@ use astjson::{Document, Kind};
 use bytes::Bytes;
 use execute::{ErrorCode, GraphqlError};
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri, Version};
 use prepare::OperationRequest;
 use tokio::sync::mpsc;
 use wire::sse::{Config, Sse};
 
+#[cfg(target_os = "linux")]
+use super::leaving::Leaving;
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::{Operations, Running, too_slow};
 use super::sse::{head, shutting_down_error};
@@ -137,7 +139,7 @@ pub(crate) fn reserve(router: &Router) -> Answer {
 }
 
 /// GET: opens a reserved stream.
-pub(crate) fn open(router: &Arc<Router>, token: &str) -> Answer {
+pub(crate) fn open(router: &Arc<Router>, token: &str, version: Version) -> Answer {
     let stream = match router.streams.open(token, Instant::now()) {
         Ok(stream) => stream,
         Err(Refusal::InUse) => {
@@ -149,10 +151,17 @@ pub(crate) fn open(router: &Arc<Router>, token: &str) -> Answer {
         }
         Err(_) => return not_found(),
     };
+    let opened = Opened { router: Arc::clone(router), token: token.into(), stream };
+    #[cfg(target_os = "linux")]
+    if version < Version::HTTP_2 && router.reactors.are_there() {
+        let leaving = |framing| Leaving::SingleConnection(framing, Box::new(opened));
+        return super::sse::leaving_as(AnswerType::EventStream, version, leaving);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = version;
     let (pieces, body) = mpsc::channel(AHEAD);
-    let ending = Ending { router: Arc::clone(router), token: token.into(), stream };
     let open = router.metrics.stream(Transport::sse);
-    tokio::task::spawn_local(write(ending, pieces, open));
+    tokio::task::spawn_local(write(opened, pieces, open));
     head(AnswerType::EventStream, AnswerBody::Stream(body))
 }
 
@@ -383,22 +392,76 @@ impl Names {
     }
 }
 
-/// Forgets a stream with the task that writes it, however that ends.
-struct Ending {
+/// An open stream, for whoever writes it: dropping it forgets the stream and ends its operations.
+pub(crate) struct Opened {
     router: Arc<Router>,
     token: Box<str>,
     stream: Arc<Stream>,
 }
 
-impl Drop for Ending {
+/// What a stream that is written beside the HTTP library does next.
+#[cfg(target_os = "linux")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// It has said something: look whether there is room, and go on.
+    Said,
+    /// There is nothing to say.
+    Quiet,
+}
+
+#[cfg(target_os = "linux")]
+impl Opened {
+    /// Calls `tell` from now on whenever there is something to write; what came before is to be looked for at once.
+    pub(crate) fn tell(&self, tell: Box<dyn Fn() + Send + Sync>) {
+        self.stream.outlet.filled.tell(tell);
+    }
+
+    /// Moves the oldest delivery into `sse`, if the socket `has_room` for it. Who reads too slowly is told so in any case.
+    pub(crate) fn pour(&self, sse: &mut Sse, has_room: bool) -> Step {
+        let Self { router, stream, .. } = self;
+        let outlet = &stream.outlet;
+        outlet.filled.heard();
+        if sse.is_finished() {
+            return Step::Quiet;
+        }
+        let step = if outlet.is_overflown() {
+            stream.give_up(sse, &too_slow());
+            Step::Said
+        } else {
+            match has_room.then(|| outlet.take()) {
+                Some(Taken::Delivery(delivery)) => {
+                    stream.deliver(sse, delivery);
+                    Step::Said
+                }
+                _ => Step::Quiet,
+            }
+        };
+        count_dropped(router, outlet.take_dropped());
+        step
+    }
+
+    /// The router goes down.
+    pub(crate) fn shut_down(&self, sse: &mut Sse) {
+        self.stream.give_up(sse, &shutting_down_error());
+    }
+}
+
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The token would let others in.
+        f.debug_struct("Opened").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Opened {
     fn drop(&mut self) {
         self.router.streams.remove(&self.token);
         self.stream.end();
     }
 }
 
-async fn write(ending: Ending, pieces: mpsc::Sender<Bytes>, _open: Open) {
-    let Ending { router, stream, .. } = &ending;
+async fn write(opened: Opened, pieces: mpsc::Sender<Bytes>, _open: Open) {
+    let Opened { router, stream, .. } = &opened;
     let heartbeat = Some(router.config.subscriptions.heartbeat);
     let mut sse = Sse::new(&Config { heartbeat }, Instant::now());
     let mut time_to_leave = pin!(router.time_to_leave());

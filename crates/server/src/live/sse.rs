@@ -55,12 +55,22 @@ pub(crate) fn answer(router: &Arc<Router>, ready: Ready, kind: Kind, version: Ve
 /// The connection becomes the stream: nothing else is answered on it.
 #[cfg(target_os = "linux")]
 fn leaving(ready: Ready, kind: Kind, version: Version) -> Answer {
+    let streamed = |framing| Leaving::ResultStream(Streamed { framing, kind, ready });
+    leaving_as(AnswerType::of(kind), version, streamed)
+}
+
+/// The head of an answer by HTTP/1.1 or 1.0 whose connection becomes what `leaving` gives.
+#[cfg(target_os = "linux")]
+pub(super) fn leaving_as(
+    media: AnswerType,
+    version: Version,
+    leaving: impl FnOnce(Framing) -> Leaving,
+) -> Answer {
     let framing = match version {
         Version::HTTP_11 => Framing::Chunked,
         _ => Framing::UntilClose,
     };
-    let leaving = Leaving::ResultStream(Streamed { framing, kind, ready });
-    let mut answer = head(AnswerType::of(kind), AnswerBody::Leaving(Box::new(leaving)));
+    let mut answer = head(media, AnswerBody::Leaving(Box::new(leaving(framing))));
     let headers = answer.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
     if framing == Framing::Chunked {

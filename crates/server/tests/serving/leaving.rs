@@ -43,8 +43,13 @@ pub(crate) const ALL_AT_ONCE_ANSWER: &str = r#"{"type":"connection_ack"}"#;
 
 /// Reads until this has come; all that has.
 fn hear(socket: &mut TcpStream, expected: &str) -> String {
+    hear_all(socket, &[expected])
+}
+
+/// The same of several, in any order.
+fn hear_all(socket: &mut TcpStream, expected: &[&str]) -> String {
     let mut text = String::new();
-    while !text.contains(expected) {
+    while !expected.iter().all(|it| text.contains(it)) {
         let mut buffer = [0; 1024];
         let length = socket.read(&mut buffer).unwrap();
         assert_ne!(length, 0, "{text}");
@@ -195,6 +200,118 @@ fn a_stream_whose_client_takes_nothing_is_given_up() {
         router.wait_for(r#"starling_http_timeouts_total{phase="stall"}"#, 1);
         router.wait_for(r#"starling_streams_open{transport="sse"}"#, 0);
         router.wait_for("starling_subscriptions_queue_bytes", 0);
+    }
+}
+
+/// A stream for many operations, reserved and not open.
+fn reserved(router: &Router) -> String {
+    let answer = request(router.address, "PUT", "/graphql", &[], "");
+    assert_eq!(answer.status, 201, "{}", answer.body);
+    answer.body
+}
+
+/// Starts an operation there.
+fn start(router: &Router, token: &str, id: &str, query: &str) {
+    let body = format!(r#"{{"query":"{query}","extensions":{{"operationId":"{id}"}}}}"#);
+    let headers = [("x-graphql-event-stream-token", token), ("content-type", "application/json")];
+    let answer = request(router.address, "POST", "/graphql", &headers, body);
+    assert_eq!(answer.status, 202, "{}", answer.body);
+}
+
+/// Opens it.
+fn open(router: &Router, token: &str) -> TcpStream {
+    let mut socket = connect(router.address);
+    let head = format!(
+        "GET /graphql?token={token} HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
+    );
+    socket.write_all(head.as_bytes()).unwrap();
+    socket
+}
+
+const OPEN_STREAMS: &str = r#"starling_streams_open{transport="sse"}"#;
+
+#[test]
+fn a_stream_of_many_operations_has_what_came_before_it_was_open_and_ends_them_with_itself() {
+    everywhere(|router| {
+        let token = reserved(router);
+        start(router, &token, "early", "{ __typename }");
+        start(router, &token, "a", "subscription { tick { id } }");
+        router.wait_for("starling_hub_subscribers", 1);
+        router.publish(EVENT);
+        router.wait_for("starling_hub_deliveries_total", 1);
+        let mut socket = open(router, &token);
+        let end = "event: complete\ndata: {\"id\":\"early\"}\n\n";
+        let early = r#"{"id":"early","payload":{"data":{"__typename":"Query"}}}"#;
+        let first = r#"{"id":"a","payload":{"data":{"tick":{"id":"1"}}}}"#;
+        let text = hear_all(&mut socket, &[early, end, first]);
+        assert_eq!(text.matches("event: ").count(), 3, "{text}");
+        start(router, &token, "b", "subscription { tick { note } }");
+        router.wait_for("starling_hub_subscribers", 2);
+        router.publish(r#"{"__typename":"Tick","id":"2","note":"n"}"#);
+        let second = r#"{"id":"a","payload":{"data":{"tick":{"id":"2"}}}}"#;
+        let other = r#"{"id":"b","payload":{"data":{"tick":{"note":"n"}}}}"#;
+        hear_all(&mut socket, &[second, other]);
+        let target = "/graphql?operationId=a";
+        let stopped = [("x-graphql-event-stream-token", &*token)];
+        assert_eq!(request(router.address, "DELETE", target, &stopped, "").status, 200);
+        router.wait_for("starling_hub_subscribers", 1);
+        router.wait_for(OPEN_STREAMS, 1);
+        drop(socket);
+        router.wait_for("starling_hub_subscribers", 0);
+        router.wait_for(OPEN_STREAMS, 0);
+        router.wait_for("starling_http_connections", 0);
+        // Nobody can add to it any more.
+        let answer = request(router.address, "DELETE", target, &stopped, "");
+        assert_eq!(answer.status, 404);
+    });
+}
+
+#[test]
+fn a_stream_of_many_operations_that_is_read_too_slowly_is_given_up() {
+    for (reactors, policy, metric) in [
+        (1, "latest", r#"starling_http_timeouts_total{phase="stall"}"#),
+        (0, "latest", r#"starling_http_timeouts_total{phase="stall"}"#),
+        (1, "disconnect", r#"starling_subscribers_slow_total{policy="disconnect"}"#),
+    ] {
+        let router = Router::start(&format!(
+            "reactors: {reactors}\nhttp: {{stall_timeout: 1s}}\nsubscriptions: {{policy: {policy}}}"
+        ));
+        let token = reserved(&router);
+        let mut socket = open(&router, &token);
+        hear(&mut socket, ":\n\n");
+        start(&router, &token, "1", "subscription { tick { id note } }");
+        router.wait_for("starling_hub_subscribers", 1);
+        let note = "x".repeat(1_000_000);
+        // More than the systems on the way keep.
+        for _ in 0..16 {
+            router.publish(&format!(r#"{{"__typename":"Tick","id":"1","note":"{note}"}}"#));
+        }
+        router.wait_for(metric, 1);
+        router.wait_for(OPEN_STREAMS, 0);
+        router.wait_for("starling_hub_subscribers", 0);
+        router.wait_for("starling_subscriptions_queue_bytes", 0);
+    }
+}
+
+#[test]
+fn a_stream_of_many_operations_ends_with_the_router_and_every_operation_is_told_why() {
+    for reactors in [1, 0] {
+        let router = Router::start(&format!("reactors: {reactors}"));
+        let token = reserved(&router);
+        let mut socket = open(&router, &token);
+        let head = hear(&mut socket, ":\n\n");
+        // Only a connection that has left HTTP has no answer after this one.
+        assert_eq!(head.contains("connection: close\r\n"), reactors == 1, "{head}");
+        start(&router, &token, "1", "subscription { tick { id } }");
+        start(&router, &token, "2", "subscription { tick { note } }");
+        router.wait_for("starling_hub_subscribers", 2);
+        let stopping = router.stop();
+        let mut rest = String::new();
+        socket.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest.matches(r#""code":"SHUTTING_DOWN""#).count(), 2, "{rest}");
+        assert_eq!(rest.matches("event: complete\n").count(), 2, "{rest}");
+        assert!(rest.ends_with("0\r\n\r\n"), "{rest}");
+        stopping.wait();
     }
 }
 

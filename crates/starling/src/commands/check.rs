@@ -1,10 +1,14 @@
 //! `starling check`: what is wrong, before it is deployed.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::ArgGroup;
+use clap::{ArgGroup, ValueEnum};
+use serde_json::json;
 use server::config::Overrides;
+use server::diagnostic::Severity;
+use server::{OnlineReport, OnlineVerdict};
 
 /// Checks a configuration file and the supergraph that it names, or a supergraph alone.
 #[derive(clap::Args)]
@@ -16,10 +20,28 @@ pub(crate) struct Arguments {
     /// The supergraph file (SDL); instead of the one in the configuration.
     #[arg(long, value_name = "FILE")]
     supergraph: Option<PathBuf>,
+    /// Also asks every subgraph and broker whether it is there and lets us in, and brokers for the topics of the
+    /// supergraph. Publishes nothing.
+    #[arg(long)]
+    online: bool,
+    /// How to print what --online has found.
+    #[arg(long, value_name = "FORMAT", default_value = "text", requires = "online")]
+    format: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A table, and what to do.
+    Text,
+    /// For programs.
+    Json,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let overrides = Overrides { supergraph: arguments.supergraph.clone(), ..Overrides::default() };
+    if arguments.online {
+        return online(arguments, &overrides);
+    }
     let findings = server::check(arguments.config.as_deref(), &overrides);
     super::report(&findings);
     if server::has_errors(&findings) {
@@ -31,4 +53,78 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         false => "No errors.\n",
     });
     ExitCode::SUCCESS
+}
+
+fn online(arguments: &Arguments, overrides: &Overrides) -> ExitCode {
+    let runtime = match super::control_runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            super::complain(&format!("cannot start threads: {error}\n"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let path = arguments.config.as_deref();
+    let asking = server::check_online(server::check(path, overrides), path, overrides);
+    let report = tokio::task::LocalSet::new().block_on(&runtime, asking);
+    // Providers that are away go on trying; nobody waits for them.
+    runtime.shutdown_background();
+    if arguments.format == Format::Json {
+        super::print(&format!("{:#}\n", as_json(&report)));
+    } else {
+        super::report(&report.findings);
+        super::print(&as_text(&report));
+    }
+    if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// One line for each thing that was tried; below those that are not in order, why and what to do.
+fn as_text(report: &OnlineReport) -> String {
+    let mut text = String::new();
+    let mut counts = [0; 3];
+    for check in &report.checks {
+        counts[check.verdict as usize] += 1;
+        let _ = writeln!(text, "{:<8} {:<10} {}", check.verdict.as_str(), check.what, check.place);
+        for (word, line) in [("why:", &check.reason), ("do:", &check.advice)] {
+            if let Some(line) = line {
+                let _ = writeln!(text, "{:<8} {word:<10} {line}", "");
+            }
+        }
+    }
+    let errors = report.findings.iter().filter(|finding| finding.severity == Severity::Error);
+    match (report.has_failed(), errors.count()) {
+        (true, 0) => {
+            let [works, fails, unknown] = counts;
+            let _ = writeln!(text, "\n{fails} failed, {works} ok, {unknown} unknown.");
+        }
+        (true, _) => text.push_str("Nobody was asked: mend these errors first.\n"),
+        (false, _) if counts[OnlineVerdict::Unknown as usize] == 0 => {
+            text.push_str("\nEverything is in order.\n");
+        }
+        (false, _) => text.push_str("\nNothing failed; what is unknown cannot be tried.\n"),
+    }
+    text
+}
+
+fn as_json(report: &OnlineReport) -> serde_json::Value {
+    let findings = report.findings.iter().map(|finding| {
+        let severity = match finding.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        json!({"severity": severity, "code": finding.code, "message": finding.to_string()})
+    });
+    let checks = report.checks.iter().map(|check| {
+        json!({
+            "verdict": check.verdict.as_str().to_lowercase(),
+            "what": check.what,
+            "where": check.place,
+            "reason": check.reason,
+            "advice": check.advice,
+        })
+    });
+    json!({
+        "ok": !report.has_failed(),
+        "findings": findings.collect::<Vec<_>>(),
+        "checks": checks.collect::<Vec<_>>(),
+    })
 }

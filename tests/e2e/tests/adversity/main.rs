@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot get its answer has failed
 
 mod answers;
+mod foreign;
 mod shop;
 mod socket;
 mod stream;
@@ -18,12 +19,15 @@ mod connections;
 mod cursors;
 mod events;
 mod headers;
+mod initial_state;
 mod nats;
+mod online;
 mod operations;
 mod reloads;
 mod requests;
 mod sharing;
 mod shutdown;
 mod slow_subscribers;
+mod stored_events;
 mod subgraphs;
 mod websockets;

@@ -1,7 +1,7 @@
 //! A WebSocket client that says exactly what it is told to, and believes nothing.
 
 use std::collections::VecDeque;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -74,6 +74,12 @@ impl Socket {
         socket
     }
 
+    /// The same, if somebody listens there.
+    pub(crate) fn try_ready(address: SocketAddr) -> Option<Self> {
+        drop(TcpStream::connect(address).ok()?);
+        Some(Self::ready(address))
+    }
+
     /// Sends a text message.
     pub(crate) fn send(&mut self, text: &str) {
         self.connection.protocol.outputs.push_back(Output::Text(Chunks::whole(text.to_owned())));
@@ -99,6 +105,10 @@ impl Socket {
             match self.stream.read(&mut buffer) {
                 Ok(0) => self.connection.receive_eof(Instant::now()),
                 Ok(length) => self.connection.receive(Instant::now(), &buffer[..length]),
+                // What a killed router had not read yet resets the connection.
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => {
+                    self.connection.receive_eof(Instant::now());
+                }
                 Err(error) => panic!("nothing came: {error}"),
             }
             self.flush();

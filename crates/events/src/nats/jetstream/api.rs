@@ -7,6 +7,8 @@ use async_nats::jetstream::{consumer, response::Response, stream};
 use async_nats::{Client, RequestErrorKind};
 use serde_json::{Value, json};
 
+use crate::Verdict;
+
 /// How long JetStream may take to answer; it does so in milliseconds, and in seconds while a cluster elects a leader.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -91,10 +93,27 @@ impl Api<'_> {
         self.ask(&subject, json!({ "stream_name": stream, "config": config })).await
     }
 
+    /// Deletes a consumer, if it is there.
+    pub(super) async fn delete_consumer(
+        &self,
+        stream: &str,
+        consumer: &str,
+    ) -> Result<(), ApiError> {
+        match self.ask::<Value>(&format!("CONSUMER.DELETE.{stream}.{consumer}"), json!({})).await {
+            Ok(_) | Err(ApiError::NoConsumer) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Asks that a consumer goes, without waiting for it: one that stays goes by itself after a while.
     pub(super) async fn forget_consumer(&self, stream: &str, consumer: &str) {
         let subject = format!("$JS.API.CONSUMER.DELETE.{stream}.{consumer}");
-        let sending = self.0.publish_with_reply(subject, self.0.new_inbox(), bytes::Bytes::new());
+        let inbox = self.0.new_inbox();
+        let sending = async {
+            let _ = self.0.publish_with_reply(subject, inbox, bytes::Bytes::new()).await;
+            // Whoever ends next has said it.
+            let _ = self.0.flush().await;
+        };
         let _ = tokio::time::timeout(ANSWER_TIMEOUT, sending).await;
     }
 
@@ -131,6 +150,20 @@ impl Api<'_> {
                 Err(ApiError::Refused(format!("an answer that is not understood: {error}")))
             }
         }
+    }
+}
+
+/// Does a stream have that subject, so that what is published there is stored? None: it does.
+pub(in crate::nats) async fn stores(client: &Client, subject: &str) -> Option<Verdict> {
+    match Api(client).streams_of(subject).await {
+        Ok(streams) if streams.is_empty() => {
+            let reason = "no stream of JetStream has that subject, and `jetstream.publish_ack` waits for one";
+            Some(Verdict::Fails(reason.into()))
+        }
+        Ok(_) => None,
+        Err(error) => Some(Verdict::Unknown(format!(
+            "JetStream does not say whether it stores that: {error:?}"
+        ))),
     }
 }
 

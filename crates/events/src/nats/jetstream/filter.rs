@@ -39,7 +39,7 @@ impl Filter {
 }
 
 /// Has `pattern` all subjects that `other` has?
-fn covers(pattern: &str, other: &str) -> bool {
+pub(in crate::nats) fn covers(pattern: &str, other: &str) -> bool {
     let (mut pattern, mut other) = (pattern.split('.'), other.split('.'));
     loop {
         match (pattern.next(), other.next()) {

@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-pub(super) use api::acknowledged;
+pub(super) use api::{acknowledged, stores};
+pub(super) use filter::covers;
 
 use super::connection::Link;
 use crate::{EventStream, ProviderStats, Retry, SourceError, Wanted};

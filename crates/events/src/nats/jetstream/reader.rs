@@ -23,18 +23,23 @@ use super::source::{Failure, StreamId};
 use crate::backoff::Backoff;
 use crate::feed::Feed;
 use crate::{
-    Durable, Event, EventStream, Mark, ProviderStats, SourceError, Start, StreamEnd, Wanted,
+    Durable, ErrorKind, Event, EventStream, Mark, ProviderStats, SourceError, Start, StreamEnd,
+    Wanted,
 };
 
 /// How often deliveries of a durable consumer may go elsewhere before it is left to whoever takes them.
 pub(super) const STRAYS_MAX: u32 = 3;
 
+/// How often the broker is asked how far a stream has grown while its subscription takes nothing: about as often as
+/// metrics are read.
+const LAG_ASKED_EVERY: Duration = Duration::from_secs(10);
+
 pub(super) struct Reader {
-    provider: Box<str>,
+    pub(super) provider: Box<str>,
     link: watch::Receiver<Link>,
     stats: Arc<ProviderStats>,
     backoff: Backoff,
-    feed: Feed,
+    pub(super) feed: Feed,
     /// A message was passed over that the feed has not heard of.
     passed_over: bool,
     topic: Arc<str>,
@@ -46,6 +51,10 @@ pub(super) struct Reader {
     pub(super) bookmarks: Arc<Bookmarks>,
     pub(super) claim: Option<Claim>,
     pub(super) strays: u32,
+    /// The number of the latest delivery of the durable consumer: a broker that counts less has forgotten some.
+    pub(super) bookmark_delivered: u64,
+    /// The durable consumer must be made anew to be of use.
+    pub(super) bookmark_is_stuck: bool,
     pub(super) stream: Option<StreamId>,
     /// The number up to which everything was handed on or is not wanted; none: not open yet.
     pub(super) position: Option<u64>,
@@ -66,6 +75,8 @@ pub(super) struct Consumer {
     pub(super) filters_here: bool,
     /// Something came from it.
     pub(super) brought: bool,
+    /// It has more to deliver, as far as the broker has told.
+    pub(super) has_more: bool,
     /// Where to acknowledge everything up to the latest message that was handed on.
     pub(super) unacknowledged: Option<Subject>,
 }
@@ -85,7 +96,8 @@ enum Ended {
 impl Reader {
     pub(super) fn new(shared: &JetStream, wanted: Wanted) -> (Self, EventStream) {
         // One more: the position comes before the first event.
-        let (feed, stream) = Feed::new(shared.queue_events + 1);
+        let (mut feed, stream) = Feed::new(shared.queue_events + 1);
+        feed.count(shared.stats.stream_counts(wanted.topics.iter().map(|topic| &**topic)));
         let reader = Self {
             provider: shared.provider.clone(),
             link: shared.link.clone(),
@@ -102,6 +114,8 @@ impl Reader {
             bookmarks: Arc::clone(&shared.bookmarks),
             claim: None,
             strays: 0,
+            bookmark_delivered: 0,
+            bookmark_is_stuck: false,
             stream: None,
             position: None,
         };
@@ -195,6 +209,10 @@ impl Reader {
             let ended = match pulled {
                 Pulled::Message(message) => self.hand_on(consumer, message).await,
                 Pulled::Idle => self.look_around(consumer).await,
+                Pulled::Waiting if consumer.is_bookmark && consumer.has_more => {
+                    self.look_at_bookmark(consumer).await
+                }
+                Pulled::Waiting => None,
                 Pulled::Broken(reason) => Some(Ended::Again(reason)),
             };
             if let Some(ended) = ended {
@@ -210,13 +228,14 @@ impl Reader {
             return Some(Ended::Again("a message came that is of no stream".into()));
         };
         if delivery.consumer_sequence != consumer.delivered + 1 {
-            if consumer.is_bookmark {
+            if consumer.is_bookmark && delivery.consumer_sequence > consumer.delivered {
                 self.went_elsewhere(&consumer.name);
             }
             return Some(Ended::Again("deliveries are missing".into()));
         }
         consumer.delivered = delivery.consumer_sequence;
         consumer.brought = true;
+        consumer.has_more = delivery.pending > 0;
         let sequence = delivery.stream_sequence;
         // What a bookmark delivers again is known.
         if self.position.is_none_or(|position| sequence > position) {
@@ -228,13 +247,16 @@ impl Reader {
             } else {
                 self.passed_over = false;
                 let event = self.event(&message, delivery);
-                if !self.feed.deliver(event).await {
+                if !self.deliver(consumer, event, delivery).await {
                     return Some(Ended::Unheard);
                 }
             }
+            let behind = consumer.told_lag(delivery.pending);
+            self.feed.counts().lag(behind, Some(delivery.published));
         }
         if consumer.is_bookmark {
             consumer.unacknowledged = message.reply;
+            self.bookmark_delivered = consumer.delivered;
         }
         match consumer.until {
             Some(until) if delivery.pending == 0 => {
@@ -243,6 +265,31 @@ impl Reader {
             }
             Some(until) if sequence >= until => Some(Ended::CaughtUp),
             _ => None,
+        }
+    }
+
+    /// Hands an event on. While there is no room for it nothing is read, and so nobody says how much the stream has grown:
+    /// then that is asked now and then.
+    async fn deliver(&mut self, consumer: &Consumer, event: Event, delivery: Delivery) -> bool {
+        let Some(stream) = self.stream.as_ref() else { return self.feed.deliver(event).await };
+        let counts = Arc::clone(self.feed.counts());
+        let delivering = self.feed.deliver(event);
+        tokio::pin!(delivering);
+        loop {
+            let asking = async {
+                sleep(LAG_ASKED_EVERY).await;
+                Api(&consumer.line.client).consumer(&stream.name, &consumer.name).await
+            };
+            tokio::select! {
+                biased;
+                heard = &mut delivering => return heard,
+                info = asking => if let Ok(info) = info {
+                    let delivered = info.delivered.consumer_sequence;
+                    let on_its_way = delivered.saturating_sub(delivery.consumer_sequence);
+                    let behind = consumer.told_lag(info.num_pending + on_its_way);
+                    counts.lag(behind, Some(delivery.published));
+                },
+            }
         }
     }
 
@@ -294,6 +341,28 @@ impl Reader {
             .then(|| Ended::Again("the durable consumer is free".into()))
     }
 
+    /// The durable consumer has more, and does not deliver it: does it wait for acknowledgements? All of them were
+    /// sent, so it has lost some and will wait for ever.
+    async fn look_at_bookmark(&mut self, consumer: &Consumer) -> Option<Ended> {
+        let stream = self.stream.clone()?;
+        let info = match Api(&consumer.line.client).consumer(&stream.name, &consumer.name).await {
+            Ok(info) => info,
+            Err(ApiError::NoConsumer) => {
+                return Some(Ended::Again("the consumer was deleted".into()));
+            }
+            // Asked again soon, or the connection is lost and that is noticed.
+            Err(_) => return None,
+        };
+        // Otherwise there is something on its way to us, or to somebody else.
+        let is_stuck = info.delivered.consumer_sequence == consumer.delivered
+            && info.num_pending > 0
+            && info.num_ack_pending > 0;
+        is_stuck.then(|| {
+            self.bookmark_is_stuck = true;
+            Ended::Again("the durable consumer waits for what it was told already".into())
+        })
+    }
+
     /// Another consumer after the position. `Err`: how our stream ends; none of it if nobody listens.
     async fn another(&mut self) -> Result<Consumer, Option<StreamEnd>> {
         let gone = self.feed.gone();
@@ -331,7 +400,7 @@ impl Reader {
                 Failure::PositionGone => "the position is gone".to_owned(),
                 Failure::Refused(reason) | Failure::Unanswered(reason) => reason,
             };
-            ProviderStats::add(&self.stats.errors, 1);
+            self.stats.failed(ErrorKind::Subscription);
             if reason == warned_of {
                 tracing::debug!(provider = %self.provider, reason, "still no consumer of JetStream");
             } else {
@@ -393,6 +462,12 @@ impl Reader {
 }
 
 impl Consumer {
+    /// How far its stream is behind if there are so many messages behind the position: not known where they count that are
+    /// not wanted.
+    pub(super) fn told_lag(&self, pending: u64) -> Option<u64> {
+        (pending == 0 || !self.filters_here).then_some(pending)
+    }
+
     /// Everything that was handed on. Waits for nobody: the broker is told, and answers nothing.
     async fn acknowledge(&mut self) {
         if let Some(subject) = self.unacknowledged.take() {

@@ -124,6 +124,7 @@ impl Table {
         self.next_stream += 1;
         // What is said at the beginning has room of its own.
         let (mut feed, stream) = Feed::new(self.queue_events + 2 * lanes.len());
+        feed.count(self.stats.stream_counts(lanes.iter().map(|(_, key)| &**key)));
         for ((number, _), begin) in lanes.iter().zip(&begins) {
             if begin.read != Id::ZERO {
                 feed.passed(begin.read.mark(*number));
@@ -145,6 +146,7 @@ impl Table {
             if begin.is_behind {
                 lane.pace = Pace::Behind;
             } else {
+                tell_lag(&feed, &lane);
                 self.wants_more |= !covers(&self.reading, &lane);
             }
             open.push(lane);
@@ -235,6 +237,7 @@ impl Table {
             let lanes = lanes.iter_mut();
             for lane in lanes.filter(|it| it.key == read.key && it.pace == Pace::Live) {
                 deliver(feed, lane, read, &self.stats);
+                tell_lag(feed, lane);
                 if lane.pace == Pace::Behind {
                     self.behind.push(id);
                 }
@@ -297,6 +300,7 @@ impl Table {
             if read.entries.len() >= piece.count || read.broken.is_some() {
                 lane.pace = Pace::Behind;
             }
+            tell_lag(feed, lane);
             if lane.pace == Pace::Live {
                 self.wants_more |= !covers(&self.reading, lane);
             }
@@ -341,6 +345,15 @@ fn gap(feed: &mut Feed, stats: &ProviderStats) {
     if feed.gap() {
         ProviderStats::add(&stats.gaps, 1);
     }
+}
+
+/// How many entries there are behind a position is not known; how old the latest one is that was read, is.
+fn tell_lag(feed: &Feed, lane: &Lane) {
+    let read = match lane.pace {
+        Pace::Live => None,
+        Pace::Behind => lane.read.time(),
+    };
+    feed.counts().lag_time(&lane.key, read);
 }
 
 /// Hands on what the lane has not had. Where the queue is full, the lane falls behind.

@@ -1,6 +1,6 @@
 //! What a reactor thread does above its sockets.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,10 +18,12 @@ use wire::graphql_transport_ws::{Event, INVALID_MESSAGE};
 
 use super::client::{self, Client, Operation, Operations, SharedHeaders};
 use super::machine::{ClientMachine, ONLY_OPERATION, Shared};
+use super::members::Members;
 use super::outlet::ReactorOutlet;
 use crate::connections::ConnectionPermit;
 use crate::farewell;
 use crate::live::backlog::{Backlog, Bounds, Delivery, Taken};
+use crate::live::single::{Opened, Step};
 use crate::live::{count_dropped, init_payload, running};
 use crate::metrics::{Open, TimeoutPhase, Transport};
 use crate::operation::{self, Ready};
@@ -38,6 +40,8 @@ pub(crate) enum Message {
     Hub(OutletCommand),
     /// Of an operation that a connection has started.
     Operation(Token, u32, Outcome),
+    /// There is something to write for a stream that many requests share.
+    Filled(Token),
     /// A client without a socket says this.
     Said(Token, Bytes),
     /// What has been sent to those without sockets?
@@ -57,10 +61,19 @@ pub(crate) struct Adoption {
     pub(super) headers: HeaderMap,
     pub(super) permit: ConnectionPermit,
     pub(super) open: Open,
-    /// What it begins with, where its request has said it all.
-    pub(super) start: Option<Ready>,
+    pub(super) begin: Begin,
     /// What its client says once it is greeted: of one without a socket.
     pub(super) later: Option<Bytes>,
+}
+
+/// What a connection begins with.
+pub(crate) enum Begin {
+    /// Its client will say it.
+    Later,
+    /// Its request has said it all.
+    Operation(Box<Ready>),
+    /// Requests on other connections say it, and have begun to.
+    Stream(Box<Opened>),
 }
 
 /// An operation that is to begin.
@@ -85,8 +98,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Live {
     router: Option<Arc<Router>>,
     outlet: Arc<ReactorOutlet>,
-    /// Ordered, so that a broadcast goes through the connections as they lie in memory; and smaller than a table.
-    groups: HashMap<GroupId, BTreeSet<Member>>,
+    groups: HashMap<GroupId, Members>,
     /// Of which groups something waits for a client whose socket is full.
     behind: HashMap<Token, Vec<GroupId>>,
     headers: SharedHeaders,
@@ -96,6 +108,11 @@ pub(crate) struct Live {
 }
 
 type ClientSockets = Sockets<ClientMachine, Client>;
+
+// All that an idle connection with its first subscription costs in the slab. Beside it are the id of the subscription,
+// its place in the list of its group (`members`), and an entry in the timer wheel: some 350 bytes together, measured by
+// `starling bench subscriptions --simulate`; 440 is what they may be.
+const _: () = assert!(ClientSockets::ENTRY_BYTES <= 264);
 
 impl Live {
     pub(super) fn new(outlet: Arc<ReactorOutlet>) -> Self {
@@ -111,7 +128,7 @@ impl Live {
     }
 
     fn adopt(&mut self, sockets: &mut ClientSockets, adoption: Adoption) {
-        let Adoption { stream, machine, early, headers, permit, open, start, later } = adoption;
+        let Adoption { stream, machine, early, headers, permit, open, begin, later } = adoption;
         let headers = self.headers.share(headers);
         let transport = machine.transport();
         let client = Client {
@@ -134,11 +151,30 @@ impl Live {
             // Comes behind what the greeting leads to.
             self.outlet.mailbox().send(Message::Said(token, said));
         }
+        if let Some(client) = sockets.client(token) {
+            match begin {
+                Begin::Later => {}
+                Begin::Operation(ready) if !self.is_shutting_down => {
+                    self.start(client, token, ONLY_OPERATION, Wanted::Ready(ready));
+                }
+                Begin::Operation(_) => {}
+                Begin::Stream(opened) => self.open(sockets, token, *opened),
+            }
+        }
         if self.is_shutting_down {
             shut_down(sockets, token);
-        } else if let (Some(ready), Some(client)) = (start, sockets.client(token)) {
-            self.start(client, token, ONLY_OPERATION, Wanted::Ready(Box::new(ready)));
         }
+    }
+
+    /// A stream that many requests share, some of which may have come already.
+    fn open(&self, sockets: &mut ClientSockets, token: Token, opened: Opened) {
+        let Some(client) = sockets.client(token) else { return };
+        let opened = Arc::new(opened);
+        client.operations = Operations::Elsewhere(Arc::clone(&opened));
+        let outlet = Arc::clone(&self.outlet);
+        let filled = move || outlet.mailbox().send(Message::Filled(token));
+        opened.tell(Box::new(filled));
+        pour(sockets, token);
     }
 
     /// Starts an operation on a core; its outcome comes back through the mailbox.
@@ -193,7 +229,7 @@ impl Live {
             }
             OutletCommand::Leave { group, member } => {
                 if let Some(members) = self.groups.get_mut(&group) {
-                    members.remove(&member);
+                    members.remove(member);
                     if members.is_empty() {
                         self.groups.remove(&group);
                         self.outlet.forget(group);
@@ -202,14 +238,14 @@ impl Live {
                 left(sockets, member);
             }
             OutletCommand::Merge { from, into } => {
-                let mut merged = self.groups.remove(&from).unwrap_or_default();
-                self.groups.entry(into).or_default().append(&mut merged);
+                let merged = self.groups.remove(&from).unwrap_or_default();
+                self.groups.entry(into).or_default().append(merged);
                 self.outlet.forget(from);
             }
             OutletCommand::End { group, reason } => {
                 let members = self.groups.remove(&group).unwrap_or_default();
                 self.outlet.forget(group);
-                for member in members {
+                for member in members.iter() {
                     self.ended(sockets, member, &reason);
                 }
             }
@@ -221,7 +257,7 @@ impl Live {
         let Some(members) = self.groups.get(&group) else { return };
         let shared = Shared::new(payload, self.deflate_bytes_min());
         let mut slow = Vec::new();
-        for member in members {
+        for member in members.iter() {
             let token = Token::from_u64(member.connection);
             let (head, mut has_backlog) = (&mut self.head, false);
             let sent = sockets.send_with(token, |machine, client| {
@@ -235,7 +271,7 @@ impl Live {
                 Some((&head[..], body, tail))
             });
             if has_backlog || sent == Some(Sent::Blocked) {
-                slow.push(*member);
+                slow.push(member);
             }
         }
         for member in slow {
@@ -434,6 +470,7 @@ impl Application for Live {
             Message::Operation(token, number, outcome) => {
                 self.concluded(sockets, token, number, outcome);
             }
+            Message::Filled(token) => pour(sockets, token),
             Message::Said(token, bytes) => {
                 if let Some(machine) = sockets.machine_mut(token) {
                     machine.receive(Instant::now(), &bytes);
@@ -456,6 +493,7 @@ impl Application for Live {
 
     fn writable(&mut self, sockets: &mut ClientSockets, token: Token) {
         self.empty(sockets, token);
+        pour(sockets, token);
     }
 
     fn closed(&mut self, token: Token, mut client: Client, end: End) {
@@ -476,7 +514,32 @@ fn left(sockets: &mut ClientSockets, member: Member) {
     }
 }
 
+/// Writes what waits for a stream that many requests share, as long as its socket takes it.
+fn pour(sockets: &mut ClientSockets, token: Token) {
+    let Some(opened) = elsewhere(sockets, token) else { return };
+    loop {
+        let has_room = !sockets.is_blocked(token);
+        let sse = sockets.machine_mut(token).and_then(ClientMachine::as_single_connection);
+        if sse.is_none_or(|sse| opened.pour(sse, has_room) == Step::Quiet) {
+            return;
+        }
+        sockets.write_now(token);
+    }
+}
+
+fn elsewhere(sockets: &mut ClientSockets, token: Token) -> Option<Arc<Opened>> {
+    match &sockets.client(token)?.operations {
+        Operations::Elsewhere(opened) => Some(Arc::clone(opened)),
+        _ => None,
+    }
+}
+
 fn shut_down(sockets: &mut ClientSockets, token: Token) {
+    let opened = elsewhere(sockets, token);
+    let sse = sockets.machine_mut(token).and_then(ClientMachine::as_single_connection);
+    if let (Some(opened), Some(sse)) = (opened, sse) {
+        return opened.shut_down(sse);
+    }
     if let Some(machine) = sockets.machine_mut(token) {
         machine.shut_down();
     }

@@ -8,6 +8,7 @@ use http::HeaderMap;
 use hub::Subscription;
 
 use super::super::backlog::Backlog;
+use super::super::single::Opened;
 use crate::config::{HeaderRule, HeaderRules, Headers};
 use crate::connections::ConnectionPermit;
 use crate::forwarding;
@@ -28,8 +29,8 @@ pub(crate) struct Client {
     pub(super) open: Open,
 }
 
-// Part of the 512 bytes that an idle connection may cost; see `wire::subprotocol`.
-const _: () = assert!(size_of::<Client>() <= 96);
+// Part of what an idle connection may cost, see `application`.
+const _: () = assert!(size_of::<Client>() <= 88);
 
 /// Operations in progress, by number. One is the rule, and has its place here.
 #[derive(Default)]
@@ -38,6 +39,8 @@ pub(super) enum Operations {
     None,
     One(u32, Operation),
     Many(Vec<(u32, Operation)>),
+    /// They are those of a stream that many requests share, which keeps them.
+    Elsewhere(Arc<Opened>),
 }
 
 /// An operation in progress.
@@ -65,7 +68,8 @@ impl Client {
     /// The connection is over.
     pub(super) fn stop_all(&mut self) {
         let stopped = match std::mem::take(&mut self.operations) {
-            Operations::None => Vec::new(),
+            // Dropping a stream ends what it has.
+            Operations::None | Operations::Elsewhere(_) => Vec::new(),
             Operations::One(number, operation) => vec![(number, operation)],
             Operations::Many(list) => list,
         };
@@ -87,13 +91,17 @@ impl Operations {
                 list.push((number, operation));
                 Self::Many(list)
             }
+            elsewhere @ Self::Elsewhere(_) => {
+                debug_assert!(false, "nobody starts an operation on a stream but by its requests");
+                elsewhere
+            }
         };
     }
 
     pub(super) fn get_mut(&mut self, wanted: u32) -> Option<&mut Operation> {
         match self {
             Self::One(number, operation) if *number == wanted => Some(operation),
-            Self::None | Self::One(..) => None,
+            Self::None | Self::One(..) | Self::Elsewhere(_) => None,
             Self::Many(list) => list.iter_mut().find(|(it, _)| *it == wanted).map(|(_, it)| it),
         }
     }

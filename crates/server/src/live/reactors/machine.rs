@@ -11,6 +11,7 @@ use wire::graphql_transport_ws::Event;
 use wire::http1::ResponseBody;
 use wire::multipart::Form;
 use wire::result_stream::{Kind, ResultStream};
+use wire::sse::Sse;
 use wire::subprotocol::Subprotocol;
 use wire::websocket::{CloseCode, deflate_shared};
 use wire::{Chunks, Machine};
@@ -25,8 +26,8 @@ use crate::metrics::Transport;
 pub(crate) enum ClientMachine {
     /// A WebSocket of either subprotocol.
     WebSocket(Connection<Subprotocol>),
-    /// The results of one operation as the body of an HTTP/1.1 response, events or parts. The operation has the number
-    /// [`ONLY_OPERATION`].
+    /// The results of one operation as the body of an HTTP/1.1 response, events or parts; the operation has the number
+    /// [`ONLY_OPERATION`]. Or those of many that requests of their own start, as events.
     ResultStream(ResponseBody<ResultStream>),
 }
 
@@ -75,6 +76,16 @@ fn place_of(kind: Kind) -> usize {
 }
 
 impl ClientMachine {
+    /// As the events of many operations.
+    pub(super) fn as_single_connection(&mut self) -> Option<&mut Sse> {
+        match self {
+            Self::ResultStream(ResponseBody { body: ResultStream::EventStream(sse), .. }) => {
+                Some(sse)
+            }
+            _ => None,
+        }
+    }
+
     /// For metrics.
     pub(super) fn transport(&self) -> Transport {
         match self {
@@ -128,7 +139,7 @@ impl ClientMachine {
         match self {
             Self::WebSocket(connection) => {
                 // A client that completed it meanwhile has no id for it any more.
-                if let Some(id) = connection.protocol.id_of(operation).cloned() {
+                if let Some(id) = connection.protocol.id_of(operation).map(Box::<str>::from) {
                     connection.protocol.complete(&id);
                 }
             }
@@ -140,7 +151,7 @@ impl ClientMachine {
     pub(super) fn fail(&mut self, operation: u32, errors: &[GraphqlError]) {
         match self {
             Self::WebSocket(connection) => {
-                if let Some(id) = connection.protocol.id_of(operation).cloned() {
+                if let Some(id) = connection.protocol.id_of(operation).map(Box::<str>::from) {
                     let mut text = Vec::new();
                     execute::print_errors(errors, &mut text);
                     connection.protocol.error(&id, text.into());

@@ -10,7 +10,7 @@ use reactor::{Stream, Sunk};
 use tokio::sync::oneshot;
 use wire::graphql_transport_ws::SUBPROTOCOL;
 
-use super::application::{Adoption, Message};
+use super::application::{Adoption, Begin, Message};
 use super::machine::ClientMachine;
 use super::{ReactorHandles, Reactors};
 use crate::connections::NoRoom;
@@ -38,7 +38,7 @@ impl ReactorHandles {
             headers: HeaderMap::new(),
             permit: router.connections.enter(None)?,
             open: router.metrics.stream(Transport::websocket),
-            start: None,
+            begin: Begin::Later,
             later: Some(said.clone()),
         };
         let turn = self.next.fetch_add(1, Ordering::Relaxed);

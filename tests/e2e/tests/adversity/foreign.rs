@@ -1,0 +1,95 @@
+//! Clients of brokers that owe nothing to ours: the few words that a test has to say, by hand.
+
+use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+/// A broker that says nothing for so long is taken for gone; it may be asleep on purpose.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Speaks NATS.
+pub(crate) struct NatsClient(BufReader<TcpStream>);
+
+impl NatsClient {
+    pub(crate) fn connect(port: u16) -> Result<Self> {
+        let mut client = Self(connect(port)?);
+        client.say("CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\nSUB answers 1\r\n")?;
+        Ok(client)
+    }
+
+    /// Asks JetStream, or has an event stored under an id that counts once.
+    pub(crate) fn request(
+        &mut self,
+        subject: &str,
+        id: Option<&str>,
+        payload: &str,
+    ) -> Result<String> {
+        let size = payload.len();
+        match id {
+            None => self.say(&format!("PUB {subject} answers {size}\r\n{payload}\r\n"))?,
+            Some(id) => {
+                let head = format!("NATS/1.0\r\nNats-Msg-Id: {id}\r\n\r\n");
+                let (head_size, size) = (head.len(), head.len() + size);
+                self.say(&format!(
+                    "HPUB {subject} answers {head_size} {size}\r\n{head}{payload}\r\n"
+                ))?;
+            }
+        }
+        loop {
+            let mut line = String::new();
+            if self.0.read_line(&mut line)? == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            if line.starts_with("PING") {
+                self.say("PONG\r\n")?;
+            } else if line.starts_with("MSG") || line.starts_with("HMSG") {
+                let size = line.split_whitespace().last().and_then(|size| size.parse().ok());
+                let mut message = vec![0; size.unwrap_or(0_usize) + 2];
+                self.0.read_exact(&mut message)?;
+                return Ok(String::from_utf8_lossy(&message).into_owned());
+            } else if line.starts_with("-ERR") {
+                return Err(Error::other(line));
+            }
+        }
+    }
+
+    fn say(&mut self, text: &str) -> Result<()> {
+        self.0.get_mut().write_all(text.as_bytes())
+    }
+}
+
+/// Speaks Redis.
+pub(crate) struct RedisClient(BufReader<TcpStream>);
+
+impl RedisClient {
+    pub(crate) fn connect(port: u16) -> Result<Self> {
+        Ok(Self(connect(port)?))
+    }
+
+    /// The answer, if that is one line or one text.
+    pub(crate) fn tell(&mut self, words: &[&str]) -> Result<String> {
+        let mut command = format!("*{}\r\n", words.len());
+        for word in words {
+            command.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+        }
+        self.0.get_mut().write_all(command.as_bytes())?;
+        let mut line = String::new();
+        if self.0.read_line(&mut line)? == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        if let Some(size) =
+            line.strip_prefix('$').and_then(|size| size.trim().parse::<usize>().ok())
+        {
+            let mut text = vec![0; size + 2];
+            self.0.read_exact(&mut text)?;
+            line = String::from_utf8_lossy(&text).into_owned();
+        }
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+fn connect(port: u16) -> Result<BufReader<TcpStream>> {
+    let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    Ok(BufReader::new(socket))
+}

@@ -1,0 +1,379 @@
+//! JetStream and Redis Streams behind real routers: whatever dies meanwhile, who comes again with a cursor has missed
+//! nothing.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use e2e::nats::NatsServer;
+use e2e::redis::RedisServer;
+use e2e::router::Router;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::foreign::{NatsClient, RedisClient};
+use crate::shop::{SUPERGRAPH, assert_sound};
+use crate::socket::{Heard, Socket};
+
+const SUBSCRIPTION: &str = "subscription { productChanged { id } }";
+
+/// Thousands, so that every queue on the way has been full when something happens.
+const EVENTS: usize = 3000;
+
+/// A broker that can be mistreated.
+trait Broker: Send {
+    /// The provider, and what says that the broker's store is read.
+    fn provider(&self) -> (&'static str, &'static str);
+
+    /// The part of the configuration that names it.
+    fn configuration(&self) -> String;
+
+    fn port(&self) -> u16;
+
+    fn id(&self) -> u32;
+
+    /// Killed, and started on the same port with what it had stored.
+    fn restart(self: Box<Self>) -> Box<dyn Broker>;
+
+    /// Takes from the routers what they read with: consumers, connections.
+    fn kick(&self);
+
+    /// Who publishes event `number`, and is sure that it is stored once.
+    fn publisher(&self) -> fn(u16, usize) -> std::io::Result<()>;
+}
+
+struct JetStream {
+    server: NatsServer,
+    store: TempDir,
+}
+
+impl JetStream {
+    fn start() -> Option<Self> {
+        let store = tempfile::tempdir().unwrap();
+        let server = NatsServer::start_with(-1, &["-js", "-sd", store.path().to_str().unwrap()])?;
+        let stream = r#"{"name":"SHOP","subjects":["products","products.>"],"storage":"file"}"#;
+        let mut client = NatsClient::connect(server.port()).unwrap();
+        let answer = client.request("$JS.API.STREAM.CREATE.SHOP", None, stream).unwrap();
+        assert!(answer.contains("\"config\""), "{answer}");
+        Some(Self { server, store })
+    }
+
+    fn ask(&self, subject: &str, question: &str) -> String {
+        let mut client = NatsClient::connect(self.server.port()).unwrap();
+        client.request(&format!("$JS.API.{subject}"), None, question).unwrap()
+    }
+}
+
+impl Broker for JetStream {
+    fn provider(&self) -> (&'static str, &'static str) {
+        ("nats/default", r#"stream: {name: "SHOP"}"#)
+    }
+
+    fn configuration(&self) -> String {
+        let url = self.server.url();
+        format!("nats: [{{id: default, url: \"{url}\", retry: {{initial: 20ms, max: 100ms}}}}]")
+    }
+
+    fn port(&self) -> u16 {
+        self.server.port()
+    }
+
+    fn id(&self) -> u32 {
+        self.server.id()
+    }
+
+    fn restart(self: Box<Self>) -> Box<dyn Broker> {
+        let Self { server, store } = *self;
+        let port = server.kill();
+        let arguments = ["-js", "-sd", store.path().to_str().unwrap()];
+        let server = NatsServer::start_with(port.into(), &arguments).unwrap();
+        Box::new(Self { server, store })
+    }
+
+    fn kick(&self) {
+        let names: Value = {
+            let names = self.ask("CONSUMER.NAMES.SHOP", "");
+            serde_json::from_str(names.trim()).unwrap()
+        };
+        let consumers = names["consumers"].as_array().unwrap();
+        assert!(!consumers.is_empty(), "somebody reads");
+        for consumer in consumers {
+            self.ask(&format!("CONSUMER.DELETE.SHOP.{}", consumer.as_str().unwrap()), "");
+        }
+    }
+
+    fn publisher(&self) -> fn(u16, usize) -> std::io::Result<()> {
+        |port, number| {
+            let id = number.to_string();
+            let answer =
+                NatsClient::connect(port)?.request("products", Some(&id), &event(number))?;
+            // While a server starts, nobody answers for the stream.
+            if answer.contains("\"seq\"") { Ok(()) } else { Err(std::io::Error::other(answer)) }
+        }
+    }
+}
+
+struct RedisStreams {
+    server: RedisServer,
+    store: TempDir,
+}
+
+impl RedisStreams {
+    fn arguments(store: &TempDir) -> [String; 6] {
+        // Everything that was acknowledged is there after a kill.
+        let folder = store.path().to_str().unwrap();
+        ["--appendonly", "yes", "--appendfsync", "always", "--dir", folder].map(str::to_owned)
+    }
+
+    fn start() -> Option<Self> {
+        let store = tempfile::tempdir().unwrap();
+        let arguments = Self::arguments(&store);
+        let server = RedisServer::start(&arguments.each_ref().map(|it| &**it))?;
+        Some(Self { server, store })
+    }
+}
+
+impl Broker for RedisStreams {
+    fn provider(&self) -> (&'static str, &'static str) {
+        ("redis/default", "stream: {}")
+    }
+
+    fn configuration(&self) -> String {
+        let url = self.server.url();
+        format!("redis: [{{id: default, urls: [\"{url}\"], retry: {{initial: 20ms, max: 100ms}}}}]")
+    }
+
+    fn port(&self) -> u16 {
+        self.server.port()
+    }
+
+    fn id(&self) -> u32 {
+        self.server.id()
+    }
+
+    fn restart(self: Box<Self>) -> Box<dyn Broker> {
+        let Self { server, store } = *self;
+        let arguments = Self::arguments(&store);
+        let port = server.kill();
+        let arguments = arguments.each_ref().map(|it| &**it);
+        let server = RedisServer::start_again_on(port, &arguments).unwrap();
+        Box::new(Self { server, store })
+    }
+
+    fn kick(&self) {
+        let mut client = RedisClient::connect(self.server.port()).unwrap();
+        let killed = client.tell(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
+        assert_ne!(killed, ":0", "somebody reads");
+    }
+
+    fn publisher(&self) -> fn(u16, usize) -> std::io::Result<()> {
+        |port, number| {
+            let (id, event) = (format!("{number}-1"), event(number));
+            let answer =
+                RedisClient::connect(port)?.tell(&["XADD", "products", &id, "data", &event])?;
+            // Said twice it is stored once: the number is taken.
+            let is_stored = answer == id || answer.contains("equal or smaller");
+            if is_stored { Ok(()) } else { Err(std::io::Error::other(answer)) }
+        }
+    }
+}
+
+fn event(number: usize) -> String {
+    format!(r#"{{"__typename":"Product","id":"{number}"}}"#)
+}
+
+/// What all routers behind one broker are started with.
+struct Files {
+    folder: TempDir,
+}
+
+impl Files {
+    fn new(broker: &dyn Broker) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (provider, stored) = broker.provider();
+        let binding = r#"args: { topics: ["products"], providerId: "$PROVIDER" }"#;
+        assert!(SUPERGRAPH.contains(binding));
+        let supergraph = SUPERGRAPH
+            .replace(binding, &binding.replace(" }", &format!(", {stored} }}")))
+            .replace("$SERVER", "http://127.0.0.1:1")
+            .replace("$PROVIDER", provider);
+        std::fs::write(folder.path().join("supergraph.graphql"), supergraph).unwrap();
+        let configuration = format!(
+            "cursor: {{keys: [a key of more than 16 bytes], ring_events: 100}}\nevents: {{providers: {{{}}}}}\n",
+            broker.configuration()
+        );
+        let files = Self { folder };
+        std::fs::write(files.configuration(), configuration).unwrap();
+        files
+    }
+
+    fn configuration(&self) -> PathBuf {
+        self.folder.path().join("starling.yaml")
+    }
+
+    fn router(&self) -> Router {
+        Router::start([Path::new("serve"), Path::new("--config"), &self.configuration()])
+    }
+}
+
+/// A subscriber that comes again, at whichever router serves its place now, until it has had all events once and in order.
+struct Subscriber<'a> {
+    router: &'a Mutex<SocketAddr>,
+    had: &'a AtomicUsize,
+}
+
+impl Subscriber<'_> {
+    fn connect(&self, cursor: Option<&str>) -> Socket {
+        let mut socket = e2e::eventually("a router that serves", || {
+            let address = *self.router.lock().unwrap();
+            Socket::try_ready(address)
+        });
+        let mut payload = json!({ "query": SUBSCRIPTION });
+        if let Some(cursor) = cursor {
+            payload["extensions"] = json!({ "cursor": cursor });
+        }
+        socket.send(&json!({ "id": "1", "type": "subscribe", "payload": payload }).to_string());
+        socket
+    }
+
+    fn read_all(&self, mut socket: Socket) {
+        let mut cursor: Option<String> = None;
+        let mut had = 0;
+        while had < EVENTS {
+            let message: Value = match socket.hear() {
+                Heard::Text(text) => serde_json::from_str(&text).unwrap(),
+                Heard::Closed(_) => {
+                    socket = self.connect(cursor.as_deref());
+                    continue;
+                }
+            };
+            if message["payload"][0]["extensions"]["code"] == "PROVIDER_UNAVAILABLE" {
+                // It came while the broker was away; a client would try again a little later.
+                socket = self.connect(cursor.as_deref());
+                continue;
+            }
+            let payload = &message["payload"];
+            if !payload["extensions"]["lost"].is_null() {
+                // More came at once than its operation is resolved for; it is told, and goes on where it was.
+                socket = self.connect(cursor.as_deref());
+                continue;
+            }
+            let id = payload["data"]["productChanged"]["id"].as_str();
+            let id = id.unwrap_or_else(|| panic!("after {had}: {message}"));
+            assert_eq!(id, (had + 1).to_string(), "{message}");
+            assert!(payload["extensions"]["gap"].is_null(), "nothing is missing: {message}");
+            cursor = payload["extensions"]["cursor"].as_str().map(str::to_owned);
+            assert!(cursor.is_some(), "{message}");
+            had += 1;
+            self.had.store(had, SeqCst);
+        }
+    }
+}
+
+fn signal(process: u32, signal: &str) {
+    let status = Command::new("kill").args([signal, &process.to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+/// Two routers, a client at each; broker and routers are killed, stopped and kicked while thousands of events pass.
+fn survive(broker: impl Broker + 'static) {
+    let broker: Box<dyn Broker> = Box::new(broker);
+    let files = Files::new(&*broker);
+    let mut routers = [files.router(), files.router()];
+    let addresses = routers.each_ref().map(|router| Mutex::new(router.address()));
+    let had = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    let (port, publish) = (broker.port(), broker.publisher());
+    let broker = std::thread::scope(|scope| {
+        let mut broker = broker;
+        for (router, had) in addresses.iter().zip(&had) {
+            let subscriber = Subscriber { router, had };
+            let socket = subscriber.connect(None);
+            scope.spawn(move || subscriber.read_all(socket));
+        }
+        for router in &routers {
+            e2e::eventually("the subscription to be live", || {
+                let streams = router.metric(&format!(
+                    r#"starling_events_streams{{provider="{}"}}"#,
+                    broker.provider().0
+                ));
+                (streams == Some(1)).then_some(())
+            });
+        }
+        scope.spawn(move || {
+            for number in 1..=EVENTS {
+                e2e::eventually(&format!("event {number} to be stored"), || {
+                    publish(port, number).ok()
+                });
+            }
+        });
+        let both_have = |count: usize| {
+            e2e::eventually(&format!("both to have {count} events"), || {
+                had.iter().all(|had| had.load(SeqCst) >= count).then_some(())
+            });
+        };
+        both_have(300);
+        broker = broker.restart();
+        both_have(800);
+        for (router, address) in routers.iter_mut().zip(&addresses) {
+            // Its client holds a cursor, and finds another router in its place.
+            let successor = files.router();
+            *address.lock().unwrap() = successor.address();
+            assert_sound(&router.said());
+            signal(router.id(), "-KILL");
+            *router = successor;
+        }
+        both_have(1300);
+        broker.kick();
+        both_have(1800);
+        signal(broker.id(), "-STOP");
+        // The time for which the broker hangs; nobody waits for anything by it.
+        std::thread::sleep(Duration::from_millis(500));
+        signal(broker.id(), "-CONT");
+        both_have(2200);
+        broker = broker.restart();
+        both_have(2600);
+        broker.kick();
+        both_have(EVENTS);
+        broker
+    });
+    let topic = format!(
+        r#"starling_events_topic_received_total{{provider="{}",topic="products"}}"#,
+        broker.provider().0
+    );
+    for router in &routers {
+        assert!(router.metric(&topic).unwrap_or(0) >= 1000, "counted by topic");
+        assert_sound(&router.said());
+    }
+}
+
+#[test]
+fn nothing_of_jetstream_is_lost_while_broker_and_routers_are_killed_stopped_and_replaced() {
+    let Some(broker) = JetStream::start() else { return };
+    survive(broker);
+}
+
+#[test]
+fn nothing_of_redis_streams_is_lost_while_broker_and_routers_are_killed_stopped_and_replaced() {
+    let Some(broker) = RedisStreams::start() else { return };
+    survive(broker);
+}
+
+#[test]
+fn a_stream_of_jetstream_that_is_deleted_ends_its_subscriptions() {
+    let Some(broker) = JetStream::start() else { return };
+    let router = Files::new(&broker).router();
+    let address = Mutex::new(router.address());
+    let mut socket = Subscriber { router: &address, had: &AtomicUsize::new(0) }.connect(None);
+    e2e::eventually("the subscription to be live", || {
+        let streams = router.metric(r#"starling_events_streams{provider="nats/default"}"#);
+        (streams == Some(1)).then_some(())
+    });
+    let deleted = broker.ask("STREAM.DELETE.SHOP", "");
+    assert!(deleted.contains("\"success\":true"), "{deleted}");
+    let message = socket.message();
+    assert_eq!(message["payload"][0]["extensions"]["code"], "SOURCE_GONE", "{message}");
+    assert_sound(&router.said());
+}
