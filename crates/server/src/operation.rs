@@ -11,6 +11,7 @@ use flights::Broken;
 use plan::{OperationKind, Variables};
 use prepare::{OperationRequest, PrepareError, Prepared};
 
+use crate::authentication::Identity;
 use crate::loaded::Loaded;
 use crate::refusal;
 use crate::router::Router;
@@ -30,6 +31,8 @@ pub(crate) struct Ready {
     pub(crate) variables_text: Bytes,
     /// What goes along to subgraphs.
     pub(crate) headers: Arc<ForwardedHeaders>,
+    /// Who asks.
+    pub(crate) identity: Identity,
     /// The cursor that a subscription is to go on after.
     pub(crate) resume: Option<Box<str>>,
 }
@@ -42,6 +45,7 @@ pub(crate) async fn prepare(
     router: &Router,
     request: &OperationRequest,
     client_headers: &http::HeaderMap,
+    identity: Identity,
 ) -> Result<Ready, Vec<GraphqlError>> {
     let loaded = router.current();
     let refused = |error: &PrepareError| {
@@ -53,7 +57,7 @@ pub(crate) async fn prepare(
     };
     let prepared = loaded.preparer.prepare(request).await.map_err(|error| refused(&error))?;
     let variables = prepared.coerce(&request.variables).map_err(|error| refused(&error))?;
-    let headers = loaded.forwarding.apply(client_headers);
+    let headers = loaded.forwarding.apply(client_headers, identity.claims());
     let variables_text = match prepared.kind {
         OperationKind::Subscription => Bytes::copy_from_slice(&request.variables),
         OperationKind::Query | OperationKind::Mutation => Bytes::new(),
@@ -65,7 +69,7 @@ pub(crate) async fn prepare(
         })?,
         OperationKind::Query | OperationKind::Mutation => None,
     };
-    Ok(Ready { loaded, prepared, variables, variables_text, headers, resume })
+    Ok(Ready { loaded, prepared, variables, variables_text, headers, identity, resume })
 }
 
 /// The header by which browsers say where an event stream broke off.

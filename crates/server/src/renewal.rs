@@ -11,6 +11,7 @@ use hub::{EventResolver, GroupId, GroupKey, LiveOperation, Renewal};
 use plan::SubscriptionRoot;
 use prepare::{OperationRequest, PrepareError};
 
+use crate::authentication::Identity;
 use crate::forwarding;
 use crate::loaded::Loaded;
 use crate::operation::Ready;
@@ -38,7 +39,8 @@ pub(crate) fn live_operation(
     ready: Ready,
     timeout: Duration,
 ) -> Result<LiveOperation, GraphqlError> {
-    let Ready { loaded, prepared, variables, variables_text, headers, resume: _ } = ready;
+    let Ready { loaded, prepared, variables, variables_text, headers, identity: _, resume: _ } =
+        ready;
     let field = match &prepared.plan.subscription {
         Some(SubscriptionRoot::Event(field)) => field,
         Some(SubscriptionRoot::Upstream { .. }) | None => {
@@ -108,6 +110,7 @@ pub(crate) async fn renew(
         prepared,
         variables,
         variables_text: request.variables.clone(),
+        identity: Identity::ANONYMOUS,
         resume: None,
     };
     live_operation(ready, *timeout).map_err(|error| invalid(&error.message))

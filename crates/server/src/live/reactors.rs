@@ -12,14 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use http::HeaderMap;
 use reactor::{Mailbox, Reactor, Settings, Stream};
 use socket2::SockRef;
 use wire::http1::ResponseBody;
 use wire::result_stream::ResultStream;
 
 use super::leaving::{Leaving, Left, Streamed, WebSocket};
-use super::spread;
+use super::{Caller, spread};
 use crate::router::Router;
 use application::{Adoption, Live, Message};
 use machine::ClientMachine;
@@ -98,10 +97,11 @@ impl ReactorHandles {
         let kernel_queue = router.config.subscriptions.kernel_queue_bytes;
         let _ = SockRef::from(&socket).set_send_buffer_size(kernel_queue);
         let now = Instant::now();
-        let (machine, headers, start) = match leaving {
-            Leaving::WebSocket(WebSocket { spoken, headers }) => {
+        let (machine, caller, start) = match leaving {
+            Leaving::WebSocket(WebSocket { spoken, caller }) => {
                 let machine = ClientMachine::WebSocket(spoken.machine(router, now));
-                (machine, client::needed_headers(&router.config.headers, &headers), None)
+                let headers = client::needed_headers(&router.config.headers, &caller.headers);
+                (machine, Caller { headers, identity: caller.identity }, None)
             }
             Leaving::ResultStream(Streamed { framing, kind, ready }) => {
                 // Those that got an event at one moment are not due at one.
@@ -109,13 +109,14 @@ impl ReactorHandles {
                 let heartbeat = Some(heartbeat - spread::part_of(heartbeat));
                 let results = ResultStream::new(kind, heartbeat, now);
                 let machine = ResponseBody::new(framing, results);
-                (ClientMachine::ResultStream(machine), HeaderMap::new(), Some(ready))
+                let caller = Caller { identity: ready.identity.clone(), ..Caller::default() };
+                (ClientMachine::ResultStream(machine), caller, Some(ready))
             }
         };
         let adoption = Adoption {
             stream: Stream::new(socket, session),
             early: [&*early, &*unread].concat(),
-            headers,
+            caller,
             permit,
             open: router.metrics.stream(machine.transport()),
             machine,
