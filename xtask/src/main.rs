@@ -9,6 +9,7 @@ mod bench;
 mod docs;
 mod fuzz;
 mod h2spec;
+mod kafka;
 mod licences;
 mod process;
 mod programs;

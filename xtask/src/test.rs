@@ -3,7 +3,7 @@
 //! What a test needs is prepared here (`programs.rs`). A test that cannot run says so; under
 //! `CI=true` a skipped test is a failed one. At the end stands one line with the sums.
 
-use crate::{Failure, process, programs};
+use crate::{Failure, kafka, process, programs};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +21,7 @@ const NODE_VERSION_MIN: (u32, u32) = (20, 11);
 /// Runs all tests, or those whose name contains `filter`.
 pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
     let strict = std::env::var("CI").is_ok_and(|value| value == "true");
-    let found = programs::prepare()?;
+    let mut found = programs::prepare()?;
     let mut notes: Vec<String> = found
         .missing
         .iter()
@@ -29,6 +29,12 @@ pub(crate) fn run(root: &Path, filter: Option<&str>) -> Result<(), Failure> {
         .collect();
 
     let binary = build_router(root, &[])?;
+    match kafka::prepare(&binary) {
+        Ok(jars) => found.variables.push((kafka::VARIABLE, jars)),
+        Err(reason) => {
+            notes.push(format!("no Kafka broker ({reason}): tests that need it are skipped"));
+        }
+    }
     let skips = scratch_file(&binary, "skipped-tests.txt");
     let environment = |command: &mut Command| {
         command.env("STARLING_BIN", &binary).env("STARLING_TEST_SKIPS", &skips);

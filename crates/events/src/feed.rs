@@ -1,6 +1,7 @@
 //! The sending half of one event stream: a bounded queue that drops rather than waits, and says so.
 
 use tokio::sync::mpsc::{self, OwnedPermit, error::TrySendError};
+use tokio::sync::watch;
 
 use crate::{Event, EventStream, Mark, SourceMessage, StreamEnd};
 
@@ -28,6 +29,8 @@ pub(crate) struct Feed {
     gap_due: bool,
     /// The latest message is a gap: a second one would say nothing new.
     gap_sent: bool,
+    /// Closes with this value: whoever waits for the stream's end must not keep it open.
+    lives: watch::Sender<()>,
 }
 
 impl Feed {
@@ -38,7 +41,8 @@ impl Feed {
             .clone()
             .try_reserve_owned()
             .expect("a queue that was just made has room for at least two");
-        (Self { sender, last, gap_due: false, gap_sent: false }, EventStream { messages })
+        let lives = watch::Sender::new(());
+        (Self { sender, last, gap_due: false, gap_sent: false, lives }, EventStream { messages })
     }
 
     /// Queues an event if there is room. Never waits.
@@ -119,10 +123,17 @@ impl Feed {
         self.sender.is_closed()
     }
 
-    /// Resolves when the stream is dropped.
+    /// Resolves when the stream is dropped or has ended.
     pub(crate) fn gone(&self) -> impl Future<Output = ()> + Send + 'static {
         let sender = self.sender.clone();
-        async move { sender.closed().await }
+        let mut lives = self.lives.subscribe();
+        async move {
+            tokio::select! {
+                () = sender.closed() => {}
+                // Nothing is ever sent: it only closes.
+                _ = lives.changed() => {}
+            }
+        }
     }
 }
 
@@ -219,6 +230,16 @@ mod tests {
         assert_eq!(all.as_mut().now_or_never(), None);
         drop(stream);
         assert_eq!(all.as_mut().now_or_never(), Some(()));
+    }
+
+    #[tokio::test]
+    async fn after_the_end_the_stream_is_closed_though_somebody_waits_for_that() {
+        let (feed, mut stream) = Feed::new(1);
+        let waiting = tokio::spawn(feed.gone());
+        feed.end(StreamEnd::Closed);
+        assert_eq!(stream.messages.recv().await, Some(SourceMessage::End(StreamEnd::Closed)));
+        waiting.await.unwrap();
+        assert_eq!(stream.messages.recv().await, None);
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! Brokers behind `Source` and `Sink`: memory, NATS and Redis.
+//! Brokers behind `Source` and `Sink`: memory, NATS, Kafka and Redis.
 //!
 //! Invariant: topics, payloads and positions are all this crate knows; nothing of GraphQL execution.
 //! A [`Provider`] is one configured broker, [`Providers`] finds it by the name that directives use.
 
 mod backoff;
 mod feed;
+mod kafka;
 mod memory;
 mod nats;
 mod provider;
@@ -14,6 +15,10 @@ mod stats;
 mod tls;
 
 pub use backoff::Retry;
+pub use kafka::{
+    Kafka, KafkaAuthentication, KafkaFetch, KafkaSettings, KafkaSettingsError, KafkaTls, KafkaUser,
+    is_kafka_broker,
+};
 pub use memory::{Memory, MemorySettings};
 pub use nats::{Nats, NatsAuthentication, NatsSettings, NatsSettingsError};
 pub use provider::{

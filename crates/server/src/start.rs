@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use events::{
-    Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis, RedisSettings,
+    Kafka, KafkaSettings, Memory, MemorySettings, Nats, NatsSettings, Provider, Providers, Redis,
+    RedisSettings,
 };
 use hub::{Cursors, Hub, HubSettings};
 use ide::{Page, PageConfig, Tab};
@@ -23,7 +24,8 @@ use crate::certificates::{self, Certificates};
 #[cfg(target_os = "linux")]
 use crate::config::ReactorThreads;
 use crate::config::{
-    Config, Cursor, Listener, NatsAuthentication, OverflowPolicy, RedisAuthentication, Workers,
+    Config, Cursor, KafkaAuthentication, KafkaProvider, Listener, NatsAuthentication,
+    OverflowPolicy, RedisAuthentication, ScramMechanism, Secret, Workers,
 };
 use crate::connections::{Connections, Limits};
 use crate::cores::{self, CoreThreads, Cores};
@@ -496,6 +498,15 @@ fn providers(config: &Config) -> Result<Providers, Vec<Diagnostic>> {
             )),
         }
     }
+    for kafka in &providers.kafka {
+        match Kafka::start(kafka_settings(kafka, config.events.publish_timeout)) {
+            Ok(provider) => list.push(Arc::new(provider)),
+            Err(error) => problems.push(Diagnostic::error(
+                "events",
+                format!("events.providers.kafka `{}`: {error}", kafka.id),
+            )),
+        }
+    }
     for redis in &providers.redis {
         let tls = match redis.tls.settings().map(|tls| tls.client()).transpose() {
             Ok(tls) => tls,
@@ -538,6 +549,53 @@ fn redis_authentication(given: &RedisAuthentication) -> events::RedisAuthenticat
     events::RedisAuthentication {
         user: given.username.clone(),
         password: given.password.expose().to_owned(),
+    }
+}
+
+fn kafka_settings(kafka: &KafkaProvider, publish_timeout: Duration) -> KafkaSettings {
+    let user = |username: &str, password: &Secret| events::KafkaUser {
+        username: username.into(),
+        password: password.expose().into(),
+    };
+    let authentication = kafka.authentication.as_ref().map(|authentication| match authentication {
+        KafkaAuthentication::SaslPlain(it) => {
+            events::KafkaAuthentication::Plain(user(&it.username, &it.password))
+        }
+        KafkaAuthentication::SaslScram(it) => match it.mechanism {
+            ScramMechanism::Sha256 => {
+                events::KafkaAuthentication::ScramSha256(user(&it.username, &it.password))
+            }
+            ScramMechanism::Sha512 => {
+                events::KafkaAuthentication::ScramSha512(user(&it.username, &it.password))
+            }
+        },
+        KafkaAuthentication::OauthToken(token) => {
+            events::KafkaAuthentication::Token(token.expose().into())
+        }
+        KafkaAuthentication::OauthTokenFile(path) => {
+            events::KafkaAuthentication::TokenFile(path.clone())
+        }
+    });
+    let tls = kafka.tls.as_ref().filter(|tls| tls.enabled);
+    KafkaSettings {
+        id: kafka.id.as_str().into(),
+        brokers: kafka.brokers.clone(),
+        authentication,
+        tls: tls.map(|tls| events::KafkaTls {
+            ca: tls.ca.clone(),
+            certificate: tls.certificate.clone(),
+            key: tls.key.clone(),
+        }),
+        retry: events::Retry { initial: kafka.retry.initial, max: kafka.retry.max },
+        metadata_refresh: kafka.metadata_refresh,
+        fetch: events::KafkaFetch {
+            wait_max: kafka.fetch.max_wait,
+            answer_bytes: kafka.fetch.max_bytes,
+            queue_bytes: kafka.fetch.queue_bytes,
+            readers: kafka.fetch.readers,
+        },
+        publish_timeout,
+        queue_events: MemorySettings::default().queue_events,
     }
 }
 

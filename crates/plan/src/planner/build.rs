@@ -414,6 +414,7 @@ impl<'a> Builder<'a> {
             let mut depends_on = BTreeSet::new();
             let mut suppliers = Vec::new();
             let mut representation = Vec::new();
+            let added_before = self.nodes.nodes.len();
             for supply in &jump.supplies {
                 for &carrier in supply.pick.carriers.iter() {
                     let place = places[carrier];
@@ -425,6 +426,8 @@ impl<'a> Builder<'a> {
                 // A key and what is required may be different parts of one object.
                 merge_representation(&mut representation, member);
             }
+            // Whoever is asked only to say what is required here is needed when this is.
+            suppliers.extend(added_before..self.nodes.nodes.len());
             if self.reads_context(solution, index, places.len()) {
                 let readers = self.readers_above(at);
                 suppliers.extend(&readers);
@@ -456,8 +459,11 @@ impl<'a> Builder<'a> {
     }
 
     fn picks(&mut self, picks: &[Pick], places: &[Place], at: &At, touched: &mut BTreeSet<NodeId>) {
-        // What objects further down read from here, before anything goes there.
-        let is_read = |pick: &&Pick| pick.wanted.key.is_none() && pick.wanted.field().is_some();
+        // What objects further down read from here, before anything goes there. What is added below is a part of
+        // that, or required: nobody reads it from further down.
+        let is_read = |pick: &&Pick| {
+            !at.is_added && pick.wanted.key.is_none() && pick.wanted.field().is_some()
+        };
         for pick in picks.iter().filter(is_read) {
             let mut readers = BTreeSet::new();
             self.pick(pick, places, at, &mut readers);

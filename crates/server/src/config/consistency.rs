@@ -122,7 +122,8 @@ fn providers(config: &Config, places: &Places, findings: &mut Findings) {
     let memory: Vec<_> = providers.memory.iter().map(|provider| provider.id.as_str()).collect();
     let nats: Vec<_> = providers.nats.iter().map(|provider| provider.id.as_str()).collect();
     let redis: Vec<_> = providers.redis.iter().map(|provider| provider.id.as_str()).collect();
-    for (kind, ids) in [("memory", memory), ("nats", nats), ("redis", redis)] {
+    let kafka: Vec<_> = providers.kafka.iter().map(|provider| provider.id.as_str()).collect();
+    for (kind, ids) in [("memory", memory), ("nats", nats), ("kafka", kafka), ("redis", redis)] {
         let mut first = HashMap::new();
         for (index, id) in ids.into_iter().enumerate() {
             let path = format!("events.providers.{kind}[{index}].id");
@@ -141,6 +142,13 @@ fn providers(config: &Config, places: &Places, findings: &mut Findings) {
         }
         let tls = &provider.tls;
         identity(&format!("{path}.tls"), [&tls.certificate, &tls.key], places, findings);
+        retry(&path, &provider.retry, places, findings);
+    }
+    for (index, provider) in providers.kafka.iter().enumerate() {
+        let path = format!("events.providers.kafka[{index}]");
+        if let Some(tls) = &provider.tls {
+            identity(&format!("{path}.tls"), [&tls.certificate, &tls.key], places, findings);
+        }
         retry(&path, &provider.retry, places, findings);
     }
     for (index, provider) in providers.redis.iter().enumerate() {

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::format::{
-    DurationText, FileText, InstanceText, NatsUrlText, ProviderIdText, RedisUrlText, SecretText,
-    SizeText, UserNameText,
+    DurationText, FileText, InstanceText, KafkaBrokerText, NatsUrlText, ProviderIdText,
+    RedisUrlText, SecretText, SizeText, UserNameText,
 };
 use super::secret::Secret;
 use super::{duration, size};
@@ -80,6 +80,10 @@ pub struct Providers {
     #[schemars(length(max = 100))]
     pub nats: Vec<NatsProvider>,
 
+    /// Kafka clusters, and others that speak its protocol.
+    #[schemars(length(max = 100))]
+    pub kafka: Vec<KafkaProvider>,
+
     /// Redis servers, and others that speak its protocol (RESP3).
     #[schemars(length(max = 100))]
     pub redis: Vec<RedisProvider>,
@@ -87,7 +91,12 @@ pub struct Providers {
 
 impl Default for Providers {
     fn default() -> Self {
-        Self { memory: vec![MemoryProvider::default()], nats: Vec::new(), redis: Vec::new() }
+        Self {
+            memory: vec![MemoryProvider::default()],
+            nats: Vec::new(),
+            kafka: Vec::new(),
+            redis: Vec::new(),
+        }
     }
 }
 
@@ -240,6 +249,191 @@ impl NatsAuthentication {
             *path = folder.join(&*path);
         }
     }
+}
+
+/// A Kafka cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KafkaProvider {
+    /// What `providerId` calls it.
+    #[schemars(with = "ProviderIdText", example = &"default")]
+    pub id: String,
+
+    /// Some of the cluster's brokers, as `HOST:PORT`. The others are found through them.
+    #[schemars(with = "Vec<KafkaBrokerText>", length(min = 1, max = 100), example = &["kafka.internal:9092"])]
+    pub brokers: Vec<String>,
+
+    /// How the router proves who it is (SASL). Without it, it connects without credentials.
+    #[serde(default)]
+    #[schemars(with = "Option<KafkaAuthenticationKeys>")]
+    pub authentication: Option<KafkaAuthentication>,
+
+    /// Connect with TLS: `tls: {}` trusts the authorities that the system trusts.
+    #[serde(default)]
+    pub tls: Option<KafkaTls>,
+
+    /// How much is read ahead.
+    #[serde(default)]
+    pub fetch: KafkaFetch,
+
+    /// How often new partitions and deleted topics are looked for.
+    #[serde(default = "metadata_refresh_default", with = "duration::text")]
+    #[schemars(with = "DurationText", example = &"10s")]
+    pub metadata_refresh: Duration,
+
+    /// How often a lost connection is tried again.
+    #[serde(default)]
+    pub retry: Retry,
+}
+
+impl KafkaProvider {
+    /// Lets relative paths count from `folder`.
+    pub(super) fn resolve(&mut self, folder: &Path) {
+        if let Some(KafkaAuthentication::OauthTokenFile(path)) = &mut self.authentication {
+            *path = folder.join(&path);
+        }
+        let Some(tls) = &mut self.tls else { return };
+        for path in [&mut tls.ca, &mut tls.certificate, &mut tls.key].into_iter().flatten() {
+            *path = folder.join(&path);
+        }
+    }
+}
+
+/// How the router proves to Kafka who it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KafkaAuthentication {
+    /// User name and password, sent as they are.
+    SaslPlain(SaslPlain),
+    /// User name and password, proven without being sent.
+    SaslScram(SaslScram),
+    /// By a token (OAUTHBEARER).
+    OauthToken(Secret),
+    /// By a token in a file.
+    OauthTokenFile(PathBuf),
+}
+
+/// How the router proves who it is: exactly one of these keys.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields, extend("minProperties" = 1, "maxProperties" = 1))]
+#[expect(dead_code, reason = "describes the shape for the schema; never built")]
+pub(super) struct KafkaAuthenticationKeys {
+    /// A user name and a password, sent as they are: use it with `tls`.
+    sasl_plain: Option<SaslPlain>,
+    /// A user name and a password, proven without being sent.
+    sasl_scram: Option<SaslScram>,
+    /// A token for OAUTHBEARER. Messages and logs never show it.
+    #[schemars(with = "Option<SecretText>", example = &"${KAFKA_TOKEN}")]
+    oauth_token: Option<Secret>,
+    /// A file with the token for OAUTHBEARER. It is read again every four minutes, so that something beside the
+    /// router can renew it.
+    #[schemars(with = "Option<FileText>", example = &"/var/run/secrets/kafka/token")]
+    oauth_token_file: Option<PathBuf>,
+}
+
+/// A user name and a password for Kafka.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SaslPlain {
+    /// The user name.
+    #[schemars(with = "UserNameText", example = &"starling")]
+    pub username: String,
+    /// The password. Messages and logs never show it.
+    #[schemars(with = "SecretText", example = &"${KAFKA_PASSWORD}")]
+    pub password: Secret,
+}
+
+/// A user name and a password for Kafka, and how they are proven.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SaslScram {
+    /// The user name.
+    #[schemars(with = "UserNameText", example = &"starling")]
+    pub username: String,
+    /// The password. Messages and logs never show it.
+    #[schemars(with = "SecretText", example = &"${KAFKA_PASSWORD}")]
+    pub password: Secret,
+    /// The hash that the brokers have of the password.
+    #[serde(default)]
+    #[schemars(example = &"SCRAM-SHA-256")]
+    pub mechanism: ScramMechanism,
+}
+
+/// Hashes for SCRAM.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ScramMechanism {
+    /// SHA-256.
+    #[serde(rename = "SCRAM-SHA-256")]
+    Sha256,
+    /// SHA-512.
+    #[default]
+    #[serde(rename = "SCRAM-SHA-512")]
+    Sha512,
+}
+
+/// TLS to Kafka.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct KafkaTls {
+    /// Whether it is used.
+    #[schemars(example = true)]
+    pub enabled: bool,
+    /// The authorities that the brokers' certificates may be signed by, in PEM, instead of those that the
+    /// system trusts.
+    #[schemars(with = "Option<FileText>", example = &"certificates/kafka-ca.pem")]
+    pub ca: Option<PathBuf>,
+    /// The router's own certificate for brokers that want to know their clients (mutual TLS), in PEM,
+    /// followed by those between it and the root.
+    #[schemars(with = "Option<FileText>", example = &"certificates/router.pem")]
+    pub certificate: Option<PathBuf>,
+    /// The private key of `certificate`, in PEM, not encrypted.
+    #[schemars(with = "Option<FileText>", example = &"certificates/router.key")]
+    pub key: Option<PathBuf>,
+}
+
+impl Default for KafkaTls {
+    fn default() -> Self {
+        Self { enabled: true, ca: None, certificate: None, key: None }
+    }
+}
+
+/// How much is read ahead of what subscriptions take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct KafkaFetch {
+    /// How long a broker waits for events before it answers that there are none.
+    #[serde(with = "duration::text")]
+    #[schemars(with = "DurationText", example = &"500ms")]
+    pub max_wait: Duration,
+    /// How much of a partition a broker sends at once.
+    #[serde(with = "size::text")]
+    #[schemars(with = "SizeText", example = &"8MiB")]
+    pub max_bytes: usize,
+    /// How much waits in the queue of each reader.
+    #[serde(with = "size::text")]
+    #[schemars(with = "SizeText", example = &"16MiB")]
+    pub queue_bytes: usize,
+    /// How many readers there may be beside the one that all live subscriptions share: for those that start in
+    /// the past, and those that have fallen behind.
+    #[schemars(range(min = 1, max = 1000), example = 16)]
+    pub readers: usize,
+}
+
+impl Default for KafkaFetch {
+    fn default() -> Self {
+        let fetch = events::KafkaFetch::default();
+        Self {
+            max_wait: fetch.wait_max,
+            max_bytes: fetch.answer_bytes,
+            queue_bytes: fetch.queue_bytes,
+            readers: fetch.readers,
+        }
+    }
+}
+
+/// Often enough that a new partition is noticed while someone watches, and one small request.
+fn metadata_refresh_default() -> Duration {
+    Duration::from_secs(30)
 }
 
 /// A connection to Redis.

@@ -85,6 +85,8 @@ formats! {
          `unix:///run/reviews.sock?path=/graphql`";
     NatsUrl, NatsUrlText, "nats-url", "the URL of a NATS server",
         "write `nats://HOST:PORT`, or `tls://HOST:PORT` for an encrypted connection";
+    KafkaBroker, KafkaBrokerText, "kafka-broker", "the address of a Kafka broker",
+        "write `HOST:PORT`: `kafka.internal:9092`";
     RedisUrl, RedisUrlText, "redis-url", "the URL of a Redis server",
         "write `redis://HOST:PORT`, `rediss://HOST:PORT` for an encrypted connection, or \
          `unix:///run/redis.sock`";
@@ -175,6 +177,7 @@ impl Format {
                 Err("it is more than one word".into())
             }
             Self::NatsUrl => check_nats_urls(text),
+            Self::KafkaBroker => check_kafka_broker(text),
             Self::RedisUrl => check_redis_url(text),
             Self::HeaderName => check_header_name(text),
             Self::HeaderPattern if text.is_empty() => Err("it is empty".into()),
@@ -329,6 +332,19 @@ fn check_socket(text: &str) -> Result<(), Complaint> {
         return Err("`path` is not the path of a URL".into());
     }
     Ok(())
+}
+
+fn check_kafka_broker(text: &str) -> Result<(), Complaint> {
+    if let Some((scheme, rest)) = text.split_once("://") {
+        return Err(Complaint {
+            reason: format!("it begins with `{scheme}://`").into(),
+            instead: Some(format!("write `{rest}`, and `tls: {{}}` beside `brokers` for TLS")),
+        });
+    }
+    if text.contains(',') {
+        return Err("it has a comma: each broker is an entry of the list".into());
+    }
+    if events::is_kafka_broker(text) { Ok(()) } else { Err("it is not a host with a port".into()) }
 }
 
 fn check_redis_url(text: &str) -> Result<(), Complaint> {
@@ -510,6 +526,19 @@ mod tests {
             ),
         ] {
             assert_eq!(reason(Format::NatsUrl, text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn kafka_brokers_are_hosts_with_ports() {
+        for (text, expected) in [
+            ("kafka.internal:9092", "fine"),
+            ("[::1]:9092", "fine"),
+            ("kafka.internal", "it is not a host with a port"),
+            ("kafka://h:9092", "it begins with `kafka://`"),
+            ("a:1,b:2", "it has a comma: each broker is an entry of the list"),
+        ] {
+            assert_eq!(reason(Format::KafkaBroker, text), expected, "{text}");
         }
     }
 

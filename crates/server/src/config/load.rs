@@ -121,6 +121,9 @@ pub fn parse(
         for provider in &mut config.events.providers.redis {
             provider.tls.resolve(folder);
         }
+        for provider in &mut config.events.providers.kafka {
+            provider.resolve(folder);
+        }
         apply(overrides, &mut config, &mut places);
         consistency::check(&config, &places, &mut findings);
         for provider in &mut config.events.providers.nats {

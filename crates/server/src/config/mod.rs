@@ -53,8 +53,10 @@ pub use authentication::{Authentication, Jwks, Jwt, JwtAlgorithm, JwtHeader, Jwt
 pub use cursor::Cursor;
 pub use disclosure::IncludeSubgraphErrors;
 pub use events::{
-    BrokerTls, Events, JetStream, MemoryProvider, NatsAuthentication, NatsProvider, Providers,
-    RedisAuthentication, RedisProvider, RedisSentinel, RedisStreams, Retry, UserInfo,
+    BrokerTls, Events, JetStream, KafkaAuthentication, KafkaFetch, KafkaProvider, KafkaTls,
+    MemoryProvider, NatsAuthentication, NatsProvider, Providers, RedisAuthentication,
+    RedisProvider, RedisSentinel, RedisStreams, Retry, SaslPlain, SaslScram, ScramMechanism,
+    UserInfo,
 };
 pub use headers::{
     ClaimForwarding, HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules, HeaderSelection,

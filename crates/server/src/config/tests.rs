@@ -178,6 +178,20 @@ events:
         jetstream: {publish_ack: true}
       - {id: c, url: "nats://n", authentication: {nkey: "${SECRET}"}}
       - {id: d, url: "nats://n", authentication: {credentials_file: d.creds}}
+    kafka:
+      - id: e
+        brokers: ["k:9092", "l:9092"]
+        authentication: {sasl_plain: {username: u, password: "${SECRET}"}}
+        tls: {enabled: false, ca: ca.pem, certificate: a.pem, key: a.key}
+        fetch: {max_wait: 1s, max_bytes: 1KiB, queue_bytes: 2KiB, readers: 3}
+        metadata_refresh: 4s
+        retry: {initial: 1s, max: 2s}
+      - id: f
+        brokers: ["k:9092"]
+        authentication: {sasl_scram: {username: u, password: "${SECRET}", mechanism: SCRAM-SHA-256}}
+        tls: {}
+      - {id: g, brokers: ["k:9092"], authentication: {oauth_token: "${SECRET}"}}
+      - {id: h, brokers: ["k:9092"], authentication: {oauth_token_file: token}}
     redis:
       - id: c
         urls: ["redis://r:6379", "redis://s:6379"]
@@ -213,6 +227,15 @@ log: {level: debug, format: text}
         })
         .collect();
     assert_eq!(secrets, [SECRET, SECRET, SECRET, "etc/d.creds"]);
+    let kafka = config.events.providers.kafka.iter().filter_map(|provider| {
+        match provider.authentication.as_ref().unwrap() {
+            KafkaAuthentication::SaslPlain(user) => Some(user.password.expose()),
+            KafkaAuthentication::SaslScram(user) => Some(user.password.expose()),
+            KafkaAuthentication::OauthToken(token) => Some(token.expose()),
+            KafkaAuthentication::OauthTokenFile(_) => None,
+        }
+    });
+    assert_eq!(kafka.collect::<Vec<_>>(), [SECRET; 3]);
     for provider in &config.events.providers.redis {
         assert_eq!(provider.authentication.as_ref().unwrap().password.expose(), SECRET);
     }

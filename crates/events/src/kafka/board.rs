@@ -1,0 +1,464 @@
+//! Who wants which topic from where on, and how far each partition was read: the bookkeeping of one reader.
+//! No I/O, no waiting; what has to be asked of the library comes out as [`Change`]s.
+//!
+//! Each listener has an offset of its own in each partition. That makes it harmless to read a piece of a
+//! partition twice: whoever has had it skips it. So a listener can join a reader anywhere.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::client::Place;
+use crate::feed::{self, Feed};
+use crate::{Event, Mark, ProviderStats, StreamEnd};
+
+/// Partitions that a topic may have: the lower half of a lane.
+pub(super) const PARTITIONS_MAX: usize = 1 << 16;
+
+/// The lane of a partition: the topic's number in the stream's sorted topics, and the partition.
+pub(super) fn lane(topic: u16, partition: u16) -> u32 {
+    (u32::from(topic) << 16) | u32::from(partition)
+}
+
+/// The open end of one stream.
+pub(super) struct Listener {
+    /// Of all streams of the provider.
+    pub(super) id: u64,
+    pub(super) feed: Feed,
+    /// In order; a topic's place is its number in lanes.
+    pub(super) topics: Arc<[Arc<str>]>,
+    /// The offset that comes next in each lane; none: the first that there is.
+    pub(super) next: BTreeMap<u32, u64>,
+    /// For as long as it lives.
+    pub(super) _counted: Counted,
+}
+
+/// Counts an open stream for as long as it lives.
+pub(super) struct Counted(Arc<ProviderStats>);
+
+impl Counted {
+    pub(super) fn new(stats: &Arc<ProviderStats>) -> Self {
+        ProviderStats::add(&stats.streams, 1);
+        Self(Arc::clone(stats))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        ProviderStats::subtract(&self.0.streams, 1);
+    }
+}
+
+/// What became of an event that was offered to a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Offered {
+    Taken,
+    /// It is not for this stream: it has had it, or nobody reads it any more.
+    Needless,
+    /// It is the stream's next one still.
+    NoRoom,
+}
+
+impl Listener {
+    fn offer(&mut self, topic: u16, partition: u16, offset: u64, event: &Event) -> Offered {
+        let lane = lane(topic, partition);
+        let next = self.next.entry(lane).or_insert(0);
+        // Whoever is gone is taken out when the end of its stream is noticed.
+        if offset < *next || self.feed.is_gone() {
+            return Offered::Needless;
+        }
+        if self.feed.room() == 0 {
+            return Offered::NoRoom;
+        }
+        match self.feed.offer(event.clone().at(Mark { lane, offset, part: 0 })) {
+            feed::Offered::Taken => {
+                *next = offset + 1;
+                Offered::Taken
+            }
+            feed::Offered::Dropped { .. } => Offered::NoRoom,
+            feed::Offered::Gone => Offered::Needless,
+        }
+    }
+
+    /// Goes on after what is no event.
+    fn pass(&mut self, topic: u16, partition: u16, offset: u64) {
+        let lane = lane(topic, partition);
+        let next = self.next.entry(lane).or_insert(0);
+        if offset >= *next {
+            *next = offset + 1;
+            self.feed.passed(Mark { lane, offset, part: 0 });
+        }
+    }
+
+    /// Goes on after an event that the stream will never get, and says so.
+    fn skip(&mut self, topic: u16, partition: u16, offset: u64) {
+        self.next.insert(lane(topic, partition), offset + 1);
+        self.feed.gap();
+    }
+
+    /// How many partitions of that topic it knows.
+    fn partitions(&self, topic: u16) -> usize {
+        let mut lanes = self.next.range(lane(topic, 0)..=lane(topic, u16::MAX));
+        lanes.next_back().map_or(0, |(lane, _)| (*lane & 0xffff) as usize + 1)
+    }
+}
+
+/// What the library has to be told.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) place: Place,
+    /// Read from there.
+    pub(super) from: u64,
+    /// It is read already, from elsewhere.
+    pub(super) known: bool,
+}
+
+/// What became of a message.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Delivered {
+    /// Who had no room for it.
+    pub(super) full: Vec<u64>,
+    /// Some stream has taken it just now.
+    pub(super) is_taken: bool,
+}
+
+struct Topic {
+    /// The offset that is read next in each partition.
+    next: Vec<u64>,
+    /// Who wants it, and the topic's number among theirs.
+    listeners: Vec<(u64, u16)>,
+}
+
+/// See the head of the file.
+#[derive(Default)]
+pub(super) struct Board {
+    topics: HashMap<Arc<str>, Topic>,
+    listeners: HashMap<u64, Listener>,
+}
+
+impl Board {
+    pub(super) fn topics(&self) -> Vec<Arc<str>> {
+        self.topics.keys().cloned().collect()
+    }
+
+    /// Every partition, and where it is read next.
+    pub(super) fn places(&self) -> Vec<(Place, u64)> {
+        let of = |(name, topic): (&Arc<str>, &Topic)| {
+            let name = Arc::clone(name);
+            let places = (0..).zip(topic.next.clone());
+            places.map(move |(partition, next)| ((Arc::clone(&name), partition), next))
+        };
+        self.topics.iter().flat_map(of).collect::<Vec<_>>()
+    }
+
+    pub(super) fn listener(&self, id: u64) -> Option<&Listener> {
+        self.listeners.get(&id)
+    }
+
+    /// Takes a listener in. Partitions of which it wants more than others have read are read again.
+    pub(super) fn add(&mut self, listener: Listener) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for (number, name) in (0u16..).zip(listener.topics.iter()) {
+            let topic = self
+                .topics
+                .entry(Arc::clone(name))
+                .or_insert_with(|| Topic { next: Vec::new(), listeners: Vec::new() });
+            let count = listener.partitions(number).max(topic.next.len());
+            for partition in 0..count.min(PARTITIONS_MAX) {
+                // Fits, as the line above says.
+                let at = partition as u16;
+                let mut from = listener.next.get(&lane(number, at)).copied().unwrap_or(0);
+                let place = (Arc::clone(name), i32::from(at));
+                match topic.next.get_mut(partition) {
+                    Some(next) if *next <= from => continue,
+                    Some(next) => {
+                        *next = from;
+                        changes.push(Change { place, from, known: true });
+                    }
+                    None => {
+                        // Those who are there have not heard of this partition: theirs is all of it.
+                        from = if topic.listeners.is_empty() { from } else { 0 };
+                        topic.next.push(from);
+                        changes.push(Change { place, from, known: false });
+                    }
+                }
+            }
+            topic.listeners.push((listener.id, number));
+        }
+        self.listeners.insert(listener.id, listener);
+        changes
+    }
+
+    /// Lets a listener go, and tells which partitions nobody wants any more.
+    pub(super) fn remove(&mut self, id: u64) -> Option<(Listener, Vec<Place>)> {
+        let listener = self.listeners.remove(&id)?;
+        let mut unwanted = Vec::new();
+        for name in listener.topics.iter() {
+            let Some(topic) = self.topics.get_mut(name) else { continue };
+            topic.listeners.retain(|(other, _)| *other != id);
+            if topic.listeners.is_empty() {
+                let count = self.topics.remove(name).map_or(0, |topic| topic.next.len());
+                unwanted.extend((0..).take(count).map(|at| (Arc::clone(name), at)));
+            }
+        }
+        Some((listener, unwanted))
+    }
+
+    /// The topic has that many partitions. New ones are read from their start.
+    pub(super) fn grown(&mut self, name: &Arc<str>, count: i32) -> Vec<Change> {
+        let Some(topic) = self.topics.get_mut(name) else { return Vec::new() };
+        let count = usize::try_from(count).unwrap_or(0).min(PARTITIONS_MAX);
+        let mut changes = Vec::new();
+        for partition in (0..).take(count).skip(topic.next.len()) {
+            topic.next.push(0);
+            let place = (Arc::clone(name), partition);
+            changes.push(Change { place, from: 0, known: false });
+        }
+        changes
+    }
+
+    /// Everyone who listens to it is told that it is gone. Tells which partitions nobody wants any more.
+    pub(super) fn end_topic(&mut self, name: &str, reason: &StreamEnd) -> Vec<Place> {
+        let listeners = self.topics.get(name).map(|topic| topic.listeners.clone());
+        let mut unwanted = Vec::new();
+        for (id, _) in listeners.unwrap_or_default() {
+            if let Some((listener, places)) = self.remove(id) {
+                listener.feed.end(reason.clone());
+                unwanted.extend(places);
+            }
+        }
+        unwanted
+    }
+
+    pub(super) fn end(&mut self, reason: &StreamEnd) {
+        self.topics.clear();
+        for (_, listener) in self.listeners.drain() {
+            listener.feed.end(reason.clone());
+        }
+    }
+
+    /// Whether an event is one that is read next, and not one that was fetched before the partition was begun
+    /// elsewhere.
+    pub(super) fn wants(&self, topic: &str, partition: i32, offset: u64) -> bool {
+        let next = self.topics.get(topic).and_then(|topic| {
+            let partition = usize::try_from(partition).ok()?;
+            topic.next.get(partition)
+        });
+        next.is_some_and(|next| offset >= *next)
+    }
+
+    /// Gives an event to all who want it, or notes with `None` that there is nothing to give.
+    // hot path: for each event, with as many steps as streams want its topic.
+    pub(super) fn deliver(
+        &mut self,
+        topic: &str,
+        partition: i32,
+        offset: u64,
+        event: Option<&Event>,
+    ) -> Delivered {
+        let mut delivered = Delivered::default();
+        let Some(topic) = self.topics.get_mut(topic) else { return delivered };
+        let Ok(partition) = u16::try_from(partition) else { return delivered };
+        let Some(next) = topic.next.get_mut(usize::from(partition)) else { return delivered };
+        if offset < *next {
+            // Fetched before the partition was begun elsewhere.
+            return delivered;
+        }
+        *next = offset + 1;
+        for &(id, number) in &topic.listeners {
+            let Some(listener) = self.listeners.get_mut(&id) else { continue };
+            let Some(event) = event else {
+                listener.pass(number, partition, offset);
+                continue;
+            };
+            match listener.offer(number, partition, offset, event) {
+                Offered::NoRoom => delivered.full.push(id),
+                Offered::Taken => delivered.is_taken = true,
+                Offered::Needless => {}
+            }
+        }
+        delivered
+    }
+
+    /// The same for one who had no room; whoever has none again may be made to `skip` it. False: still no room.
+    pub(super) fn deliver_to(
+        &mut self,
+        id: u64,
+        partition: i32,
+        offset: u64,
+        event: &Event,
+        skip: bool,
+    ) -> bool {
+        let Some(listener) = self.listeners.get_mut(&id) else { return true };
+        let number = listener.topics.iter().position(|topic| *topic == event.topic);
+        let number = number.and_then(|number| u16::try_from(number).ok());
+        let (Some(number), Ok(partition)) = (number, u16::try_from(partition)) else { return true };
+        match listener.offer(number, partition, offset, event) {
+            Offered::Taken | Offered::Needless => true,
+            Offered::NoRoom if skip => {
+                listener.skip(number, partition, offset);
+                true
+            }
+            Offered::NoRoom => false,
+        }
+    }
+
+    /// A partition goes on at `offset`, since what was wanted is not there. Whoever misses something by that is
+    /// told; answers with their number.
+    pub(super) fn jump(&mut self, (name, partition): &Place, offset: u64) -> u64 {
+        let Some(topic) = self.topics.get_mut(name) else { return 0 };
+        let Ok(partition) = u16::try_from(*partition) else { return 0 };
+        let Some(next) = topic.next.get_mut(usize::from(partition)) else { return 0 };
+        *next = offset;
+        let mut gaps = 0;
+        for &(id, number) in &topic.listeners {
+            let Some(listener) = self.listeners.get_mut(&id) else { continue };
+            let next = listener.next.entry(lane(number, partition)).or_insert(0);
+            if *next != offset {
+                *next = offset;
+                listener.feed.gap();
+                gaps += 1;
+            }
+        }
+        gaps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EventStream, SourceMessage};
+
+    fn listener(id: u64, topics: &[&str], next: &[(u32, u64)]) -> (Listener, EventStream) {
+        let (feed, stream) = Feed::new(3);
+        let topics = topics.iter().map(|&topic| topic.into()).collect::<Vec<Arc<str>>>();
+        let counted = Counted::new(&Arc::new(ProviderStats::default()));
+        let next = next.iter().copied().collect();
+        (Listener { id, feed, topics: topics.into(), next, _counted: counted }, stream)
+    }
+
+    fn shown(changes: &[Change]) -> Vec<String> {
+        let show = |change: &Change| {
+            let Change { place: (topic, partition), from, known } = change;
+            format!("{topic}/{partition}@{from}{}", if *known { " again" } else { "" })
+        };
+        changes.iter().map(show).collect()
+    }
+
+    fn got(stream: &mut EventStream) -> Vec<String> {
+        std::iter::from_fn(|| stream.messages.try_recv().ok())
+            .map(|message| match message {
+                SourceMessage::Event(event) => {
+                    let mark = event.mark.unwrap();
+                    format!("{}:{}", mark.lane, mark.offset)
+                }
+                other => format!("{other:?}"),
+            })
+            .collect()
+    }
+
+    fn deliver(board: &mut Board, topic: &str, partition: i32, offsets: std::ops::Range<u64>) {
+        for offset in offsets {
+            let event = Event::new(topic, "");
+            let delivered = board.deliver(topic, partition, offset, Some(&event));
+            assert!(delivered.full.is_empty());
+        }
+    }
+
+    #[test]
+    fn whoever_starts_further_back_has_it_read_again_and_nobody_gets_anything_twice() {
+        let mut board = Board::default();
+        let (first, mut first_stream) = listener(1, &["a"], &[(0, 10), (1, 5)]);
+        assert_eq!(shown(&board.add(first)), ["a/0@10", "a/1@5"]);
+        deliver(&mut board, "a", 0, 10..12);
+        let (second, mut second_stream) = listener(2, &["a"], &[(0, 11), (1, 5)]);
+        assert_eq!(shown(&board.add(second)), ["a/0@11 again"]);
+        deliver(&mut board, "a", 0, 11..13);
+        assert_eq!(got(&mut first_stream), ["0:10", "0:11", "0:12"]);
+        assert_eq!(got(&mut second_stream), ["0:11", "0:12"]);
+        let (third, mut third_stream) = listener(3, &["a"], &[(0, 20), (1, 5)]);
+        assert!(board.add(third).is_empty());
+        deliver(&mut board, "a", 0, 13..14);
+        assert!(got(&mut third_stream).is_empty());
+    }
+
+    #[test]
+    fn a_topic_is_read_for_as_long_as_someone_wants_it() {
+        let mut board = Board::default();
+        let (first, _first) = listener(1, &["a", "b"], &[(0, 0), (1 << 16, 0)]);
+        let (second, _second) = listener(2, &["b"], &[(0, 0)]);
+        assert_eq!(shown(&board.add(first)), ["a/0@0", "b/0@0"]);
+        assert!(board.add(second).is_empty());
+        let (_, unwanted) = board.remove(1).unwrap();
+        assert_eq!(unwanted, [("a".into(), 0)]);
+        let (_, unwanted) = board.remove(2).unwrap();
+        assert_eq!(unwanted, [("b".into(), 0)]);
+        assert!(board.remove(2).is_none());
+        assert!(board.places().is_empty());
+    }
+
+    #[test]
+    fn a_new_partition_is_read_from_its_start_whoever_notices_it() {
+        let mut board = Board::default();
+        let (first, mut first_stream) = listener(1, &["a"], &[(0, 10)]);
+        board.add(first);
+        assert_eq!(shown(&board.grown(&"a".into(), 2)), ["a/1@0"]);
+        assert!(board.grown(&"a".into(), 2).is_empty());
+        let (second, mut second_stream) = listener(2, &["a"], &[(0, 10), (1, 0), (2, 7)]);
+        assert_eq!(shown(&board.add(second)), ["a/2@0"]);
+        deliver(&mut board, "a", 2, 6..8);
+        assert_eq!(got(&mut first_stream), ["2:6", "2:7"]);
+        assert_eq!(got(&mut second_stream), ["2:7"]);
+        deliver(&mut board, "a", 2, 5..8);
+        assert!(got(&mut first_stream).is_empty());
+    }
+
+    #[test]
+    fn what_finds_no_room_stays_the_next_one_or_is_skipped_with_a_gap() {
+        let mut board = Board::default();
+        let (first, mut stream) = listener(1, &["a"], &[(0, 0)]);
+        board.add(first);
+        deliver(&mut board, "a", 0, 0..3);
+        let event = Event::new("a", "");
+        let nobody = Delivered { full: vec![1], is_taken: false };
+        assert_eq!(board.deliver("a", 0, 3, Some(&event)), nobody);
+        assert!(!board.deliver_to(1, 0, 3, &event, false));
+        assert_eq!(board.listener(1).unwrap().next[&0], 3);
+        assert_eq!(got(&mut stream), ["0:0", "0:1", "0:2"]);
+        assert!(board.deliver_to(1, 0, 3, &event, false));
+        assert_eq!(got(&mut stream), ["0:3"]);
+        deliver(&mut board, "a", 0, 4..7);
+        assert_eq!(board.deliver("a", 0, 7, Some(&event)), nobody);
+        assert!(board.deliver_to(1, 0, 7, &event, true));
+        assert_eq!(got(&mut stream), ["0:4", "0:5", "0:6"]);
+        deliver(&mut board, "a", 0, 8..9);
+        assert_eq!(got(&mut stream), ["Gap", "0:8"]);
+    }
+
+    #[test]
+    fn a_jump_is_a_gap_for_those_who_miss_something_by_it() {
+        let mut board = Board::default();
+        let (first, mut first_stream) = listener(1, &["a"], &[(0, 3)]);
+        let (second, mut second_stream) = listener(2, &["a"], &[(0, 9)]);
+        board.add(first);
+        board.add(second);
+        assert_eq!(board.jump(&("a".into(), 0), 9), 1);
+        assert_eq!(board.places(), [(("a".into(), 0), 9)]);
+        deliver(&mut board, "a", 0, 9..10);
+        assert_eq!(got(&mut first_stream), ["Gap", "0:9"]);
+        assert_eq!(got(&mut second_stream), ["0:9"]);
+    }
+
+    #[test]
+    fn a_deleted_topic_ends_all_streams_that_have_it() {
+        let mut board = Board::default();
+        let (first, mut first_stream) = listener(1, &["a", "b"], &[(0, 3), (1 << 16, 0)]);
+        let (second, mut second_stream) = listener(2, &["b"], &[(0, 9)]);
+        board.add(first);
+        board.add(second);
+        let gone = StreamEnd::Gone("a".into());
+        assert_eq!(board.end_topic("a", &gone), [("a".into(), 0)]);
+        assert_eq!(got(&mut first_stream), [r#"End(Gone("a"))"#]);
+        assert!(got(&mut second_stream).is_empty());
+        assert_eq!(board.topics(), [Arc::<str>::from("b")]);
+    }
+}

@@ -1,0 +1,139 @@
+//! What librdkafka says beside events: its log, failures of connections, requests for a token. Here they
+//! become log lines of ours, counters and one signal, [`Health::down`].
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rdkafka::ClientContext;
+use rdkafka::client::OAuthToken;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::ConsumerContext;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use tokio::sync::Notify;
+
+use crate::ProviderStats;
+
+/// For how long the library takes a token to be good. It asks again after four fifths of this, so that a
+/// file that is replaced every few minutes, as the tokens of Kubernetes are, is read in time.
+const TOKEN_LIFETIME: Duration = Duration::from_secs(300);
+
+/// Longest token file: signed tokens have a few kilobytes.
+const TOKEN_BYTES_MAX: u64 = 64 * 1024;
+
+/// Where the token for OAUTHBEARER comes from.
+#[derive(Clone)]
+pub(super) enum Token {
+    Fixed(Box<str>),
+    File(PathBuf),
+}
+
+impl Token {
+    fn read(&self) -> Result<String, String> {
+        match self {
+            Self::Fixed(token) => Ok(token.to_string()),
+            Self::File(path) => {
+                let name = path.display();
+                let length = std::fs::metadata(path).map_err(|error| format!("{name}: {error}"))?;
+                if length.len() > TOKEN_BYTES_MAX {
+                    return Err(format!("{name} is longer than 64 KiB"));
+                }
+                let text =
+                    std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
+                Ok(text.trim().to_owned())
+            }
+        }
+    }
+}
+
+/// How the connections of one provider are.
+pub(super) struct Health {
+    pub(super) provider: Box<str>,
+    pub(super) stats: Arc<ProviderStats>,
+    /// The latest failure, without credentials.
+    said: Mutex<Box<str>>,
+    /// No broker can be reached.
+    pub(super) down: Notify,
+}
+
+impl Health {
+    pub(super) fn new(provider: Box<str>, stats: Arc<ProviderStats>) -> Self {
+        Self { provider, stats, said: Mutex::new("not connected yet".into()), down: Notify::new() }
+    }
+
+    /// The latest failure.
+    pub(super) fn reason(&self) -> Box<str> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A failure that has to do with connections. Logged when it says something new.
+    pub(super) fn failed(&self, reason: &str) {
+        ProviderStats::add(&self.stats.errors, 1);
+        // The same failure comes with other durations and counters each time.
+        let reason = reason.split(" (after ").next().unwrap_or(reason);
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if **said == *reason {
+            tracing::debug!(provider = %self.provider, %reason, "still no connection to the broker");
+        } else {
+            tracing::warn!(provider = %self.provider, %reason, "no connection to the broker; trying again");
+            *said = reason.into();
+        }
+    }
+}
+
+/// What the library calls back.
+pub(super) struct Context {
+    pub(super) health: Arc<Health>,
+    pub(super) token: Option<Token>,
+}
+
+impl ClientContext for Context {
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
+
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        // Whatever someone must know comes as an error too; this is for us.
+        tracing::debug!(provider = %self.health.provider, ?level, facility, message, "librdkafka");
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        use RDKafkaErrorCode as Code;
+        match error.rdkafka_error_code() {
+            Some(Code::AllBrokersDown) => self.health.down.notify_one(),
+            Some(
+                Code::BrokerTransportFailure
+                | Code::Resolve
+                | Code::Authentication
+                | Code::SaslAuthenticationFailed
+                | Code::SSL
+                | Code::OperationTimedOut,
+            ) => self.health.failed(reason),
+            // Nothing is asked of groups, so it does not matter whether we may know theirs.
+            Some(
+                Code::GroupAuthorizationFailed
+                | Code::CoordinatorNotAvailable
+                | Code::NotCoordinator
+                | Code::PartitionEOF,
+            ) => {}
+            // The reader acts on these.
+            _ => {
+                ProviderStats::add(&self.health.stats.errors, 1);
+                tracing::debug!(provider = %self.health.provider, %error, reason, "the library reports");
+            }
+        }
+    }
+
+    fn generate_oauth_token(&self, _: Option<&str>) -> Result<OAuthToken, Box<dyn Error>> {
+        let token = self.token.as_ref().ok_or("no token is configured")?.read();
+        let token = token.inspect_err(|reason| self.health.failed(reason))?;
+        let until = SystemTime::now() + TOKEN_LIFETIME;
+        let until = until.duration_since(UNIX_EPOCH)?.as_millis();
+        Ok(OAuthToken {
+            token,
+            principal_name: "starling".into(),
+            lifetime_ms: i64::try_from(until)?,
+        })
+    }
+}
+
+impl ConsumerContext for Context {}

@@ -1,0 +1,378 @@
+//! What a Kafka provider needs to know, and what librdkafka is told of it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::config::RDKafkaLogLevel;
+
+use super::context::Token;
+use crate::Retry;
+
+/// Brokers to begin with; the others of the cluster are found through them.
+const BROKERS_MAX: usize = 100;
+
+/// The name that the library wants to assign partitions at all. No group of that name is ever joined and
+/// no offset is committed.
+const GROUP: &str = "starling";
+
+/// Publications that wait in the producer, and their bytes. At the bound a publication is refused rather
+/// than held: whoever publishes hears of it.
+const PUBLICATIONS_WAITING_MAX: u32 = 10_000;
+const PUBLICATIONS_WAITING_KIBIBYTES_MAX: u32 = 64 * 1024;
+
+/// How long the producer collects events for one request: as long as a broker's answer takes anyway.
+const LINGER: &str = "1";
+
+/// Where the library's own ranges end: bytes in an answer (less what comes on top), queue, and waiting, which must
+/// be less than the minute after which a request has failed.
+const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
+const QUEUE_KIBIBYTES_MAX: usize = 2_097_151;
+const WAIT_MAX: Duration = Duration::from_secs(50);
+
+/// The largest message the consumer ever takes; above it the broker sends it alone, and the library takes
+/// it whatever this says.
+const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// What one Kafka provider needs to know.
+#[derive(Clone)]
+pub struct KafkaSettings {
+    /// The part of the name after `kafka/`.
+    pub id: Box<str>,
+    /// `host:port` of brokers to begin with.
+    pub brokers: Vec<String>,
+    /// None: connects without credentials.
+    pub authentication: Option<KafkaAuthentication>,
+    /// None: connects without TLS.
+    pub tls: Option<KafkaTls>,
+    /// How to come back.
+    pub retry: Retry,
+    /// How often the partitions of the wanted topics are looked at.
+    pub metadata_refresh: Duration,
+    /// How much is read ahead.
+    pub fetch: KafkaFetch,
+    /// How long a publication is tried.
+    pub publish_timeout: Duration,
+    /// Events that wait in one stream.
+    pub queue_events: usize,
+}
+
+/// How the router proves to brokers who it is (SASL).
+#[derive(Clone)]
+pub enum KafkaAuthentication {
+    /// User and password as they are; only with TLS a secret on the way.
+    Plain(KafkaUser),
+    /// User and password, never sent.
+    ScramSha256(KafkaUser),
+    /// User and password, never sent.
+    ScramSha512(KafkaUser),
+    /// OAUTHBEARER with this token.
+    Token(Box<str>),
+    /// OAUTHBEARER with the token in this file, which is read again every few minutes.
+    TokenFile(PathBuf),
+}
+
+/// A user and a password.
+#[derive(Clone)]
+pub struct KafkaUser {
+    /// The name.
+    pub username: Box<str>,
+    /// The secret.
+    pub password: Box<str>,
+}
+
+/// Certificates, all in PEM.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct KafkaTls {
+    /// Who may sign the brokers' certificates; none: those that the system trusts.
+    pub ca: Option<PathBuf>,
+    /// The router's own certificate.
+    pub certificate: Option<PathBuf>,
+    /// Its private key.
+    pub key: Option<PathBuf>,
+}
+
+/// How much is read ahead of what streams take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KafkaFetch {
+    /// How long a broker waits for events before it answers that there are none.
+    pub wait_max: Duration,
+    /// Bytes in one answer of a broker.
+    pub answer_bytes: usize,
+    /// Bytes that wait in each reader's queue.
+    pub queue_bytes: usize,
+    /// Readers beside the shared one, for streams that start in the past or have fallen behind.
+    pub readers: usize,
+}
+
+impl Default for KafkaFetch {
+    /// 16 MiB hold a second of what a router can resolve; sixteen readers of their own are 256 MiB at worst.
+    fn default() -> Self {
+        Self {
+            wait_max: Duration::from_millis(500),
+            answer_bytes: 8 * 1024 * 1024,
+            queue_bytes: 16 * 1024 * 1024,
+            readers: 16,
+        }
+    }
+}
+
+impl fmt::Debug for KafkaSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KafkaSettings")
+            .field("id", &self.id)
+            .field("brokers", &self.brokers)
+            .field("authentication", &self.authentication)
+            .field("tls", &self.tls)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for KafkaAuthentication {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.mechanism())
+    }
+}
+
+impl fmt::Debug for KafkaUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.username)
+    }
+}
+
+/// Why a provider cannot be made.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum KafkaSettingsError {
+    /// A broker cannot be read.
+    #[error("broker {0:?} is not written as `host:port`")]
+    Broker(String),
+    /// None, or too many of them.
+    #[error("one to {BROKERS_MAX} brokers are needed")]
+    Brokers,
+    /// One without the other.
+    #[error("a certificate needs its key, and a key its certificate")]
+    HalfACertificate,
+    /// A file cannot be read.
+    #[error("{path}: {reason}")]
+    File {
+        /// Which.
+        path: String,
+        /// What the system says.
+        reason: String,
+    },
+}
+
+impl KafkaAuthentication {
+    fn mechanism(&self) -> &'static str {
+        match self {
+            Self::Plain(_) => "PLAIN",
+            Self::ScramSha256(_) => "SCRAM-SHA-256",
+            Self::ScramSha512(_) => "SCRAM-SHA-512",
+            Self::Token(_) | Self::TokenFile(_) => "OAUTHBEARER",
+        }
+    }
+
+    /// Where the token comes from, if there is one.
+    pub(super) fn token(&self) -> Option<Token> {
+        match self {
+            Self::Token(token) => Some(Token::Fixed(token.clone())),
+            Self::TokenFile(path) => Some(Token::File(path.clone())),
+            Self::Plain(_) | Self::ScramSha256(_) | Self::ScramSha512(_) => None,
+        }
+    }
+}
+
+impl KafkaSettings {
+    /// Whether they can work at all.
+    pub(super) fn check(&self) -> Result<(), KafkaSettingsError> {
+        if !(1..=BROKERS_MAX).contains(&self.brokers.len()) {
+            return Err(KafkaSettingsError::Brokers);
+        }
+        if let Some(broker) = self.brokers.iter().find(|broker| !is_kafka_broker(broker)) {
+            return Err(KafkaSettingsError::Broker(broker.clone()));
+        }
+        let Some(tls) = &self.tls else { return Ok(()) };
+        if tls.certificate.is_some() != tls.key.is_some() {
+            return Err(KafkaSettingsError::HalfACertificate);
+        }
+        for path in [&tls.ca, &tls.certificate, &tls.key].into_iter().flatten() {
+            // The library would say only later that it cannot.
+            if let Err(error) = std::fs::File::open(path) {
+                let path = path.display().to_string();
+                return Err(KafkaSettingsError::File { path, reason: error.to_string() });
+            }
+        }
+        Ok(())
+    }
+
+    /// What consumers and producers have in common.
+    fn common(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        // Failures reach the log through the context, once each.
+        config.set_log_level(RDKafkaLogLevel::Error);
+        config
+            .set("client.id", "starling")
+            .set("bootstrap.servers", self.brokers.join(","))
+            .set("reconnect.backoff.ms", milliseconds(self.retry.initial))
+            .set("reconnect.backoff.max.ms", milliseconds(self.retry.max.max(self.retry.initial)))
+            .set("topic.metadata.refresh.interval.ms", milliseconds(self.metadata_refresh))
+            .set("socket.keepalive.enable", "true")
+            .set("log.connection.close", "false");
+        let protocol = match (&self.tls, &self.authentication) {
+            (None, None) => "plaintext",
+            (None, Some(_)) => "sasl_plaintext",
+            (Some(_), None) => "ssl",
+            (Some(_), Some(_)) => "sasl_ssl",
+        };
+        config.set("security.protocol", protocol);
+        if let Some(tls) = &self.tls {
+            let trusted = match &tls.ca {
+                Some(path) => path.display().to_string(),
+                // As the router's other clients: the variable, then where systems keep them.
+                None => std::env::var("SSL_CERT_FILE").unwrap_or_else(|_| "probe".into()),
+            };
+            config.set("ssl.ca.location", trusted);
+            if let (Some(certificate), Some(key)) = (&tls.certificate, &tls.key) {
+                config
+                    .set("ssl.certificate.location", certificate.display().to_string())
+                    .set("ssl.key.location", key.display().to_string());
+            }
+        }
+        if let Some(authentication) = &self.authentication {
+            config.set("sasl.mechanisms", authentication.mechanism());
+            match authentication {
+                KafkaAuthentication::Plain(user)
+                | KafkaAuthentication::ScramSha256(user)
+                | KafkaAuthentication::ScramSha512(user) => {
+                    config
+                        .set("sasl.username", &*user.username)
+                        .set("sasl.password", &*user.password);
+                }
+                KafkaAuthentication::Token(_) | KafkaAuthentication::TokenFile(_) => {}
+            }
+        }
+        config
+    }
+
+    /// For a reader.
+    pub(super) fn consumer(&self) -> ClientConfig {
+        let mut config = self.common();
+        let queue_kibibytes = (self.fetch.queue_bytes / 1024).clamp(1, QUEUE_KIBIBYTES_MAX);
+        let answer_bytes = self.fetch.answer_bytes.clamp(1, ANSWER_BYTES_MAX);
+        config
+            .set("group.id", GROUP)
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
+            // Where a wanted offset is gone, we say so instead of going on elsewhere.
+            .set("auto.offset.reset", "error")
+            .set("allow.auto.create.topics", "false")
+            .set("fetch.wait.max.ms", milliseconds(self.fetch.wait_max.min(WAIT_MAX)))
+            .set("fetch.max.bytes", answer_bytes.max(MESSAGE_BYTES_MAX).to_string())
+            .set("max.partition.fetch.bytes", answer_bytes.to_string())
+            .set("message.max.bytes", MESSAGE_BYTES_MAX.to_string())
+            // What stands around the events in an answer comes on top.
+            .set("receive.message.max.bytes", (answer_bytes + 2 * MESSAGE_BYTES_MAX).to_string())
+            .set("queued.max.messages.kbytes", queue_kibibytes.to_string())
+            // A full queue is asked again soon, not after a second.
+            .set("fetch.queue.backoff.ms", "20");
+        config
+    }
+
+    /// For publishing.
+    pub(super) fn producer(&self) -> ClientConfig {
+        let mut config = self.common();
+        config
+            // With these a retry never writes twice and never out of order.
+            .set("enable.idempotence", "true")
+            .set("acks", "all")
+            .set("message.timeout.ms", milliseconds(self.publish_timeout))
+            // A topic that is not there is refused in this time, not at the end of the attempt.
+            .set("topic.metadata.propagation.max.ms", "1000")
+            .set("linger.ms", LINGER)
+            .set("message.max.bytes", MESSAGE_BYTES_MAX.to_string())
+            .set("queue.buffering.max.messages", PUBLICATIONS_WAITING_MAX.to_string())
+            .set("queue.buffering.max.kbytes", PUBLICATIONS_WAITING_KIBIBYTES_MAX.to_string())
+            // As Java's producers, so that one key goes to one partition whoever publishes.
+            .set("partitioner", "murmur2_random");
+        config
+    }
+}
+
+fn milliseconds(duration: Duration) -> String {
+    // The library's numbers end here; an hour is more than any of these settings means.
+    duration.as_millis().clamp(1, 3_600_000).to_string()
+}
+
+/// Is it `host:port`?
+pub fn is_kafka_broker(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.chars().all(plain),
+    };
+    is_host && port.parse::<u16>().is_ok_and(|port| port > 0)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(crate) fn settings(brokers: &[&str]) -> KafkaSettings {
+        KafkaSettings {
+            id: "a".into(),
+            brokers: brokers.iter().map(|&broker| broker.to_owned()).collect(),
+            authentication: None,
+            tls: None,
+            retry: Retry::default(),
+            metadata_refresh: Duration::from_secs(30),
+            fetch: KafkaFetch::default(),
+            publish_timeout: Duration::from_secs(5),
+            queue_events: 16,
+        }
+    }
+
+    #[test]
+    fn brokers_are_hosts_with_ports() {
+        for good in ["kafka:9092", "10.0.0.1:1", "[::1]:9092", "b-1.msk_x.amazonaws.com:9096"] {
+            assert_eq!(settings(&[good]).check(), Ok(()), "{good}");
+        }
+        for bad in
+            ["kafka", "kafka:", "kafka:0", "kafka:70000", ":9092", "SSL://k:1", "a,b:1", "::1:9"]
+        {
+            let expected = Err(KafkaSettingsError::Broker(bad.to_owned()));
+            assert_eq!(settings(&[bad]).check(), expected, "{bad}");
+        }
+        assert_eq!(settings(&[]).check(), Err(KafkaSettingsError::Brokers));
+    }
+
+    #[test]
+    fn the_library_knows_every_setting() {
+        let user = KafkaUser { username: "u".into(), password: "hunter2".into() };
+        let ways = [
+            None,
+            Some(KafkaAuthentication::Plain(user.clone())),
+            Some(KafkaAuthentication::ScramSha256(user.clone())),
+            Some(KafkaAuthentication::ScramSha512(user)),
+            Some(KafkaAuthentication::Token("t".into())),
+        ];
+        for (authentication, tls) in
+            ways.into_iter().flat_map(|way| [(way.clone(), None), (way, Some(KafkaTls::default()))])
+        {
+            let settings = KafkaSettings { authentication, tls, ..settings(&["k:1"]) };
+            assert!(!format!("{settings:?}").contains("hunter2"));
+            for config in [settings.consumer(), settings.producer()] {
+                config.create_native_config().unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let tls = KafkaTls { ca: Some("/nowhere/ca.pem".into()), ..KafkaTls::default() };
+        let settings = KafkaSettings { tls: Some(tls), ..settings(&["k:1"]) };
+        let error = settings.check().unwrap_err().to_string();
+        assert!(error.starts_with("/nowhere/ca.pem: "), "{error}");
+    }
+}

@@ -1,0 +1,280 @@
+//! The reader that all live streams of a provider share, and the watch over its connections. It lives as long
+//! as the provider; its client is made anew only if the library gives up on it.
+//!
+//! A stream whose queue is full for longer than a moment gets a reader of its own ([`super::single`]), goes on
+//! there at its own pace, and comes back when it has caught up: Kafka keeps the events meanwhile.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::{spawn_blocking, yield_now};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::Link;
+use super::board::Listener;
+use super::client::Client;
+use super::context::{Context, Health};
+use super::reading::{Broken, Reading, Unsettled};
+use super::settings::{KafkaAuthentication, KafkaSettings};
+use super::single::Single;
+use crate::backoff::Backoff;
+use crate::{ProviderState, ProviderStats, StreamEnd};
+
+/// How long all streams wait for one that has no room: a burst passes in this time, and nobody sees it.
+const FULL_STREAM_WAIT: Duration = Duration::from_millis(20);
+
+/// How often they wait like that: a stream that makes room for one event at a time must not set the pace of all.
+const FULL_STREAM_WAIT_EVERY: Duration = Duration::from_secs(1);
+
+/// Messages handed on before the reader looks at anything else.
+pub(super) const MESSAGES_AT_ONCE: usize = 256;
+
+/// Listeners taken in by one call of the library.
+const LISTENERS_AT_ONCE: usize = 256;
+
+/// What the readers of one provider have in common.
+pub(super) struct Common {
+    pub(super) settings: KafkaSettings,
+    pub(super) health: Arc<Health>,
+    /// Places for readers beside the shared one.
+    pub(super) singles: Arc<Semaphore>,
+}
+
+impl Common {
+    /// Another consumer.
+    pub(super) async fn client(self: &Arc<Self>) -> Result<Arc<Client>, String> {
+        let common = Arc::clone(self);
+        let made = spawn_blocking(move || {
+            let token =
+                common.settings.authentication.as_ref().and_then(KafkaAuthentication::token);
+            let context = Context { health: Arc::clone(&common.health), token };
+            Client::new(&common.settings.consumer(), context)
+        });
+        match made.await {
+            Ok(made) => made.map(Arc::new),
+            Err(_) => Err("the router is ending".into()),
+        }
+    }
+}
+
+pub(super) struct SharedReader {
+    common: Arc<Common>,
+    link: watch::Sender<Link>,
+    /// For readers of single streams, which give back what has caught up. Weak: they end with the provider.
+    give_back: mpsc::WeakSender<Listener>,
+    joining: mpsc::Receiver<Listener>,
+    /// Resolve to the number of a stream that was dropped.
+    dropped: FuturesUnordered<BoxFuture<'static, u64>>,
+    /// Of which streams that is waited for.
+    watched: HashSet<u64>,
+    backoff: Backoff,
+    was_connected: bool,
+    /// When all streams last waited for one.
+    waited_at: Option<Instant>,
+}
+
+impl SharedReader {
+    pub(super) fn new(
+        common: Arc<Common>,
+        link: watch::Sender<Link>,
+        give_back: mpsc::WeakSender<Listener>,
+        joining: mpsc::Receiver<Listener>,
+    ) -> Self {
+        let backoff = Backoff::new(common.settings.retry);
+        Self {
+            common,
+            link,
+            give_back,
+            joining,
+            dropped: FuturesUnordered::new(),
+            watched: HashSet::new(),
+            backoff,
+            was_connected: false,
+            waited_at: None,
+        }
+    }
+
+    /// Until the provider is dropped.
+    pub(super) async fn run(mut self) {
+        let mut reading: Option<Reading> = None;
+        loop {
+            let broken = match self.common.client().await {
+                Err(reason) => Broken(reason),
+                Ok(client) => {
+                    let replaced = match &mut reading {
+                        Some(reading) => reading.replace_client(client).await,
+                        None => {
+                            let health = Arc::clone(&self.common.health);
+                            let refresh = self.common.settings.metadata_refresh;
+                            reading = Some(Reading::new(client, health, refresh));
+                            Ok(())
+                        }
+                    };
+                    let reading = reading.as_mut().expect("made just now, if not before");
+                    match replaced {
+                        Err(broken) => broken,
+                        Ok(()) => match self.serve(reading).await {
+                            Ok(()) => {
+                                reading.board.end(&StreamEnd::Closed);
+                                return;
+                            }
+                            Err(broken) => broken,
+                        },
+                    }
+                }
+            };
+            self.down(&broken.0);
+            sleep(self.backoff.next()).await;
+            if self.joining.is_closed() {
+                return;
+            }
+        }
+    }
+
+    /// `Ok`: the provider was dropped.
+    async fn serve(&mut self, reading: &mut Reading) -> Result<(), Broken> {
+        let client = Arc::clone(&reading.client);
+        let mut messages = client.consumer().stream();
+        let mut joining = Vec::new();
+        let mut probe = Some(probing(&client, Duration::ZERO));
+        let health = Arc::clone(&self.common.health);
+        loop {
+            let is_up = probe.is_none();
+            let probed = async {
+                match &mut probe {
+                    Some(probe) => probe.await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                count = self.joining.recv_many(&mut joining, LISTENERS_AT_ONCE) => {
+                    if count == 0 {
+                        return Ok(());
+                    }
+                    for listener in &joining {
+                        // One that comes back is watched already.
+                        if self.watched.insert(listener.id) {
+                            let (id, gone) = (listener.id, listener.feed.gone());
+                            self.dropped.push(gone.map(move |()| id).boxed());
+                        }
+                    }
+                    reading.add(std::mem::take(&mut joining)).await?;
+                }
+                Some(id) = self.dropped.next() => {
+                    let mut ids = vec![id];
+                    while let Some(Some(id)) = self.dropped.next().now_or_never() {
+                        ids.push(id);
+                    }
+                    for id in &ids {
+                        self.watched.remove(id);
+                    }
+                    reading.remove(ids).await?;
+                }
+                due = reading.due() => reading.look(due).await?,
+                answers = probed => {
+                    if answers {
+                        self.up(&client);
+                        probe = None;
+                    } else {
+                        self.down(&health.reason());
+                        let after = self.backoff.next();
+                        probe = Some(probing(&client, after));
+                    }
+                }
+                () = health.down.notified(), if is_up => {
+                    self.down(&health.reason());
+                    probe = Some(probing(&client, self.backoff.next()));
+                }
+                message = messages.next() => {
+                    let mut message = message;
+                    for _ in 0..MESSAGES_AT_ONCE {
+                        match message {
+                            Some(Ok(received)) => {
+                                if let Some(mut unsettled) = reading.received(&received) {
+                                    for id in std::mem::take(&mut unsettled.full) {
+                                        self.make_room(reading, id, &mut unsettled).await?;
+                                    }
+                                }
+                            }
+                            Some(Err(error)) => reading.failed(&error)?,
+                            None => return Err(Broken("the library has ended".into())),
+                        }
+                        match messages.next().now_or_never() {
+                            Some(next) => message = next,
+                            None => break,
+                        }
+                    }
+                    yield_now().await;
+                }
+            }
+        }
+    }
+
+    /// A stream has no room for this event: waits a moment, then gives it a reader of its own. Where all of
+    /// those are taken, the event is lost and the stream told.
+    async fn make_room(
+        &mut self,
+        reading: &mut Reading,
+        id: u64,
+        unsettled: &mut Unsettled,
+    ) -> Result<(), Broken> {
+        let stats = &self.common.health.stats;
+        let place = Arc::clone(&self.common.singles).try_acquire_owned();
+        let Ok(place) = place else {
+            ProviderStats::add(&stats.dropped, 1);
+            ProviderStats::add(&stats.gaps, 1);
+            reading.settle(unsettled, id, true);
+            return Ok(());
+        };
+        let may_wait = self.waited_at.is_none_or(|at| at.elapsed() > FULL_STREAM_WAIT_EVERY);
+        if let Some(listener) = reading.board.listener(id).filter(|_| may_wait) {
+            self.waited_at = Some(Instant::now());
+            let _ = timeout(FULL_STREAM_WAIT, listener.feed.has_room(1)).await;
+        }
+        if reading.settle(unsettled, id, false) {
+            return Ok(());
+        }
+        if let Some(listener) = reading.remove(vec![id]).await?.pop() {
+            let provider = &self.common.health.provider;
+            tracing::debug!(%provider, topics = ?listener.topics, "a stream has fallen behind and is read for by itself");
+            let give_back = self.give_back.clone();
+            let single = Single::new(&self.common, Arc::clone(&reading.client), give_back, place);
+            tokio::spawn(single.run(listener));
+        }
+        Ok(())
+    }
+
+    fn up(&mut self, client: &Arc<Client>) {
+        let stats = &self.common.health.stats;
+        if self.was_connected {
+            ProviderStats::add(&stats.reconnects, 1);
+        }
+        self.was_connected = true;
+        self.backoff.reset();
+        stats.set_state(ProviderState::Connected);
+        tracing::info!(provider = %self.common.health.provider, "connected");
+        self.link.send_replace(Link::Up(Arc::clone(client)));
+    }
+
+    fn down(&mut self, reason: &str) {
+        if self.was_connected {
+            self.common.health.stats.set_state(ProviderState::Disconnected);
+        }
+        self.link.send_replace(Link::Away(reason.into()));
+    }
+}
+
+/// Asks whether a broker answers.
+fn probing(client: &Arc<Client>, after: Duration) -> BoxFuture<'static, bool> {
+    let client = Arc::clone(client);
+    async move {
+        sleep(after).await;
+        spawn_blocking(move || client.ping()).await.unwrap_or(false)
+    }
+    .boxed()
+}

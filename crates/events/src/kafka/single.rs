@@ -1,0 +1,204 @@
+//! A reader for one stream: one that starts in the past, or one that has fallen behind. It goes at the stream's
+//! pace and drops nothing. When the stream has caught up, the shared reader takes it over; since each stream
+//! keeps its own offsets, that can happen anywhere, only the less is read twice the better.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use rdkafka::Offset;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::{spawn_blocking, yield_now};
+use tokio::time::timeout;
+
+use super::board::{Listener, lane};
+use super::client::Client;
+use super::reading::{Broken, Reading};
+use super::shared::{Common, MESSAGES_AT_ONCE};
+use crate::StreamEnd;
+
+/// A stream that has no more than this before it joins the others. They skip what they have had, which costs
+/// them microseconds for each.
+pub(super) const EVENTS_BEHIND_MAX: u64 = 500;
+
+/// No message for so long: there is nothing more now. (The ends of partitions cannot be compared alone, since
+/// the markers of transactions have offsets and are no messages.)
+const SILENCE: Duration = Duration::from_millis(300);
+
+/// How often a stream that is full looks whether its provider is still there.
+const PROVIDER_LOOKED_AT: Duration = Duration::from_secs(1);
+
+/// How often a broken client is replaced in a row, without an event in between, before the stream ends.
+const FAILURES_MAX: u32 = 5;
+
+pub(super) struct Single {
+    common: Arc<Common>,
+    /// The shared reader's client, to ask where partitions end.
+    shared: Arc<Client>,
+    give_back: mpsc::WeakSender<Listener>,
+    _place: OwnedSemaphorePermit,
+}
+
+/// Why reading has stopped.
+enum Stop {
+    CaughtUp,
+    /// Nobody listens any more.
+    Gone,
+    /// The provider was dropped.
+    Closed,
+    /// The board has ended the stream.
+    Ended,
+}
+
+impl Single {
+    pub(super) fn new(
+        common: &Arc<Common>,
+        shared: Arc<Client>,
+        give_back: mpsc::WeakSender<Listener>,
+        place: OwnedSemaphorePermit,
+    ) -> Self {
+        Self { common: Arc::clone(common), shared, give_back, _place: place }
+    }
+
+    /// Until the stream has caught up or nobody listens.
+    pub(super) async fn run(self, listener: Listener) {
+        let mut failures = 0;
+        let mut listener = listener;
+        let id = listener.id;
+        loop {
+            let broken = match self.common.client().await {
+                Err(reason) => Broken(reason),
+                Ok(client) => {
+                    let health = Arc::clone(&self.common.health);
+                    let refresh = self.common.settings.metadata_refresh;
+                    let mut reading = Reading::new(client, health, refresh);
+                    let had: u64 = listener.next.values().sum();
+                    let stop = self.read(&mut reading, listener).await;
+                    let Some((back, _)) = reading.board.remove(id) else { return };
+                    listener = back;
+                    if listener.next.values().sum::<u64>() > had {
+                        failures = 0;
+                    }
+                    match stop {
+                        Ok(Stop::CaughtUp) => {
+                            match self.give_back.upgrade() {
+                                Some(shared) => {
+                                    if let Err(refused) = shared.send(listener).await {
+                                        refused.0.feed.end(StreamEnd::Closed);
+                                    }
+                                }
+                                None => listener.feed.end(StreamEnd::Closed),
+                            }
+                            return;
+                        }
+                        Ok(Stop::Closed) => return listener.feed.end(StreamEnd::Closed),
+                        Ok(Stop::Gone | Stop::Ended) => return,
+                        Err(broken) => broken,
+                    }
+                }
+            };
+            failures += 1;
+            if failures == FAILURES_MAX {
+                let provider = &self.common.health.provider;
+                tracing::warn!(%provider, reason = broken.0, "a reader has failed; its stream ends");
+                return listener.feed.end(StreamEnd::Refused(broken.0));
+            }
+        }
+    }
+
+    async fn read(&self, reading: &mut Reading, listener: Listener) -> Result<Stop, Broken> {
+        let id = listener.id;
+        let gone = listener.feed.gone();
+        tokio::pin!(gone);
+        let half_of_the_queue = self.common.settings.queue_events / 2;
+        let client = Arc::clone(&reading.client);
+        let mut messages = client.consumer().stream();
+        reading.add(vec![listener]).await?;
+        let mut ends = self.ends(reading, id).await;
+        let mut received_at_once = 0;
+        loop {
+            if reading.board.listener(id).is_none() {
+                return Ok(Stop::Ended);
+            }
+            if self.give_back.strong_count() == 0 {
+                return Ok(Stop::Closed);
+            }
+            let mut caught_up = false;
+            tokio::select! {
+                () = &mut gone => return Ok(Stop::Gone),
+                due = reading.due() => reading.look(due).await?,
+                message = timeout(SILENCE, messages.next()) => match message {
+                    Err(_) => caught_up = true,
+                    Ok(None) => return Err(Broken("the library has ended".into())),
+                    Ok(Some(Err(error))) => reading.failed(&error)?,
+                    Ok(Some(Ok(received))) => {
+                        received_at_once += 1;
+                        if received_at_once == MESSAGES_AT_ONCE {
+                            received_at_once = 0;
+                            yield_now().await;
+                        }
+                        if let Some(mut unsettled) = reading.received(&received) {
+                            while !reading.settle(&mut unsettled, id, false) {
+                                let Some(listener) = reading.board.listener(id) else { break };
+                                let room = listener.feed.has_room(1);
+                                let _ = timeout(PROVIDER_LOOKED_AT, room).await;
+                                if self.give_back.strong_count() == 0 {
+                                    return Ok(Stop::Closed);
+                                }
+                            }
+                        }
+                        caught_up = reading
+                            .board
+                            .listener(id)
+                            .is_some_and(|listener| behind(listener, &ends) == 0);
+                    }
+                },
+            }
+            if !caught_up {
+                continue;
+            }
+            // A full queue would only be full again among the others.
+            if let Some(listener) = reading.board.listener(id) {
+                tokio::select! {
+                    () = &mut gone => return Ok(Stop::Gone),
+                    _ = timeout(PROVIDER_LOOKED_AT, listener.feed.has_room(half_of_the_queue)) => {}
+                }
+            }
+            ends = self.ends(reading, id).await;
+            let Some(listener) = reading.board.listener(id) else { return Ok(Stop::Ended) };
+            if behind(listener, &ends) <= EVENTS_BEHIND_MAX {
+                return Ok(Stop::CaughtUp);
+            }
+        }
+    }
+
+    /// Where the stream's lanes end now; empty where nobody can tell.
+    async fn ends(&self, reading: &Reading, id: u64) -> BTreeMap<u32, u64> {
+        let Some(listener) = reading.board.listener(id) else { return BTreeMap::new() };
+        let number = |topic: &Arc<str>| listener.topics.iter().position(|it| it == topic);
+        let (mut places, mut lanes) = (Vec::new(), Vec::new());
+        for ((topic, partition), _) in reading.board.places() {
+            let number = number(&topic).and_then(|number| u16::try_from(number).ok());
+            if let (Some(number), Ok(part)) = (number, u16::try_from(partition)) {
+                lanes.push(lane(number, part));
+                places.push((topic, partition));
+            }
+        }
+        let shared = Arc::clone(&self.shared);
+        let ends = spawn_blocking(move || shared.offsets(&places, Offset::End)).await;
+        match ends {
+            Ok(Ok(ends)) => lanes.into_iter().zip(ends).collect(),
+            _ => BTreeMap::new(),
+        }
+    }
+}
+
+/// How many events a stream is away from these ends at most. Without any, as far as can be: nobody could tell.
+fn behind(listener: &Listener, ends: &BTreeMap<u32, u64>) -> u64 {
+    if ends.is_empty() {
+        return u64::MAX;
+    }
+    let next = |lane: &u32| listener.next.get(lane).copied().unwrap_or(0);
+    ends.iter().fold(0, |sum, (lane, end)| sum.saturating_add(end.saturating_sub(next(lane))))
+}

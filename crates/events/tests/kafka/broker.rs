@@ -1,0 +1,253 @@
+//! A real Kafka broker (KRaft, one node) for tests, killed with them.
+//!
+//! `cargo xtask test` fetches its jars into the target folder and names them in `STARLING_TEST_KAFKA`; a test that
+//! runs without xtask looks where xtask would have put them.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// From start to open port; some three seconds on an idle machine.
+const START_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// A port that was free may be taken by the time the broker wants it.
+const ATTEMPTS: usize = 3;
+
+/// Where xtask puts the jars, in the target folder.
+const FOLDER: &str = "kafka-4.3.1";
+
+/// What a broker of 192 MB needs to live. The cleaner would take 128 MB for itself.
+const SETTINGS: &str = "
+process.roles=broker,controller
+node.id=1
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAIN
+listener.security.protocol.map=PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL
+num.network.threads=1
+num.io.threads=2
+background.threads=1
+num.recovery.threads.per.data.dir=1
+log.cleaner.dedupe.buffer.size=4194304
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+auto.create.topics.enable=false
+log.initial.task.delay.ms=100
+file.delete.delay.ms=100
+";
+
+/// Users of the secure listener.
+pub(crate) const USER: &str = "starling";
+pub(crate) const PASSWORD: &str = "correct-horse";
+
+/// Keeps the broker's process while it has its input; ends it when that closes, however the test ended, and then
+/// removes the folder in its first argument, if there is one.
+const KEEPER: &str = r#"folder=$1; shift; "$@" </dev/null & broker=$!; echo $broker; cat >/dev/null
+kill -9 $broker; wait $broker; if [ -n "$folder" ]; then rm -rf "$folder"; fi"#;
+
+/// A broker that may be stopped and started again.
+pub(crate) struct Broker {
+    folder: tempfile::TempDir,
+    jars: PathBuf,
+    port: u16,
+    secure_port: u16,
+    /// Otherwise the folder goes with this value.
+    keeper_removes: bool,
+    running: Option<Running>,
+}
+
+struct Running {
+    keeper: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.keeper.wait();
+    }
+}
+
+/// The folder of the jars. Without it the test is skipped with a line that says so; under `CI=true` that is a
+/// failure.
+#[allow(clippy::print_stdout, reason = "who runs the tests must see what was skipped")]
+pub(crate) fn jars() -> Option<PathBuf> {
+    let named = std::env::var_os("STARLING_TEST_KAFKA").map(PathBuf::from);
+    let beside = || {
+        let program = std::env::current_exe().ok()?;
+        // target/debug/deps/kafka-…
+        Some(program.ancestors().nth(3)?.join(FOLDER))
+    };
+    let found = named.or_else(beside).filter(|folder| folder.is_dir());
+    if found.is_none() {
+        let hint =
+            "no Kafka broker: run `cargo xtask test --filter kafka` once (it needs java and mvn)";
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{hint}");
+        println!("skipped: {hint}");
+    }
+    found
+}
+
+/// The broker that tests share which do it no harm. It ends with the process.
+pub(crate) fn shared() -> Option<&'static Broker> {
+    static SHARED: OnceLock<Option<Broker>> = OnceLock::new();
+    // Nobody drops what is static.
+    let start = || jars().map(|jars| Broker::start_any(&jars, "", true));
+    SHARED.get_or_init(start).as_ref()
+}
+
+fn free_port() -> u16 {
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    socket.local_addr().expect("bound").port()
+}
+
+impl Broker {
+    pub(crate) fn start(jars: &Path) -> Self {
+        Self::start_with(jars, "")
+    }
+
+    /// With further settings.
+    pub(crate) fn start_with(jars: &Path, settings: &str) -> Self {
+        Self::start_any(jars, settings, false)
+    }
+
+    fn start_any(jars: &Path, settings: &str, keeper_removes: bool) -> Self {
+        for _ in 0..ATTEMPTS {
+            let folder = tempfile::tempdir().expect("a folder");
+            let (port, secure_port) = (free_port(), free_port());
+            let mut broker = Self {
+                folder,
+                jars: jars.to_owned(),
+                port,
+                secure_port,
+                keeper_removes,
+                running: None,
+            };
+            broker.format(settings);
+            if broker.try_run() {
+                return broker;
+            }
+        }
+        panic!("the Kafka broker does not start");
+    }
+
+    /// As a client names it.
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// With TLS and SASL.
+    pub(crate) fn secure_address(&self) -> String {
+        format!("localhost:{}", self.secure_port)
+    }
+
+    /// Kills it. What it has confirmed is in its files.
+    pub(crate) fn stop(&mut self) {
+        self.running = None;
+    }
+
+    /// Starts where it has been before.
+    pub(crate) fn run(&mut self) {
+        assert!(self.try_run(), "the broker starts again");
+    }
+
+    fn settings_file(&self) -> PathBuf {
+        self.folder.path().join("server.properties")
+    }
+
+    fn format(&self, settings: &str) {
+        let certificates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../net/tests/certificates");
+        let read = |name: &str| std::fs::read_to_string(certificates.join(name)).expect(name);
+        let own = self.folder.path().join("own.pem");
+        std::fs::write(&own, read("localhost.key") + &read("localhost.pem")).expect("written");
+        let controller = free_port();
+        let (plain, secure) = (self.port, self.secure_port);
+        let sasl = "org.apache.kafka.common.security";
+        let text = format!(
+            "{SETTINGS}
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAIN://127.0.0.1:{plain},SECURE://localhost:{secure},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAIN://127.0.0.1:{plain},SECURE://localhost:{secure}
+log.dirs={data}
+listener.name.secure.ssl.keystore.type=PEM
+listener.name.secure.ssl.keystore.location={own}
+listener.name.secure.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
+listener.name.secure.plain.sasl.jaas.config={sasl}.plain.PlainLoginModule required user_{USER}=\"{PASSWORD}\";
+listener.name.secure.scram-sha-256.sasl.jaas.config={sasl}.scram.ScramLoginModule required;
+listener.name.secure.scram-sha-512.sasl.jaas.config={sasl}.scram.ScramLoginModule required;
+listener.name.secure.oauthbearer.sasl.jaas.config={sasl}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=\"broker\";
+{settings}
+",
+            data = self.folder.path().join("data").display(),
+            own = own.display(),
+        );
+        std::fs::write(self.settings_file(), text).expect("written");
+        let user = format!("[name={USER},password={PASSWORD}]");
+        let formatted = self
+            .java(&["-Xmx96m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
+            .args(["kafka.tools.StorageTool", "format", "--cluster-id", "MkU3OEVBNTcwNTJENDM2Qg"])
+            .arg("--config")
+            .arg(self.settings_file())
+            .args(["--add-scram", &format!("SCRAM-SHA-256={user}")])
+            .args(["--add-scram", &format!("SCRAM-SHA-512={user}")])
+            .stdin(Stdio::null())
+            .output()
+            .expect("java is there");
+        let said = String::from_utf8_lossy(&formatted.stdout).into_owned()
+            + &String::from_utf8_lossy(&formatted.stderr);
+        assert!(formatted.status.success(), "formatting the broker's folder: {said}");
+    }
+
+    fn java(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("java");
+        command.args(arguments).arg("-cp").arg(self.jars.join("*"));
+        command
+    }
+
+    /// Whether it has opened its port in time.
+    fn try_run(&mut self) -> bool {
+        let java = self.java(&["-Xmx192m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
+        let mut keeper = Command::new("sh")
+            .args(["-c", KEEPER, "keeper"])
+            .arg(if self.keeper_removes { self.folder.path() } else { Path::new("") })
+            .arg("java")
+            .args(java.get_args())
+            .arg("kafka.Kafka")
+            .arg(self.settings_file())
+            .current_dir(self.folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("sh is there");
+        let input = keeper.stdin.take();
+        let mut output = BufReader::new(keeper.stdout.take().expect("stdout is piped"));
+        self.running = Some(Running { keeper, input });
+        let mut process = String::new();
+        output.read_line(&mut process).expect("the keeper tells the broker's process");
+        // Whatever else it says must not fill the pipe.
+        std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+        let begun = Instant::now();
+        while begun.elapsed() < START_TIME_MAX {
+            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+                return true;
+            }
+            let there = Command::new("kill")
+                .args(["-0", process.trim()])
+                .stderr(Stdio::null())
+                .status()
+                .is_ok_and(|status| status.success());
+            if !there {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.running = None;
+        false
+    }
+}

@@ -1,0 +1,627 @@
+//! The Kafka provider against a real broker.
+
+mod broker;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use broker::{Broker, PASSWORD, USER, jars, shared};
+use events::{
+    Event, EventStream, Kafka, KafkaAuthentication, KafkaFetch, KafkaSettings, KafkaTls, KafkaUser,
+    Mark, Message, Position, Provider, ProviderState, PublishError, Retry, SourceError,
+    SourceMessage, Start, StreamEnd, Wanted,
+};
+use futures_util::future::join_all;
+use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+
+/// No step of these tests takes longer, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Keys that numbers belong to.
+const KEYS: u64 = 20;
+
+fn settings(address: String) -> KafkaSettings {
+    KafkaSettings {
+        id: "default".into(),
+        brokers: vec![address],
+        authentication: None,
+        tls: None,
+        retry: Retry { initial: Duration::from_millis(10), max: Duration::from_millis(100) },
+        metadata_refresh: Duration::from_millis(300),
+        fetch: KafkaFetch { wait_max: Duration::from_millis(50), ..KafkaFetch::default() },
+        publish_timeout: Duration::from_secs(10),
+        queue_events: 1024,
+    }
+}
+
+async fn connected(settings: KafkaSettings) -> Kafka {
+    let provider = Kafka::start(settings).expect("the settings are right");
+    let waiting = async { while provider.connected().await.is_err() {} };
+    within("the provider connects", waiting).await;
+    provider
+}
+
+async fn provider(broker: &Broker) -> Kafka {
+    connected(settings(broker.address())).await
+}
+
+async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let result = tokio::time::timeout(PATIENCE, future).await;
+    result.unwrap_or_else(|_| panic!("never: {what}"))
+}
+
+/// For what the other process shows no sign of: asks again until it holds.
+async fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let waiting = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(what, waiting).await;
+}
+
+/// What providers do not do themselves.
+struct Admin(AdminClient<DefaultClientContext>);
+
+impl Admin {
+    fn of(broker: &Broker) -> Self {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", broker.address());
+        Self(config.create().expect("the settings are right"))
+    }
+
+    async fn create(&self, topic: &str, partitions: i32) {
+        let topic = [NewTopic::new(topic, partitions, TopicReplication::Fixed(1))];
+        let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
+        let made = within("the topic is made", self.0.create_topics(&topic, &options)).await;
+        made.expect("the broker answers").remove(0).expect("the topic is made");
+    }
+
+    async fn delete(&self, topic: &str) {
+        let options = AdminOptions::new();
+        let deleted = within("it is deleted", self.0.delete_topics(&[topic], &options)).await;
+        deleted.expect("the broker answers").remove(0).expect("the topic is deleted");
+    }
+
+    async fn grow(&self, topic: &str, partitions: usize) {
+        let wanted = [NewPartitions::new(topic, partitions)];
+        let grown = self.0.create_partitions(&wanted, &AdminOptions::new()).await;
+        grown.expect("the broker answers").remove(0).expect("the partition is made");
+    }
+
+    /// The offset that the next event gets, in each partition.
+    fn ends(&self, topic: &str, partitions: i32) -> Vec<u64> {
+        let end = |partition| {
+            let found = self.0.inner().fetch_watermarks(topic, partition, PATIENCE);
+            u64::try_from(found.expect("the broker answers").1).expect("an offset")
+        };
+        (0..partitions).map(end).collect()
+    }
+
+    /// Has the broker forget what stands before `offset`.
+    async fn forget(&self, topic: &str, offset: i64) {
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(topic, 0, Offset::Offset(offset)).expect("an offset");
+        let forgotten = self.0.delete_records(&list, &AdminOptions::new()).await;
+        forgotten.expect("the broker forgets");
+    }
+}
+
+fn wanted(topics: &[&str]) -> Wanted {
+    Wanted::new(topics.iter().map(|&topic| topic.into()).collect())
+}
+
+async fn subscribe(provider: &Kafka, wanted: Wanted) -> EventStream {
+    provider.subscribe(wanted).await.expect("the broker is there")
+}
+
+/// Event `number` of the key that it belongs to, of twenty.
+fn numbered(topic: &str, number: u64) -> Message {
+    let key = format!("key-{}", number % KEYS);
+    let payload = format!(r#"{{"number":{number}}}"#);
+    Message { key: Some(key.into()), ..Message::new(topic, payload) }
+}
+
+/// Publishes these numbers, those of each key one after the other; all must be taken.
+async fn publish(provider: &Kafka, topic: &str, numbers: std::ops::Range<u64>) {
+    let of_key = |key: u64| {
+        let numbers = numbers.clone().filter(move |number| number % KEYS == key);
+        async move {
+            for number in numbers {
+                let publication = provider.publish(numbered(topic, number));
+                within("an event is taken", publication).await.expect("the broker takes it");
+            }
+        }
+    };
+    join_all((0..KEYS).map(of_key)).await;
+}
+
+async fn message(stream: &mut EventStream) -> SourceMessage {
+    let message = within("a message comes", stream.messages.recv()).await;
+    message.expect("the stream says why it ends")
+}
+
+/// The next event; nothing but marks may stand before it.
+async fn event(stream: &mut EventStream) -> Event {
+    loop {
+        match message(stream).await {
+            SourceMessage::Event(event) => return event,
+            SourceMessage::Passed(_) => {}
+            other => panic!("no event: {other:?}"),
+        }
+    }
+}
+
+fn number(event: &Event) -> u64 {
+    let text = std::str::from_utf8(&event.payload).expect("text");
+    let digits = text.trim_matches(|c: char| !c.is_ascii_digit());
+    digits.parse().expect("a number")
+}
+
+/// What a stream has brought: each number once, in order for each key, and each lane forward.
+#[derive(Default)]
+struct Seen {
+    numbers: BTreeSet<u64>,
+    latest: BTreeMap<u64, u64>,
+    position: Position,
+}
+
+impl Seen {
+    async fn read(&mut self, stream: &mut EventStream, events: usize) {
+        for _ in 0..events {
+            let event = event(stream).await;
+            let number = number(&event);
+            assert!(self.numbers.insert(number), "{number} came twice");
+            let before = self.latest.insert(number % KEYS, number);
+            assert!(before < Some(number), "{number} came after {before:?}");
+            let mark = event.mark.expect("a mark");
+            assert!(self.position.advance(mark), "{number} goes back");
+        }
+    }
+}
+
+/// Reads these numbers, each once, in order for each key, and no others. Answers with how far it has read.
+async fn expect_numbers(stream: &mut EventStream, numbers: std::ops::Range<u64>) -> Position {
+    let mut seen = Seen::default();
+    seen.read(stream, numbers.clone().count()).await;
+    assert_eq!(seen.numbers, numbers.collect());
+    seen.position
+}
+
+/// The marks before the first event.
+async fn baseline(stream: &mut EventStream, lanes: usize) -> Vec<Mark> {
+    let mut marks = Vec::new();
+    for _ in 0..lanes {
+        match message(stream).await {
+            SourceMessage::Passed(mark) => marks.push(mark),
+            other => panic!("no mark: {other:?}"),
+        }
+    }
+    marks
+}
+
+fn mark(lane: u32, offset: u64) -> Mark {
+    Mark { lane, offset, part: 0 }
+}
+
+#[tokio::test]
+async fn what_is_published_after_subscribing_comes_in_the_order_of_each_key() {
+    let Some(broker) = shared() else { return };
+    let admin = Admin::of(broker);
+    admin.create("live", 4).await;
+    let provider = provider(broker).await;
+    publish(&provider, "live", 0..100).await;
+    let mut stream = subscribe(&provider, wanted(&["live"])).await;
+    publish(&provider, "live", 100..5100).await;
+    let position = expect_numbers(&mut stream, 100..5100).await;
+    // That is all there is: the broker's end was reached in each partition.
+    let ends = admin.ends("live", 4);
+    let read = position.marks().iter().map(|mark| mark.offset + 1);
+    assert_eq!(read.collect::<Vec<_>>(), ends);
+    assert_eq!(ends.iter().sum::<u64>(), 5100);
+    assert_eq!(provider.stats().published.load(Relaxed), 5100);
+    assert_eq!(provider.stats().received.load(Relaxed), 5000);
+    assert_eq!(provider.stats().streams.load(Relaxed), 1);
+    drop(stream);
+    eventually("the stream is gone", || provider.stats().streams.load(Relaxed) == 0).await;
+}
+
+#[tokio::test]
+async fn key_headers_and_time_travel_with_an_event() {
+    let Some(broker) = shared() else { return };
+    Admin::of(broker).create("whole", 2).await;
+    let provider = provider(broker).await;
+    let mut stream = subscribe(&provider, wanted(&["whole"])).await;
+    let sent = Message {
+        key: Some("k".into()),
+        headers: vec![("traceparent".into(), "00-a".into()), ("empty".into(), "".into())],
+        ..Message::new("whole", "payload")
+    };
+    let before = SystemTime::now();
+    provider.publish(sent.clone()).await.expect("taken");
+    let got = event(&mut stream).await;
+    assert_eq!((&*got.topic, &got.payload, &got.key), ("whole", &sent.payload, &sent.key));
+    assert_eq!(got.headers.as_deref(), Some(&sent.headers));
+    let published = got.published.expect("a time");
+    assert!(published + Duration::from_secs(1) > before && published <= SystemTime::now());
+}
+
+#[tokio::test]
+async fn a_stream_begins_where_it_is_told_to() {
+    let Some(broker) = shared() else { return };
+    let admin = Admin::of(broker);
+    admin.create("begin-a", 1).await;
+    admin.create("begin-b", 1).await;
+    let provider = provider(broker).await;
+    publish(&provider, "begin-a", 0..10).await;
+    publish(&provider, "begin-b", 10..20).await;
+    let times = subscribe(&provider, wanted(&["begin-a"]).starting(Start::All)).await;
+    let times: Vec<_> = {
+        let mut times = times;
+        let mut of = Vec::new();
+        for _ in 0..10 {
+            of.push(event(&mut times).await.published.expect("a time"));
+        }
+        of
+    };
+    // The first with the latest time: events of one request share it.
+    let since = times.iter().position(|time| time == &times[9]).expect("itself") as u64;
+
+    let both = ["begin-b", "begin-a", "begin-b"];
+    let after: Position = [mark(0, 6), mark(1 << 16, 7)].into_iter().collect();
+    for (start, marks, expected) in [
+        (Start::New, vec![mark(0, 9), mark(1 << 16, 9)], vec![]),
+        (Start::All, vec![], (0..20).collect()),
+        (Start::At(8), vec![mark(0, 7), mark(1 << 16, 7)], vec![8, 9, 18, 19]),
+        (Start::After(after), vec![mark(0, 6), mark(1 << 16, 7)], vec![7, 8, 9, 18, 19]),
+    ] {
+        let shown = format!("{start:?}");
+        let mut stream = subscribe(&provider, wanted(&both).starting(start)).await;
+        let mut found = baseline(&mut stream, marks.len()).await;
+        found.sort();
+        assert_eq!(found, marks, "{shown}");
+        let mut numbers = Vec::new();
+        for _ in 0..expected.len() {
+            numbers.push(number(&event(&mut stream).await));
+        }
+        numbers.sort_unstable();
+        assert_eq!(numbers, expected, "{shown}");
+    }
+    let start = Start::Since(times[9]);
+    let mut stream = subscribe(&provider, wanted(&["begin-a"]).starting(start)).await;
+    assert_eq!(number(&event(&mut stream).await), since);
+    let mut stream = subscribe(&provider, wanted(&both).starting(Start::Last)).await;
+    assert_eq!(number(&event(&mut stream).await), 19);
+    let mut stream = subscribe(&provider, wanted(&both).starting(Start::LastPerTopic)).await;
+    let last = [number(&event(&mut stream).await), number(&event(&mut stream).await)];
+    assert_eq!(last, [9, 19]);
+    publish(&provider, "begin-a", 20..21).await;
+    assert_eq!(number(&event(&mut stream).await), 20);
+}
+
+#[tokio::test]
+async fn a_stream_goes_on_after_a_position_without_loss_or_repetition() {
+    let Some(broker) = shared() else { return };
+    let admin = Admin::of(broker);
+    admin.create("resumed", 3).await;
+    let provider = provider(broker).await;
+    let mut live = subscribe(&provider, wanted(&["resumed"])).await;
+    publish(&provider, "resumed", 0..3000).await;
+    let mut first = subscribe(&provider, wanted(&["resumed"]).starting(Start::All)).await;
+    let mut seen = Seen::default();
+    seen.read(&mut first, 1000).await;
+    drop(first);
+    let resumed = wanted(&["resumed"]).starting(Start::After(seen.position.clone()));
+    let mut second = subscribe(&provider, resumed).await;
+    // Published while the others are read again.
+    publish(&provider, "resumed", 3000..4000).await;
+    seen.read(&mut second, 3000).await;
+    assert_eq!(seen.numbers, (0..4000).collect());
+    // Whoever was there all along has noticed nothing, also of the other's joining.
+    expect_numbers(&mut live, 0..4000).await;
+    publish(&provider, "resumed", 4000..4100).await;
+    expect_numbers(&mut second, 4000..4100).await;
+    expect_numbers(&mut live, 4000..4100).await;
+}
+
+#[tokio::test]
+async fn what_is_stored_no_more_or_never_was_is_gone() {
+    let Some(broker) = shared() else { return };
+    let admin = Admin::of(broker);
+    admin.create("forgotten", 1).await;
+    let provider = provider(broker).await;
+    publish(&provider, "forgotten", 0..100).await;
+    admin.forget("forgotten", 50).await;
+    let start = |offset: u64| {
+        let after = [mark(0, offset)].into_iter().collect();
+        provider.subscribe(wanted(&["forgotten"]).starting(Start::After(after)))
+    };
+    let gone = SourceError::Gone { provider: "kafka/default".into() };
+    assert_eq!(start(48).await.unwrap_err(), gone);
+    assert_eq!(start(100).await.unwrap_err(), gone);
+    let another_partition = [mark(1, 0)].into_iter().collect();
+    let start_elsewhere = wanted(&["forgotten"]).starting(Start::After(another_partition));
+    assert_eq!(provider.subscribe(start_elsewhere).await.unwrap_err(), gone);
+    let mut stream = start(49).await.expect("all of it is there");
+    assert_eq!(number(&event(&mut stream).await), 50);
+    start(99).await.expect("the end is there");
+}
+
+#[tokio::test]
+async fn a_slow_stream_gets_everything_and_holds_nobody_up() {
+    let Some(broker) = shared() else { return };
+    Admin::of(broker).create("slow", 2).await;
+    let provider =
+        connected(KafkaSettings { queue_events: 16, ..settings(broker.address()) }).await;
+    let mut slow = subscribe(&provider, wanted(&["slow"])).await;
+    let mut quick = subscribe(&provider, wanted(&["slow"])).await;
+    let publishing = publish(&provider, "slow", 0..3000);
+    let (_, ()) = tokio::join!(expect_numbers(&mut quick, 0..3000), publishing);
+    // Nothing of it was read so far.
+    expect_numbers(&mut slow, 0..3000).await;
+    let both = publish(&provider, "slow", 3000..3010);
+    let (_, ()) = tokio::join!(expect_numbers(&mut quick, 3000..3010), both);
+    expect_numbers(&mut slow, 3000..3010).await;
+    assert_eq!(provider.stats().dropped.load(Relaxed), 0);
+}
+
+#[tokio::test]
+async fn where_all_readers_are_taken_a_slow_stream_is_told_what_it_lost() {
+    let Some(broker) = shared() else { return };
+    Admin::of(broker).create("crowded", 1).await;
+    let fetch = KafkaFetch { readers: 1, ..settings(String::new()).fetch };
+    let few = KafkaSettings { queue_events: 16, fetch, ..settings(broker.address()) };
+    let provider = connected(few).await;
+    publish(&provider, "crowded", 0..1000).await;
+    // Takes the only reader, and never reads.
+    let all = wanted(&["crowded"]).starting(Start::All);
+    let _past = subscribe(&provider, all.clone()).await;
+    let refused = provider.subscribe(all).await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "provider kafka/default is not connected: 1 streams are being read from the past already"
+    );
+    let mut live = subscribe(&provider, wanted(&["crowded"])).await;
+    publish(&provider, "crowded", 1000..1100).await;
+    eventually("some are dropped", || provider.stats().dropped.load(Relaxed) > 0).await;
+    let mut shown = Vec::new();
+    while shown.last().is_none_or(|shown| shown != "gap") {
+        if live.messages.is_empty() {
+            publish(&provider, "crowded", 1100..1101).await;
+        }
+        match message(&mut live).await {
+            SourceMessage::Event(event) => shown.push(number(&event).to_string()),
+            SourceMessage::Passed(_) => {}
+            SourceMessage::Gap => shown.push("gap".into()),
+            SourceMessage::End(end) => panic!("{end}"),
+        }
+    }
+    let expected: Vec<String> = (1000..1000 + shown.len() as u64 - 1)
+        .map(|number| number.to_string())
+        .chain(["gap".into()])
+        .collect();
+    assert_eq!(shown, expected);
+}
+
+#[tokio::test]
+async fn a_new_partition_is_noticed_and_read_from_its_start() {
+    let Some(broker) = shared() else { return };
+    let admin = Admin::of(broker);
+    admin.create("growing", 1).await;
+    let provider = provider(broker).await;
+    let mut stream = subscribe(&provider, wanted(&["growing"])).await;
+    publish(&provider, "growing", 0..100).await;
+    expect_numbers(&mut stream, 0..100).await;
+    admin.grow("growing", 4).await;
+    // Another producer, which knows of the new ones: the first of their events are there before we look.
+    let other = connected(settings(broker.address())).await;
+    publish(&other, "growing", 100..2000).await;
+    let position = expect_numbers(&mut stream, 100..2000).await;
+    assert!(position.marks().len() > 1, "{position:?}");
+}
+
+#[tokio::test]
+async fn streams_of_a_deleted_topic_end_and_others_go_on() {
+    let Some(broker) = shared() else { return };
+    let admin = Admin::of(broker);
+    admin.create("deleted", 2).await;
+    admin.create("kept", 1).await;
+    let provider = provider(broker).await;
+    let mut both = subscribe(&provider, wanted(&["deleted", "kept"])).await;
+    let mut kept = subscribe(&provider, wanted(&["kept"])).await;
+    publish(&provider, "deleted", 0..10).await;
+    expect_numbers(&mut both, 0..10).await;
+
+    admin.delete("deleted").await;
+
+    let end = loop {
+        match message(&mut both).await {
+            SourceMessage::End(end) => break end,
+            SourceMessage::Passed(_) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(end, StreamEnd::Gone("deleted".into()));
+    assert_eq!(within("the stream closes", both.messages.recv()).await, None);
+    publish(&provider, "kept", 10..20).await;
+    expect_numbers(&mut kept, 10..20).await;
+    let refused = provider.subscribe(wanted(&["deleted"])).await.unwrap_err();
+    assert_eq!(refused.to_string(), "provider kafka/default: there is no topic deleted");
+}
+
+#[tokio::test]
+async fn nothing_is_lost_while_the_broker_is_killed_and_started_again() {
+    let Some(jars) = jars() else { return };
+    let mut broker = Broker::start(&jars);
+    Admin::of(&broker).create("restarted", 3).await;
+    let provider = provider(&broker).await;
+    let mut stream = subscribe(&provider, wanted(&["restarted"])).await;
+    publish(&provider, "restarted", 0..3000).await;
+    let mut seen = Seen::default();
+    seen.read(&mut stream, 1000).await;
+    broker.stop();
+    eventually("the loss is noticed", || !provider.is_connected()).await;
+    assert_eq!(provider.stats().state(), ProviderState::Disconnected);
+    let refused = provider.subscribe(wanted(&["restarted"])).await.unwrap_err();
+    assert!(matches!(refused, SourceError::Unavailable { .. }), "{refused}");
+    let refused = provider.publish(numbered("restarted", 0)).await.unwrap_err();
+    assert!(matches!(refused, PublishError::Unavailable { .. }), "{refused}");
+    broker.run();
+    eventually("it connects again", || provider.is_connected()).await;
+    publish(&provider, "restarted", 3000..6000).await;
+    seen.read(&mut stream, 5000).await;
+    assert_eq!(seen.numbers, (0..6000).collect());
+    assert!(provider.stats().reconnects.load(Relaxed) > 0);
+    assert_eq!(provider.stats().gaps.load(Relaxed), 0);
+}
+
+#[tokio::test]
+async fn a_broker_that_is_away_at_start_is_found_later() {
+    let Some(jars) = jars() else { return };
+    let mut broker = Broker::start(&jars);
+    Admin::of(&broker).create("later", 1).await;
+    broker.stop();
+    let provider = Kafka::start(settings(broker.address())).expect("the settings are right");
+    let refused = provider.subscribe(wanted(&["later"])).await.unwrap_err();
+    assert!(matches!(refused, SourceError::Unavailable { .. }), "{refused}");
+    assert_eq!(provider.stats().state(), ProviderState::Connecting);
+    broker.run();
+    eventually("it connects", || provider.is_connected()).await;
+    let mut stream = subscribe(&provider, wanted(&["later"])).await;
+    publish(&provider, "later", 0..10).await;
+    expect_numbers(&mut stream, 0..10).await;
+}
+
+#[tokio::test]
+async fn each_of_two_routers_sees_every_event() {
+    let Some(broker) = shared() else { return };
+    Admin::of(broker).create("twice", 3).await;
+    let (one, two) = tokio::join!(provider(broker), provider(broker));
+    let mut of_one = subscribe(&one, wanted(&["twice"])).await;
+    let mut of_two = subscribe(&two, wanted(&["twice"])).await;
+    let publishing = async {
+        publish(&one, "twice", 0..1000).await;
+        publish(&two, "twice", 1000..2000).await;
+    };
+    let reading = async {
+        let one = expect_numbers(&mut of_one, 0..2000).await;
+        let two = expect_numbers(&mut of_two, 0..2000).await;
+        assert_eq!(one, two);
+    };
+    tokio::join!(publishing, reading);
+}
+
+#[tokio::test]
+async fn what_falls_out_of_the_brokers_memory_while_it_waits_is_announced_as_a_gap() {
+    let Some(broker) = shared() else { return };
+    let admin = Admin::of(broker);
+    admin.create("outdated", 1).await;
+    let fetch = KafkaFetch { queue_bytes: 4096, answer_bytes: 4096, ..settings("".into()).fetch };
+    let small = KafkaSettings { queue_events: 8, fetch, ..settings(broker.address()) };
+    let provider = connected(small).await;
+    let mut slow = subscribe(&provider, wanted(&["outdated"])).await;
+    publish(&provider, "outdated", 0..20_000).await;
+    admin.forget("outdated", 19_990).await;
+    let mut offsets = Vec::new();
+    let mut gaps = 0;
+    while offsets.last() != Some(&19_999) {
+        match message(&mut slow).await {
+            SourceMessage::Event(event) => offsets.push(event.mark.expect("a mark").offset),
+            SourceMessage::Passed(_) => {}
+            SourceMessage::Gap => {
+                gaps += 1;
+                assert_eq!(offsets, (0..offsets.len() as u64).collect::<Vec<_>>());
+                offsets.clear();
+            }
+            SourceMessage::End(end) => panic!("{end}"),
+        }
+    }
+    assert_eq!((gaps, offsets), (1, (19_990..20_000).collect()));
+}
+
+#[tokio::test]
+async fn publications_that_the_broker_will_not_have_are_refused_with_its_reason() {
+    let Some(broker) = shared() else { return };
+    Admin::of(broker).create("publishing", 1).await;
+    let provider = provider(broker).await;
+    for (message, reason) in [
+        (Message::new("no-such-topic", "x"), "there is no such topic"),
+        (
+            Message::new("a b", "x"),
+            "it has characters other than letters, digits, `.`, `_` and `-`",
+        ),
+        (
+            Message::new("publishing", vec![b'x'; 2 * 1024 * 1024]),
+            "it is larger than the broker accepts",
+        ),
+    ] {
+        let topic = message.topic.clone();
+        let refused = provider.publish(message).await.unwrap_err();
+        let (provider, reason) = ("kafka/default".into(), reason.into());
+        assert_eq!(refused, PublishError::Refused { provider, topic, reason });
+    }
+    publish(&provider, "publishing", 0..1).await;
+}
+
+/// A token that says nothing and proves nothing, as the broker's plainest handler takes it.
+fn unsecured_token() -> String {
+    let encode = |text: &str| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    let claims =
+        format!(r#"{{"sub":"starling","iat":{},"exp":{}}}"#, now.as_secs(), now.as_secs() + 3600);
+    format!("{}.{}.", encode(r#"{"alg":"none"}"#), encode(&claims))
+}
+
+#[tokio::test]
+async fn every_kind_of_credentials_works_over_tls_and_wrong_ones_are_told() {
+    let Some(broker) = shared() else { return };
+    Admin::of(broker).create("secured", 1).await;
+    let certificates =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../net/tests/certificates");
+    let tls = |ca: &str| KafkaTls { ca: Some(certificates.join(ca)), ..KafkaTls::default() };
+    let user = |password: &str| KafkaUser { username: USER.into(), password: password.into() };
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), unsecured_token() + "\n").expect("written");
+    let secured = |tls: KafkaTls, authentication| KafkaSettings {
+        tls: Some(tls),
+        authentication: Some(authentication),
+        ..settings(broker.secure_address())
+    };
+    let ways = [
+        KafkaAuthentication::Plain(user(PASSWORD)),
+        KafkaAuthentication::ScramSha256(user(PASSWORD)),
+        KafkaAuthentication::ScramSha512(user(PASSWORD)),
+        KafkaAuthentication::Token(unsecured_token().into()),
+        KafkaAuthentication::TokenFile(file.path().to_owned()),
+    ];
+    for (way, begin) in ways.into_iter().zip((0..).step_by(10)) {
+        let provider = connected(secured(tls("ca.pem"), way)).await;
+        let mut stream = subscribe(&provider, wanted(&["secured"])).await;
+        publish(&provider, "secured", begin..begin + 10).await;
+        expect_numbers(&mut stream, begin..begin + 10).await;
+    }
+    for (tls, way) in [
+        (tls("ca.pem"), KafkaAuthentication::Plain(user("wrong horse"))),
+        (tls("ca.pem"), KafkaAuthentication::ScramSha512(user("wrong horse"))),
+        (tls("other.pem"), KafkaAuthentication::Plain(user(PASSWORD))),
+    ] {
+        let provider = Kafka::start(secured(tls, way)).expect("the settings are right");
+        let told = async {
+            loop {
+                let refused = provider.subscribe(wanted(&["secured"])).await.unwrap_err();
+                let told = refused.to_string();
+                assert!(!told.contains("horse"), "{told}");
+                if told.contains("uthentication failed")
+                    || told.contains("certificate verify failed")
+                {
+                    break;
+                }
+            }
+        };
+        within("the reason is told", told).await;
+    }
+}
