@@ -122,11 +122,11 @@ impl Rejection {
         }
     }
 
-    /// Of several issuers that refuse a token, the one that came furthest says why.
+    /// Of several keys and issuers that refuse a token, the one that came furthest says why.
     fn rank(self) -> u8 {
         match self {
-            Self::TooLong | Self::Malformed | Self::Issuer => 0,
-            Self::Algorithm => 1,
+            Self::TooLong | Self::Issuer => 0,
+            Self::Malformed | Self::Algorithm => 1,
             Self::UnknownKey(_) | Self::NoKeys(_) => 2,
             Self::Signature => 3,
             Self::Audience => 4,
@@ -267,17 +267,18 @@ impl Checks {
             required.push("aud");
         }
         validation.set_required_spec_claims(&required);
-        let mut rejection = Rejection::UnknownKey(id);
+        let mut rejection: Option<Rejection> = None;
         for key in keys.candidates(key_id, algorithm) {
             let reason = match decode::<IgnoredAny>(token, key, &validation) {
                 Ok(_) => return Ok(()),
                 Err(error) => reason(error.kind()),
             };
-            if reason.rank() > rejection.rank() {
-                rejection = reason;
+            if rejection.is_none_or(|known| reason.rank() > known.rank()) {
+                rejection = Some(reason);
             }
         }
-        Err(rejection)
+        // Only where no key fits: another one would help then, and nothing else.
+        Err(rejection.unwrap_or(Rejection::UnknownKey(id)))
     }
 }
 

@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(token(&["Bearer abc"]), Ok(Some("abc".to_owned())));
         let several = "there are several headers with a token";
         assert_eq!(token(&["Bearer abc", "Bearer abc"]), Err(Refusal::Unreadable(several)));
-        for other in ["Basic abc", "Bearer ", "", "Bearer \u{fc}"] {
+        for other in ["Basic abc", "Bearer ", ""] {
             assert_eq!(token(&[other]), Err(Refusal::Unreadable(NO_TOKEN)), "{other}");
         }
     }
