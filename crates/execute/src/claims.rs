@@ -141,6 +141,13 @@ impl ClaimValues {
         self.0.binary_search_by(|(known, _)| known.cmp(path)).is_ok()
     }
 
+    /// Of these, those at `paths`.
+    #[must_use]
+    pub fn only(&self, paths: &[ClaimPath]) -> Self {
+        let values = self.0.iter().filter(|(path, _)| paths.contains(path));
+        Self(values.cloned().collect())
+    }
+
     /// What was looked at.
     pub fn paths(&self) -> impl Iterator<Item = &ClaimPath> {
         self.0.iter().map(|(path, _)| path)

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use execute::{AnswerHeaders, ClaimPath, ClaimValues, Claims, ForwardedHeaders};
 use graph::{SubgraphId, Supergraph};
 use http::header::{CONNECTION, DATE, SET_COOKIE};
@@ -85,7 +84,7 @@ fn special<'a>(
 
 /// The forwarded headers in one canonical string of bytes: equal for two requests if no subgraph can
 /// tell them apart. Lengths stand before texts, so that nothing runs together.
-pub(crate) fn partition(headers: &ForwardedHeaders) -> Bytes {
+pub(crate) fn partition(headers: &ForwardedHeaders) -> Vec<u8> {
     let mut out = Vec::new();
     let mut list = |headers: &[(HeaderName, HeaderValue)]| {
         out.extend_from_slice(&(headers.len() as u32).to_be_bytes());
@@ -100,7 +99,7 @@ pub(crate) fn partition(headers: &ForwardedHeaders) -> Bytes {
     for (_, headers) in &headers.by_subgraph {
         list(headers);
     }
-    out.into()
+    out
 }
 
 fn forwarded(

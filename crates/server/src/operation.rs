@@ -111,6 +111,13 @@ pub(crate) async fn run(
     if kind == OperationKind::Subscription {
         return Err(vec![GraphqlError::new(ErrorCode::BadRequest, NEEDS_A_STREAM)]);
     }
+    let bindings = &ready.loaded.bindings;
+    let claims = ready.identity.claims();
+    // What is all that is asked for is told as what it is: by HTTP with a status of its own.
+    if let Err(error) = bindings.authorize_alone(&ready.prepared.plan, &ready.variables, claims) {
+        router.metrics.refused(error.code);
+        return Err(vec![error]);
+    }
     let started = Instant::now();
     let deadline = started + router.config.limits.time;
     let subgraphs = Arc::clone(&router.sharing.subgraphs);
@@ -140,10 +147,14 @@ pub(crate) async fn run(
     })
 }
 
-/// May several clients get one answer? Not if it could bring a cookie along.
+/// May several clients get one answer? Not if it could bring a cookie along, or depends on claims in another way than
+/// by the headers that are made of them.
 fn may_share(ready: &Ready) -> bool {
     let disclosure = &ready.loaded.generation.disclosure;
     let fetches = &ready.prepared.plan.fetches;
+    if ready.loaded.bindings.is_personal(&ready.prepared.plan) {
+        return false;
+    }
     disclosure.personal.is_empty() || fetches.iter().all(|it| disclosure.may_share(it.subgraph))
 }
 
@@ -161,6 +172,7 @@ async fn execute_now(
         deadline,
         sharing: Some(sharing),
         trace,
+        claims: ready.identity.claims().cloned(),
     };
     let executable = &ready.prepared.executable;
     let seed = Seed::Nothing;

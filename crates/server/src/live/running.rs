@@ -225,7 +225,8 @@ async fn join_group(
     member: Member,
 ) -> Result<Subscription, GraphqlError> {
     let resume = ready.resume.take();
-    let mut operation = renewal::live_operation(ready, router.config.limits.time)?;
+    let claims = renewal::claims_of(&ready);
+    let mut operation = renewal::live_operation(ready, claims, router.config.limits.time)?;
     loop {
         let generation = operation.generation;
         let request = SubscribeRequest {
