@@ -46,7 +46,7 @@ fn serve(text: &str) {
                 }
             }
         }
-        assert!(has_ended || server.subscriptions().len() == active.len());
+        assert!(has_ended || server.in_progress() == active.len());
         while let Some(output) = server.poll_output() {
             if let Output::Text(text) = output {
                 client.receive_text(text.to_vec().into());

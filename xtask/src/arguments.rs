@@ -14,8 +14,9 @@ Usage: cargo xtask COMMAND
   bench NAME [--seconds N] [--pairs N] [--filter NAME] [--router NAME]
                                   measures a release build: router, rate, sizes or
                                   subscriptions
-  soak NAME [--seconds N]         one long run: live (default 60 s), queries or churn
-                                  (default 600 s)
+  soak NAME [--seconds N] [--subscribers N]
+                                  one long run: live or reloads (default 60 s), queries or churn
+                                  (default 600 s); how many subscribe, of reloads (default 5,000)
   fuzz [TARGET] [--seconds N]     one fuzz target or all (default 60 s each)
   sanitize                        the tests of crates with `unsafe` under Miri and AddressSanitizer
   docs [--write]                  checks the pages that are generated from code, or writes them
@@ -38,6 +39,7 @@ pub(crate) enum Command {
     Soak {
         name: String,
         seconds: u32,
+        subscribers: Option<u32>,
     },
     Fuzz {
         target: Option<String>,
@@ -56,6 +58,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
     let mut filter = None;
     let mut seconds = None;
     let mut pairs = None;
+    let mut subscribers = None;
     let mut router = None;
     let mut write = false;
     let mut arguments = arguments.peekable();
@@ -93,6 +96,13 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
                         .ok_or(format!("--pairs is `{text}`; write a whole number, at least 1"))?,
                 );
             }
+            "--subscribers" => {
+                let text = value("--subscribers")?;
+                let number = text.parse::<u32>().ok().filter(|number| *number > 0);
+                subscribers = Some(number.ok_or(format!(
+                    "--subscribers is `{text}`; write a whole number, at least 1"
+                ))?);
+            }
             "--router" => router = Some(value("--router")?),
             "--write" => write = true,
             other if other.starts_with('-') => return Err(format!("unknown option `{other}`")),
@@ -112,6 +122,9 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
     }
     if seconds.is_some() && name != "soak" && name != "fuzz" && name != "bench" {
         return misplaced("--seconds");
+    }
+    if subscribers.is_some() && (name.as_str(), operand.as_deref()) != ("soak", Some("reloads")) {
+        return misplaced("--subscribers");
     }
     if pairs.is_some() && name != "bench" {
         return misplaced("--pairs");
@@ -135,7 +148,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
         ("help", None) => Ok(Command::Help),
         ("test", None) => Ok(Command::Test { filter }),
         ("test", Some(word)) => Err(format!("did you mean `test --filter {word}`?")),
-        ("soak", Some(name)) => Ok(Command::Soak { name, seconds }),
+        ("soak", Some(name)) => Ok(Command::Soak { name, seconds, subscribers }),
         ("soak", None) => Err("soak needs the name of a run".to_owned()),
         ("fuzz", target) => Ok(Command::Fuzz { target, seconds }),
         ("sanitize", None) => Ok(Command::Sanitize),
@@ -155,6 +168,10 @@ mod tests {
         parse(line.split_whitespace().map(str::to_owned))
     }
 
+    fn soak(name: &str, seconds: u32, subscribers: Option<u32>) -> Command {
+        Command::Soak { name: name.to_owned(), seconds, subscribers }
+    }
+
     #[test]
     fn commands_are_read_with_their_options() {
         for (line, expected) in [
@@ -163,10 +180,12 @@ mod tests {
             ("test", Command::Test { filter: None }),
             ("test --filter ping", Command::Test { filter: Some("ping".to_owned()) }),
             ("test --filter=a=b", Command::Test { filter: Some("a=b".to_owned()) }),
-            ("soak live", Command::Soak { name: "live".to_owned(), seconds: 60 }),
-            ("soak queries", Command::Soak { name: "queries".to_owned(), seconds: 600 }),
-            ("soak churn", Command::Soak { name: "churn".to_owned(), seconds: 600 }),
-            ("soak --seconds 5 live", Command::Soak { name: "live".to_owned(), seconds: 5 }),
+            ("soak live", soak("live", 60, None)),
+            ("soak queries", soak("queries", 600, None)),
+            ("soak churn", soak("churn", 600, None)),
+            ("soak --seconds 5 live", soak("live", 5, None)),
+            ("soak reloads", soak("reloads", 60, None)),
+            ("soak reloads --subscribers=9 --seconds 90", soak("reloads", 90, Some(9))),
             (
                 "bench router --pairs 3 --seconds=2 --filter share --router other",
                 Command::Bench {
@@ -198,6 +217,11 @@ mod tests {
             ("test --seconds 3", "--seconds does not belong to `test`"),
             ("bench", "bench needs a name: router, rate, sizes or subscriptions"),
             ("test --pairs 3", "--pairs does not belong to `test`"),
+            ("soak live --subscribers 3", "--subscribers does not belong to `soak`"),
+            (
+                "soak reloads --subscribers 0",
+                "--subscribers is `0`; write a whole number, at least 1",
+            ),
             ("soak", "soak needs the name of a run"),
             ("soak a b", "`b` is one argument too many"),
             ("fuzz --seconds 0", "--seconds is `0`; write a whole number of seconds, at least 1"),

@@ -42,7 +42,9 @@ fn main() -> ExitCode {
         Command::Bench { name, seconds, pairs, filter, router } => {
             bench::run(&root, &name, seconds, pairs, filter.as_deref(), router)
         }
-        Command::Soak { name, seconds } => soak::run(&root, &name, seconds),
+        Command::Soak { name, seconds, subscribers } => {
+            soak::run(&root, &name, seconds, subscribers)
+        }
         Command::Fuzz { target, seconds } => fuzz::run(&root, target.as_deref(), seconds),
         Command::Sanitize => sanitize::run(&root),
         Command::Docs { write } => docs::run(&root, write),

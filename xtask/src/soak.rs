@@ -1,4 +1,4 @@
-//! Long runs against a release build: `tests/e2e/js/soaks/NAME.mjs`, and `churn` by our own load generator.
+//! Long runs against a release build: `tests/e2e/js/soaks/NAME.mjs`, and `churn` and `reloads` by our own load generator.
 
 use crate::{Failure, bench, process, test};
 use std::path::Path;
@@ -7,14 +7,29 @@ use std::process::Command;
 /// Clients that come, subscribe, unsubscribe and go.
 pub(crate) const CHURN: &str = "churn";
 
+/// The graph is loaded a hundred times while subscribers get events.
+pub(crate) const RELOADS: &str = "reloads";
+
+/// Who subscribes meanwhile, if nobody says otherwise.
+const SUBSCRIBERS_DEFAULT: u32 = 5_000;
+
 /// Runs the soak `name` for `seconds`.
-pub(crate) fn run(root: &Path, name: &str, seconds: u32) -> Result<(), Failure> {
-    if name == CHURN {
-        return bench::churn(root, seconds);
+pub(crate) fn run(
+    root: &Path,
+    name: &str,
+    seconds: u32,
+    subscribers: Option<u32>,
+) -> Result<(), Failure> {
+    match name {
+        CHURN => return bench::churn(root, seconds),
+        RELOADS => {
+            return bench::reloads(root, seconds, subscribers.unwrap_or(SUBSCRIBERS_DEFAULT));
+        }
+        _ => {}
     }
     let js = root.join(test::JS_FOLDER);
     let mut known = names(&js.join("soaks"))?;
-    known.push(CHURN.to_owned());
+    known.extend([CHURN, RELOADS].map(str::to_owned));
     if !known.iter().any(|soak| soak == name) {
         return Err(format!("no soak is called `{name}`; there are: {}", known.join(", ")));
     }

@@ -20,9 +20,14 @@ impl Token {
         Self(u64::from(generation) << 32 | u64::from(index))
     }
 
-    fn index(self) -> usize {
+    /// Where its connection is, without saying which: another may have the place by now.
+    pub(crate) fn place(self) -> u32 {
         // The low half: it fits.
-        (self.0 & u64::from(u32::MAX)) as usize
+        (self.0 & u64::from(u32::MAX)) as u32
+    }
+
+    fn index(self) -> usize {
+        self.place() as usize
     }
 
     fn generation(self) -> u32 {
@@ -30,9 +35,10 @@ impl Token {
     }
 }
 
-/// Entries per chunk. The slab grows by chunks and not by doubling, so that no entry moves and at most one chunk is
-/// spare.
-const CHUNK: usize = 256;
+/// Bytes of a chunk. The slab grows by chunks and not by doubling, so that no entry moves and at most one chunk is
+/// spare. A size that the allocator gives without rounding up: chunks by a round number of entries had a fifth of
+/// their memory for nothing.
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// See the module.
 #[derive(Debug)]
@@ -50,6 +56,12 @@ struct Entry<T> {
 }
 
 impl<T> Slab<T> {
+    /// What one place takes.
+    pub(crate) const PLACE_BYTES: usize = size_of::<Entry<T>>();
+
+    /// Places in a chunk.
+    const CHUNK: usize = CHUNK_BYTES / Self::PLACE_BYTES;
+
     pub(crate) fn new() -> Self {
         Self { chunks: Vec::new(), free: Vec::new(), len: 0 }
     }
@@ -79,7 +91,7 @@ impl<T> Slab<T> {
 
     pub(crate) fn get(&self, token: Token) -> Option<&T> {
         let index = token.index();
-        let entry = self.chunks.get(index / CHUNK)?.get(index % CHUNK)?;
+        let entry = self.chunks.get(index / Self::CHUNK)?.get(index % Self::CHUNK)?;
         entry.value.as_ref().filter(|_| entry.generation == token.generation())
     }
 
@@ -95,9 +107,16 @@ impl<T> Slab<T> {
         }
         let value = entry.value.take()?;
         entry.generation = entry.generation.wrapping_add(1);
-        self.free.push(token.index() as u32);
+        self.free.push(token.place());
         self.len -= 1;
         Some(value)
+    }
+
+    /// Who has that place at present.
+    pub(crate) fn token_at(&self, place: u32) -> Option<Token> {
+        let index = place as usize;
+        let entry = self.chunks.get(index / Self::CHUNK)?.get(index % Self::CHUNK)?;
+        entry.value.is_some().then(|| Token::new(place, entry.generation))
     }
 
     /// The tokens of all, in no order that means anything.
@@ -109,10 +128,10 @@ impl<T> Slab<T> {
 
     /// One more place, told as free.
     fn grow(&mut self) -> u32 {
-        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
-            self.chunks.push(Vec::with_capacity(CHUNK));
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == Self::CHUNK) {
+            self.chunks.push(Vec::with_capacity(Self::CHUNK));
         }
-        let before = (self.chunks.len() - 1) * CHUNK;
+        let before = (self.chunks.len() - 1) * Self::CHUNK;
         let Some(chunk) = self.chunks.last_mut() else { unreachable!("one was just put there") };
         let index = (before + chunk.len()) as u32;
         chunk.push(Entry { generation: 0, value: None });
@@ -121,7 +140,7 @@ impl<T> Slab<T> {
     }
 
     fn entry_mut(&mut self, index: usize) -> Option<&mut Entry<T>> {
-        self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)
+        self.chunks.get_mut(index / Self::CHUNK)?.get_mut(index % Self::CHUNK)
     }
 }
 
@@ -145,6 +164,8 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!((slab.get(first), slab.get(second)), (None, Some(&'b')));
         assert_eq!((slab.remove(first), slab.len()), (None, 1));
+        assert_eq!((first.place(), slab.token_at(second.place())), (second.place(), Some(second)));
+        assert_eq!((slab.remove(second), slab.token_at(second.place())), (Some('b'), None));
     }
 
     #[test]
@@ -158,7 +179,8 @@ mod tests {
     #[test]
     fn it_grows_beyond_a_chunk_and_finds_each() {
         let mut slab = Slab::new();
-        let tokens: Vec<Token> = (0..3 * CHUNK).map(|_| insert(&mut slab, 'x')).collect();
+        let tokens: Vec<Token> =
+            (0..3 * Slab::<char>::CHUNK).map(|_| insert(&mut slab, 'x')).collect();
         assert!(tokens.iter().all(|token| slab.get(*token) == Some(&'x')));
         assert_eq!(slab.tokens(), tokens);
         assert_eq!(slab.get(Token::from_u64(u64::MAX)), None);

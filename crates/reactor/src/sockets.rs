@@ -45,6 +45,9 @@ pub struct Sockets<M, C> {
 }
 
 impl<M: Machine, C> Sockets<M, C> {
+    /// What a connection takes that has nothing on the heap: for those who promise a number.
+    pub const ENTRY_BYTES: usize = Slab::<Entry<M, C>>::PLACE_BYTES;
+
     pub(crate) fn new(epoll: Epoll, stall_time_max: Duration, now: Instant) -> Self {
         Self {
             slab: Slab::new(),
@@ -323,7 +326,7 @@ impl<M: Machine, C> Sockets<M, C> {
             && tick < entry.tick
         {
             entry.tick = tick;
-            self.wheel.insert(tick, token);
+            self.wheel.insert(tick, token.place());
         }
         false
     }

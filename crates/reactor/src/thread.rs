@@ -142,8 +142,10 @@ impl<A: Application> Running<A> {
                 self.guarded(token, |this| this.read_on(token));
             }
             self.sockets.wheel.fire(self.sockets.now, &mut due);
-            for (tick, token) in due.drain(..) {
-                self.guarded(token, |this| this.sockets.timeout(tick, token));
+            for (tick, place) in due.drain(..) {
+                if let Some(token) = self.sockets.slab.token_at(place) {
+                    self.guarded(token, |this| this.sockets.timeout(tick, token));
+                }
             }
             if self.application.poll_timeout().is_some_and(|at| at <= self.sockets.now) {
                 // What it was about stays as it is.

@@ -1,9 +1,12 @@
-//! Deadlines of many connections: a ring of slots, each a list of tokens. Putting one in costs a push; nothing is taken
-//! out early, since a connection that has moved its deadline is simply put in again when the old one fires.
+//! Deadlines of many connections: a ring of slots, each a list of places in the slab. Putting one in costs a push;
+//! nothing is taken out early, since a connection that has moved its deadline is simply put in again when the old one
+//! fires.
+//!
+//! A place is half of a token, and one for each connection is what the wheel costs. That another connection may have
+//! the place when an entry fires makes no difference: it knows when its own entry fires ([`Tick`]), as it must
+//! anyway to tell it from earlier ones of its own.
 
 use std::time::{Duration, Instant};
-
-use crate::Token;
 
 /// Width of a slot. Deadlines here are seconds; none needs to be met more exactly.
 const TICK: Duration = Duration::from_millis(100);
@@ -17,7 +20,7 @@ pub(crate) struct Wheel {
     start: Instant,
     /// The tick up to which everything has fired.
     fired: u64,
-    slots: Box<[Vec<Token>]>,
+    slots: Box<[Vec<u32>]>,
     /// A bit for each slot that is not empty, so that the next one is found without looking at all.
     taken: [u64; SLOTS / 64],
 }
@@ -51,10 +54,10 @@ impl Wheel {
         Tick::new(tick.clamp(self.fired + 1, self.fired + SLOTS as u64 - 1))
     }
 
-    /// Lets `token` fire at `tick`, which came from [`Wheel::tick_of`] just now.
-    pub(crate) fn insert(&mut self, tick: Tick, token: Token) {
+    /// Lets `place` fire at `tick`, which came from [`Wheel::tick_of`] just now.
+    pub(crate) fn insert(&mut self, tick: Tick, place: u32) {
         let slot = tick.0 as usize % SLOTS;
-        self.slots[slot].push(token);
+        self.slots[slot].push(place);
         self.taken[slot / 64] |= 1 << (slot % 64);
     }
 
@@ -78,16 +81,16 @@ impl Wheel {
         None
     }
 
-    /// Moves the tokens that are due at `now` into `due`, each with the tick that it was put in for. Those whose
-    /// connection has another entry since are for the caller to recognise.
-    pub(crate) fn fire(&mut self, now: Instant, due: &mut Vec<(Tick, Token)>) {
+    /// Moves the places that are due at `now` into `due`, each with the tick that it was put in for. Those whose
+    /// connection has another entry since, or is another one, are for the caller to recognise.
+    pub(crate) fn fire(&mut self, now: Instant, due: &mut Vec<(Tick, u32)>) {
         let passed = now.saturating_duration_since(self.start).as_nanos() / TICK.as_nanos();
         let passed = u64::try_from(passed).unwrap_or(u64::MAX);
         // More than a round ago: every slot once.
         let first = (self.fired + 1).max(passed.saturating_sub(SLOTS as u64 - 1));
         for tick in first..=passed {
             let slot = (tick % SLOTS as u64) as usize;
-            due.extend(self.slots[slot].drain(..).map(|token| (Tick::new(tick), token)));
+            due.extend(self.slots[slot].drain(..).map(|place| (Tick::new(tick), place)));
             if self.slots[slot].capacity() > SLOT_KEPT {
                 self.slots[slot] = Vec::new();
             }
@@ -104,14 +107,10 @@ const SLOT_KEPT: usize = 64;
 mod tests {
     use super::*;
 
-    fn token(number: u64) -> Token {
-        Token::from_u64(number)
-    }
-
-    fn fired(wheel: &mut Wheel, now: Instant) -> Vec<u64> {
+    fn fired(wheel: &mut Wheel, now: Instant) -> Vec<u32> {
         let mut due = Vec::new();
         wheel.fire(now, &mut due);
-        due.into_iter().map(|(_, token)| token.to_u64()).collect()
+        due.into_iter().map(|(_, place)| place).collect()
     }
 
     #[test]
@@ -120,7 +119,7 @@ mod tests {
         let mut wheel = Wheel::new(start);
         for (number, millis) in [(1, 1), (2, 250), (3, 99_000)] {
             let tick = wheel.tick_of(start + Duration::from_millis(millis));
-            wheel.insert(tick, token(number));
+            wheel.insert(tick, number);
         }
         assert_eq!(wheel.next(), Some(start + TICK));
         assert_eq!(fired(&mut wheel, start + TICK / 2), [0; 0]);
@@ -137,7 +136,7 @@ mod tests {
         let start = Instant::now();
         let mut wheel = Wheel::new(start);
         let tick = wheel.tick_of(start + Duration::from_secs(3600));
-        wheel.insert(tick, token(1));
+        wheel.insert(tick, 1);
         assert_eq!(wheel.next(), Some(start + (SLOTS as u32 - 1) * TICK));
         assert_eq!(fired(&mut wheel, start + SLOTS as u32 * TICK), [1]);
     }
@@ -147,17 +146,17 @@ mod tests {
         let start = Instant::now();
         let mut wheel = Wheel::new(start);
         for number in 0..50 {
-            let tick = wheel.tick_of(start + Duration::from_secs(2 * number));
-            wheel.insert(tick, token(number));
+            let tick = wheel.tick_of(start + Duration::from_secs(2 * u64::from(number)));
+            wheel.insert(tick, number);
         }
         let later = start + Duration::from_secs(100_000);
         let mut all = fired(&mut wheel, later);
         all.sort_unstable();
-        assert_eq!(all, (0..50).collect::<Vec<u64>>());
+        assert_eq!(all, (0..50).collect::<Vec<u32>>());
         assert_eq!(wheel.next(), None);
         // And the ring goes on from there.
         let tick = wheel.tick_of(later + TICK);
-        wheel.insert(tick, token(7));
+        wheel.insert(tick, 7);
         assert_eq!(fired(&mut wheel, later + 2 * TICK), [7]);
     }
 
@@ -169,7 +168,7 @@ mod tests {
             let mut ticks = Vec::new();
             for (number, millis) in (0..).zip(&millis) {
                 let tick = wheel.tick_of(start + Duration::from_millis(*millis));
-                wheel.insert(tick, token(number));
+                wheel.insert(tick, number);
                 ticks.push(tick);
             }
             let first = ticks.iter().min().map(|tick| start + TICK * tick.0);

@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::queue::Queue;
 use crate::websocket::{self, CloseCode, Closed, WebSocket};
 use crate::{Chunks, Machine};
 
@@ -42,36 +41,6 @@ pub enum Output {
     Binary(Chunks),
     /// Begin the closing handshake.
     Close(CloseCode, Box<str>),
-}
-
-/// A protocol's outputs in order, and of the answers to pings only the last: a peer that floods
-/// pings gets one pong per read.
-#[derive(Default)]
-pub(crate) struct Outbox {
-    outputs: Queue<Output>,
-    pong: Option<Box<Chunks>>,
-}
-
-impl Outbox {
-    pub(crate) fn text(&mut self, text: Chunks) {
-        self.outputs.push_back(Output::Text(text));
-    }
-
-    pub(crate) fn pong(&mut self, pong: Chunks) {
-        self.pong = Some(Box::new(pong));
-    }
-
-    /// Nothing may be added after this.
-    pub(crate) fn close(&mut self, code: CloseCode, reason: Box<str>) {
-        self.outputs.push_back(Output::Close(code, reason));
-    }
-
-    pub(crate) fn poll(&mut self) -> Option<Output> {
-        match self.pong.take() {
-            Some(pong) => Some(Output::Text(*pong)),
-            None => self.outputs.pop_front(),
-        }
-    }
 }
 
 /// One WebSocket connection that speaks `P`.

@@ -15,7 +15,6 @@ pub use envelope::Request;
 pub use server::{Config, Event, GraphqlTransportWs, append_next_head, next_frame};
 pub(crate) use server::{NEXT, append_result_head};
 
-pub use crate::operations::Subscription;
 use crate::websocket::CloseCode;
 
 /// The name in `Sec-WebSocket-Protocol`.

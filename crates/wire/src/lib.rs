@@ -70,7 +70,7 @@ pub mod multipart;
 mod operations;
 #[cfg(feature = "testkit")]
 pub mod pair;
-mod queue;
+mod pending;
 pub mod result_stream;
 pub mod sse;
 pub mod subprotocol;

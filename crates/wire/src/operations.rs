@@ -1,73 +1,147 @@
 //! The operations in progress on one WebSocket connection, under the client's name and under ours.
 
-use std::sync::Arc;
-
 /// An operation in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subscription {
+pub(crate) struct Subscription {
     /// The client's name for it.
-    pub id: Arc<str>,
+    pub(crate) id: Box<str>,
     /// Our name for it.
-    pub number: u32,
+    pub(crate) number: u32,
 }
 
-/// See the module. Empty, it holds no heap memory.
+/// See the module. It holds no heap memory but the ids, while there is one operation at most.
 #[derive(Default)]
 pub(crate) struct Operations {
-    /// Sorted by id. A slice and no map: one entry is the rule, and it must be small. It has no room
-    /// to grow in: an operation that begins costs far more than moving the others.
-    list: Box<[Subscription]>,
+    list: List,
     next_number: u32,
 }
 
+// Part of what an idle connection may cost, see `subprotocol`.
+const _: () = assert!(size_of::<Operations>() <= 32);
+
+#[derive(Default)]
+enum List {
+    #[default]
+    None,
+    /// The rule. Its parts stand here one by one and not as a [`Subscription`]: eight bytes less.
+    One { number: u32, id: Box<str> },
+    /// Sorted by id. A slice and no map: it must be small. It has no room to grow in: an operation
+    /// that begins costs far more than moving the others.
+    Many(Box<[Subscription]>),
+}
+
 impl Operations {
-    /// All of them, sorted by id.
-    pub(crate) fn list(&self) -> &[Subscription] {
-        &self.list
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        match &self.list {
+            List::None => 0,
+            List::One { .. } => 1,
+            List::Many(list) => list.len(),
+        }
     }
 
     pub(crate) fn contains(&self, id: &str) -> bool {
-        self.position(id).is_ok()
+        match &self.list {
+            List::None => false,
+            List::One { id: only, .. } => **only == *id,
+            List::Many(list) => position(list, id).is_ok(),
+        }
     }
 
     /// The id of an operation. Looks at each: there are seldom more than a few, and the most that
     /// there may be are read in under a microsecond.
-    pub(crate) fn id_of(&self, number: u32) -> Option<&Arc<str>> {
-        self.list.iter().find(|it| it.number == number).map(|it| &it.id)
+    pub(crate) fn id_of(&self, wanted: u32) -> Option<&str> {
+        match &self.list {
+            List::One { number, id } if *number == wanted => Some(id),
+            List::None | List::One { .. } => None,
+            List::Many(list) => list.iter().find(|it| it.number == wanted).map(|it| &*it.id),
+        }
     }
 
-    /// Adds an operation under a number of its own. One that had the id before is replaced.
-    pub(crate) fn insert(&mut self, id: &str) -> Subscription {
+    /// Adds an operation under a number of its own, which it gives. No other may have the id.
+    pub(crate) fn insert(&mut self, id: &str) -> u32 {
+        debug_assert!(!self.contains(id), "two operations would have one name");
         // After four thousand million operations on one connection numbers repeat; by then the one
         // that had the number first is long over.
         let number = self.next_number;
         self.next_number = number.wrapping_add(1);
-        let subscription = Subscription { id: id.into(), number };
-        match self.position(id) {
-            Ok(position) => self.list[position] = subscription.clone(),
-            Err(position) => {
-                let mut list = std::mem::take(&mut self.list).into_vec();
-                list.reserve_exact(1);
-                list.insert(position, subscription.clone());
-                self.list = list.into();
+        self.list = match std::mem::take(&mut self.list) {
+            List::None => List::One { number, id: id.into() },
+            List::One { number: first, id: only } => {
+                let mut list = [
+                    Subscription { id: only, number: first },
+                    Subscription { id: id.into(), number },
+                ];
+                list.sort_by(|a, b| a.id.cmp(&b.id));
+                List::Many(list.into())
             }
-        }
-        subscription
+            List::Many(list) => {
+                let (Ok(at) | Err(at)) = position(&list, id);
+                let mut list = list.into_vec();
+                list.reserve_exact(1);
+                list.insert(at, Subscription { id: id.into(), number });
+                List::Many(list.into())
+            }
+        };
+        number
     }
 
     pub(crate) fn remove(&mut self, id: &str) -> Option<Subscription> {
-        let position = self.position(id).ok()?;
-        let mut list = std::mem::take(&mut self.list).into_vec();
-        let subscription = list.remove(position);
-        self.list = list.into();
-        Some(subscription)
+        match std::mem::take(&mut self.list) {
+            List::One { number, id: only } if *only == *id => {
+                Some(Subscription { id: only, number })
+            }
+            List::Many(list) => {
+                let at = position(&list, id);
+                let mut list = list.into_vec();
+                let removed = at.ok().map(|at| list.remove(at));
+                self.list = match <[Subscription; 1]>::try_from(list) {
+                    Ok([Subscription { id, number }]) => List::One { number, id },
+                    Err(list) => List::Many(list.into()),
+                };
+                removed
+            }
+            other => {
+                self.list = other;
+                None
+            }
+        }
     }
 
     pub(crate) fn clear(&mut self) {
-        self.list = Box::default();
+        self.list = List::None;
     }
+}
 
-    fn position(&self, id: &str) -> Result<usize, usize> {
-        self.list.binary_search_by(|it| (*it.id).cmp(id))
+fn position(list: &[Subscription], id: &str) -> Result<usize, usize> {
+    list.binary_search_by(|it| (*it.id).cmp(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_found_by_both_names_however_many_there_are() {
+        let mut operations = Operations::default();
+        let ids = ["m", "a", "z", "b"];
+        for (number, id) in (0..).zip(ids) {
+            assert!(!operations.contains(id) && operations.id_of(number).is_none());
+            assert_eq!(operations.insert(id), number);
+            assert_eq!(operations.len(), number as usize + 1);
+            assert!((0..).zip(&ids[..=number as usize]).all(|(number, id)| {
+                operations.contains(id) && operations.id_of(number) == Some(*id)
+            }));
+        }
+        assert_eq!(operations.remove("q"), None);
+        for (number, id) in [(1, "a"), (3, "b"), (0, "m"), (2, "z")] {
+            assert_eq!(operations.remove(id), Some(Subscription { id: id.into(), number }));
+            assert_eq!(operations.remove(id), None);
+            assert_eq!(operations.id_of(number), None);
+        }
+        assert!(matches!(operations.list, List::None));
+        assert_eq!(operations.insert("a"), 4);
+        operations.clear();
+        assert_eq!((operations.len(), operations.contains("a")), (0, false));
     }
 }

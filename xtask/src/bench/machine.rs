@@ -306,6 +306,12 @@ impl Bench {
         }
     }
 
+    /// What a program that serves, or served last, has said.
+    pub(super) fn log(&self, what: &str) -> Result<String, Failure> {
+        let path = self.reports.join(format!("{what}.log"));
+        std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
     fn started(
         &self,
         mut command: Command,

@@ -87,6 +87,12 @@ pub(crate) fn churn(root: &Path, seconds: u32) -> Result<(), Failure> {
     subscriptions::churn(&bench)
 }
 
+/// `cargo xtask soak reloads`: whether subscribers notice that the graph is loaded anew.
+pub(crate) fn reloads(root: &Path, seconds: u32, subscribers: u32) -> Result<(), Failure> {
+    let bench = prepare(root, seconds, 1, "starling".to_owned())?;
+    subscriptions::reloads(&bench, subscribers)
+}
+
 /// Builds what is needed.
 fn prepare(root: &Path, seconds: u32, pairs: u32, router: String) -> Result<Bench, Failure> {
     machine::has_two_cores()?;

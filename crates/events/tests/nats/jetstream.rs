@@ -317,37 +317,69 @@ async fn several_subjects_are_read_in_the_order_of_the_stream_without_the_others
     assert_eq!(number(&next_event(&mut last).await), 2999);
 }
 
-/// Restarts the broker three times under one stream that reads thousands of events.
-async fn survive(wanted: Wanted, kills: [bool; 3]) {
+#[tokio::test]
+async fn a_broker_that_is_killed_or_stopped_and_started_loses_nothing() {
     let Some(mut broker) = Broker::start().await else { return };
     let provider = broker.provider();
-    let mut stream = open(&provider, wanted).await;
+    let mut ephemeral = open(&provider, wanted(&["orders.>"], Start::New)).await;
+    let mut durable = open(&provider, with_consumer("feed")).await;
     let mut published = 0;
     let mut read = 0;
-    for kill in kills {
+    for kill in [true, false, true] {
         broker.publish(published + 1..=published + 1000).await;
         published += 1000;
         // The rest is on its way when the broker goes.
-        expect_all(&mut stream, read + 1..=published - 500).await;
+        expect_all(&mut ephemeral, read + 1..=published - 500).await;
+        expect_all(&mut durable, read + 1..=published - 500).await;
         read = published - 500;
         broker = broker.restart(kill).await;
         broker.publish(published + 1..=published + 1000).await;
         published += 1000;
     }
-    expect_all(&mut stream, read + 1..=published).await;
+    expect_all(&mut ephemeral, read + 1..=published).await;
+    expect_all(&mut durable, read + 1..=published).await;
     assert_eq!(provider.stats().gaps.load(Relaxed), 0);
     assert!(provider.stats().reconnects.load(Relaxed) >= 3);
 }
 
 #[tokio::test]
-async fn a_broker_that_is_killed_or_stopped_and_started_loses_nothing() {
-    survive(wanted(&["orders.>"], Start::New), [true, false, true]).await;
+async fn a_consumer_that_the_broker_keeps_is_never_silent_however_often_the_broker_is_killed() {
+    let Some(mut broker) = Broker::start().await else { return };
+    let provider = broker.provider();
+    let mut stream = open(&provider, with_consumer("feed")).await;
+    let mut read = 0;
+    for round in 1..=20 {
+        let published = round * 1000;
+        broker.publish(published - 999..=published).await;
+        // All of it is delivered, not all of that is written down when the broker goes.
+        expect_all(&mut stream, read + 1..=published - 100).await;
+        read = published - 100;
+        broker = broker.restart(true).await;
+    }
+    expect_all(&mut stream, read + 1..=20_000).await;
+    assert_eq!(provider.stats().gaps.load(Relaxed), 0);
+    // It is a bookmark still.
+    let consumers = broker.consumers().await;
+    let [bookmark] = consumers.as_slice() else { panic!("one: {consumers:?}") };
+    assert!(bookmark.config.durable_name.is_some());
 }
 
-// Not killed: a consumer that the broker keeps may be silent after that, see docs/events.md.
 #[tokio::test]
-async fn a_consumer_that_the_broker_keeps_goes_on_after_a_restart() {
-    survive(with_consumer("feed"), [false; 3]).await;
+async fn a_consumer_that_the_broker_keeps_goes_on_if_it_waits_for_acknowledgements_that_it_had() {
+    let Some(broker) = Broker::start().await else { return };
+    let provider = broker.provider();
+    let mut stream = open(&provider, with_consumer("feed")).await;
+    broker.publish(1..=10).await;
+    expect_all(&mut stream, 1..=10).await;
+    let consumers = broker.consumers().await;
+    let [bookmark] = consumers.as_slice() else { panic!("one: {consumers:?}") };
+    // As the acknowledgement of a delivery that a killed broker has forgotten: those before it count no more.
+    let of_the_future =
+        format!("$JS.ACK.ORDERS.{}.1.100000.100000.1700000000000000000.0", bookmark.name);
+    broker.admin.publish(of_the_future, "+ACK".into()).await.expect("published");
+    broker.publish(11..=3000).await;
+    expect_all(&mut stream, 11..=3000).await;
+    assert_eq!(provider.stats().gaps.load(Relaxed), 0);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 mod application;
 mod client;
 mod machine;
+mod members;
 mod outlet;
 mod simulation;
 

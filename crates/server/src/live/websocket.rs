@@ -360,19 +360,19 @@ fn deliver(connection: &mut Connection<Subprotocol>, running: &Running, delivery
     // An operation that the client completed meanwhile has no id any more; its results go nowhere.
     match delivery {
         Delivery::Next { operation, payload, missed } => {
-            if let Some(id) = machine.id_of(operation).cloned() {
+            if let Some(id) = machine.id_of(operation).map(Box::<str>::from) {
                 machine.next(&id, payload.with_missed(missed).bytes);
             }
         }
         Delivery::Complete { operation } => {
             running.forget(operation);
-            if let Some(id) = machine.id_of(operation).cloned() {
+            if let Some(id) = machine.id_of(operation).map(Box::<str>::from) {
                 machine.complete(&id);
             }
         }
         Delivery::Failed { operation, errors } => {
             running.forget(operation);
-            if let Some(id) = machine.id_of(operation).cloned() {
+            if let Some(id) = machine.id_of(operation).map(Box::<str>::from) {
                 let mut text = Vec::new();
                 execute::print_errors(&errors, &mut text);
                 machine.error(&id, text.into());

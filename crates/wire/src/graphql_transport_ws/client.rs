@@ -1,14 +1,14 @@
 //! The client's machine.
 
-use std::collections::VecDeque;
 use std::time::Instant;
 
 use bytes::Bytes;
 
 use super::INVALID_MESSAGE;
 use super::envelope::{Invalid, ServerMessage, message, operation_message};
-use crate::connection::{Outbox, Output, Protocol};
-use crate::websocket::{CloseCode, Closed, ClosedBy, pop_or_release};
+use crate::connection::{Output, Protocol};
+use crate::pending::Pending;
+use crate::websocket::{CloseCode, Closed, ClosedBy};
 
 /// What a server says, or how the connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,45 +48,44 @@ pub enum ClientEvent {
 /// It keeps no list of operations: the caller knows its ids, and ignores events for one that it has
 /// completed, which may still be on their way.
 pub struct Client {
-    events: VecDeque<ClientEvent>,
-    outbox: Outbox,
+    pending: Pending<ClientEvent>,
     has_ended: bool,
 }
 
 impl Client {
     /// Begins on a fresh WebSocket. The payload, if any, is a JSON object.
     pub fn new(init_payload: Option<Bytes>) -> Client {
-        let mut outbox = Outbox::default();
-        outbox.text(message("connection_init", init_payload));
-        Client { events: VecDeque::new(), outbox, has_ended: false }
+        let mut pending = Pending::default();
+        pending.text(message("connection_init", init_payload));
+        Client { pending, has_ended: false }
     }
 
     /// Asks for an operation, whose `request` is a JSON object with `query` and so on. Wait for
     /// [`ClientEvent::Ack`] first: a server closes the connection otherwise.
     pub fn subscribe(&mut self, id: &str, request: Bytes) {
         if !self.has_ended {
-            self.outbox.text(operation_message(id, "subscribe", Some(request)));
+            self.pending.text(operation_message(id, "subscribe", Some(request)));
         }
     }
 
     /// Asks for no more of an operation.
     pub fn complete(&mut self, id: &str) {
         if !self.has_ended {
-            self.outbox.text(operation_message(id, "complete", None));
+            self.pending.text(operation_message(id, "complete", None));
         }
     }
 
     /// Asks for a [`ClientEvent::Pong`].
     pub fn ping(&mut self, payload: Option<Bytes>) {
         if !self.has_ended {
-            self.outbox.text(message("ping", payload));
+            self.pending.text(message("ping", payload));
         }
     }
 
     /// Ends the connection; the protocol's way is [`CloseCode::NORMAL`].
     pub fn close(&mut self, code: CloseCode, reason: &str) {
         if !self.has_ended {
-            self.outbox.close(code, reason.into());
+            self.pending.close(code, reason.into());
             self.ended(Closed { code, reason: reason.into(), by: ClosedBy::Us });
         }
     }
@@ -110,11 +109,11 @@ impl Protocol for Client {
             Ok(ServerMessage::Complete { id }) => ClientEvent::Complete { id },
             Ok(ServerMessage::Pong) => ClientEvent::Pong,
             Ok(ServerMessage::Ping { payload }) => {
-                return self.outbox.pong(message("pong", payload));
+                return self.pending.pong(message("pong", payload));
             }
             Err(Invalid(what)) => return self.close_invalid(&what),
         };
-        self.events.push_back(event);
+        self.pending.event(event);
     }
 
     fn receive_binary(&mut self, _: Bytes) {
@@ -124,16 +123,16 @@ impl Protocol for Client {
     fn ended(&mut self, closed: Closed) {
         if !self.has_ended {
             self.has_ended = true;
-            self.events.push_back(ClientEvent::Ended(closed));
+            self.pending.event(ClientEvent::Ended(closed));
         }
     }
 
     fn poll_event(&mut self) -> Option<ClientEvent> {
-        pop_or_release(&mut self.events)
+        self.pending.take_event()
     }
 
     fn poll_output(&mut self) -> Option<Output> {
-        self.outbox.poll()
+        self.pending.take_output()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

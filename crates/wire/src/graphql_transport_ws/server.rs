@@ -15,9 +15,9 @@ use super::{
     SUBSCRIBER_ALREADY_EXISTS, TOO_MANY_INITIALISATION_REQUESTS, UNAUTHORIZED,
 };
 use crate::Chunks;
-use crate::connection::{Connection, Outbox, Output, Protocol};
+use crate::connection::{Connection, Output, Protocol};
 use crate::operations::{Operations, Subscription};
-use crate::queue::Queue;
+use crate::pending::Pending;
 use crate::websocket::{CloseCode, Closed, ClosedBy, FrameHeader, Opcode};
 
 /// Settings that many connections share.
@@ -61,7 +61,7 @@ pub enum Event {
     /// [`GraphqlTransportWs::error`] or [`GraphqlTransportWs::complete`].
     Subscribe {
         /// The client's name for the operation, unique while it lasts.
-        id: Arc<str>,
+        id: Box<str>,
         /// Our name for it on this connection, counted up from 0: for lists of members.
         number: u32,
         /// The operation.
@@ -70,7 +70,7 @@ pub enum Event {
     /// The client wants no more of an operation. Nothing more is sent for this id.
     Complete {
         /// The client's name for the operation.
-        id: Arc<str>,
+        id: Box<str>,
         /// Our name for it.
         number: u32,
     },
@@ -106,13 +106,11 @@ pub struct GraphqlTransportWs {
     config: Arc<Config>,
     phase: Phase,
     operations: Operations,
-    events: Queue<Event>,
-    outbox: Outbox,
+    pending: Pending<Event>,
 }
 
-// An idle connection with its first subscription may cost 512 bytes of our memory. The machines take
-// a third, a subscription of theirs some 70; descriptor, timers and outlet need the rest.
-const _: () = assert!(size_of::<Connection<GraphqlTransportWs>>() <= 160);
+// Part of what an idle connection may cost, see `subprotocol`.
+const _: () = assert!(size_of::<Connection<GraphqlTransportWs>>() <= 112);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -134,8 +132,7 @@ impl GraphqlTransportWs {
             config,
             phase,
             operations: Operations::default(),
-            events: Queue::default(),
-            outbox: Outbox::default(),
+            pending: Pending::default(),
         };
         if subprotocol != Some(SUBPROTOCOL) {
             server.close(SUBPROTOCOL_NOT_ACCEPTABLE, "Subprotocol not acceptable");
@@ -148,7 +145,7 @@ impl GraphqlTransportWs {
     pub fn accept_init(&mut self, payload: Option<Bytes>) {
         if self.phase == Phase::Initialising {
             self.phase = Phase::Ready;
-            self.outbox.text(envelope::message("connection_ack", payload));
+            self.pending.text(envelope::message("connection_ack", payload));
         }
     }
 
@@ -161,7 +158,7 @@ impl GraphqlTransportWs {
     pub fn next(&mut self, id: &str, payload: Bytes) -> bool {
         let is_active = self.is_active(id);
         if is_active {
-            self.outbox.text(operation_message(id, NEXT, Some(payload)));
+            self.pending.text(operation_message(id, NEXT, Some(payload)));
         }
         is_active
     }
@@ -171,7 +168,7 @@ impl GraphqlTransportWs {
     pub fn error(&mut self, id: &str, errors: Bytes) -> bool {
         let was_active = self.operations.remove(id).is_some();
         if was_active {
-            self.outbox.text(operation_message(id, "error", Some(errors)));
+            self.pending.text(operation_message(id, "error", Some(errors)));
         }
         was_active
     }
@@ -180,7 +177,7 @@ impl GraphqlTransportWs {
     pub fn complete(&mut self, id: &str) -> bool {
         let was_active = self.operations.remove(id).is_some();
         if was_active {
-            self.outbox.text(operation_message(id, "complete", None));
+            self.pending.text(operation_message(id, "complete", None));
         }
         was_active
     }
@@ -188,7 +185,7 @@ impl GraphqlTransportWs {
     /// Ends the connection, for example when the server goes down.
     pub fn close(&mut self, code: CloseCode, reason: &str) {
         if self.phase != Phase::Ended {
-            self.outbox.close(code, reason.into());
+            self.pending.close(code, reason.into());
             self.ended(Closed { code, reason: reason.into(), by: ClosedBy::Us });
         }
     }
@@ -198,14 +195,14 @@ impl GraphqlTransportWs {
         self.operations.contains(id)
     }
 
-    /// The operations in progress, sorted by id.
-    pub fn subscriptions(&self) -> &[Subscription] {
-        self.operations.list()
+    /// How many operations are in progress.
+    pub fn in_progress(&self) -> usize {
+        self.operations.len()
     }
 
     /// The id of an operation in progress. Looks at each: there are seldom more than a few, and the
     /// most that there may be are read in under a microsecond.
-    pub fn id_of(&self, number: u32) -> Option<&Arc<str>> {
+    pub fn id_of(&self, number: u32) -> Option<&str> {
         self.operations.id_of(number)
     }
 
@@ -215,12 +212,12 @@ impl GraphqlTransportWs {
             return self.close(SUBSCRIBER_ALREADY_EXISTS, &reason);
         }
         let most = self.config.subscriptions_max;
-        if self.operations.list().len() >= most {
+        if self.operations.len() >= most {
             let errors = format!("[{}]", envelope::too_many(most));
-            return self.outbox.text(operation_message(id, "error", Some(errors.into())));
+            return self.pending.text(operation_message(id, "error", Some(errors.into())));
         }
-        let Subscription { id, number } = self.operations.insert(id);
-        self.events.push_back(Event::Subscribe { id, number, request });
+        let number = self.operations.insert(id);
+        self.pending.event(Event::Subscribe { id: id.into(), number, request });
     }
 
     fn receive(&mut self, message: ClientMessage) {
@@ -228,14 +225,14 @@ impl GraphqlTransportWs {
             ClientMessage::ConnectionInit { payload } => {
                 if matches!(self.phase, Phase::Connected(_)) {
                     self.phase = Phase::Initialising;
-                    self.events.push_back(Event::Init { payload });
+                    self.pending.event(Event::Init { payload });
                 } else {
                     let reason = "Too many initialisation requests";
                     self.close(TOO_MANY_INITIALISATION_REQUESTS, reason);
                 }
             }
             ClientMessage::Ping { payload } => {
-                self.outbox.pong(envelope::message("pong", payload));
+                self.pending.pong(envelope::message("pong", payload));
             }
             ClientMessage::Pong => {}
             ClientMessage::Subscribe { id, request } => {
@@ -250,7 +247,7 @@ impl GraphqlTransportWs {
             }
             ClientMessage::Complete { id } => {
                 if let Some(Subscription { id, number }) = self.operations.remove(&id) {
-                    self.events.push_back(Event::Complete { id, number });
+                    self.pending.event(Event::Complete { id, number });
                 }
             }
         }
@@ -282,16 +279,16 @@ impl Protocol for GraphqlTransportWs {
         if self.phase != Phase::Ended {
             self.phase = Phase::Ended;
             self.operations.clear();
-            self.events.push_back(Event::Ended(closed));
+            self.pending.event(Event::Ended(closed));
         }
     }
 
     fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.pending.take_event()
     }
 
     fn poll_output(&mut self) -> Option<Output> {
-        self.outbox.poll()
+        self.pending.take_output()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

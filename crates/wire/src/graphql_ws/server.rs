@@ -7,14 +7,14 @@ use bytes::Bytes;
 
 use super::messages::{ClientMessage, error_payload, errors_payload};
 use super::{DATA, SUBPROTOCOL};
-use crate::connection::{Outbox, Output, Protocol};
+use crate::connection::{Output, Protocol};
 use crate::graphql_transport_ws::envelope::{self, Invalid, operation_message};
 use crate::graphql_transport_ws::{
     Config, Event, FORBIDDEN, INITIALISATION_TIMEOUT, INVALID_MESSAGE, Request,
     SUBPROTOCOL_NOT_ACCEPTABLE, UNAUTHORIZED,
 };
 use crate::operations::{Operations, Subscription};
-use crate::queue::Queue;
+use crate::pending::Pending;
 use crate::websocket::{CloseCode, Closed, ClosedBy};
 
 /// The server's side of one connection.
@@ -27,8 +27,7 @@ pub struct GraphqlWs {
     since: Instant,
     phase: Phase,
     operations: Operations,
-    events: Queue<Event>,
-    outbox: Outbox,
+    pending: Pending<Event>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,8 +50,7 @@ impl GraphqlWs {
             since: now,
             phase: Phase::Connected,
             operations: Operations::default(),
-            events: Queue::default(),
-            outbox: Outbox::default(),
+            pending: Pending::default(),
         };
         if subprotocol != Some(SUBPROTOCOL) {
             server.close(SUBPROTOCOL_NOT_ACCEPTABLE, "Subprotocol not acceptable");
@@ -65,7 +63,7 @@ impl GraphqlWs {
     pub fn accept_init(&mut self, payload: Option<Bytes>) {
         if self.phase == Phase::Initialising {
             self.phase = Phase::Ready;
-            self.outbox.text(envelope::message("connection_ack", payload));
+            self.pending.text(envelope::message("connection_ack", payload));
             if self.config.keep_alive.is_some() {
                 self.keep_alive();
             }
@@ -84,7 +82,7 @@ impl GraphqlWs {
     pub fn next(&mut self, id: &str, payload: Bytes) -> bool {
         let is_active = self.operations.contains(id);
         if is_active {
-            self.outbox.text(operation_message(id, DATA, Some(payload)));
+            self.pending.text(operation_message(id, DATA, Some(payload)));
         }
         is_active
     }
@@ -95,7 +93,7 @@ impl GraphqlWs {
         let was_active = self.operations.remove(id).is_some();
         if was_active {
             let payload = errors_payload(&errors);
-            self.outbox.text(operation_message(id, "error", Some(payload.into())));
+            self.pending.text(operation_message(id, "error", Some(payload.into())));
         }
         was_active
     }
@@ -104,7 +102,7 @@ impl GraphqlWs {
     pub fn complete(&mut self, id: &str) -> bool {
         let was_active = self.operations.remove(id).is_some();
         if was_active {
-            self.outbox.text(operation_message(id, "complete", None));
+            self.pending.text(operation_message(id, "complete", None));
         }
         was_active
     }
@@ -112,18 +110,18 @@ impl GraphqlWs {
     /// Ends the connection, for example when the server goes down.
     pub fn close(&mut self, code: CloseCode, reason: &str) {
         if self.phase != Phase::Ended {
-            self.outbox.close(code, reason.into());
+            self.pending.close(code, reason.into());
             self.ended(Closed { code, reason: reason.into(), by: ClosedBy::Us });
         }
     }
 
-    /// The operations in progress, sorted by id.
-    pub fn subscriptions(&self) -> &[Subscription] {
-        self.operations.list()
+    /// How many operations are in progress.
+    pub fn in_progress(&self) -> usize {
+        self.operations.len()
     }
 
     /// The id of an operation in progress.
-    pub fn id_of(&self, number: u32) -> Option<&Arc<str>> {
+    pub fn id_of(&self, number: u32) -> Option<&str> {
         self.operations.id_of(number)
     }
 
@@ -139,17 +137,17 @@ impl GraphqlWs {
         // As the reference implementation does: the new operation takes the place of the old one.
         self.stop(id);
         let most = self.config.subscriptions_max;
-        if self.operations.list().len() >= most {
+        if self.operations.len() >= most {
             let payload = envelope::too_many(most);
-            return self.outbox.text(operation_message(id, "error", Some(payload.into())));
+            return self.pending.text(operation_message(id, "error", Some(payload.into())));
         }
-        let Subscription { id, number } = self.operations.insert(id);
-        self.events.push_back(Event::Subscribe { id, number, request });
+        let number = self.operations.insert(id);
+        self.pending.event(Event::Subscribe { id: id.into(), number, request });
     }
 
     fn stop(&mut self, id: &str) {
         if let Some(Subscription { id, number }) = self.operations.remove(id) {
-            self.events.push_back(Event::Complete { id, number });
+            self.pending.event(Event::Complete { id, number });
         }
     }
 
@@ -157,7 +155,7 @@ impl GraphqlWs {
         match message {
             ClientMessage::ConnectionInit { payload } if self.phase == Phase::Connected => {
                 self.phase = Phase::Initialising;
-                self.events.push_back(Event::Init { payload });
+                self.pending.event(Event::Init { payload });
             }
             ClientMessage::ConnectionInit { .. } => {
                 self.connection_error("Too many initialisation requests");
@@ -171,11 +169,11 @@ impl GraphqlWs {
     /// The protocol's answer to what is wrong with the connection; it does not end by it.
     fn connection_error(&mut self, message: &str) {
         let payload = error_payload(message);
-        self.outbox.text(envelope::message("connection_error", Some(payload.into())));
+        self.pending.text(envelope::message("connection_error", Some(payload.into())));
     }
 
     fn keep_alive(&mut self) {
-        self.outbox.text(envelope::message("ka", None));
+        self.pending.text(envelope::message("ka", None));
     }
 }
 
@@ -203,21 +201,21 @@ impl Protocol for GraphqlWs {
         }
         if self.phase == Phase::Initialising {
             // Nobody was told of what waited for the acknowledgement.
-            self.events.clear();
+            self.pending.forget_events();
         }
         self.phase = Phase::Ended;
         self.operations.clear();
-        self.events.push_back(Event::Ended(closed));
+        self.pending.event(Event::Ended(closed));
     }
 
     fn poll_event(&mut self) -> Option<Event> {
         let waits = self.phase == Phase::Initialising
-            && !matches!(self.events.front(), Some(Event::Init { .. }));
-        if waits { None } else { self.events.pop_front() }
+            && !matches!(self.pending.first_event(), Some(Event::Init { .. }));
+        if waits { None } else { self.pending.take_event() }
     }
 
     fn poll_output(&mut self) -> Option<Output> {
-        self.outbox.poll()
+        self.pending.take_output()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -10,7 +10,7 @@ use super::assembly::{Arrival, Assembly, Rules};
 use super::close::{self, CloseCode, Closed, ClosedBy, Failure};
 use super::frame::{FrameHeader, Opcode, apply_mask};
 use crate::Chunks;
-use crate::queue::Queue;
+use crate::pending::{Idle, Seldom};
 
 /// Settings that many connections share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,16 +66,9 @@ pub enum Event {
 /// Idle, it holds no heap memory of its own.
 pub struct WebSocket {
     config: Arc<Config>,
-    partial: Option<Box<Partial>>,
-    events: Queue<Event>,
-    outgoing: Queue<Chunks>,
-    /// The answer to the last of more pings than there is room for in `outgoing`.
-    pong: Option<Box<[u8]>>,
+    busy: Seldom<Busy>,
     /// Since when `state` waits for something.
     since: Instant,
-    /// What the next mask of a client is drawn from. Beside `role` and not in it, where it would cost
-    /// eight bytes more.
-    mask_state: u64,
     role: Role,
     state: State,
     /// permessage-deflate was negotiated, without context takeover both ways.
@@ -83,7 +76,24 @@ pub struct WebSocket {
 }
 
 // See the budget in `graphql_transport_ws::server`.
-const _: () = assert!(size_of::<WebSocket>() <= 80);
+const _: () = assert!(size_of::<WebSocket>() <= 48);
+
+/// What a connection has only while it is not idle.
+#[derive(Default)]
+struct Busy {
+    partial: Option<Partial>,
+    events: VecDeque<Event>,
+    outgoing: VecDeque<Chunks>,
+    /// The answer to the last of more pings than there is room for in `outgoing`.
+    pong: Option<Box<[u8]>>,
+}
+
+impl Idle for Busy {
+    fn is_idle(&self) -> bool {
+        let Self { partial, events, outgoing, pong } = self;
+        partial.is_none() && events.is_empty() && outgoing.is_empty() && pong.is_none()
+    }
+}
 
 /// Frames that may wait when a ping is answered at once. Protocol suites send ten pings and want ten
 /// answers; nobody else sends two.
@@ -95,10 +105,10 @@ struct Partial {
     since: Instant,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Server,
-    Client,
+    /// What its next mask is drawn from. In a box, so that it costs a server nothing.
+    Client(Box<u64>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -115,24 +125,20 @@ enum State {
 impl WebSocket {
     /// The server's side.
     pub fn server(config: Arc<Config>, now: Instant) -> WebSocket {
-        WebSocket::new(config, now, Role::Server, 0)
+        WebSocket::new(config, now, Role::Server)
     }
 
     /// The client's side. The masks of its frames are derived from `mask_seed`, which should be
     /// random where untrusted code chooses payloads (RFC 6455 section 10.3).
     pub fn client(config: Arc<Config>, now: Instant, mask_seed: u64) -> WebSocket {
-        WebSocket::new(config, now, Role::Client, mask_seed)
+        WebSocket::new(config, now, Role::Client(Box::new(mask_seed)))
     }
 
-    fn new(config: Arc<Config>, now: Instant, role: Role, mask_state: u64) -> WebSocket {
+    fn new(config: Arc<Config>, now: Instant, role: Role) -> WebSocket {
         WebSocket {
             config,
-            partial: None,
-            events: Queue::default(),
-            outgoing: Queue::default(),
-            pong: None,
+            busy: Seldom::default(),
             since: now,
-            mask_state,
             role,
             state: State::Open,
             deflates: false,
@@ -159,9 +165,9 @@ impl WebSocket {
         if self.state == State::Closed || bytes.is_empty() {
             return;
         }
-        let mut held = self.partial.take();
-        let mut fresh = Partial { assembly: Assembly::default(), since: now };
-        let partial = held.as_deref_mut().unwrap_or(&mut fresh);
+        let held = self.busy.take(|busy| busy.partial.take());
+        let mut partial =
+            held.unwrap_or_else(|| Partial { assembly: Assembly::default(), since: now });
         while self.state != State::Closed {
             match partial.assembly.next(&mut bytes, self.rules()) {
                 Ok(Some(arrival)) => {
@@ -175,7 +181,7 @@ impl WebSocket {
             }
         }
         if self.state != State::Closed && !partial.assembly.is_idle() {
-            self.partial = Some(held.unwrap_or_else(|| Box::new(fresh)));
+            self.busy.fill().partial = Some(partial);
         }
     }
 
@@ -191,18 +197,18 @@ impl WebSocket {
 
     /// The next thing to tell the layer above.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.busy.take(|busy| busy.events.pop_front())
     }
 
     /// The next bytes to write. Each run is whole frames; a run can be put between any two frames
     /// that the caller writes by itself with [`FrameHeader`], but nothing may follow a close frame:
     /// see [`WebSocket::is_open`].
     pub fn poll_transmit(&mut self) -> Option<Chunks> {
-        if let Some(frame) = self.outgoing.pop_front() {
+        if let Some(frame) = self.busy.take(|busy| busy.outgoing.pop_front()) {
             return Some(frame);
         }
         // Nothing may follow a close frame.
-        let payload = self.pong.take().filter(|_| self.is_open())?;
+        let payload = self.busy.take(|busy| busy.pong.take()).filter(|_| self.is_open())?;
         Some(self.frame(Opcode::Pong, false, Chunks::whole(Vec::from(payload))))
     }
 
@@ -225,7 +231,7 @@ impl WebSocket {
 
     /// When the message that is half received must be whole.
     fn message_deadline(&self) -> Option<Instant> {
-        let partial = self.partial.as_deref().filter(|_| self.is_open())?;
+        let partial = self.busy.get()?.partial.as_ref().filter(|_| self.is_open())?;
         partial.since.checked_add(self.config.message_timeout)
     }
 
@@ -298,12 +304,12 @@ impl WebSocket {
             Some(blocks) => self.frame(opcode, true, Chunks::whole(blocks)),
             None => self.frame(opcode, false, payload),
         };
-        self.outgoing.push_back(frame);
+        self.busy.fill().outgoing.push_back(frame);
     }
 
     fn rules(&self) -> Rules {
         Rules {
-            expects_mask: self.role == Role::Server,
+            expects_mask: matches!(self.role, Role::Server),
             message_bytes_max: self.config.message_bytes_max,
             deflates: self.deflates,
             discards_messages: self.state == State::Closing,
@@ -312,13 +318,13 @@ impl WebSocket {
 
     fn arrived(&mut self, arrival: Arrival) {
         match arrival {
-            Arrival::Text(text) => self.events.push_back(Event::Text(text)),
-            Arrival::Binary(bytes) => self.events.push_back(Event::Binary(bytes)),
+            Arrival::Text(text) => self.tell(Event::Text(text)),
+            Arrival::Binary(bytes) => self.tell(Event::Binary(bytes)),
             Arrival::Ping(payload) => {
-                if self.is_open() && self.outgoing.len() < PONGS_WAITING_MAX {
+                if self.is_open() && self.outgoing() < PONGS_WAITING_MAX {
                     self.push(Opcode::Pong, Chunks::whole(payload));
                 } else {
-                    self.pong = Some(payload.into());
+                    self.busy.fill().pong = Some(payload.into());
                 }
             }
             Arrival::Pong => {}
@@ -349,25 +355,34 @@ impl WebSocket {
 
     fn closed(&mut self, closed: Closed) {
         self.state = State::Closed;
-        self.partial = None;
-        self.events.push_back(Event::Closed(closed));
+        self.busy.fill().partial = None;
+        self.tell(Event::Closed(closed));
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.busy.fill().events.push_back(event);
+    }
+
+    /// How many frames wait.
+    fn outgoing(&self) -> usize {
+        self.busy.get().map_or(0, |busy| busy.outgoing.len())
     }
 
     fn push(&mut self, opcode: Opcode, payload: Chunks) {
         let frame = self.frame(opcode, false, payload);
-        self.outgoing.push_back(frame);
+        self.busy.fill().outgoing.push_back(frame);
     }
 
     fn frame(&mut self, opcode: Opcode, is_compressed: bool, payload: Chunks) -> Chunks {
         let mark = |header: FrameHeader| if is_compressed { header.compressed() } else { header };
-        match self.role {
+        match &mut self.role {
             Role::Server => {
                 let header = mark(FrameHeader::new(opcode, payload.len()));
                 let head = [&*header, &payload.head].concat();
                 Chunks { head: head.into(), ..payload }
             }
-            Role::Client => {
-                let mask = next_mask(&mut self.mask_state);
+            Role::Client(masks) => {
+                let mask = next_mask(masks);
                 let header = mark(FrameHeader::masked(opcode, payload.len(), mask));
                 let mut frame = Vec::with_capacity(header.len() + payload.len());
                 frame.extend_from_slice(&header);

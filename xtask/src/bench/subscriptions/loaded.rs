@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// Clients of a sustained load.
-const SUSTAINED_CLIENTS: u32 = 5_000;
+pub(super) const SUSTAINED_CLIENTS: u32 = 5_000;
 
 /// Events a second, and whether everybody is to get all of them: 200,000 results a second are more than a core sends.
 const SUSTAINED: [(u32, bool); 2] = [(10, true), (40, false)];
@@ -20,8 +20,14 @@ const PARTITIONS_LATENCY_MS: u32 = 5;
 /// How often the graph is loaded anew under load.
 const RELOADS: u32 = 100;
 
-/// Between two of them.
+/// Between two of them, at least.
 const RELOAD_GAP: Duration = Duration::from_millis(400);
+
+/// What the router says whenever it serves another graph.
+const RELOADED: &str = "a new supergraph serves now";
+
+/// Events go on for so long behind the last one.
+const AFTER_RELOADS: Duration = Duration::from_secs(5);
 
 /// Events that never end, at a rate that one core can send, and at one that it cannot.
 pub(super) fn sustained(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
@@ -80,36 +86,46 @@ pub(super) fn partitions(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
 }
 
 /// The graph is loaded again and again while events are sent.
-pub(super) fn reloads(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
+pub(super) fn reloads(stage: &Stage<'_>, subscribers: u32) -> Result<Vec<Value>, Failure> {
     let mock = stage.mock(0)?;
     let router = stage.router(Some(&mock), "")?;
-    let seconds = (RELOADS * RELOAD_GAP.as_millis() as u32).div_ceil(1000) + 5;
-    let events = (seconds * 10).to_string();
+    let gap = (Duration::from_secs(stage.bench.seconds.into()) / RELOADS).max(RELOAD_GAP);
+    let events = ((gap * RELOADS + AFTER_RELOADS).as_secs() * 10).to_string();
     let extra = ["--events", &events, "--rate", "10"];
-    let clients =
-        Clients { name: "reloads", count: SUSTAINED_CLIENTS, query: JOINED, extra: &extra };
+    let clients = Clients { name: "reloads", count: subscribers, query: JOINED, extra: &extra };
     let load = stage.bench.begin_subscriptions(&router, stage.words(&clients))?;
     for number in 0..RELOADS {
-        std::thread::sleep(RELOAD_GAP);
+        std::thread::sleep(gap);
         let path = stage.supergraph(Some(&mock))?;
         // A comment more: other bytes, the same graph.
         let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
         super::write(&path, &format!("{text}# {number}\n"))?;
     }
-    let run = load.finish()?;
+    let mut run = load.finish()?;
+    let loaded = stage.bench.log("starling")?.matches(RELOADED).count();
+    run["reloads"] = loaded.into();
     let lasting = number(&run["subscribed"]) - ended(&run);
     println!(
         "| reloads | subscribed | still connected | expected | received | missing | met |\n|---|---|---|---|---|---|---|"
     );
     println!(
-        "| {RELOADS} | {} | {lasting} | {} | {} | {} | {} |",
+        "| {loaded} of {RELOADS} | {} | {lasting} | {} | {} | {} | {} |",
         run["subscribed"],
         run["expected"],
         run["received"],
         run["missing"],
-        verdict(check(&run).is_ok() && ended(&run) == 0.0 && number(&run["lost"]) == 0.0)
+        verdict(is_undisturbed(&run))
     );
+    if let Err(reason) = check(&run) {
+        println!("\n{reason}");
+    }
     Ok(vec![run])
+}
+
+/// Every graph was served, and no subscriber of [`reloads`] has noticed.
+pub(super) fn is_undisturbed(run: &Value) -> bool {
+    let all_loaded = number(&run["reloads"]) >= f64::from(RELOADS);
+    all_loaded && check(run).is_ok() && ended(run) == 0.0 && number(&run["lost"]) == 0.0
 }
 
 /// Connections that ended.

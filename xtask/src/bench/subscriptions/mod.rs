@@ -44,7 +44,7 @@ const MEASUREMENTS: [Measurement; 12] = [
     ("mass-disconnect", |stage| holding::storm(stage, "mass-disconnect")),
     ("sustained", loaded::sustained),
     ("partitions", loaded::partitions),
-    ("reloads", loaded::reloads),
+    ("reloads", |stage| loaded::reloads(stage, loaded::SUSTAINED_CLIENTS)),
 ];
 
 /// The broker, and what else every measurement needs.
@@ -124,6 +124,18 @@ pub(super) fn churn(bench: &Bench) -> Result<(), Failure> {
         (true, true) => Err("connections ended that nobody meant to end".to_owned()),
         (false, _) => Err("memory grows".to_owned()),
         (_, false) => Err("descriptors were left open".to_owned()),
+    }
+}
+
+/// The graph is loaded anew while so many get events; the verdict on whether they notice.
+pub(super) fn reloads(bench: &Bench, subscribers: u32) -> Result<(), Failure> {
+    let program = programs::find("nats-server")?;
+    let stage = Stage { bench, nats: bench.start_broker(&program)? };
+    let runs = loaded::reloads(&stage, subscribers)?;
+    bench.report("reloads", &runs)?;
+    match runs.iter().all(loaded::is_undisturbed) {
+        true => Ok(()),
+        false => Err("subscribers noticed that the graph was loaded".to_owned()),
     }
 }
 

@@ -91,6 +91,18 @@ impl Api<'_> {
         self.ask(&subject, json!({ "stream_name": stream, "config": config })).await
     }
 
+    /// Deletes a consumer, if it is there.
+    pub(super) async fn delete_consumer(
+        &self,
+        stream: &str,
+        consumer: &str,
+    ) -> Result<(), ApiError> {
+        match self.ask::<Value>(&format!("CONSUMER.DELETE.{stream}.{consumer}"), json!({})).await {
+            Ok(_) | Err(ApiError::NoConsumer) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Asks that a consumer goes, without waiting for it: one that stays goes by itself after a while.
     pub(super) async fn forget_consumer(&self, stream: &str, consumer: &str) {
         let subject = format!("$JS.API.CONSUMER.DELETE.{stream}.{consumer}");

@@ -38,6 +38,8 @@ pub(super) enum Pulled {
     Message(Message),
     /// Nothing came for the lifetime of a request.
     Idle,
+    /// A request waits at the broker, and nothing comes.
+    Waiting,
     /// The consumer cannot be pulled from any more; another may be made.
     Broken(String),
 }
@@ -151,7 +153,7 @@ impl Pull {
                 self.progress = true;
                 return Some(Pulled::Message(message));
             }
-            Some(StatusCode::IDLE_HEARTBEAT) => return None,
+            Some(StatusCode::IDLE_HEARTBEAT) => return Some(Pulled::Waiting),
             Some(StatusCode::NOT_FOUND | StatusCode::TIMEOUT) => {}
             Some(StatusCode::REQUEST_TERMINATED) if text.starts_with("Batch Completed") => {}
             Some(StatusCode::REQUEST_TERMINATED) if text.starts_with("Message Size Exceeds") => {

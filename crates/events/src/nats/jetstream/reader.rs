@@ -30,7 +30,7 @@ use crate::{
 pub(super) const STRAYS_MAX: u32 = 3;
 
 pub(super) struct Reader {
-    provider: Box<str>,
+    pub(super) provider: Box<str>,
     link: watch::Receiver<Link>,
     stats: Arc<ProviderStats>,
     backoff: Backoff,
@@ -46,6 +46,10 @@ pub(super) struct Reader {
     pub(super) bookmarks: Arc<Bookmarks>,
     pub(super) claim: Option<Claim>,
     pub(super) strays: u32,
+    /// The number of the latest delivery of the durable consumer: a broker that counts less has forgotten some.
+    pub(super) bookmark_delivered: u64,
+    /// The durable consumer must be made anew to be of use.
+    pub(super) bookmark_is_stuck: bool,
     pub(super) stream: Option<StreamId>,
     /// The number up to which everything was handed on or is not wanted; none: not open yet.
     pub(super) position: Option<u64>,
@@ -66,6 +70,8 @@ pub(super) struct Consumer {
     pub(super) filters_here: bool,
     /// Something came from it.
     pub(super) brought: bool,
+    /// It has more to deliver, as far as the broker has told.
+    pub(super) has_more: bool,
     /// Where to acknowledge everything up to the latest message that was handed on.
     pub(super) unacknowledged: Option<Subject>,
 }
@@ -102,6 +108,8 @@ impl Reader {
             bookmarks: Arc::clone(&shared.bookmarks),
             claim: None,
             strays: 0,
+            bookmark_delivered: 0,
+            bookmark_is_stuck: false,
             stream: None,
             position: None,
         };
@@ -195,6 +203,10 @@ impl Reader {
             let ended = match pulled {
                 Pulled::Message(message) => self.hand_on(consumer, message).await,
                 Pulled::Idle => self.look_around(consumer).await,
+                Pulled::Waiting if consumer.is_bookmark && consumer.has_more => {
+                    self.look_at_bookmark(consumer).await
+                }
+                Pulled::Waiting => None,
                 Pulled::Broken(reason) => Some(Ended::Again(reason)),
             };
             if let Some(ended) = ended {
@@ -210,13 +222,14 @@ impl Reader {
             return Some(Ended::Again("a message came that is of no stream".into()));
         };
         if delivery.consumer_sequence != consumer.delivered + 1 {
-            if consumer.is_bookmark {
+            if consumer.is_bookmark && delivery.consumer_sequence > consumer.delivered {
                 self.went_elsewhere(&consumer.name);
             }
             return Some(Ended::Again("deliveries are missing".into()));
         }
         consumer.delivered = delivery.consumer_sequence;
         consumer.brought = true;
+        consumer.has_more = delivery.pending > 0;
         let sequence = delivery.stream_sequence;
         // What a bookmark delivers again is known.
         if self.position.is_none_or(|position| sequence > position) {
@@ -235,6 +248,7 @@ impl Reader {
         }
         if consumer.is_bookmark {
             consumer.unacknowledged = message.reply;
+            self.bookmark_delivered = consumer.delivered;
         }
         match consumer.until {
             Some(until) if delivery.pending == 0 => {
@@ -292,6 +306,28 @@ impl Reader {
         }
         (consumer.until.is_none() && !consumer.is_bookmark && self.bookmark().is_some())
             .then(|| Ended::Again("the durable consumer is free".into()))
+    }
+
+    /// The durable consumer has more, and does not deliver it: does it wait for acknowledgements? All of them were
+    /// sent, so it has lost some and will wait for ever.
+    async fn look_at_bookmark(&mut self, consumer: &Consumer) -> Option<Ended> {
+        let stream = self.stream.clone()?;
+        let info = match Api(&consumer.line.client).consumer(&stream.name, &consumer.name).await {
+            Ok(info) => info,
+            Err(ApiError::NoConsumer) => {
+                return Some(Ended::Again("the consumer was deleted".into()));
+            }
+            // Asked again soon, or the connection is lost and that is noticed.
+            Err(_) => return None,
+        };
+        // Otherwise there is something on its way to us, or to somebody else.
+        let is_stuck = info.delivered.consumer_sequence == consumer.delivered
+            && info.num_pending > 0
+            && info.num_ack_pending > 0;
+        is_stuck.then(|| {
+            self.bookmark_is_stuck = true;
+            Ended::Again("the durable consumer waits for what it was told already".into())
+        })
     }
 
     /// Another consumer after the position. `Err`: how our stream ends; none of it if nobody listens.

@@ -3,7 +3,8 @@
 //!
 //! A durable consumer, a bookmark, delivers what was not acknowledged once more, but later and out of order. So what
 //! it has delivered before, and the reader does not have, is read through an ephemeral consumer first; what the
-//! durable one repeats then is known and left out. The same way leads out if somebody else pulls from it.
+//! durable one repeats then is known and left out. The same way leads out if somebody else pulls from it. If the broker
+//! has forgotten what it delivered, the bookmark is made anew at the reader's position.
 
 use std::time::{Duration, SystemTime};
 
@@ -99,6 +100,17 @@ impl Reader {
                     self.position = Some(acknowledged_up_to(&known, &info.state));
                     self.settle(&stream, &info.state)?;
                 }
+                if self.bookmark_is_stuck || has_forgotten(&known, self.bookmark_delivered) {
+                    tracing::warn!(
+                        provider = %self.provider,
+                        consumer = bookmark,
+                        position = self.position,
+                        "the broker has forgotten what it knew of this durable consumer; making it anew from where \
+                         this router stands"
+                    );
+                    api.delete_consumer(&stream.name, &bookmark).await?;
+                    return self.new_bookmark(line, &stream, &info.state, bookmark).await;
+                }
                 let delivered = known.delivered.stream_sequence;
                 if self.position < Some(delivered) {
                     return self.ephemeral(line, &stream, &info.state, Some(delivered)).await;
@@ -106,17 +118,29 @@ impl Reader {
                 self.pull_from(line, &stream, known, true, None).await
             }
             Err(ApiError::NoConsumer) => {
-                let mut config = self.config(&api, &stream, &info.state).await?;
-                config.name = Some(bookmark.clone());
-                config.durable_name = Some(bookmark);
-                config.ack_policy = AckPolicy::All;
-                config.inactive_threshold = self.durable.inactive_threshold.unwrap_or_default();
-                let known = api.create_consumer(&stream.name, &config).await?;
-                self.begin(&known, &info.state);
-                self.pull_from(line, &stream, known, true, None).await
+                self.new_bookmark(line, &stream, &info.state, bookmark).await
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    async fn new_bookmark(
+        &mut self,
+        line: &Line,
+        stream: &StreamId,
+        state: &stream::State,
+        name: String,
+    ) -> Result<Consumer, Failure> {
+        let api = Api(&line.client);
+        let mut config = self.config(&api, stream, state).await?;
+        config.name = Some(name.clone());
+        config.durable_name = Some(name);
+        config.ack_policy = AckPolicy::All;
+        config.inactive_threshold = self.durable.inactive_threshold.unwrap_or_default();
+        let info = api.create_consumer(&stream.name, &config).await?;
+        (self.bookmark_delivered, self.bookmark_is_stuck) = (0, false);
+        self.begin(&info, state);
+        self.pull_from(line, stream, info, true, None).await
     }
 
     /// The name of the durable consumer, if one is wanted and ours to have, which it is from then on.
@@ -234,6 +258,7 @@ impl Reader {
             filters_here: info.config.filter_subject.is_empty()
                 && info.config.filter_subjects.is_empty(),
             brought: false,
+            has_more: info.num_pending > 0,
             unacknowledged: None,
             name: info.name,
         })
@@ -304,11 +329,20 @@ impl Reader {
     }
 }
 
+/// Does the broker know less of a durable consumer than was the case once? It writes down what it delivered a while after
+/// that, and a broker that is killed comes back with what it wrote. An acknowledgement of a delivery that it has
+/// forgotten (the client library sends it when the connection is back) is taken all the same, and counts for what it
+/// delivers again: those are acknowledged no more, and when a thousand of them wait (`max_ack_pending`) it is silent for good.
+fn has_forgotten(info: &Info, delivered_once: u64) -> bool {
+    info.delivered.consumer_sequence < delivered_once
+        || info.ack_floor.stream_sequence > info.delivered.stream_sequence
+}
+
 /// How far a durable consumer was read for certain.
 fn acknowledged_up_to(info: &Info, state: &stream::State) -> u64 {
     let floor = &info.ack_floor;
     match info.config.deliver_policy {
-        _ if info.num_ack_pending == 0 => info.delivered.stream_sequence,
+        _ if info.num_ack_pending == 0 => info.delivered.stream_sequence.max(floor.stream_sequence),
         _ if floor.stream_sequence > 0 => floor.stream_sequence,
         // Nothing was acknowledged so far, and not every broker says then where it began.
         DeliverPolicy::ByStartSequence { start_sequence } => start_sequence.saturating_sub(1),

@@ -30,8 +30,8 @@ pub(crate) struct Client {
     pub(super) open: Open,
 }
 
-// Part of the 512 bytes that an idle connection may cost; see `wire::subprotocol`.
-const _: () = assert!(size_of::<Client>() <= 96);
+// Part of what an idle connection may cost, see `application`.
+const _: () = assert!(size_of::<Client>() <= 88);
 
 /// Operations in progress, by number. One is the rule, and has its place here.
 #[derive(Default)]

@@ -129,7 +129,7 @@ impl ClientMachine {
         match self {
             Self::WebSocket(connection) => {
                 // A client that completed it meanwhile has no id for it any more.
-                if let Some(id) = connection.protocol.id_of(operation).cloned() {
+                if let Some(id) = connection.protocol.id_of(operation).map(Box::<str>::from) {
                     connection.protocol.complete(&id);
                 }
             }
@@ -141,7 +141,7 @@ impl ClientMachine {
     pub(super) fn fail(&mut self, operation: u32, errors: &[GraphqlError]) {
         match self {
             Self::WebSocket(connection) => {
-                if let Some(id) = connection.protocol.id_of(operation).cloned() {
+                if let Some(id) = connection.protocol.id_of(operation).map(Box::<str>::from) {
                     let mut text = Vec::new();
                     execute::print_errors(errors, &mut text);
                     connection.protocol.error(&id, text.into());

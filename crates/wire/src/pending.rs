@@ -1,0 +1,148 @@
+//! What a machine has to say and has not said yet: a structure that is one pointer wide, and holds no memory while there
+//! is nothing. Machines have one of them for all that is idle nearly always.
+
+use std::collections::VecDeque;
+
+use crate::Chunks;
+use crate::connection::Output;
+use crate::websocket::CloseCode;
+
+/// A value that is there only while it differs from its default.
+#[derive(Debug)]
+pub(crate) struct Seldom<T>(Option<Box<T>>);
+
+/// What [`Seldom`] keeps.
+pub(crate) trait Idle: Default {
+    /// Whether it need not be kept.
+    fn is_idle(&self) -> bool;
+}
+
+impl<T> Default for Seldom<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T: Idle> Seldom<T> {
+    /// Whatever is there, to look at.
+    pub(crate) fn get(&self) -> Option<&T> {
+        self.0.as_deref()
+    }
+
+    /// To add something.
+    pub(crate) fn fill(&mut self) -> &mut T {
+        self.0.get_or_insert_default()
+    }
+
+    /// Takes something out; with the last thing the memory goes.
+    pub(crate) fn take<R>(&mut self, take: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
+        let kept = self.0.as_mut()?;
+        let taken = take(kept);
+        if kept.is_idle() {
+            self.0 = None;
+        }
+        taken
+    }
+}
+
+/// A protocol's events for the layer above and its outputs for the WebSocket below, each in order. Of the answers to
+/// pings only the last is kept: a peer that floods pings gets one pong per read.
+#[derive(Debug)]
+pub(crate) struct Pending<E>(Seldom<Queues<E>>);
+
+#[derive(Debug)]
+struct Queues<E> {
+    events: VecDeque<E>,
+    outputs: VecDeque<Output>,
+    pong: Option<Chunks>,
+}
+
+impl<E> Default for Queues<E> {
+    fn default() -> Self {
+        Self { events: VecDeque::new(), outputs: VecDeque::new(), pong: None }
+    }
+}
+
+impl<E> Idle for Queues<E> {
+    fn is_idle(&self) -> bool {
+        self.events.is_empty() && self.outputs.is_empty() && self.pong.is_none()
+    }
+}
+
+impl<E> Default for Pending<E> {
+    fn default() -> Self {
+        Self(Seldom::default())
+    }
+}
+
+impl<E> Pending<E> {
+    pub(crate) fn event(&mut self, event: E) {
+        self.0.fill().events.push_back(event);
+    }
+
+    pub(crate) fn first_event(&self) -> Option<&E> {
+        self.0.get()?.events.front()
+    }
+
+    pub(crate) fn take_event(&mut self) -> Option<E> {
+        self.0.take(|queues| queues.events.pop_front())
+    }
+
+    pub(crate) fn forget_events(&mut self) {
+        self.0.take(|queues| {
+            queues.events.clear();
+            None::<()>
+        });
+    }
+
+    pub(crate) fn text(&mut self, text: Chunks) {
+        self.0.fill().outputs.push_back(Output::Text(text));
+    }
+
+    pub(crate) fn pong(&mut self, pong: Chunks) {
+        self.0.fill().pong = Some(pong);
+    }
+
+    /// Nothing may be added for the WebSocket after this.
+    pub(crate) fn close(&mut self, code: CloseCode, reason: Box<str>) {
+        self.0.fill().outputs.push_back(Output::Close(code, reason));
+    }
+
+    pub(crate) fn take_output(&mut self) -> Option<Output> {
+        self.0.take(|queues| match queues.pong.take() {
+            Some(pong) => Some(Output::Text(pong)),
+            None => queues.outputs.pop_front(),
+        })
+    }
+}
+
+const _: () = assert!(size_of::<Pending<[u64; 4]>>() == size_of::<usize>());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_in_comes_out_in_order_and_nothing_is_kept() {
+        let mut pending = Pending::default();
+        for round in 0..3 {
+            (0..5).for_each(|item| pending.event((round, item)));
+            pending.text(Chunks::whole("first"));
+            pending.close(CloseCode::NORMAL, "done".into());
+            pending.pong(Chunks::whole("dropped"));
+            pending.pong(Chunks::whole("pong"));
+            assert_eq!(pending.first_event(), Some(&(round, 0)));
+            let events: Vec<_> = std::iter::from_fn(|| pending.take_event()).collect();
+            assert_eq!(events, (0..5).map(|item| (round, item)).collect::<Vec<_>>());
+            let outputs: Vec<_> = std::iter::from_fn(|| pending.take_output()).collect();
+            let text = |text| Output::Text(Chunks::whole(text));
+            let close = Output::Close(CloseCode::NORMAL, "done".into());
+            assert_eq!(outputs, [text("pong"), text("first"), close]);
+            assert!(pending.0.get().is_none());
+        }
+        pending.event((9, 9));
+        pending.forget_events();
+        assert!(pending.first_event().is_none() && pending.take_event().is_none());
+        assert!(pending.0.get().is_none());
+    }
+}
