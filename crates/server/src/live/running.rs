@@ -141,7 +141,8 @@ impl Running {
 
     /// Ends a subscription with the token that it began with.
     fn ends_with(&self, number: u32, identity: Identity) -> Option<AbortOnDrop> {
-        if identity.is_anonymous() {
+        // The whole of a WebSocket ends with it, and says so itself.
+        if identity.is_anonymous() || self.transport == Transport::websocket {
             return None;
         }
         let this = self.clone();

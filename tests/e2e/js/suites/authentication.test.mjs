@@ -227,6 +227,7 @@ for (const reactors of [1, 0]) {
       await within((async () => {
         for await (const _ of subscription);
       })().catch(() => {}), "the end");
+      await eventually(() => closed.length > 0, "the close");
       assert.deepEqual(closed, [{ code: 4403, reason: "token expired" }]);
     });
 
