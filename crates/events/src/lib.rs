@@ -28,5 +28,5 @@ pub use provider::{
 };
 pub use providers::{Providers, ProvidersError, ResolveError};
 pub use redis::{Redis, RedisAuthentication, RedisSentinel, RedisSettings, RedisSettingsError};
-pub use stats::{ProviderState, ProviderStats};
+pub use stats::{ErrorKind, ProviderState, ProviderStats};
 pub use tls::{BrokerTls, BrokerTlsError};

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::feed::{Feed, Offered};
 use crate::provider::plain_topic;
 use crate::{
-    Durable, Event, EventFuture, EventStream, Mark, Message, Provider, ProviderState,
+    Durable, ErrorKind, Event, EventFuture, EventStream, Mark, Message, Provider, ProviderState,
     ProviderStats, PublishError, SourceError, SourceMessage, Start, StreamEnd, TopicUsage, Wanted,
 };
 
@@ -161,7 +161,7 @@ impl Memory {
     fn publish_now(&self, message: Message) -> Result<bool, PublishError> {
         let topic = message.topic.clone();
         let refused = |reason: &str| {
-            ProviderStats::add(&self.stats.errors, 1);
+            self.stats.failed(ErrorKind::Publication);
             PublishError::Refused {
                 provider: self.name.clone(),
                 topic: topic.clone(),

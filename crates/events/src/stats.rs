@@ -24,6 +24,35 @@ impl ProviderState {
     }
 }
 
+/// What an error of a provider has to do with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ErrorKind {
+    /// A connection could not be made, or was lost.
+    Connection,
+    /// The broker refuses a subscription, or has ended it.
+    Subscription,
+    /// An event was not published.
+    Publication,
+    /// Whatever else the broker, or its client library, complains of.
+    Other,
+}
+
+impl ErrorKind {
+    /// Each of them.
+    pub const ALL: [Self; 4] =
+        [Self::Connection, Self::Subscription, Self::Publication, Self::Other];
+
+    /// As metrics show it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connection => "connection",
+            Self::Subscription => "subscription",
+            Self::Publication => "publication",
+            Self::Other => "other",
+        }
+    }
+}
+
 /// Counters of one provider. All of them only grow, except `streams`.
 #[derive(Debug, Default)]
 pub struct ProviderStats {
@@ -31,8 +60,6 @@ pub struct ProviderStats {
     pub received: AtomicU64,
     /// Events that the broker took from us.
     pub published: AtomicU64,
-    /// Failed connection attempts, refused publications and complaints of the broker.
-    pub errors: AtomicU64,
     /// Connections made after the first one.
     pub reconnects: AtomicU64,
     /// Events that did not fit a stream's queue, as far as they could be counted.
@@ -41,6 +68,7 @@ pub struct ProviderStats {
     pub gaps: AtomicU64,
     /// Streams open now.
     pub streams: AtomicU64,
+    errors: [AtomicU64; ErrorKind::ALL.len()],
     state: AtomicU8,
 }
 
@@ -61,6 +89,24 @@ impl ProviderStats {
             ProviderState::Disconnected => 2,
         };
         self.state.store(value, Relaxed);
+    }
+
+    /// How many errors there were of that kind.
+    pub fn errors(&self, kind: ErrorKind) -> u64 {
+        self.errors[kind as usize].load(Relaxed)
+    }
+
+    pub(crate) fn failed(&self, kind: ErrorKind) {
+        self.errors[kind as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Counts a publication.
+    pub(crate) fn publication(&self, is_published: bool) {
+        if is_published {
+            Self::add(&self.published, 1);
+        } else {
+            self.failed(ErrorKind::Publication);
+        }
     }
 
     pub(crate) fn add(counter: &AtomicU64, count: u64) {

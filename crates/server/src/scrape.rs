@@ -380,7 +380,13 @@ impl Writer<'_> {
             of(|it| &it.received),
         )?;
         self.counters("starling_events_published", "Events published", of(|it| &it.published))?;
-        self.counters("starling_events_errors", "Errors of providers", of(|it| &it.errors))?;
+        let errors = router.providers.iter().flat_map(|it| {
+            events::ErrorKind::ALL.map(|kind| {
+                let labels = [("provider", it.name().to_owned()), ("kind", kind.as_str().into())];
+                (labels, it.stats().errors(kind))
+            })
+        });
+        self.counters("starling_events_errors", "Errors of providers", errors.collect())?;
         self.counters(
             "starling_events_reconnects",
             "Connections made after the first one",

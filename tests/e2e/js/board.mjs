@@ -127,7 +127,26 @@ export const redisSupergraph = () =>
       `@join__directive(graphs: [EVENTS], name: "edfs__redisPublish", args: {channel: "${channel}", providerId: "default"})`,
   });
 
-function supergraph({ subscribe, publish }) {
+/**
+ * The same at the Kafka provider `default`; beside it `moveFlight`, which publishes what `flightMoved` brings, and
+ * `delayAnnounced`, which brings what `announceDelay` publishes.
+ */
+export const kafkaSupergraph = () => {
+  const subscribe = (topic) =>
+    `@join__directive(graphs: [EVENTS], name: "edfs__kafkaSubscribe", args: {topics: ["${topic}"], providerId: "default"})`;
+  return supergraph({
+    subscribe: (topic) => topic === "flights.moved"
+      ? `@join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["${topic}"], providerId: "kafka/default", key: {field: "id", from: "KEY"}})`
+      : subscribe(topic),
+    publish: (topic) =>
+      `@join__directive(graphs: [EVENTS], name: "edfs__kafkaPublish", args: {topic: "${topic}", providerId: "default"})`,
+    mutations: `moveFlight(id: ID!, altitude: Int!): edfs__PublishResult! @join__directive(graphs: [EVENTS], name: "events__publish", args: {topic: "flights.moved", providerId: "kafka/default", key: "{{ args.id }}"})`,
+    subscriptions: `delayAnnounced(id: ID!): Delay ${subscribe("flights.delays.{{ args.id }}")}`,
+    types: "type Delay @join__type(graph: EVENTS) { id: ID! minutes: Int! }",
+  });
+};
+
+function supergraph({ subscribe, publish, mutations = "", subscriptions = "", types = "" }) {
   return `schema
   @link(url: "https://specs.apollo.dev/link/v1.0")
   @link(url: "https://specs.apollo.dev/join/v0.4", for: EXECUTION)
@@ -175,6 +194,7 @@ type Mutation
   @join__type(graph: EVENTS)
 {
   announceDelay(id: ID!, minutes: Int!): edfs__PublishResult! ${publish("flights.delays.{{ args.id }}")}
+  ${mutations}
 }
 
 type Subscription
@@ -182,7 +202,10 @@ type Subscription
 {
   flightMoved: Flight ${subscribe("flights.moved")}
   flightMovedById(id: ID!): Flight ${subscribe("flights.moved.{{ args.id }}")}
+  ${subscriptions}
 }
+
+${types}
 
 type Flight
   @join__type(graph: EVENTS, key: "id")

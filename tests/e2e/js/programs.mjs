@@ -9,6 +9,18 @@ export const redisServer = () => locate("STARLING_TEST_REDIS_SERVER", ["redis-se
 export const chromium = () =>
   locate("STARLING_TEST_CHROMIUM", ["chromium", "chromium-browser", "google-chrome"]);
 
+/**
+ * The folder of a Kafka broker's jars: `STARLING_TEST_KAFKA`, else where `cargo xtask test` puts them, beside the
+ * router's folder.
+ */
+export function kafkaJars() {
+  const given = process.env.STARLING_TEST_KAFKA;
+  if (given) return existsSync(given) ? given : null;
+  const router = process.env.STARLING_BIN;
+  const folder = router && path.resolve(router, "../..", "kafka-4.3.1");
+  return folder && existsSync(folder) ? folder : null;
+}
+
 /** For the `skip` option of a test: false, or the reason. Throws under CI=true. */
 export function skipWithout(program, name) {
   return program() ? false : skipBecause(`${name} is not installed`);

@@ -229,6 +229,11 @@ impl Board {
         unwanted
     }
 
+    /// Everyone is told that events may be missing here. Answers with the number of those to whom that is news.
+    pub(super) fn gap(&mut self) -> u64 {
+        self.listeners.values_mut().map(|listener| u64::from(listener.feed.gap())).sum()
+    }
+
     pub(super) fn end(&mut self, reason: &StreamEnd) {
         self.topics.clear();
         for (_, listener) in self.listeners.drain() {
@@ -446,6 +451,10 @@ mod tests {
         deliver(&mut board, "a", 0, 9..10);
         assert_eq!(got(&mut first_stream), ["Gap", "0:9"]);
         assert_eq!(got(&mut second_stream), ["0:9"]);
+        assert_eq!([board.gap(), board.gap()], [2, 0]);
+        for stream in [&mut first_stream, &mut second_stream] {
+            assert_eq!(got(stream), ["Gap"]);
+        }
     }
 
     #[test]

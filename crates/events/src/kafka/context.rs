@@ -13,7 +13,7 @@ use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use tokio::sync::Notify;
 
-use crate::ProviderStats;
+use crate::{ErrorKind, ProviderStats};
 
 /// For how long the library takes a token to be good. It asks again after four fifths of this, so that a
 /// file that is replaced every few minutes, as the tokens of Kubernetes are, is read in time.
@@ -69,7 +69,7 @@ impl Health {
 
     /// A failure that has to do with connections. Logged when it says something new.
     pub(super) fn failed(&self, reason: &str) {
-        ProviderStats::add(&self.stats.errors, 1);
+        self.stats.failed(ErrorKind::Connection);
         // The same failure comes with other durations and counters each time.
         let reason = reason.split(" (after ").next().unwrap_or(reason);
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +117,7 @@ impl ClientContext for Context {
             ) => {}
             // The reader acts on these.
             _ => {
-                ProviderStats::add(&self.health.stats.errors, 1);
+                self.health.stats.failed(ErrorKind::Other);
                 tracing::debug!(provider = %self.health.provider, %error, reason, "the library reports");
             }
         }

@@ -15,6 +15,7 @@ mod context;
 mod latest;
 mod opening;
 mod publisher;
+mod readable;
 mod reading;
 mod settings;
 mod shared;
@@ -45,6 +46,7 @@ use client::{Client, Unanswered};
 use context::Health;
 use opening::{Opening, Unopened};
 use publisher::{Publisher, Unpublished};
+use readable::Refused;
 use shared::{Common, SharedReader};
 use single::{EVENTS_BEHIND_MAX, Single};
 
@@ -89,7 +91,8 @@ impl Kafka {
         let stats = Arc::new(ProviderStats::default());
         let singles = Arc::new(Semaphore::new(settings.fetch.readers));
         let health = Arc::new(Health::new(name.clone(), stats));
-        let common = Arc::new(Common { settings, health, singles });
+        let refused = Refused::default();
+        let common = Arc::new(Common { settings, health, singles, refused });
         let (link, receiver) = watch::channel(Link::Away("not connected yet".into()));
         let (joining, joined) = mpsc::channel(JOINING_MAX);
         let reader = SharedReader::new(Arc::clone(&common), link, joining.downgrade(), joined);
@@ -137,6 +140,9 @@ impl Kafka {
                 topic: topic.clone(),
                 reason: reason.into(),
             })?;
+        }
+        if let Some(topic) = topics.iter().find(|topic| self.common.refused.knows(topic)) {
+            return Err(self.refused(format!("{topic}: {}", readable::REFUSAL)));
         }
         let topics: BTreeSet<Box<str>> = topics.into_iter().collect();
         let shared = self.soon().await.map_err(|reason| self.unavailable(reason))?;
@@ -246,9 +252,7 @@ impl Provider for Kafka {
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
             let result = self.publish_soon(&message).await;
-            let stats = &self.common.health.stats;
-            let counter = if result.is_ok() { &stats.published } else { &stats.errors };
-            ProviderStats::add(counter, 1);
+            self.common.health.stats.publication(result.is_ok());
             result
         })
     }

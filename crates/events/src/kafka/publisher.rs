@@ -9,7 +9,6 @@ use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord, Producer as _};
 
 use super::context::Context;
-use super::settings::KafkaAuthentication;
 use super::shared::Common;
 use crate::Message;
 
@@ -49,10 +48,8 @@ impl Publisher {
         if let Some(producer) = &*place {
             return Ok(Arc::clone(producer));
         }
-        let settings = &self.common.settings;
-        let token = settings.authentication.as_ref().and_then(KafkaAuthentication::token);
-        let context = Context { health: Arc::clone(&self.common.health), token };
-        let made = FutureProducer::from_config_and_context(&settings.producer(), context);
+        let (config, context) = (self.common.settings.producer(), self.common.context());
+        let made = FutureProducer::from_config_and_context(&config, context);
         let made = made.map_err(|error| Unpublished::Away(error.to_string()))?;
         let producer = Arc::new(Producer(Some(made)));
         *place = Some(Arc::clone(&producer));

@@ -1,6 +1,7 @@
 //! What every reader does, the shared one and those of single streams: hand the library's messages to the
 //! board, look after topics that grow or go away, and after offsets that are there no more.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +15,9 @@ use tokio::time::{Instant, sleep_until};
 use super::board::{Board, Change, Delivered, Listener};
 use super::client::{Client, PartitionCounts, Place, Unanswered};
 use super::context::Health;
-use crate::{Event, Headers, ProviderStats, StreamEnd};
+use super::readable::{self, Readable};
+use super::shared::Common;
+use crate::{ErrorKind, Event, Headers, ProviderStats, StreamEnd};
 
 /// A topic that a broker does not know is asked for again after this, and then is gone: brokers that have just
 /// started may not know all of them yet.
@@ -29,6 +32,7 @@ const ENDING: &str = "the router is ending";
 enum Found {
     Partitions(Result<PartitionCounts, Unanswered>),
     Range(Result<Vec<(Place, u64, u64)>, Unanswered>),
+    Readable(Vec<(Arc<str>, Readable)>),
 }
 
 /// The client is of no use any more.
@@ -38,26 +42,32 @@ pub(super) struct Broken(pub(super) String);
 pub(super) struct Reading {
     pub(super) client: Arc<Client>,
     pub(super) board: Board,
+    common: Arc<Common>,
     health: Arc<Health>,
     refresh: Duration,
     /// When the topics are looked at next.
     look_at: Instant,
     /// Offsets that are wanted may be out of range; to be looked at with the topics.
     range_due: bool,
+    /// Topics that may be the one of which the broker has refused events; to be asked for.
+    suspects: VecDeque<Arc<str>>,
     /// Topics that were unknown at the latest looks, and at how many.
     unknown: Vec<(Arc<str>, u32)>,
     asking: Option<JoinHandle<Found>>,
 }
 
 impl Reading {
-    pub(super) fn new(client: Arc<Client>, health: Arc<Health>, refresh: Duration) -> Self {
+    pub(super) fn new(client: Arc<Client>, common: &Arc<Common>) -> Self {
+        let refresh = common.settings.metadata_refresh;
         Self {
             client,
             board: Board::default(),
-            health,
+            common: Arc::clone(common),
+            health: Arc::clone(&common.health),
             refresh,
             look_at: Instant::now() + refresh,
             range_due: false,
+            suspects: VecDeque::new(),
             unknown: Vec::new(),
             asking: None,
         }
@@ -155,6 +165,7 @@ impl Reading {
             }
             Some(Found::Partitions(found)) => self.partitions_found(found).await,
             Some(Found::Range(found)) => self.range_found(found).await,
+            Some(Found::Readable(found)) => self.readable_found(found).await,
         }
     }
 
@@ -172,6 +183,15 @@ impl Reading {
                     Ok(ranges.map(|((place, first), end)| (place, first, end)).collect())
                 });
                 Found::Range(range)
+            })
+        } else if !self.suspects.is_empty() {
+            let wanted = self.board.topics();
+            self.suspects.retain(|topic| wanted.contains(topic));
+            let count = self.suspects.len().min(readable::TOPICS_AT_ONCE);
+            let topics: Vec<_> = self.suspects.drain(..count).collect();
+            let common = Arc::clone(&self.common);
+            spawn_blocking(move || {
+                Found::Readable(readable::ask(&common.settings, common.context(), topics))
             })
         } else {
             let topics = self.board.topics();
@@ -222,6 +242,7 @@ impl Reading {
 
     fn ended(&self, topic: &str, reason: &str) {
         let provider = &self.health.provider;
+        self.health.stats.failed(ErrorKind::Subscription);
         tracing::warn!(%provider, topic, reason, "the topic cannot be read any more; its streams end");
     }
 
@@ -257,6 +278,33 @@ impl Reading {
         self.blocking(move |client| client.assign(&places, &known)).await
     }
 
+    /// Ends the streams of topics that may not be read.
+    async fn readable_found(&mut self, found: Vec<(Arc<str>, Readable)>) -> Result<(), Broken> {
+        let mut unwanted = Vec::new();
+        for (topic, readable) in found {
+            match readable {
+                Readable::Yes => {}
+                Readable::Unknown => self.suspect(topic),
+                Readable::No => {
+                    self.common.refused.remember(&topic);
+                    self.ended(&topic, readable::REFUSAL);
+                    let refused = StreamEnd::Refused(format!("{topic}: {}", readable::REFUSAL));
+                    unwanted.extend(self.board.end_topic(&topic, &refused));
+                }
+            }
+        }
+        if !self.suspects.is_empty() {
+            self.look_soon(false);
+        }
+        self.unassign(unwanted).await
+    }
+
+    fn suspect(&mut self, topic: Arc<str>) {
+        if !self.suspects.contains(&topic) {
+            self.suspects.push_back(topic);
+        }
+    }
+
     /// Has the topics looked at soon; also the range of their offsets.
     fn look_soon(&mut self, range: bool) {
         self.range_due |= range;
@@ -274,10 +322,30 @@ impl Reading {
                 Code::UnknownTopicOrPartition
                 | Code::UnknownTopic
                 | Code::UnknownPartition
-                | Code::UnknownTopicId
-                | Code::TopicAuthorizationFailed,
+                | Code::UnknownTopicId,
             ) => self.look_soon(false),
-            // The library mends the others by itself, and the context has counted them.
+            // The library says it once for each topic that is begun, but not which.
+            KafkaError::MessageConsumption(Code::TopicAuthorizationFailed) => {
+                self.suspects = self.board.topics().into();
+                self.look_soon(false);
+            }
+            // The library goes on behind what it cannot read, and does not say of which topic that was.
+            KafkaError::MessageConsumption(
+                code @ (Code::BadMessage
+                | Code::BadCompression
+                | Code::InvalidMessage
+                | Code::InvalidMessageSize
+                | Code::MessageSizeTooLarge
+                | Code::NotImplemented
+                | Code::UnsupportedCompressionType),
+            ) => {
+                let provider = &self.health.provider;
+                tracing::error!(%provider, %code, "events could not be read; all streams are told of a gap");
+                let gaps = self.board.gap();
+                ProviderStats::add(&self.health.stats.gaps, gaps);
+            }
+            // What has to do with connections, leaders and time passes: the library tries again by itself, and the
+            // context has counted it.
             _ => {}
         }
         Ok(())

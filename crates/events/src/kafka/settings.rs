@@ -279,6 +279,17 @@ impl KafkaSettings {
         config
     }
 
+    /// For asking whether topics may be read.
+    pub(super) fn prober(&self) -> ClientConfig {
+        let mut config = self.consumer();
+        config
+            .set("enable.partition.eof", "true")
+            .set("fetch.wait.max.ms", "10")
+            // An event that happens to come is of no use.
+            .set("fetch.message.max.bytes", "1024");
+        config
+    }
+
     /// For publishing.
     pub(super) fn producer(&self) -> ClientConfig {
         let mut config = self.common();
@@ -362,7 +373,7 @@ pub(super) mod tests {
         {
             let settings = KafkaSettings { authentication, tls, ..settings(&["k:1"]) };
             assert!(!format!("{settings:?}").contains("hunter2"));
-            for config in [settings.consumer(), settings.producer()] {
+            for config in [settings.consumer(), settings.prober(), settings.producer()] {
                 config.create_native_config().unwrap();
             }
         }

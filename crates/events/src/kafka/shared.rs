@@ -19,6 +19,7 @@ use super::Link;
 use super::board::Listener;
 use super::client::Client;
 use super::context::{Context, Health};
+use super::readable::Refused;
 use super::reading::{Broken, Reading, Unsettled};
 use super::settings::{KafkaAuthentication, KafkaSettings};
 use super::single::Single;
@@ -43,22 +44,25 @@ pub(super) struct Common {
     pub(super) health: Arc<Health>,
     /// Places for readers beside the shared one.
     pub(super) singles: Arc<Semaphore>,
+    /// Topics that the broker does not let us read.
+    pub(super) refused: Refused,
 }
 
 impl Common {
     /// Another consumer.
     pub(super) async fn client(self: &Arc<Self>) -> Result<Arc<Client>, String> {
         let common = Arc::clone(self);
-        let made = spawn_blocking(move || {
-            let token =
-                common.settings.authentication.as_ref().and_then(KafkaAuthentication::token);
-            let context = Context { health: Arc::clone(&common.health), token };
-            Client::new(&common.settings.consumer(), context)
-        });
+        let made =
+            spawn_blocking(move || Client::new(&common.settings.consumer(), common.context()));
         match made.await {
             Ok(made) => made.map(Arc::new),
             Err(_) => Err("the router is ending".into()),
         }
+    }
+
+    pub(super) fn context(&self) -> Context {
+        let token = self.settings.authentication.as_ref().and_then(KafkaAuthentication::token);
+        Context { health: Arc::clone(&self.health), token }
     }
 }
 
@@ -109,9 +113,7 @@ impl SharedReader {
                     let replaced = match &mut reading {
                         Some(reading) => reading.replace_client(client).await,
                         None => {
-                            let health = Arc::clone(&self.common.health);
-                            let refresh = self.common.settings.metadata_refresh;
-                            reading = Some(Reading::new(client, health, refresh));
+                            reading = Some(Reading::new(client, &self.common));
                             Ok(())
                         }
                     };
@@ -191,22 +193,23 @@ impl SharedReader {
                     probe = Some(probing(&client, self.backoff.next()));
                 }
                 message = messages.next() => {
-                    let mut message = message;
-                    for _ in 0..MESSAGES_AT_ONCE {
-                        match message {
-                            Some(Ok(received)) => {
-                                if let Some(mut unsettled) = reading.received(&received) {
+                    let mut received = Some(message);
+                    // What is taken from the library is handled: it comes only once.
+                    for left in (0..MESSAGES_AT_ONCE).rev() {
+                        match received.take() {
+                            Some(Some(Ok(message))) => {
+                                if let Some(mut unsettled) = reading.received(&message) {
                                     for id in std::mem::take(&mut unsettled.full) {
                                         self.make_room(reading, id, &mut unsettled).await?;
                                     }
                                 }
                             }
-                            Some(Err(error)) => reading.failed(&error)?,
-                            None => return Err(Broken("the library has ended".into())),
-                        }
-                        match messages.next().now_or_never() {
-                            Some(next) => message = next,
+                            Some(Some(Err(error))) => reading.failed(&error)?,
+                            Some(None) => return Err(Broken("the library has ended".into())),
                             None => break,
+                        }
+                        if left > 0 {
+                            received = messages.next().now_or_never();
                         }
                     }
                     yield_now().await;

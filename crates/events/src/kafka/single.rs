@@ -70,9 +70,7 @@ impl Single {
             let broken = match self.common.client().await {
                 Err(reason) => Broken(reason),
                 Ok(client) => {
-                    let health = Arc::clone(&self.common.health);
-                    let refresh = self.common.settings.metadata_refresh;
-                    let mut reading = Reading::new(client, health, refresh);
+                    let mut reading = Reading::new(client, &self.common);
                     let had: u64 = listener.next.values().sum();
                     let stop = self.read(&mut reading, listener).await;
                     let Some((back, _)) = reading.board.remove(id) else { return };

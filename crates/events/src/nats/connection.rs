@@ -20,7 +20,9 @@ use super::headers;
 use super::session::{Incoming, Line, SUBJECT_QUEUE_MESSAGES, Session};
 use crate::backoff::Backoff;
 use crate::feed::{Feed, Offered};
-use crate::{Event, EventStream, ProviderState, ProviderStats, Retry, Start, StreamEnd, Wanted};
+use crate::{
+    ErrorKind, Event, EventStream, ProviderState, ProviderStats, Retry, Start, StreamEnd, Wanted,
+};
 
 /// Time to connect and sign in, after which the attempt counts as failed.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -281,7 +283,7 @@ impl Connection {
     }
 
     fn failed(&mut self, reason: &str) {
-        ProviderStats::add(&self.stats.errors, 1);
+        self.stats.failed(ErrorKind::Connection);
         let tried = self.next_address.wrapping_sub(1) % self.addresses.len();
         let server = self.addresses[tried].host_and_port();
         if *self.warned_of == *reason {
@@ -398,7 +400,7 @@ impl Connection {
                 }
             }
             ClientEvent::ServerError(error) => {
-                ProviderStats::add(&self.stats.errors, 1);
+                self.stats.failed(ErrorKind::Other);
                 tracing::warn!(provider = %self.provider, %error, "the broker complains");
                 if let ServerError::Other(text) = &error
                     && let Some(subject) = refused_subscription(text)
@@ -407,7 +409,7 @@ impl Connection {
                 }
             }
             ClientEvent::ClientError(error) => {
-                ProviderStats::add(&self.stats.errors, 1);
+                self.stats.failed(ErrorKind::Other);
                 tracing::debug!(provider = %self.provider, %error, "the client complains");
             }
             ClientEvent::LameDuckMode => {

@@ -272,8 +272,7 @@ impl Nats {
     }
 
     fn count(&self, is_published: bool) {
-        let counter = if is_published { &self.stats.published } else { &self.stats.errors };
-        ProviderStats::add(counter, 1);
+        self.stats.publication(is_published);
     }
 }
 

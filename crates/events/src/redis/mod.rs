@@ -308,8 +308,7 @@ impl Provider for Redis {
     fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
             let result = self.publish_soon(&message).await;
-            let counter = if result.is_ok() { &self.stats.published } else { &self.stats.errors };
-            ProviderStats::add(counter, 1);
+            self.stats.publication(result.is_ok());
             result
         })
     }

@@ -176,7 +176,7 @@ impl Dialer {
             Err(reason) => (String::new(), Err(reason)),
         };
         if let Err(reason) = &result {
-            ProviderStats::add(&self.stats.errors, 1);
+            self.stats.failed(crate::ErrorKind::Connection);
             let (provider, purpose) = (&self.provider, self.purpose);
             if self.warned_of == *reason {
                 tracing::debug!(%provider, purpose, server, %reason, "still no connection to the broker");

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::Link;
 use super::channels::{Batch, Channels, channels_and_patterns};
 use super::session::{Dialer, LOST, Session, is_refusal, said};
-use crate::{EventStream, ProviderState, ProviderStats, Wanted};
+use crate::{ErrorKind, EventStream, ProviderState, ProviderStats, Wanted};
 
 /// Channels named in one command, so that no command and no answer to it is large.
 const CHANNELS_PER_COMMAND: usize = 512;
@@ -224,7 +224,7 @@ impl Subscriber {
     ) {
         let mut channels = lock(&self.channels);
         for (name, reason) in refused {
-            ProviderStats::add(&self.stats.errors, 1);
+            self.stats.failed(ErrorKind::Subscription);
             tracing::warn!(provider = %self.provider, channel = %name, reason, "the broker refuses a subscription");
             channels.refuse(&name, &reason);
         }

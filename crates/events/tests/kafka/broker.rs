@@ -39,6 +39,9 @@ transaction.state.log.min.isr=1
 auto.create.topics.enable=false
 log.initial.task.delay.ms=100
 file.delete.delay.ms=100
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+allow.everyone.if.no.acl.found=true
 ";
 
 /// Users of the secure listener.
@@ -201,6 +204,21 @@ listener.name.secure.oauthbearer.sasl.jaas.config={sasl}.oauthbearer.OAuthBearer
         let said = String::from_utf8_lossy(&formatted.stdout).into_owned()
             + &String::from_utf8_lossy(&formatted.stderr);
         assert!(formatted.status.success(), "formatting the broker's folder: {said}");
+    }
+
+    /// Whether users may do no more with the topic than see that it is there, or whatever they like.
+    pub(crate) fn hide_events(&self, topic: &str, hide: bool) {
+        let action: &[&str] = if hide { &["--add"] } else { &["--remove", "--force"] };
+        let done = self
+            .java(&["-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
+            .args(["org.apache.kafka.tools.AclCommand", "--bootstrap-server", &self.address()])
+            .args(action)
+            .args(["--topic", topic, "--operation", "Describe", "--allow-principal", "User:*"])
+            .stdin(Stdio::null())
+            .output()
+            .expect("java is there");
+        let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "changing permissions: {said}");
     }
 
     fn java(&self, arguments: &[&str]) -> Command {

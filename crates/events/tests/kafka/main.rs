@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use broker::{Broker, PASSWORD, USER, jars, shared};
 use events::{
-    Event, EventStream, Kafka, KafkaAuthentication, KafkaFetch, KafkaSettings, KafkaTls, KafkaUser,
-    Mark, Message, Position, Provider, ProviderState, PublishError, Retry, SourceError,
+    ErrorKind, Event, EventStream, Kafka, KafkaAuthentication, KafkaFetch, KafkaSettings, KafkaTls,
+    KafkaUser, Mark, Message, Position, Provider, ProviderState, PublishError, Retry, SourceError,
     SourceMessage, Start, StreamEnd, Wanted,
 };
 use futures_util::future::join_all;
@@ -154,6 +154,19 @@ async fn event(stream: &mut EventStream) -> Event {
             other => panic!("no event: {other:?}"),
         }
     }
+}
+
+/// How the stream ends; nothing but marks may stand before it, and nothing follows.
+async fn end(stream: &mut EventStream) -> StreamEnd {
+    let end = loop {
+        match message(stream).await {
+            SourceMessage::End(end) => break end,
+            SourceMessage::Passed(_) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(within("the stream closes", stream.messages.recv()).await, None);
+    end
 }
 
 fn number(event: &Event) -> u64 {
@@ -304,6 +317,22 @@ async fn a_stream_begins_where_it_is_told_to() {
 }
 
 #[tokio::test]
+async fn a_burst_of_stored_events_comes_whole_to_one_who_joins_the_others() {
+    let Some(broker) = shared() else { return };
+    Admin::of(broker).create("burst", 1).await;
+    let provider = provider(broker).await;
+    publish(&provider, "burst", 0..480).await;
+    let mut live = subscribe(&provider, wanted(&["burst"])).await;
+    for round in 0..20 {
+        let mut stream = subscribe(&provider, wanted(&["burst"]).starting(Start::All)).await;
+        let position = expect_numbers(&mut stream, 0..480 + round).await;
+        assert_eq!(position.marks(), [mark(0, 479 + round)]);
+        publish(&provider, "burst", 480 + round..481 + round).await;
+        expect_numbers(&mut live, 480 + round..481 + round).await;
+    }
+}
+
+#[tokio::test]
 async fn a_stream_goes_on_after_a_position_without_loss_or_repetition() {
     let Some(broker) = shared() else { return };
     let admin = Admin::of(broker);
@@ -437,16 +466,7 @@ async fn streams_of_a_deleted_topic_end_and_others_go_on() {
     expect_numbers(&mut both, 0..10).await;
 
     admin.delete("deleted").await;
-
-    let end = loop {
-        match message(&mut both).await {
-            SourceMessage::End(end) => break end,
-            SourceMessage::Passed(_) => {}
-            other => panic!("{other:?}"),
-        }
-    };
-    assert_eq!(end, StreamEnd::Gone("deleted".into()));
-    assert_eq!(within("the stream closes", both.messages.recv()).await, None);
+    assert_eq!(end(&mut both).await, StreamEnd::Gone("deleted".into()));
     publish(&provider, "kept", 10..20).await;
     expect_numbers(&mut kept, 10..20).await;
     let refused = provider.subscribe(wanted(&["deleted"])).await.unwrap_err();
@@ -454,7 +474,58 @@ async fn streams_of_a_deleted_topic_end_and_others_go_on() {
 }
 
 #[tokio::test]
-async fn nothing_is_lost_while_the_broker_is_killed_and_started_again() {
+async fn streams_of_a_topic_that_may_be_seen_but_not_read_end_with_a_reason_and_others_go_on() {
+    let Some(broker) = shared() else { return };
+    let admin = Admin::of(broker);
+    admin.create("hidden", 2).await;
+    admin.create("visible", 1).await;
+    let certificates =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../net/tests/certificates");
+    let user = KafkaUser { username: USER.into(), password: PASSWORD.into() };
+    let as_user = KafkaSettings {
+        tls: Some(KafkaTls { ca: Some(certificates.join("ca.pem")), ..KafkaTls::default() }),
+        authentication: Some(KafkaAuthentication::Plain(user)),
+        ..settings(broker.secure_address())
+    };
+    let provider = connected(as_user.clone()).await;
+    // May write everywhere.
+    let publisher = self::provider(broker).await;
+    let mut visible = subscribe(&provider, wanted(&["visible"])).await;
+    let mut both = subscribe(&provider, wanted(&["hidden", "visible"])).await;
+    publish(&publisher, "hidden", 0..10).await;
+    expect_numbers(&mut both, 0..10).await;
+
+    broker.hide_events("hidden", true);
+    let refusal = "hidden: the broker does not let the router read it";
+    assert_eq!(end(&mut both).await, StreamEnd::Refused(refusal.into()));
+    let refused = provider.subscribe(wanted(&["hidden"])).await.unwrap_err();
+    assert_eq!(refused.to_string(), format!("provider kafka/default: {refusal}"));
+    publish(&publisher, "visible", 10..20).await;
+    expect_numbers(&mut visible, 10..20).await;
+
+    // A reader that has not heard of it yet.
+    let start = wanted(&["hidden"]).starting(Start::All);
+    let another = connected(as_user).await;
+    let mut past = subscribe(&another, start).await;
+    assert_eq!(end(&mut past).await, StreamEnd::Refused(refusal.into()));
+
+    broker.hide_events("hidden", false);
+    let again = async {
+        loop {
+            if let Ok(stream) = provider.subscribe(wanted(&["hidden"])).await {
+                break stream;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let mut again = within("it may be read again", again).await;
+    publish(&publisher, "hidden", 20..30).await;
+    expect_numbers(&mut again, 20..30).await;
+}
+
+#[tokio::test]
+async fn nothing_is_lost_while_the_broker_is_killed_and_started_and_whoever_starts_meanwhile_finds_it_later()
+ {
     let Some(jars) = jars() else { return };
     let mut broker = Broker::start(&jars);
     Admin::of(&broker).create("restarted", 3).await;
@@ -470,30 +541,23 @@ async fn nothing_is_lost_while_the_broker_is_killed_and_started_again() {
     assert!(matches!(refused, SourceError::Unavailable { .. }), "{refused}");
     let refused = provider.publish(numbered("restarted", 0)).await.unwrap_err();
     assert!(matches!(refused, PublishError::Unavailable { .. }), "{refused}");
+
+    let later = Kafka::start(settings(broker.address())).expect("the settings are right");
+    let refused = later.subscribe(wanted(&["restarted"])).await.unwrap_err();
+    assert!(matches!(refused, SourceError::Unavailable { .. }), "{refused}");
+    assert_eq!(later.stats().state(), ProviderState::Connecting);
+    assert!(later.stats().errors(ErrorKind::Connection) > 0);
+
     broker.run();
     eventually("it connects again", || provider.is_connected()).await;
+    eventually("the other one connects", || later.is_connected()).await;
+    let mut of_later = subscribe(&later, wanted(&["restarted"])).await;
     publish(&provider, "restarted", 3000..6000).await;
+    expect_numbers(&mut of_later, 3000..6000).await;
     seen.read(&mut stream, 5000).await;
     assert_eq!(seen.numbers, (0..6000).collect());
     assert!(provider.stats().reconnects.load(Relaxed) > 0);
     assert_eq!(provider.stats().gaps.load(Relaxed), 0);
-}
-
-#[tokio::test]
-async fn a_broker_that_is_away_at_start_is_found_later() {
-    let Some(jars) = jars() else { return };
-    let mut broker = Broker::start(&jars);
-    Admin::of(&broker).create("later", 1).await;
-    broker.stop();
-    let provider = Kafka::start(settings(broker.address())).expect("the settings are right");
-    let refused = provider.subscribe(wanted(&["later"])).await.unwrap_err();
-    assert!(matches!(refused, SourceError::Unavailable { .. }), "{refused}");
-    assert_eq!(provider.stats().state(), ProviderState::Connecting);
-    broker.run();
-    eventually("it connects", || provider.is_connected()).await;
-    let mut stream = subscribe(&provider, wanted(&["later"])).await;
-    publish(&provider, "later", 0..10).await;
-    expect_numbers(&mut stream, 0..10).await;
 }
 
 #[tokio::test]

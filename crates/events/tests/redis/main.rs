@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use events::{
-    EventStream, Message, Provider, ProviderState, Redis, RedisAuthentication, RedisSettings,
-    Retry, SourceError, SourceMessage, Start, Wanted,
+    ErrorKind, EventStream, Message, Provider, ProviderState, Redis, RedisAuthentication,
+    RedisSettings, Retry, SourceError, SourceMessage, Start, Wanted,
 };
 use futures_util::StreamExt;
 use net::{Identity, Roots, TlsClient};
@@ -401,7 +401,7 @@ async fn a_password_signs_in_and_a_wrong_one_is_neither_accepted_nor_shown() {
         assert_eq!(provider.connected().await, Err(reason.into()));
         let error = provider.subscribe(Wanted::new(vec!["a".into()])).await.unwrap_err();
         assert_eq!(error.to_string(), format!("provider redis/default is not connected: {reason}"));
-        assert!(provider.stats().errors.load(Relaxed) > 0);
+        assert!(provider.stats().errors(ErrorKind::Connection) > 0);
         for secret in ["s3cret", "wr0ng"] {
             assert!(!shown.contains(secret), "{shown}");
         }

@@ -23,7 +23,8 @@ use super::source::{Failure, StreamId};
 use crate::backoff::Backoff;
 use crate::feed::Feed;
 use crate::{
-    Durable, Event, EventStream, Mark, ProviderStats, SourceError, Start, StreamEnd, Wanted,
+    Durable, ErrorKind, Event, EventStream, Mark, ProviderStats, SourceError, Start, StreamEnd,
+    Wanted,
 };
 
 /// How often deliveries of a durable consumer may go elsewhere before it is left to whoever takes them.
@@ -367,7 +368,7 @@ impl Reader {
                 Failure::PositionGone => "the position is gone".to_owned(),
                 Failure::Refused(reason) | Failure::Unanswered(reason) => reason,
             };
-            ProviderStats::add(&self.stats.errors, 1);
+            self.stats.failed(ErrorKind::Subscription);
             if reason == warned_of {
                 tracing::debug!(provider = %self.provider, reason, "still no consumer of JetStream");
             } else {

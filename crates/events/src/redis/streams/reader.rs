@@ -15,7 +15,7 @@ use super::commands::{self, OpenFailure, is_about_the_key};
 use super::table::{Begin, ENTRIES_PER_READ, KeyRead, Piece, Table};
 use crate::redis::Link;
 use crate::redis::session::{Dialer, LOST, NO_PUSHES, RESPONSE_TIMEOUT, Session, said};
-use crate::{EventStream, ProviderStats, Start};
+use crate::{ErrorKind, EventStream, ProviderStats, Start};
 
 /// How long a read waits before it is asked anew, which shows that the server is still there.
 const READ_WAIT: Duration = Duration::from_secs(5);
@@ -292,7 +292,7 @@ impl Reader {
                         (NotOpened::Unavailable(reason.to_string()), Some(reason))
                     }
                 };
-                ProviderStats::add(&self.stats.errors, 1);
+                self.stats.failed(ErrorKind::Subscription);
                 let _ = open.reply.send(Err(why));
                 return lost.map_or(Ok(()), Err);
             }
@@ -328,7 +328,7 @@ impl Reader {
     }
 
     fn refuse(&mut self, key: &str, reason: &str) {
-        ProviderStats::add(&self.stats.errors, 1);
+        self.stats.failed(ErrorKind::Subscription);
         let streams = self.table.refuse(key, reason);
         tracing::warn!(provider = %self.provider, key, reason, streams, "the broker refuses a stream");
     }
