@@ -377,10 +377,32 @@ mod tests {
         Cursors::new(keys.iter().copied()).unwrap()
     }
 
+    #[test]
+    fn a_cursor_that_is_bound_is_foreign_to_everybody_else() {
+        let cursors = cursors(&[b"a key of some length"]);
+        let of = |bound_to: &[u8]| bound("Subscription.a", &["t"], bound_to);
+        let mut position = Position::default();
+        position.advance(Mark { lane: 0, offset: 7, part: 0 });
+        let mark = Mark { lane: 0, offset: 7, part: 0 };
+        let encode = |scope| cursors.encode(scope, &position, mark, None).expect("it fits");
+        let ann = encode(of(b"ann"));
+        assert_eq!(cursors.decode(&ann, of(b"ann")), Ok(Resume::After(position.clone())));
+        for other in [&b"ben"[..], b"", b"t"] {
+            assert_eq!(cursors.decode(&ann, of(other)), Err(CursorError::Foreign));
+        }
+        // Nor is a topic that looks like a claim one.
+        let of_topics = encode(bound("Subscription.a", &["t", "ann"], &[]));
+        assert_eq!(cursors.decode(&of_topics, of(b"ann")), Err(CursorError::Foreign));
+    }
+
     fn scope(field: &str, topics: &[&str]) -> Scope {
+        bound(field, topics, &[])
+    }
+
+    fn bound(field: &str, topics: &[&str], bound_to: &[u8]) -> Scope {
         let provider = Arc::new(Memory::new("default", MemorySettings::default()));
         let source = Source::new(provider, topics.iter().map(|&it| it.into()).collect());
-        Scope::new("main", field, &source, &[])
+        Scope::new("main", field, &source, bound_to)
     }
 
     fn mark(lane: u32, offset: u64) -> Mark {

@@ -389,7 +389,7 @@ async fn a_mapping_or_message_that_cannot_be_is_an_error_at_load() {
             r#"Mutation.m2 @events__publish: headers: "a:b" is no name of a header"#,
             "Mutation.m3 @events__publish: headers.value is missing",
             r#"Mutation.m4 @events__publish: headers "{{ id }}": {{ id }} is not understood; write {{ args.name }}"#,
-            r#"Mutation.m5 @events__publish: argument "timeout" is not supported; known are "topic", "providerId", "key", "headers" and "stream""#,
+            r#"Mutation.m5 @events__publish: argument "timeout" is not supported; known are "topic", "providerId", "key", "headers", "stream" and "authorize""#,
             r#"Subscription.s0 @events__subscribe: select: "a..b" has an empty name"#,
             r#"Subscription.s1 @events__subscribe: select must be a string such as "data.after""#,
             "Subscription.s2 @events__subscribe: key must be an object",
