@@ -81,6 +81,11 @@ impl ErrorList {
         self.errors.sort_by_key(|recorded| recorded.fetch);
     }
 
+    /// Nothing went wrong so far.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.errors.is_empty() && self.left_out == 0
+    }
+
     /// From here on errors are only counted.
     pub(crate) fn is_full(&self) -> bool {
         self.errors.len() >= ERRORS_MAX

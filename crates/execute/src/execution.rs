@@ -63,7 +63,7 @@ enum State {
     Done,
 }
 
-struct Execution<'a> {
+pub(crate) struct Execution<'a> {
     executable: &'a Executable,
     variables: &'a Variables,
     context: &'a RequestContext,
@@ -79,6 +79,11 @@ struct Execution<'a> {
     representations_left: u32,
     /// By fetch and request of it: headers of the answer, where rules may want some of them.
     answer_headers: Vec<((usize, usize), HeaderMap)>,
+    /// The object at the root is an entity of which only the keys are known: does it exist?
+    pub(crate) watches_entity: bool,
+    /// How many subgraphs said that it does, and how many that it does not.
+    known_to: u32,
+    unknown_to: u32,
 }
 
 /// What a request in flight waits for.
@@ -125,7 +130,7 @@ async fn call<'a>(
 }
 
 impl<'a> Execution<'a> {
-    fn new(
+    pub(crate) fn new(
         executable: &'a Executable,
         variables: &'a Variables,
         context: &'a RequestContext,
@@ -146,11 +151,14 @@ impl<'a> Execution<'a> {
             open: vec![0; count],
             representations_left: REPRESENTATIONS_MAX,
             answer_headers: Vec::new(),
+            watches_entity: false,
+            known_to: 0,
+            unknown_to: 0,
         }
     }
 
     /// Puts introspection and the event into the tree. `false`: there is nothing to fetch for.
-    fn plant(&mut self, introspection: Option<Bytes>, seed: Seed) -> bool {
+    pub(crate) fn plant(&mut self, introspection: Option<Bytes>, seed: Seed) -> bool {
         if let Some(text) = introspection {
             match self.document.parse(text) {
                 Ok(values) if self.document.kind(values) == Kind::Object => {
@@ -212,7 +220,7 @@ impl<'a> Execution<'a> {
         self.root_fields().iter().find(|field| *field.data_key == *data_key)
     }
 
-    async fn run(&mut self) {
+    pub(crate) async fn run(&mut self) {
         let executable = self.executable;
         let context = self.context;
         let plan = &**executable.plan();
@@ -284,6 +292,25 @@ impl<'a> Execution<'a> {
 
     fn is_wanted(&self, fetch: &Fetch) -> bool {
         client_path::any_holds(&fetch.any_of, self.variables)
+    }
+
+    /// As [`Self::finish`], for the one root field of a current state. `None`: there is no such thing, and the field must not
+    /// be null.
+    pub(crate) fn finish_state(mut self) -> Option<Payload> {
+        if let Some(field) = self.root_fields().first()
+            && self.errors.is_empty()
+        {
+            if self.unknown_to > 0 && self.known_to == 0 {
+                let nothing = self.document.new_null();
+                self.document.set(self.root, &field.data_key, nothing);
+            }
+            let value = self.document.get(self.root, &field.data_key);
+            let is_null = value.is_none_or(|value| self.document.is_null(value));
+            if is_null && !field.value.nullable {
+                return None;
+            }
+        }
+        Some(self.finish())
     }
 
     /// Checks and prints what is in the tree.

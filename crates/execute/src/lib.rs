@@ -34,6 +34,7 @@ mod representations;
 mod root_keys;
 mod selections;
 mod sharing;
+mod state;
 mod target_tree;
 mod tokens;
 mod trace;
@@ -52,6 +53,7 @@ pub use execution::execute;
 pub use payload::{Missed, Payload};
 pub use print::{print_error, print_errors, request_error};
 pub use sharing::{Epoch, Sharing, SubgraphFlights};
+pub use state::{StatePlan, state};
 pub use trace::{FetchTrace, Trace};
 
 /// Where an execution starts from.

@@ -7,6 +7,7 @@ mod api;
 mod errors;
 mod event_role;
 mod ids;
+mod initial;
 mod jumps;
 mod model;
 mod override_labels;
@@ -16,6 +17,7 @@ mod subgraph_set;
 pub use errors::{ERRORS_MAX, SchemaError, SchemaErrors, Span};
 pub use event_role::EventRole;
 pub use ids::{FieldId, SubgraphId, TypeId};
+pub use initial::Initial;
 pub use jumps::{Jumps, Reachable};
 pub use model::{
     AppliedDirective, Argument, ConstValue, ContextArgument, Field, FieldInSubgraph, FieldSet,

@@ -78,6 +78,16 @@ pub trait Resolve: Any + Send + Sync {
     /// Resolves one event. Never fails: whatever goes wrong is in the payload. Runs on a core; dropping the
     /// future cancels it. Must end by itself, since later events of the group wait for it.
     fn resolve(self: Arc<Self>, event: TriggerEvent) -> LocalFuture<'static, Payload>;
+
+    /// Is there a current state, which whoever comes without a cursor gets first?
+    fn has_state(&self) -> bool {
+        false
+    }
+
+    /// Asks for the current state, as [`Resolve::resolve`] does for an event. `None`: there is nothing to tell.
+    fn state(self: Arc<Self>) -> LocalFuture<'static, Option<Payload>> {
+        Box::pin(std::future::ready(None))
+    }
 }
 
 /// An operation, found by the key of its group.

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use execute::{
     ClaimValues, Executable, ForwardedHeaders, Generation, LocalFuture, Payload, RequestContext,
-    Seed,
+    Seed, StatePlan,
 };
-use plan::Variables;
+use plan::{SubscriptionRoot, Variables};
 use prepare::OperationRequest;
 
 use crate::binding::trace;
@@ -27,6 +27,8 @@ pub trait Cores: Send + Sync {
 pub struct EventResolver {
     /// The plan.
     pub executable: Arc<Executable>,
+    /// How the current state is asked for, where the field has one.
+    pub state: Option<Arc<StatePlan>>,
     /// The values of the operation's variables.
     pub variables: Arc<Variables>,
     /// The graph it runs on.
@@ -65,6 +67,30 @@ impl Resolve for EventResolver {
             };
             let seed = payload.map_or_else(Seed::BadEvent, Seed::Event);
             execute::execute(&self.executable, &self.variables, None, seed, &context).await
+        })
+    }
+
+    fn has_state(&self) -> bool {
+        self.state.is_some()
+    }
+
+    fn state(self: Arc<Self>) -> LocalFuture<'static, Option<Payload>> {
+        Box::pin(async move {
+            let plan = self.state.as_ref()?;
+            let Some(SubscriptionRoot::Event(root)) = &self.executable.plan().subscription else {
+                return None;
+            };
+            let context = RequestContext {
+                generation: Arc::clone(&self.generation),
+                headers: Arc::clone(&self.headers),
+                deadline: Instant::now() + self.timeout,
+                // It must not be older than the subscription.
+                sharing: None,
+                trace: None,
+                // As above: what depends on them is refused.
+                claims: None,
+            };
+            execute::state(plan, &root.arguments, &self.variables, &context).await
         })
     }
 }

@@ -26,7 +26,11 @@ pub struct HubStats {
     pub events_too_large: AtomicU64,
     /// Resolutions started: once per group and event.
     pub resolutions: AtomicU64,
-    /// How long they took, from the start to the payload.
+    /// Current states asked for: once for all who subscribed to the same while it was on its way.
+    pub states: AtomicU64,
+    /// Subscribers who got the state that an earlier one had asked for.
+    pub states_shared: AtomicU64,
+    /// How long resolutions of both kinds took, from the start to the payload.
     pub resolve_durations: Durations,
     /// Resolutions that broke off without a payload (a defect, or the cores are going away).
     pub resolutions_failed: AtomicU64,

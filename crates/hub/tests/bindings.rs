@@ -713,3 +713,87 @@ async fn a_broker_that_is_away_makes_a_publication_unsuccessful() {
     };
     assert_eq!(publisher.publish(request).await, Ok(false));
 }
+
+#[tokio::test]
+async fn what_is_wrong_with_a_current_state_is_said_when_the_graph_is_loaded() {
+    let sdl = |fields: &str| {
+        format!(
+            r#"
+schema
+  @link(url: "https://specs.apollo.dev/link/v1.0")
+  @link(url: "https://specs.apollo.dev/join/v0.5", for: EXECUTION)
+{{ query: Query subscription: Subscription }}
+enum join__Graph {{
+  EVENTS @join__graph(name: "events", url: "")
+  ORDERS @join__graph(name: "orders", url: "http://orders")
+}}
+interface Node @join__type(graph: EVENTS) @join__type(graph: ORDERS) {{ id: ID! }}
+type Query @join__type(graph: ORDERS) {{
+  order(id: ID!): Order @join__field(graph: ORDERS)
+  orders(ids: [ID!]): [Order] @join__field(graph: ORDERS)
+  paged(id: ID!, first: Int!): Order @join__field(graph: ORDERS)
+}}
+type Order implements Node
+  @join__implements(graph: EVENTS, interface: "Node") @join__implements(graph: ORDERS, interface: "Node")
+  @join__type(graph: EVENTS, key: "id", resolvable: false) @join__type(graph: ORDERS, key: "id")
+{{ id: ID! total: Int @join__field(graph: ORDERS) }}
+type Line
+  @join__type(graph: EVENTS, key: "order number", resolvable: false)
+  @join__type(graph: EVENTS, key: "product {{ id }}", resolvable: false)
+  @join__type(graph: ORDERS, key: "order number")
+{{ order: ID! number: Int! product: Product }}
+type Product @join__type(graph: EVENTS) @join__type(graph: ORDERS) {{ id: ID! }}
+type Orphan @join__type(graph: EVENTS, key: "id", resolvable: false) {{ id: ID! }}
+type Plain @join__type(graph: EVENTS) {{ id: ID! }}
+type Subscription @join__type(graph: EVENTS) {{ {fields} }}
+"#
+        )
+    };
+    let field = |text: &str, more: &str| {
+        format!(
+            r#"{text} @join__field(graph: EVENTS) @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {{topics: ["a"], providerId: "memory/default", {more}}})"#
+        )
+    };
+    let problem = |text: &str, more: &str| {
+        let sdl = sdl(&field(text, more));
+        let graph = Supergraph::from_sdl(&sdl, "supergraph.graphql");
+        let graph = graph.unwrap_or_else(|errors| panic!("{errors}"));
+        problems(&graph).join("; ")
+    };
+    let entity = "initial: ENTITY";
+    for (text, more) in [
+        ("moved(id: ID!): Order", entity),
+        ("moved(id: String!, other: Int): Order", "initial: \"ENTITY\""),
+        ("moved(order: ID!, number: Int!): Line!", entity),
+        ("moved(id: ID!): Order!", "initial: {field: \"order\"}"),
+        ("moved(ids: [ID!]): [Order]", "initial: {field: \"orders\"}, start: NEW"),
+        ("moved(ids: [ID!]!): [Order]", "initial: {field: \"orders\"}"),
+        ("moved(id: ID!): Order", "initial: null"),
+    ] {
+        assert_eq!(problem(text, more), "", "{text} {more}");
+    }
+    let instead = "; initial: {field: \"…\"} takes the state from a root field of the query";
+    for (text, more, expected) in [
+        ("moved: Order", entity, "initial: ENTITY needs an argument for each field of a key of `Order`, such as \"id\": there is no argument \"id\"".to_owned()),
+        ("moved(id: ID): Order", entity, "initial: ENTITY needs an argument for each field of a key of `Order`, such as \"id\": argument \"id\" may be null; its type must be `ID!`".into()),
+        ("moved(id: Int!): Order", entity, "initial: ENTITY needs an argument for each field of a key of `Order`, such as \"id\": argument \"id\" has the type `Int!`, and the key field `ID`".into()),
+        ("moved(order: ID!): Line", entity, "initial: ENTITY needs an argument for each field of a key of `Line`, such as \"order number\": there is no argument \"number\"".into()),
+        ("moved(id: ID!): [Order]", entity, format!("initial: ENTITY is one object, and the field is a list{instead}")),
+        ("moved(id: ID!): Node", entity, format!("initial: ENTITY needs to know the object's type, and `Node` stands for several{instead}")),
+        ("moved(id: ID!): Int", entity, format!("initial: ENTITY: `Int` is no entity{instead}")),
+        ("moved(id: ID!): Plain", entity, format!("initial: ENTITY: `Plain` has no @key in the event subgraph{instead}")),
+        ("moved(id: ID!): Orphan", entity, format!("initial: ENTITY: no subgraph answers for `Orphan` by \"id\"{instead}")),
+        ("moved(id: ID!): Order", "initial: YES", "initial must be ENTITY or {field: \"…\"}".into()),
+        ("moved(id: ID!): Order", "initial: {field: 7}", "initial must be ENTITY or {field: \"…\"}".into()),
+        ("moved(id: ID!): Order", "initial: {field: \"ghost\"}", "initial: there is no root field `Query.ghost`".into()),
+        ("moved(ids: [ID!]): Order", "initial: {field: \"orders\"}", "initial: `Query.orders` has another type than the subscription's field".into()),
+        ("moved(ids: [ID!]): [Order!]", "initial: {field: \"orders\"}", "initial: `Query.orders` has another type than the subscription's field".into()),
+        ("moved(id: ID!, region: String): Order", "initial: {field: \"order\"}", "initial: `Query.order` has no argument \"region\"".into()),
+        ("moved(id: ID): Order", "initial: {field: \"order\"}", "initial: `Query.order` takes `ID!` as argument \"id\", and the subscription's field `ID`".into()),
+        ("moved(id: ID!): Order", "initial: {field: \"paged\"}", "initial: `Query.paged` needs the argument \"first\", which the subscription's field does not have".into()),
+        ("moved(id: ID!): Order", "initial: ENTITY, start: ALL", "initial is the state before what is published from now on; a stream that begins in the past tells it by its events".into()),
+    ] {
+        let expected = format!("Subscription.moved @events__subscribe: {expected}");
+        assert_eq!(problem(text, more), expected, "{text} {more}");
+    }
+}

@@ -32,6 +32,7 @@ enum join__Graph {
 }
 type Query @join__type(graph: ORDERS) @join__type(graph: EVENTS) {
   orders: [Order] @join__field(graph: ORDERS)
+  order(id: ID!): Order @join__field(graph: ORDERS)
   ask(id: ID!): Order @join__field(graph: EVENTS)
     @join__directive(graphs: [EVENTS], name: "events__request", args: {topic: "ask.{{ args.id }}", timeout: "200ms"})
   several: [Order!] @join__field(graph: EVENTS)
@@ -39,7 +40,12 @@ type Query @join__type(graph: ORDERS) @join__type(graph: EVENTS) {
 }
 type Order
   @join__type(graph: EVENTS, key: "id", resolvable: false) @join__type(graph: ORDERS, key: "id")
-{ id: ID! total: Int @join__field(graph: ORDERS) }
+{
+  id: ID!
+  total: Int @join__field(graph: ORDERS)
+  status: String @join__field(graph: EVENTS) @join__field(graph: ORDERS)
+  note: String @join__field(graph: EVENTS)
+}
 type Weather @join__type(graph: EVENTS) { wind: Int! }
 type edfs__PublishResult @join__type(graph: EVENTS) { success: Boolean! }
 type Subscription @join__type(graph: EVENTS) {
@@ -59,6 +65,12 @@ type Subscription @join__type(graph: EVENTS) {
     })
   keyed: [Order!] @join__field(graph: EVENTS)
     @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["keyed"], key: {field: "id", from: KEY}})
+  watched(id: ID!): Order @join__field(graph: EVENTS)
+    @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["orders.eu"], initial: ENTITY})
+  certain(id: ID!): Order! @join__field(graph: EVENTS)
+    @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["orders.eu"], initial: ENTITY})
+  asked(id: ID! = "7"): Order! @join__field(graph: EVENTS)
+    @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["orders.eu"], initial: {field: "order"}})
   weather: Weather @join__field(graph: EVENTS)
     @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["weather"]})
   count: Int @join__field(graph: EVENTS)
@@ -87,15 +99,30 @@ impl Subgraph for Orders {
     ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>> {
         self.requests.fetch_add(1, Relaxed);
         let body = String::from_utf8_lossy(&request.body).into_owned();
-        assert!(body.contains(r#"[{"__typename":"Order","id":"7"}]"#), "{body}");
+        let is_root = !body.contains("_entities");
+        let known = match is_root {
+            true => body.contains(r#"\"7\""#) || body.contains(r#""7""#),
+            false => body.contains(r#"[{"__typename":"Order","id":"7"}]"#),
+        };
+        if body.contains("broken") {
+            return Box::pin(async { Err(FetchError::Overloaded) });
+        }
+        assert!(known || body.contains("unknown"), "{body}");
         let header = |wanted: &str| {
             let found = request.headers.iter().find(|(name, _)| name == wanted);
             found.and_then(|(_, value)| value.to_str().ok())
         };
         *self.trace.lock().expect("one thread") = header("traceparent").map(Into::into);
         let total = header("x-total").unwrap_or("42");
-        let body =
-            format!(r#"{{"data":{{"_entities":[{{"__typename":"Order","total":{total}}}]}}}}"#);
+        let status = if body.contains("status") { r#","status":"open""# } else { "" };
+        let order = match known {
+            true => format!(r#"{{"__typename":"Order","id":"7","total":{total}{status}}}"#),
+            false => "null".to_owned(),
+        };
+        let body = match is_root {
+            true => format!(r#"{{"data":{{"asked":{order}}}}}"#),
+            false => format!(r#"{{"data":{{"_entities":[{order}]}}}}"#),
+        };
         let answer = SubgraphAnswer {
             status: http::StatusCode::OK,
             headers: http::HeaderMap::new(),
@@ -148,6 +175,7 @@ impl Router {
         EventResolver {
             claims: Default::default(),
             executable: Arc::new(Executable::new(Arc::clone(&prepared.plan))),
+            state: prepared.state.clone(),
             variables: Arc::new(prepared.coerce(&variables.into()).expect("valid variables")),
             generation: Arc::clone(&self.generation),
             headers: Arc::new(ForwardedHeaders::default()),
@@ -451,6 +479,87 @@ async fn the_trace_of_an_event_goes_to_the_subgraphs_that_it_is_joined_from() {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn the_current_state_comes_first_shaped_as_the_events_that_follow() {
+    let state = r#"{"id":"7","total":42,"status":"open"}"#;
+    for (query, field) in [
+        (r#"subscription { watched(id: "7") { id total status } }"#, "watched"),
+        (r#"subscription { asked(id: "7") { id total status } }"#, "asked"),
+        // As the subscription's field says, since the query has no default.
+        (r#"subscription { asked { id total status } }"#, "asked"),
+        (r#"subscription { certain(id: "7") { id total status } }"#, "certain"),
+        (r#"subscription { asked: watched(id: "7") { id total status } }"#, "asked"),
+    ] {
+        with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+            let (router, mut listener) = (Router::load(), Listener::new());
+            let _one = router.subscribe(&hub, &listener, 1, query, "").await;
+            let _two = router.subscribe(&hub, &listener, 2, query, "").await;
+            // What an event brings is taken from there, and nobody is asked for it.
+            let event = EVENT.replace('}', r#","status":"gone"}"#);
+            router.memory.publish(Message::new("orders.eu", event)).await.expect("published");
+            let heard = [listener.next().await, listener.next().await];
+            assert_eq!(heard, ["join", "join"]);
+            assert_eq!(listener.next().await, format!(r#"{{"data":{{"{field}":{state}}}}}"#));
+            let gone = state.replace("open", "gone");
+            assert_eq!(listener.next().await, format!(r#"{{"data":{{"{field}":{gone}}}}}"#));
+            let stats = hub.stats();
+            let counts = [&stats.states, &stats.states_shared].map(|it| it.load(Relaxed));
+            assert_eq!(counts, [1, 1], "{query}");
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_state_of_what_does_not_exist_is_null_or_nothing_and_one_that_fails_is_an_error() {
+    let overloaded = |field: &str, data: &str| {
+        let path = field;
+        format!(
+            r#"{{"data":{data},"errors":[{{"message":"Request to subgraph \"orders\" failed: too many requests are waiting for this subgraph.","path":["{path}"],"extensions":{{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"orders"}}}}]}}"#
+        )
+    };
+    let not_known =
+        r#"{"data":null,"errors":[{"message":"There is no current state of what is selected: "#;
+    for (query, field, state) in [
+        (
+            r#"subscription { watched(id: "unknown") { id total } }"#,
+            "watched",
+            Some(r#"{"data":{"watched":null}}"#.to_owned()),
+        ),
+        (r#"subscription { certain(id: "unknown") { id total } }"#, "certain", None),
+        (r#"subscription { asked(id: "unknown") { id total } }"#, "asked", None),
+        (
+            r#"subscription { watched(id: "broken") { id total } }"#,
+            "watched",
+            Some(overloaded("watched", r#"{"watched":{"id":"broken","total":null}}"#)),
+        ),
+        (
+            r#"subscription { asked(id: "broken") { id total } }"#,
+            "asked",
+            Some(overloaded("asked", "null")),
+        ),
+        // Only events have it.
+        (r#"subscription { watched(id: "7") { id note } }"#, "watched", Some(not_known.to_owned())),
+    ] {
+        with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+            let (router, mut listener) = (Router::load(), Listener::new());
+            let _one = router.subscribe(&hub, &listener, 1, query, "").await;
+            assert_eq!(listener.next().await, "join");
+            if let Some(state) = state {
+                let heard = listener.next().await;
+                assert!(heard.starts_with(&state), "{query}: {heard}");
+            }
+            router.memory.publish(Message::new("orders.eu", EVENT)).await.expect("published");
+            let heard = listener.next().await;
+            assert!(
+                heard.starts_with(&format!(r#"{{"data":{{"{field}":{{"id":"7","#)),
+                "{query}: {heard}"
+            );
+        })
+        .await;
+    }
 }
 
 /// Answers the next request on `topic`.

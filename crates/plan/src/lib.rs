@@ -9,6 +9,7 @@ mod operation;
 mod plan;
 mod planner;
 mod shape;
+mod state;
 mod text;
 mod variables;
 

@@ -4,12 +4,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use execute::Executable;
+use execute::{Executable, StatePlan};
 
 /// What texts share.
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) executable: Arc<Executable>,
+    /// How the current state of a subscription is asked for, where its field has one.
+    pub(crate) state: Option<Arc<StatePlan>>,
 }
 
 /// See the module.

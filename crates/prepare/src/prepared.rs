@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use bytes::Bytes;
-use execute::Executable;
+use execute::{Executable, StatePlan};
 use plan::{Operation, OperationKind, Plan, Variables};
 
 use crate::PrepareError;
@@ -43,6 +43,8 @@ pub struct Prepared {
     pub plan: Arc<Plan>,
     /// The plan with everything that execution can do ahead.
     pub executable: Arc<Executable>,
+    /// Subscriptions: how to ask for the current state, where the field has one (`initial`).
+    pub state: Option<Arc<StatePlan>>,
     /// Estimated memory in bytes; the cache is bounded by their sum.
     pub(crate) weight: u64,
     /// The plan is one of those that are let go last.

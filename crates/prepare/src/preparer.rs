@@ -9,9 +9,9 @@ use apollo_compiler::introspection::check_max_depth;
 use apollo_compiler::parser::Parser;
 use apollo_compiler::validation::{Valid, WithErrors};
 use apollo_compiler::{ExecutableDocument, ast, executable};
-use execute::Executable;
-use graph::{OverrideLabels, Supergraph};
-use plan::FieldTarget;
+use execute::{Executable, StatePlan};
+use graph::{Initial, OverrideLabels, Supergraph};
+use plan::{FieldTarget, SubscriptionRoot};
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 
@@ -470,7 +470,58 @@ impl Work {
         variant.soundness.check(operation, &plan).map_err(|unsound| {
             PrepareError::Internal(format!("{unsound}\n{}", plan.to_text(&self.graph)))
         })?;
-        Ok(Planned { executable: Arc::new(Executable::new(Arc::new(plan))) })
+        let state = self.state(operation, &plan, &variant)?.map(Arc::new);
+        Ok(Planned { executable: Arc::new(Executable::new(Arc::new(plan))), state })
+    }
+
+    /// How the current state of a subscription is asked for. `None`: its field has none.
+    fn state(
+        &self,
+        operation: &plan::Operation,
+        plan: &plan::Plan,
+        variant: &Variant,
+    ) -> Result<Option<StatePlan>, PrepareError> {
+        let Some(SubscriptionRoot::Event(event)) = &plan.subscription else { return Ok(None) };
+        let Some(initial) = self.graph.initial_of(event.field) else { return Ok(None) };
+        let (asked, graph) = match &initial {
+            Initial::Field(field) => {
+                (operation.as_query(&variant.graph, *field), Arc::clone(&variant.graph))
+            }
+            Initial::Entity { subgraph, keys, .. } => {
+                // Some milliseconds for a large graph, once for each operation.
+                let graph = variant.graph.with_keys_alone(event.field, *subgraph, keys);
+                (operation.clone(), Arc::new(graph))
+            }
+        };
+        let mut plan = match self.plan(&graph, &asked) {
+            Ok(plan) => plan,
+            // Events may bring what nobody can be asked for: the stream is as good without a state.
+            Err(PrepareError::Plan(error)) => {
+                return Ok(Some(StatePlan::nobody(error.to_string())));
+            }
+            Err(error) => return Err(error),
+        };
+        #[cfg(debug_assertions)]
+        soundness::Checker::new(Arc::clone(&graph)).check(&asked, &plan).map_err(|unsound| {
+            PrepareError::Internal(format!("{unsound}\n{}", plan.to_text(&self.graph)))
+        })?;
+        match initial {
+            Initial::Field(_) => {
+                // Payloads are of the subscription's type, which may be stricter than the query's.
+                let nullable = self.graph.field(event.field).ty.nullable;
+                let root = plan.shape.objects.get_mut(plan.shape.root.0 as usize);
+                for variant in root.into_iter().flat_map(|root| &mut root.variants) {
+                    variant.fields.iter_mut().for_each(|field| field.value.nullable = nullable);
+                }
+                Ok(Some(StatePlan::query(Executable::new(Arc::new(plan)))))
+            }
+            Initial::Entity { ty, keys, .. } => {
+                let name = |id: &graph::FieldId| self.graph.field(*id).name.clone();
+                let keys = keys.iter().map(name).collect();
+                let executable = Executable::new(Arc::new(plan));
+                Ok(Some(StatePlan::entity(executable, self.graph.ty(ty).name.clone(), keys)))
+            }
+        }
     }
 
     fn prepared(
@@ -487,10 +538,13 @@ impl Work {
             query: bytes::Bytes::copy_from_slice(query),
             name: operation.name.clone(),
             kind: operation.kind,
-            weight: weight(query, &operation, introspection.is_some()),
+            // The plan of a state is another one of the same size.
+            weight: weight(query, &operation, introspection.is_some())
+                * (1 + u64::from(planned.state.is_some())),
             operation,
             plan: Arc::clone(planned.executable.plan()),
             executable: Arc::clone(&planned.executable),
+            state: planned.state.clone(),
             is_slow: false,
             uses: AtomicU32::new(0),
             _planned: Arc::clone(planned),

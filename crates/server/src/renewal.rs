@@ -87,6 +87,7 @@ pub(crate) fn live_operation(
         },
         resolve: Arc::new(EventResolver {
             executable: Arc::clone(&prepared.executable),
+            state: prepared.state.clone(),
             variables,
             generation: Arc::clone(&loaded.generation),
             headers,

@@ -473,6 +473,16 @@ impl Writer<'_> {
                 &stats.ended_by_reload,
             ),
             (
+                "starling_hub_states",
+                "Current states asked for by subscriptions, once for all who came together",
+                &stats.states,
+            ),
+            (
+                "starling_hub_states_shared",
+                "Subscribers who got a current state that was being asked for already",
+                &stats.states_shared,
+            ),
+            (
                 "starling_hub_side_readers",
                 "Streams opened at brokers for subscribers with cursors from before what is kept",
                 &stats.side_readers,

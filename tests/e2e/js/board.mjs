@@ -101,13 +101,22 @@ async function serve(sdl, rootValue) {
 }
 
 /** The supergraph with its events at the provider `memory/default`. */
-export const memorySupergraph = () =>
+export const memorySupergraph = (subscriptions) =>
   supergraph({
+    subscriptions,
     subscribe: (topic) =>
       `@join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["${topic}"], providerId: "memory/default"})`,
     publish: (topic) =>
       `@join__directive(graphs: [EVENTS], name: "events__publish", args: {topic: "${topic}", providerId: "memory/default"})`,
   });
+
+/** The same with flights that are followed from their current state on. */
+export const followedSupergraph = () =>
+  memorySupergraph(
+    ["ENTITY", "{field: \"flight\"}"].map((initial, at) =>
+      `flightFollowed${at}(id: ID!): Flight @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["flights.moved.{{ args.id }}"], providerId: "memory/default", initial: ${initial}})`,
+    ).join("\n  "),
+  );
 
 /** The supergraph with its events at the NATS provider `default`, in the EDFS spelling. */
 export const natsSupergraph = () =>

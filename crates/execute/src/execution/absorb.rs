@@ -229,6 +229,9 @@ impl<'a> Execution<'a> {
                 continue;
             }
             let items: Vec<NodeId> = self.document.elements(entities).collect();
+            if self.watches_entity {
+                self.watch(batch, &items);
+            }
             let has_copies = compiled.several_groups || compiled.one_each;
             let mut copies = has_copies.then(Copies::new);
             for (number, object) in collected.objects.iter().enumerate() {
@@ -256,6 +259,15 @@ impl<'a> Execution<'a> {
         }
         if let Some(problem) = problem {
             self.bad_answer(index, fetch, collected, &problem);
+        }
+    }
+
+    /// Does that subgraph know the entity at the root?
+    fn watch(&mut self, batch: &plan::EntityBatch, items: &[NodeId]) {
+        if batch.targets.iter().all(|path| path.steps.len() == 1) {
+            let is_unknown = items.iter().all(|&item| self.document.is_null(item));
+            self.unknown_to += u32::from(is_unknown);
+            self.known_to += u32::from(!is_unknown);
         }
     }
 

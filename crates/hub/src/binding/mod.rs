@@ -135,7 +135,7 @@ impl Bindings {
                     let result = if std::mem::replace(&mut bound, true) {
                         Err(vec!["a second binding of the same field is not supported".to_owned()])
                     } else {
-                        Binding::load(graph, field, directive, kind, providers)
+                        Binding::load(graph, id, directive, kind, providers)
                     };
                     match result {
                         Ok(Binding::Subscribed(binding)) => {
@@ -335,11 +335,12 @@ fn not_bound() -> GraphqlError {
 impl Binding {
     fn load(
         graph: &Supergraph,
-        field: &Field,
+        id: FieldId,
         directive: &AppliedDirective,
         kind: &BindingDirective,
         providers: &Providers,
     ) -> Result<Self, Vec<String>> {
+        let field = graph.field(id);
         let mut errors = kind.unknown_arguments(directive);
         let topics = Topics::load(graph, field, directive, kind, providers, &mut errors);
         let payload = PayloadMapping::read(graph, field, directive);
@@ -372,6 +373,15 @@ impl Binding {
                  where the broker stores them, name that by stream: {{…}}",
                 topics.provider.name()
             ));
+        }
+        match graph.initial(id, directive) {
+            Err(error) => errors.push(error),
+            Ok(Some(_)) if start.as_ref().is_ok_and(|start| *start != Start::New) => errors.push(
+                "initial is the state before what is published from now on; a stream that begins in the past \
+                 tells it by its events"
+                    .to_owned(),
+            ),
+            Ok(_) => {}
         }
         match (topics, start, durable, payload) {
             (Some(topics), Ok(start), Ok(durable), Ok(payload)) if errors.is_empty() => {

@@ -18,10 +18,28 @@ use crate::operation::ByKey;
 use crate::stats::{self, HubStats};
 use crate::{EndReason, GroupId, GroupView, LiveOperation, OutletCommand, TriggerEvent};
 
+/// What is resolved for a group.
+pub(crate) enum Work {
+    /// An event.
+    Event(TriggerEvent),
+    /// The current state, before any event.
+    State,
+}
+
+/// What came of a resolution.
+pub(crate) enum Outcome {
+    /// To be delivered.
+    Payload(Payload),
+    /// There is no state to tell.
+    Nothing,
+    /// It broke off.
+    BrokeOff,
+}
+
 /// The start of one resolution.
 pub(super) struct Start {
     pub(super) ticket: u64,
-    pub(super) event: TriggerEvent,
+    pub(super) work: Work,
     /// Aborted when nobody wants the result any more.
     pub(super) abort: AbortRegistration,
 }
@@ -29,6 +47,8 @@ pub(super) struct Start {
 /// An event for a group.
 pub(super) struct Offered {
     pub(super) event: TriggerEvent,
+    /// Counts the events of the trigger; 0: it did not come from there.
+    pub(super) number: u64,
     /// Where it stands, if its source says so.
     pub(super) place: Option<Arc<Place>>,
 }
@@ -37,12 +57,14 @@ pub(super) struct Offered {
 type Placed = Option<(Arc<Place>, Scope)>;
 
 pub(super) struct Waiting {
-    event: TriggerEvent,
+    work: Work,
+    number: u64,
     place: Placed,
     before: Missed,
 }
 
 struct InFlight {
+    number: u64,
     place: Placed,
     before: Missed,
     state: Progress,
@@ -72,7 +94,8 @@ pub(super) enum Mode {
 
 enum Progress {
     Resolving(AbortHandle),
-    Done(Payload),
+    /// `None`: there is nothing to tell.
+    Done(Option<Payload>),
 }
 
 pub(super) struct Group {
@@ -88,6 +111,9 @@ pub(super) struct Group {
     pub(super) catching: Option<Box<Catching>>,
     /// Of the events before that number it has had some out of turn: streams mix their lanes as they like.
     pub(super) even_from: u64,
+    /// Its members have yet to get the current state. Events that they get after it follow that position, as far as it
+    /// was known when they came.
+    pub(super) state_after: Option<Box<Position>>,
     /// Under what those find it who come with the same position. Nothing was delivered to it yet.
     pub(super) unserved: Option<Box<(ByKey, Resume)>>,
     pub(super) members: Members,
@@ -113,6 +139,7 @@ impl Group {
             scope,
             catching: None,
             even_from: 0,
+            state_after: None,
             unserved: None,
             trigger,
             moving_to: None,
@@ -166,34 +193,55 @@ impl Group {
     }
 
     /// Number of the first event that was not delivered yet; `next` if there is none. `None`: something before it was
-    /// dropped, or its source does not number.
+    /// dropped, or what is to be delivered next did not come from the trigger.
     pub(super) fn edge(&self, next: u64) -> Option<u64> {
         let first = match (self.in_flight.front(), self.waiting.front()) {
-            (Some(InFlight { place, before, .. }), _) => Some((place, before)),
-            (None, first) => first.map(|it| (&it.place, &it.before)),
+            (Some(InFlight { number, before, .. }), _) => Some((*number, before)),
+            (None, first) => first.map(|it| (it.number, &it.before)),
         };
-        let (number, before) = match first {
-            Some((place, before)) => (place.as_ref()?.0.number, before),
-            None => (next, &self.missed),
-        };
-        (*before == Missed::default()).then_some(number)
+        let (number, before) = first.unwrap_or((next, &self.missed));
+        (number > 0 && *before == Missed::default()).then_some(number)
+    }
+
+    /// The current state comes before all events. The group is new.
+    pub(super) fn offer_state(&mut self, after: Position) {
+        debug_assert!(self.first_ticket == 0 && self.is_drained(), "a state comes first");
+        self.state_after = Some(Box::new(after));
+        let before = Missed::default();
+        self.waiting.push_back(Waiting { work: Work::State, number: 0, place: None, before });
+    }
+
+    /// Is that the resolution of the current state?
+    pub(super) fn is_state(&self, ticket: u64) -> bool {
+        self.state_after.is_some() && ticket == 0
+    }
+
+    /// The current state is about to be released, from which a cursor leads on.
+    pub(super) fn place_state(&mut self, place: Arc<Place>) {
+        if let (Some(first), Some(scope)) = (self.in_flight.front_mut(), self.scope) {
+            first.place = Some((place, scope));
+        }
     }
 
     /// Puts an event behind those that wait. [`Group::trim`] follows, once what may start has started.
     pub(super) fn offer(&mut self, offered: Offered) {
         let before = std::mem::take(&mut self.missed);
-        let Offered { event, place } = offered;
-        self.waiting.push_back(Waiting { event, place: place.zip(self.scope), before });
+        let Offered { event, number, place } = offered;
+        let (work, place) = (Work::Event(event), place.zip(self.scope));
+        self.waiting.push_back(Waiting { work, number, place, before });
     }
 
     /// Drops the oldest events beyond `most` and remembers how many. Returns how many.
     pub(super) fn trim(&mut self, most: usize) -> usize {
-        let excess = self.waiting.len().saturating_sub(most);
+        // A state is no event: it stays, and what is dropped is missing after it.
+        let first = self.waiting.front();
+        let kept = usize::from(first.is_some_and(|it| matches!(it.work, Work::State)));
+        let excess = self.waiting.len().saturating_sub(most + kept);
         let mut missed = Missed::default();
-        for dropped in self.waiting.drain(..excess) {
+        for dropped in self.waiting.drain(kept..kept + excess) {
             missed = missed.and(dropped.before).and(Missed { lost: 1, gap: false });
         }
-        match self.waiting.front_mut() {
+        match self.waiting.get_mut(kept) {
             Some(next) => next.before = next.before.and(missed),
             None => self.missed = self.missed.and(missed),
         }
@@ -214,18 +262,19 @@ impl Group {
         if !self.can_start(window) {
             return None;
         }
-        let Waiting { event, place, before } = self.waiting.pop_front()?;
+        let Waiting { work, number, place, before } = self.waiting.pop_front()?;
         let ticket = self.first_ticket + self.in_flight.len() as u64;
         let (handle, abort) = AbortHandle::new_pair();
-        self.in_flight.push_back(InFlight { place, before, state: Progress::Resolving(handle) });
-        Some(Start { ticket, event, abort })
+        let state = Progress::Resolving(handle);
+        self.in_flight.push_back(InFlight { number, place, before, state });
+        Some(Start { ticket, work, abort })
     }
 
     /// An event is done; releases what is now in order. Returns whether that was anything.
     pub(super) fn resolved(
         &mut self,
         ticket: u64,
-        payload: Payload,
+        payload: Option<Payload>,
         outlets: &Outlets,
         cursors: Option<&Cursors>,
         stats: &HubStats,
@@ -237,11 +286,12 @@ impl Group {
         };
         entry.state = Progress::Done(payload);
         let mut has_released = false;
-        while let Some(InFlight { place, before, state: Progress::Done(payload) }) =
+        while let Some(InFlight { place, before, state: Progress::Done(payload), .. }) =
             self.in_flight.pop_front_if(|first| matches!(first.state, Progress::Done(_)))
         {
             self.first_ticket += 1;
             has_released = true;
+            let Some(payload) = payload else { continue };
             let payload = match (place, cursors) {
                 (Some((place, scope)), Some(cursors)) => {
                     place.with_cursor(cursors, scope, |text| {
@@ -267,6 +317,11 @@ impl Group {
         }
         stats::add(&stats.broadcasts, self.members.by_outlet().len());
         stats::add(&stats.deliveries, members as usize);
+    }
+
+    #[cfg(test)]
+    pub(super) fn owes_news(&self) -> bool {
+        self.missed != Missed::default()
     }
 
     /// How many resolutions run for it.

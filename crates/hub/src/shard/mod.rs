@@ -19,20 +19,23 @@ mod scripted;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
+mod state_tests;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use events::{Event, SourceError, SourceMessage, StreamEnd, Wanted};
-use execute::{ErrorCode, EventMemo, GraphqlError, MemoRoom, Payload, Sharing};
+use events::{Event, Mark, SourceError, SourceMessage, StreamEnd, Wanted};
+use execute::{ErrorCode, EventMemo, GraphqlError, MemoRoom, Sharing};
 use futures_util::future::AbortRegistration;
+use indexmap::IndexSet;
 use tokio::sync::oneshot;
 
 pub(crate) use outlets::OutletId;
 
-use crate::cursor::{Cursors, Resume, Scope};
+use crate::cursor::{Cursors, Place, Resume, Scope};
 use crate::filter::FilteredEvent;
 use crate::filter::index::GroupIndex;
 use crate::operation::ByKey;
@@ -42,6 +45,7 @@ use crate::{
     TriggerEvent,
 };
 use group::{Group, Offered};
+pub(crate) use group::{Outcome, Work};
 use outlets::Outlets;
 use replay::Replay;
 pub(crate) use replay::RingRoom;
@@ -80,11 +84,11 @@ pub(crate) enum Effect {
     ReadOn { trigger: TriggerId, pass: u64 },
     /// Drop it, or the attempt to get it.
     CloseReader { trigger: TriggerId, pass: u64 },
-    /// Resolve an event; [`Shard::resolved`] answers, unless it is aborted.
+    /// Resolve an event or a state; [`Shard::resolved`] answers, unless it is aborted.
     Resolve {
         group: GroupId,
         ticket: u64,
-        event: TriggerEvent,
+        work: Work,
         resolve: Arc<dyn Resolve>,
         abort: AbortRegistration,
     },
@@ -96,6 +100,10 @@ struct Trigger {
     /// Those that can be joined: all but a few that became equal to another one when a graph was replaced, or came
     /// from another trigger and still have events of that.
     by_key: HashMap<ByKey, GroupId, foldhash::fast::RandomState>,
+    /// Groups whose state is being asked for: whoever wants the same gets it with them.
+    fresh: HashMap<ByKey, GroupId, foldhash::fast::RandomState>,
+    /// Groups that get live events and have a twin that is found in their place: they become one when they stand at one event.
+    twins: IndexSet<GroupId, foldhash::fast::RandomState>,
     events: u64,
     state: State,
     /// Where the source can be read again and cursors are wanted.
@@ -126,7 +134,13 @@ impl Waiting {
 impl Trigger {
     fn new(source: Source, state: State, replay: Option<Box<Replay>>) -> Self {
         let (groups, by_key) = (GroupIndex::default(), HashMap::default());
-        Self { source, groups, by_key, events: 0, state, replay }
+        let (fresh, twins) = (HashMap::default(), IndexSet::default());
+        Self { source, groups, by_key, fresh, twins, events: 0, state, replay }
+    }
+
+    /// Number of the next event.
+    fn next_number(&self) -> u64 {
+        self.events + 1
     }
 
     /// A group is of this trigger from now on. One that may be joined is found, unless an equal one is there.
@@ -144,6 +158,13 @@ impl Trigger {
     fn detach(&mut self, id: GroupId, operation: &LiveOperation) {
         self.groups.remove(id, operation.filter.as_deref());
         self.hide(id, operation);
+    }
+
+    /// Nobody gets the state of that group any more.
+    fn forget_fresh(&mut self, id: GroupId, operation: &LiveOperation) {
+        if self.fresh.get(&operation.group) == Some(&id) {
+            self.fresh.remove(&operation.group);
+        }
     }
 
     /// Nobody joins that group any more.
@@ -172,6 +193,8 @@ pub(crate) struct Shard {
     merged: HashMap<GroupId, Merged, foldhash::fast::RandomState>,
     /// Groups on the way whose members do not keep up.
     held: Vec<GroupId>,
+    /// Triggers to which some come again who wait for others.
+    gathering: Vec<TriggerId>,
     outlets: Outlets,
     /// Groups that could start an event when a resolution ends.
     ready: VecDeque<GroupId>,
@@ -227,6 +250,7 @@ impl Shard {
             cursors,
             merged: HashMap::default(),
             held: Vec::new(),
+            gathering: Vec::new(),
             leaver,
             triggers: HashMap::default(),
             by_source: HashMap::default(),
@@ -321,7 +345,10 @@ impl Shard {
     /// Puts somebody into a group of a live trigger, for what comes from now on.
     fn join(&mut self, id: TriggerId, mut joining: Joining) {
         let Some(trigger) = self.triggers.get_mut(&id) else { return };
-        if let Some(&known) = trigger.by_key.get(&joining.operation.group) {
+        let has_state = joining.operation.resolve.has_state();
+        let joinable = if has_state { &trigger.fresh } else { &trigger.by_key };
+        if let Some(&known) = joinable.get(&joining.operation.group) {
+            stats::add(&self.stats.states_shared, usize::from(has_state));
             return self.admit(known, joining);
         }
         if joining.reply.is_closed() {
@@ -333,9 +360,23 @@ impl Shard {
         let (group_id, scope) = (self.new_group_id(), self.scope(&operation));
         if let Some(trigger) = self.triggers.get_mut(&id) {
             trigger.attach(group_id, &operation, true);
-            self.groups.insert(group_id, Group::new(group_id, id, operation, scope));
+            let mut group = Group::new(group_id, id, Arc::clone(&operation), scope);
+            if has_state {
+                if !trigger.is_found(group_id, &operation) {
+                    trigger.twins.insert(group_id);
+                }
+                trigger.fresh.insert(ByKey(operation), group_id);
+                let after = trigger.replay.as_ref().map(|replay| replay.position.clone());
+                group.offer_state(after.unwrap_or_default());
+                stats::add(&self.stats.waiting, 1);
+            }
+            self.groups.insert(group_id, group);
             stats::add(&self.stats.groups, 1);
             self.admit(group_id, joining);
+            if has_state {
+                while self.start(group_id) {}
+                self.queue_if_ready(group_id);
+            }
         }
     }
 
@@ -435,10 +476,10 @@ impl Shard {
             stats::add(&self.stats.events_too_large, 1);
             event.payload = Bytes::new();
         }
-        let (mark, published) = (event.mark, event.published);
+        let (mark, published, number) = (event.mark, event.published, trigger.events);
         let event = TriggerEvent { event: Arc::new(event), too_large, sharing };
         let place = match (&mut trigger.replay, mark) {
-            (Some(replay), Some(mark)) => match replay.event(&event, mark, published) {
+            (Some(replay), Some(mark)) => match replay.event(&event, number, mark, published) {
                 // The provider connected again and began a little earlier.
                 None => return 0,
                 place => place,
@@ -446,13 +487,14 @@ impl Shard {
             _ => None,
         };
         let concerned = self.concerned(id, &event);
+        let offered = || Offered { event: event.clone(), number, place: place.clone() };
         let mut index = 0;
         while let Some(group) = self.triggers.get(&id).and_then(|it| it.groups.unfiltered(index)) {
-            self.offer(group, Offered { event: event.clone(), place: place.clone() });
+            self.offer(group, offered());
             index += 1;
         }
         for &group in &concerned {
-            self.offer(group, Offered { event: event.clone(), place: place.clone() });
+            self.offer(group, offered());
         }
         if place.is_some() {
             self.feed_those_ahead(id);
@@ -523,15 +565,34 @@ impl Shard {
     }
 
     /// A resolution is done. `None`: it broke off.
-    pub(crate) fn resolved(&mut self, group_id: GroupId, ticket: u64, payload: Option<Payload>) {
+    pub(crate) fn resolved(&mut self, group_id: GroupId, ticket: u64, outcome: Outcome) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         self.turns.give_back(1);
         stats::subtract(&self.stats.resolving, 1);
-        let payload = payload.unwrap_or_else(|| {
-            stats::add(&self.stats.resolutions_failed, 1);
-            let message = "The event could not be resolved.";
-            execute::request_error(&[GraphqlError::new(ErrorCode::InternalServerError, message)])
-        });
+        let is_state = group.is_state(ticket);
+        let payload = match outcome {
+            Outcome::Payload(payload) => Some(payload),
+            Outcome::Nothing => None,
+            Outcome::BrokeOff => {
+                stats::add(&self.stats.resolutions_failed, 1);
+                let what = if is_state { "current state" } else { "event" };
+                let message = format!("The {what} could not be resolved.");
+                let error = GraphqlError::new(ErrorCode::InternalServerError, message);
+                Some(execute::request_error(&[error]))
+            }
+        };
+        if is_state {
+            let replay = self.triggers.get(&group.trigger).and_then(|it| it.replay.as_ref());
+            let after = group.state_after.take();
+            if let Some((replay, after)) = replay.zip(after) {
+                let after = replay.with_lanes_since(&after);
+                // It has no mark of its own: a cursor that has no room for all lanes is none.
+                if !after.marks().is_empty() {
+                    let place = Place::new(0, Mark::default(), after, None);
+                    group.place_state(Arc::new(place));
+                }
+            }
+        }
         let cursors = self.cursors.as_deref();
         if group.resolved(ticket, payload, &self.outlets, cursors, &self.stats) {
             self.served(group_id);
@@ -605,6 +666,21 @@ impl Shard {
         triggers.into_iter().map(|(_, trigger)| view(trigger)).collect()
     }
 
+    /// Was something dropped of which the members of that group have yet to hear, with the next event?
+    #[cfg(test)]
+    fn owes_news(&self, group: GroupId) -> bool {
+        self.groups.get(&self.group_now(group)).is_some_and(Group::owes_news)
+    }
+
+    /// The group in which they are now who joined that one.
+    #[cfg(test)]
+    fn group_now(&self, mut group: GroupId) -> GroupId {
+        while let Some(into) = self.merged.get(&group).map(Merged::into) {
+            group = into;
+        }
+        group
+    }
+
     /// Starts one event of a group. False if there is none, its window is full, or no turn is left.
     fn start(&mut self, group_id: GroupId) -> bool {
         let Some(group) = self.groups.get_mut(&group_id) else { return false };
@@ -613,13 +689,16 @@ impl Shard {
             return false;
         }
         let Some(start) = group.start(window) else { return false };
-        stats::add(&self.stats.resolutions, 1);
+        match start.work {
+            Work::Event(_) => stats::add(&self.stats.resolutions, 1),
+            Work::State => stats::add(&self.stats.states, 1),
+        }
         stats::add(&self.stats.resolving, 1);
         stats::subtract(&self.stats.waiting, 1);
         self.effects.push(Effect::Resolve {
             group: group_id,
             ticket: start.ticket,
-            event: start.event,
+            work: start.work,
             resolve: Arc::clone(&group.operation.resolve),
             abort: start.abort,
         });

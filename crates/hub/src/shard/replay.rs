@@ -201,10 +201,20 @@ pub(super) fn earliest<'a>(positions: impl IntoIterator<Item = &'a Position>) ->
     })
 }
 
+/// How long those have waited who need the reader elsewhere, in looks.
+#[derive(Default)]
+pub(super) struct Gathering {
+    pub(super) looks: u32,
+    /// Since the last one came.
+    pub(super) quiet: u32,
+}
+
 /// See the module.
 pub(super) struct Replay {
     /// How far the trigger's stream was read.
     pub(super) position: Position,
+    /// Where each lane stood when it was first heard of.
+    begin: Position,
     pub(super) ring: Ring,
     /// Number of the next event.
     pub(super) next_number: u64,
@@ -216,13 +226,13 @@ pub(super) struct Replay {
     pub(super) ahead: IndexSet<GroupId, foldhash::fast::RandomState>,
     /// How many of `reading` have no room for more.
     pub(super) full: usize,
-    /// Groups that caught up and have a twin that can be joined: they become one when they stand at one event.
-    pub(super) twins: IndexSet<GroupId, foldhash::fast::RandomState>,
     /// Groups that were given nothing yet: who comes with the same position joins them.
     pub(super) unserved: HashMap<(ByKey, Resume), GroupId, foldhash::fast::RandomState>,
     pub(super) reader: Option<Reader>,
     /// They wait for the reader to be open at a place that suits them.
     pub(super) waiting: Vec<Joining>,
+    /// Some of them wait for others, before it begins again.
+    pub(super) gathering: Option<Gathering>,
     pub(super) next_pass: u64,
     /// How often in a row the broker had no more of what was asked for.
     pub(super) gone: u32,
@@ -232,16 +242,17 @@ impl Replay {
     pub(super) fn new(settings: &HubSettings, room: Arc<RingRoom>) -> Self {
         Self {
             position: Position::default(),
+            begin: Position::default(),
             ring: Ring::new(settings, room),
             next_number: 1,
             catching: IndexSet::default(),
             reading: IndexSet::default(),
             ahead: IndexSet::default(),
             full: 0,
-            twins: IndexSet::default(),
             unserved: HashMap::default(),
             reader: None,
             waiting: Vec::new(),
+            gathering: None,
             next_pass: 0,
             gone: 0,
         }
@@ -261,18 +272,23 @@ impl Replay {
         self.catching.is_empty() && self.waiting.is_empty()
     }
 
-    /// An event of the trigger. `None`: it came before.
+    /// An event of the trigger, whose numbers grow. `None`: it came before.
     pub(super) fn event(
         &mut self,
         event: &TriggerEvent,
+        number: u64,
         mark: Mark,
         published: Option<std::time::SystemTime>,
     ) -> Option<Arc<Place>> {
+        let is_known = self.position.lane(mark.lane).is_some();
         if !self.position.advance(mark) {
             return None;
         }
-        let number = self.next_number;
-        self.next_number += 1;
+        if !is_known {
+            // As the ring sees it: a lane that appears held nothing before.
+            self.begin.advance(Mark { lane: mark.lane, ..Mark::default() });
+        }
+        self.next_number = number + 1;
         let place = Arc::new(Place::new(number, mark, self.position.clone(), published));
         // What its groups share ends with them.
         let event = TriggerEvent { sharing: None, ..event.clone() };
@@ -280,8 +296,17 @@ impl Replay {
         Some(place)
     }
 
+    /// `position`, and the lanes that it did not know yet, as they were when they were first heard of.
+    pub(super) fn with_lanes_since(&self, position: &Position) -> Position {
+        let since = self.begin.marks().iter().map(|mark| position.lane(mark.lane).unwrap_or(*mark));
+        since.collect()
+    }
+
     /// A lane was read up to there.
     pub(super) fn passed(&mut self, mark: Mark) {
+        if self.position.lane(mark.lane).is_none() {
+            self.begin.advance(mark);
+        }
         self.position.advance(mark);
         if self.ring.base.lane(mark.lane).is_none() {
             self.ring.base.advance(mark);
@@ -336,7 +361,7 @@ mod tests {
     fn event(replay: &mut Replay, lane: u32, offset: u64) -> bool {
         let event = events::Event::new("t", Bytes::from_static(b"12345678"));
         let event = TriggerEvent { event: Arc::new(event), too_large: None, sharing: None };
-        replay.event(&event, mark(lane, offset), None).is_some()
+        replay.event(&event, replay.next_number, mark(lane, offset), None).is_some()
     }
 
     #[test]

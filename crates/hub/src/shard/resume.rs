@@ -16,7 +16,7 @@ use execute::{ErrorCode, GraphqlError};
 
 use super::group::{Catching, Group, Mode, Offered};
 use super::outlets::Outlets;
-use super::replay::{self, Reader};
+use super::replay::{self, Gathering, Reader};
 use super::{Effect, Joining, Shard, State, TriggerId, refuse, source_end, source_error};
 use crate::cursor::{Place, Resume};
 use crate::filter::FilteredEvent;
@@ -32,6 +32,13 @@ const READ_AHEAD: usize = 8;
 /// acts: one that takes nothing at all must not hold those who missed the same. With the pause of [`super::task`] these are
 /// ten seconds: a slow network takes some for what may wait for a client.
 const HELD_MAX: u32 = 2000;
+
+/// Who comes when the reader has gone on waits for others who do: until nobody has come in so many looks of
+/// [`super::task`], a tenth of a second, in which a client that lost its connection with all others is back.
+const GATHER_QUIET: u32 = 4;
+
+/// And in so many at most, a second: nobody waits for a stream of comers that does not end.
+const GATHER_MAX: u32 = 40;
 
 /// How often in a row the reader begins again because the broker has no more of what the earliest wants. Then all who wait
 /// are refused: each attempt costs the broker a look.
@@ -54,6 +61,13 @@ pub(super) struct Merged {
     members: u64,
 }
 
+#[cfg(test)]
+impl Merged {
+    pub(super) fn into(&self) -> GroupId {
+        self.into
+    }
+}
+
 fn no_replay() -> GraphqlError {
     let message = "The events of this subscription are not kept; subscribe without a cursor.";
     GraphqlError::new(ErrorCode::CursorExpired, message)
@@ -72,23 +86,29 @@ fn source_changed() -> GraphqlError {
 
 impl Group {
     /// Have its members taken what they were given, or did they have time enough?
-    fn may_be_given(&self, outlets: &Outlets) -> bool {
-        self.catching.as_ref().is_none_or(|catching| {
-            outlets.have_room(self.id, &self.members) || catching.held >= HELD_MAX
-        })
+    fn may_be_given(&mut self, outlets: &Outlets) -> bool {
+        let Some(catching) = self.catching.as_deref_mut() else { return true };
+        let has_room = outlets.have_room(self.id, &self.members);
+        if has_room {
+            // Once they take something again, they are waited for again.
+            catching.held = 0;
+        }
+        has_room || catching.held >= HELD_MAX
     }
 }
 
 impl Shard {
     /// The group that somebody belongs to who joined `group`. To be asked once for each member that leaves.
-    pub(super) fn leaves_from(&mut self, group: GroupId) -> GroupId {
-        let Some(merged) = self.merged.get_mut(&group) else { return group };
-        let into = merged.into;
-        merged.members -= 1;
-        if merged.members == 0 {
-            self.merged.remove(&group);
+    pub(super) fn leaves_from(&mut self, mut group: GroupId) -> GroupId {
+        while let Some(merged) = self.merged.get_mut(&group) {
+            let into = merged.into;
+            merged.members -= 1;
+            if merged.members == 0 {
+                self.merged.remove(&group);
+            }
+            group = into;
         }
-        into
+        group
     }
 
     /// Lets somebody in who comes with a cursor. The trigger is live.
@@ -121,7 +141,7 @@ impl Shard {
             }
             _ => {
                 replay.waiting.push(joining);
-                return self.read(id);
+                return self.gather(id);
             }
         };
         self.catch_up_anew(id, operation, resume, mode, joining);
@@ -160,6 +180,51 @@ impl Shard {
         stats::add(&self.stats.groups, 1);
         self.admit(group_id, joining);
         self.feed(group_id);
+    }
+
+    /// Somebody needs the reader where it is no more. It begins again for all who come in a moment; without a reader it begins
+    /// at once.
+    fn gather(&mut self, id: TriggerId) {
+        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
+            return;
+        };
+        match (&mut replay.gathering, &replay.reader) {
+            (Some(gathering), _) => gathering.quiet = 0,
+            (None, None) => self.read(id),
+            (None, Some(reader)) if reader.is_open => {
+                replay.gathering = Some(Gathering::default());
+                self.gathering.push(id);
+            }
+            // Whoever it does not suit then is looked after when it is open.
+            (None, Some(_)) => {}
+        }
+    }
+
+    /// Does anybody wait for others who come again? Then [`Shard::look_after_gathered`] is to be called in a moment.
+    pub(crate) fn is_gathering(&self) -> bool {
+        !self.gathering.is_empty()
+    }
+
+    /// Begins again for those who have waited long enough.
+    pub(crate) fn look_after_gathered(&mut self) {
+        for id in std::mem::take(&mut self.gathering) {
+            let replay = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut());
+            let Some(replay) = replay else { continue };
+            let Some(gathering) = &mut replay.gathering else { continue };
+            gathering.quiet += 1;
+            gathering.looks += 1;
+            if gathering.quiet < GATHER_QUIET && gathering.looks < GATHER_MAX {
+                self.gathering.push(id);
+                continue;
+            }
+            replay.gathering = None;
+            replay.waiting.retain(|joining| !joining.reply.is_closed());
+            if !replay.waiting.is_empty() {
+                self.read(id);
+            }
+            self.close_reader_if_unused(id);
+            self.close_if_unused(id);
+        }
     }
 
     /// A group waits until its members have taken more of what they were given.
@@ -232,7 +297,7 @@ impl Shard {
             });
             if passes {
                 let (event, place) = (kept.event.clone(), Some(Arc::clone(&kept.place)));
-                group.offer(Offered { event, place });
+                group.offer(Offered { event, number: kept.place.number, place });
                 stats::add(&self.stats.replayed, 1);
                 stats::add(&self.stats.waiting, 1);
                 while self.start(group_id) {}
@@ -273,12 +338,11 @@ impl Shard {
         group.catching = None;
         let Some(trigger) = self.triggers.get_mut(&group.trigger) else { return };
         trigger.attach(group_id, &group.operation, true);
-        let is_found = trigger.is_found(group_id, &group.operation);
+        if !trigger.is_found(group_id, &group.operation) {
+            trigger.twins.insert(group_id);
+        }
         if let Some(replay) = &mut trigger.replay {
             replay.catching.swap_remove(&group_id);
-            if !is_found {
-                replay.twins.insert(group_id);
-            }
         }
         self.merge(group_id);
     }
@@ -303,18 +367,17 @@ impl Shard {
             None => {}
         }
         let Some(group) = self.groups.get(&group_id) else { return };
-        let trigger = self.triggers.get(&group.trigger);
-        let Some(replay) = trigger.and_then(|it| it.replay.as_ref()) else { return };
-        if replay.twins.is_empty() {
+        let Some(trigger) = self.triggers.get(&group.trigger) else { return };
+        if trigger.twins.is_empty() {
             return;
         }
-        if replay.twins.contains(&group_id) {
+        if trigger.twins.contains(&group_id) {
             return self.merge(group_id);
         }
         let key = &group.operation.group;
         let is_twin =
             |id: &GroupId| self.groups.get(id).is_some_and(|it| it.operation.group == *key);
-        let twins: Vec<_> = replay.twins.iter().copied().filter(is_twin).collect();
+        let twins: Vec<_> = trigger.twins.iter().copied().filter(is_twin).collect();
         for twin in twins {
             self.merge(twin);
         }
@@ -338,12 +401,11 @@ impl Shard {
         let Some(group) = self.groups.get(&from) else { return };
         let Some(trigger) = self.triggers.get_mut(&group.trigger) else { return };
         let into = *trigger.by_key.entry(ByKey(Arc::clone(&group.operation))).or_insert(from);
-        let Some(replay) = &mut trigger.replay else { return };
         if into == from {
-            replay.twins.swap_remove(&from);
+            trigger.twins.swap_remove(&from);
             return;
         }
-        let next = replay.next_number;
+        let next = trigger.next_number();
         let Some(other) = self.groups.get(&into) else { return };
         let same_graph = group.operation.generation == other.operation.generation;
         let stays = group.moving_to.is_some() || other.moving_to.is_some();
@@ -375,6 +437,8 @@ impl Shard {
             // Whoever it does not suit then is looked after when it is open.
             return;
         }
+        // Those who wait for others are served along.
+        replay.gathering = None;
         replay.waiting.retain(|joining| !joining.reply.is_closed());
         let reading = replay
             .reading
@@ -448,8 +512,10 @@ impl Shard {
                         others = true;
                     }
                 }
-                if others || !self.reading_is_served(id) {
+                if !self.reading_is_served(id) {
                     self.read(id);
+                } else if others {
+                    self.gather(id);
                 }
             }
             Err(SourceError::Gone { provider }) => {
@@ -639,7 +705,7 @@ impl Shard {
             let place = Place::new(0, mark, position.clone(), event.published);
             let place = Some(Arc::new(place));
             let event = TriggerEvent { event: Arc::clone(event), too_large, sharing: None };
-            group.offer(Offered { event, place });
+            group.offer(Offered { event, number: 0, place });
             stats::add(&self.stats.replayed, 1);
             stats::add(&self.stats.waiting, 1);
             while self.start(group_id) {}
@@ -673,8 +739,9 @@ impl Shard {
         let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
             return;
         };
+        // Those who are gathered get one of their own.
         if replay.reading.is_empty()
-            && replay.waiting.is_empty()
+            && (replay.waiting.is_empty() || replay.gathering.is_some())
             && let Some(reader) = replay.reader.take()
         {
             self.effects.push(Effect::CloseReader { trigger: id, pass: reader.pass });
@@ -686,11 +753,11 @@ impl Shard {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let id = group.trigger;
         let (catching, unserved) = (group.catching.take(), group.unserved.take());
-        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
-            return;
-        };
+        let Some(trigger) = self.triggers.get_mut(&id) else { return };
+        trigger.twins.swap_remove(&group_id);
+        trigger.forget_fresh(group_id, &group.operation);
+        let Some(replay) = trigger.replay.as_mut() else { return };
         replay.forget_unserved(group_id, unserved.as_deref());
-        replay.twins.swap_remove(&group_id);
         replay.catching.swap_remove(&group_id);
         replay.reading.swap_remove(&group_id);
         replay.ahead.swap_remove(&group_id);
@@ -703,6 +770,9 @@ impl Shard {
     /// Something of a group was delivered, or it is not what it was: nobody joins it by its position any more.
     pub(super) fn served(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
+        if let Some(trigger) = self.triggers.get_mut(&group.trigger) {
+            trigger.forget_fresh(group_id, &group.operation);
+        }
         let Some(key) = group.unserved.take() else { return };
         let replay = self.triggers.get_mut(&group.trigger).and_then(|it| it.replay.as_mut());
         if let Some(replay) = replay {

@@ -3,6 +3,7 @@
 //! and as repeatable as [`super::simulation`], whose seeds it shares. The promises:
 //!
 //! - whoever comes with a cursor gets everything after it, in the order of each lane and once, unless told that it lost some;
+//! - who comes without one and wants the current state gets that first, and its cursor is as good as any;
 //! - in the end everybody has had everything, and equal groups are one.
 
 use std::collections::HashMap;
@@ -23,6 +24,9 @@ const OUTLETS: u64 = 2;
 
 /// The operation with a filter.
 const FILTERED: u64 = 2;
+
+/// The operation that gets the current state first.
+const WITH_STATE: u64 = 1;
 
 /// A topic at the broker: offsets count from 1 in each lane.
 #[derive(Clone, Copy, Default)]
@@ -106,6 +110,7 @@ impl Simulation {
             94..96 => self.lose(),
             96 => self.forget(),
             97 => self.give_up(),
+            98 => self.look(),
             _ => self.reload(),
         }
         self.settle();
@@ -125,7 +130,7 @@ impl Simulation {
             self.stage.operation(&topic.to_string(), operation.into(), self.generation);
         let is_filtered = operation == FILTERED;
         wanted.filter = is_filtered.then(|| Arc::new(Filter::one_of("odd", &[0])));
-        wanted
+        if operation == WITH_STATE { Stage::with_state(wanted) } else { wanted }
     }
 
     fn come(&mut self, topic: u64, operation: u64, resume: Option<Resume>) {
@@ -206,6 +211,12 @@ impl Simulation {
                 Err(error) => panic!("every caller gets an answer: {error}"),
             }
         }
+    }
+
+    /// Time passes for those who wait for others.
+    fn look(&mut self) {
+        self.stage.shard.look_after_gathered();
+        self.stage.take_effects();
     }
 
     fn topic_of(&self, trigger: TriggerId) -> u64 {
@@ -366,13 +377,14 @@ impl Simulation {
             let replay = trigger.replay.as_ref().unwrap();
             in_triggers += trigger.groups.len() + replay.catching.len();
             assert!(replay.reading.iter().all(|it| replay.catching.contains(it)));
-            assert!(replay.twins.iter().all(|it| trigger.groups.contains(*it)));
+            assert!(trigger.twins.iter().all(|it| trigger.groups.contains(*it)));
             let full = replay
                 .catching
                 .iter()
                 .filter(|id| shard.groups[*id].catching.as_ref().is_some_and(|it| it.is_full));
             assert_eq!(full.count(), replay.full);
-            let needs_reader = !replay.reading.is_empty() || !replay.waiting.is_empty();
+            let waits = !replay.waiting.is_empty() && replay.gathering.is_none();
+            let needs_reader = !replay.reading.is_empty() || waits;
             assert_eq!(replay.reader.is_some(), needs_reader, "a reader is there if needed");
             let is_paused = replay.reader.as_ref().is_some_and(|it| it.is_paused);
             assert!(!is_paused || replay.full > 0, "nobody waits for nothing");
@@ -394,6 +406,10 @@ impl Simulation {
         let mut latest: [Option<u64>; LANES] = std::array::from_fn(after);
         let mut has_lost = false;
         let is_filtered = subscriber.operation == FILTERED;
+        let states: Vec<_> =
+            (0..heard.len()).filter(|&at| heard[at].starts_with(r#"{"data":"state""#)).collect();
+        let may_have_state = subscriber.operation == WITH_STATE && subscriber.after.is_none();
+        assert!(states.is_empty() || (may_have_state && states == [1]), "{heard:?}");
         for payload in &heard {
             let Some((_, rest)) = payload.split_once("\"lane\":") else { continue };
             let (lane, rest) = rest.split_once(",\"offset\":").unwrap();
@@ -424,10 +440,12 @@ impl Simulation {
                 self.open_reader();
                 self.deliver();
                 self.read();
+                self.look();
             }
             self.stage.resolve_all();
             self.settle();
             let is_over = self.stage.opening.is_empty()
+                && !self.stage.shard.is_gathering()
                 && self.stage.readers_opening.is_empty()
                 && self.live.values().all(|it| {
                     let published = self.topics[it.topic as usize].published;
@@ -465,8 +483,12 @@ impl Simulation {
                 continue;
             }
             let (latest, has_lost) = self.check_heard(subscriber);
+            let has_state = heard.get(1).is_some_and(|it| it.starts_with(r#"{"data":"state""#));
+            let wants_state = subscriber.operation == WITH_STATE && subscriber.after.is_none();
+            assert_eq!(has_state, wants_state, "{heard:?}");
             // What was dropped last is told with an event that has yet to come.
-            let has_lost = has_lost || self.is_rough;
+            let group = subscriber.subscription.as_ref().map(Subscription::group).unwrap();
+            let has_lost = has_lost || self.stage.shard.owes_news(group);
             for (lane, published) in
                 self.topics[subscriber.topic as usize].published.into_iter().enumerate()
             {
@@ -483,7 +505,7 @@ impl Simulation {
             let replay = trigger.replay.as_ref().unwrap();
             if !self.is_rough {
                 assert!(replay.is_idle() && replay.reader.is_none(), "all have caught up");
-                assert!(replay.twins.is_empty(), "equal groups are one");
+                assert!(trigger.twins.is_empty(), "equal groups are one");
             }
         }
         self.leave_all();

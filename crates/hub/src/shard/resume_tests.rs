@@ -32,7 +32,10 @@ struct Play {
 
 impl Play {
     fn new(ring_events: usize) -> Self {
-        let settings = HubSettings { ring_events, ..HubSettings::default() };
+        Self::with(HubSettings { ring_events, ..HubSettings::default() })
+    }
+
+    fn with(settings: HubSettings) -> Self {
         let cursors = Cursors::new([&b"a key of some length"[..]]).unwrap().of_memory(true);
         let stage = Stage::with_cursors(settings, Some(Arc::new(cursors)));
         Self { stage, outlet: Arc::default(), comers: 0 }
@@ -77,6 +80,14 @@ impl Play {
             None => payload,
         };
         self.outlet.heard(member).into_iter().skip(1).map(number).collect()
+    }
+
+    /// So much time passes for those who come again and wait for others.
+    fn look(&mut self, looks: u32) {
+        for _ in 0..looks {
+            self.stage.shard.look_after_gathered();
+            self.stage.take_effects();
+        }
     }
 
     fn groups(&self) -> usize {
@@ -186,7 +197,9 @@ fn who_comes_from_before_the_readers_place_makes_it_begin_again_and_nobody_hears
     let _one = joined(answer);
     play.read(trigger, pass, 5);
     let (other, answer) = play.come(2, after(&[(0, 2)]));
-    assert_eq!(play.read(trigger, pass, 6), Reading::Over, "it is not read further");
+    assert_eq!(play.read(trigger, pass, 6), Reading::On, "others may come");
+    play.look(4);
+    assert_eq!(play.read(trigger, pass, 7), Reading::Over, "it is not read further");
     let (_, pass, _) = play.stage.open_reader(Ok(()));
     let _other = joined(answer);
     for offset in 3..=8 {
@@ -197,6 +210,119 @@ fn who_comes_from_before_the_readers_place_makes_it_begin_again_and_nobody_hears
     assert_eq!(play.heard(one), ["5", "6", "7", "8", "9"]);
     assert_eq!(play.heard(other), ["3", "4", "5", "6", "7", "8", "9"]);
     assert_eq!(play.count(|it| &it.side_readers), 2);
+}
+
+#[test]
+fn those_who_owe_what_a_reader_brought_are_not_one_group_before_it_is_delivered() {
+    let mut play = Play::new(1);
+    let (trigger, _, _first) = play.live(0);
+    play.events(trigger, 1..=9);
+    play.stage.resolve_all();
+    // Nobody of their operation has stayed.
+    let (one, first) = play.come(2, after(&[(0, 4)]));
+    let (other, second) = play.come(2, after(&[(0, 6)]));
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    let _held = [joined(first), joined(second)];
+    for offset in 5..=8 {
+        play.read(trigger, pass, offset);
+    }
+    // Both get live events by now, and nothing was resolved.
+    assert_eq!((play.groups(), play.stage.resolutions.len()), (3, 5 + 3));
+    play.stage.resolve_all();
+    assert_eq!(play.heard(one), ["5", "6", "7", "8", "9"]);
+    assert_eq!(play.heard(other), ["7", "8", "9"]);
+    play.events(trigger, [10]);
+    play.stage.resolve_all();
+    assert_eq!(play.groups(), 2, "now they are");
+}
+
+#[test]
+fn a_storm_that_comes_bit_by_bit_makes_two_readers() {
+    let mut play = Play::new(1);
+    let (trigger, _, _first) = play.live(0);
+    play.events(trigger, 1..=9);
+    play.stage.resolve_all();
+    let mut storm = vec![play.come(1, after(&[(0, 4)]))];
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    // It has gone on each time that the next one comes, and has met the trigger in the end.
+    for offset in 5..=8 {
+        play.read(trigger, pass, offset);
+        play.stage.resolve_all();
+        storm.push(play.come(1, after(&[(0, 4)])));
+        play.look(3);
+    }
+    assert!(play.stage.readers_opening.is_empty() && play.stage.shard.is_gathering());
+    assert_eq!(play.stage.readers_closed, [(trigger, pass)], "nothing is read for nobody");
+    play.look(1);
+    assert!(!play.stage.shard.is_gathering());
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    for offset in 5..=8 {
+        play.read(trigger, pass, offset);
+    }
+    play.stage.resolve_all();
+    assert_eq!(play.count(|it| &it.side_readers), 2);
+    for (member, answer) in storm {
+        let _handle = joined(answer);
+        assert_eq!(play.heard(member), ["5", "6", "7", "8", "9"]);
+    }
+}
+
+#[test]
+fn nobody_waits_for_comers_without_end_and_those_who_go_are_not_read_for() {
+    let mut play = Play::new(1);
+    let (trigger, _, _first) = play.live(0);
+    play.events(trigger, 1..=9);
+    play.stage.resolve_all();
+    let (_, first) = play.come(1, after(&[(0, 4)]));
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    let _one = joined(first);
+    play.read(trigger, pass, 5);
+    play.stage.resolve_all();
+    let mut held = Vec::new();
+    for _ in 0..39 {
+        held.push(play.come(1, after(&[(0, 4)])));
+        play.look(1);
+    }
+    assert!(play.stage.readers_opening.is_empty());
+    play.look(1);
+    assert_eq!(play.stage.readers_opening.len(), 1, "a second is enough");
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    play.read(trigger, pass, 5);
+    play.stage.resolve_all();
+    // Somebody who gives up while it waits.
+    drop(play.come(3, after(&[(0, 1)])));
+    play.look(4);
+    assert!(play.stage.readers_opening.is_empty() && !play.stage.shard.is_gathering());
+}
+
+#[test]
+fn members_who_were_given_up_once_are_waited_for_again_as_soon_as_they_take_something() {
+    let settings = HubSettings { group_in_flight: 1, ring_events: 20, ..HubSettings::default() };
+    let mut play = Play::with(settings);
+    let (trigger, _, _first) = play.live(0);
+    for number in 1..=9 {
+        play.events(trigger, [number]);
+        play.stage.resolve_all();
+    }
+    play.outlet.turn();
+    let (_, answer) = play.come(2, after(&[(0, 2)]));
+    let _one = joined(answer);
+    let replayed = |play: &Play| play.count(|it| &it.replayed);
+    // Ten seconds in which they take nothing; then it goes on without them.
+    for _ in 0..2000 {
+        assert_eq!((replayed(&play), play.stage.shard.is_holding()), (0, true));
+        play.stage.shard.look_after_held();
+    }
+    play.stage.take_effects();
+    assert_eq!((replayed(&play), play.stage.shard.is_holding()), (2, false));
+    play.stage.resolve(0);
+    assert_eq!((replayed(&play), play.stage.shard.is_holding()), (3, false));
+    // They take something, and are full again before all is given.
+    play.outlet.turn();
+    play.stage.resolve(0);
+    play.outlet.turn();
+    play.stage.resolve_all();
+    assert_eq!((replayed(&play), play.stage.shard.is_holding()), (4, true));
 }
 
 #[test]

@@ -12,7 +12,10 @@ use futures_util::future::{AbortRegistration, Abortable};
 use tokio::sync::{mpsc, oneshot};
 
 use super::task::{Leave, Operations};
-use super::{Effect, Joining, Leaver, Reading, RingRoom, Shard, Shared, SharedTurns, TriggerId};
+use super::{
+    Effect, Joining, Leaver, Outcome, Reading, RingRoom, Shard, Shared, SharedTurns, TriggerId,
+    Work,
+};
 use crate::cursor::{Cursors, Resume};
 use crate::stats::{HubStats, Seat};
 use crate::{
@@ -119,13 +122,22 @@ impl Outlet for ScriptedOutlet {
 }
 
 /// The scripts resolve by hand.
-struct ByHand;
+struct ByHand {
+    has_state: bool,
+}
 
 impl Resolve for ByHand {
     fn resolve(self: Arc<Self>, _event: TriggerEvent) -> LocalFuture<'static, Payload> {
         Box::pin(std::future::pending())
     }
+
+    fn has_state(&self) -> bool {
+        self.has_state
+    }
 }
+
+/// What stands for a current state.
+pub(super) const STATE: &str = "\"state\"";
 
 /// `{"data":event}`
 pub(super) fn payload(event: &Bytes) -> Payload {
@@ -252,8 +264,13 @@ impl Stage {
                 partition: Bytes::new(),
             },
             filter: None,
-            resolve: Arc::new(ByHand),
+            resolve: Arc::new(ByHand { has_state: false }),
         }
+    }
+
+    /// The same of a field that has a current state.
+    pub(super) fn with_state(operation: LiveOperation) -> LiveOperation {
+        LiveOperation { resolve: Arc::new(ByHand { has_state: true }), ..operation }
     }
 
     /// The oldest trigger that waits gets its stream.
@@ -316,7 +333,15 @@ impl Stage {
     /// The resolution at `index` is done.
     pub(super) fn resolve(&mut self, index: usize) {
         let Resolution { group, ticket, event, abort: _ } = self.resolutions.remove(index);
-        self.shard.resolved(group, ticket, Some(payload(&event)));
+        self.shard.resolved(group, ticket, Outcome::Payload(payload(&event)));
+        self.take_effects();
+    }
+
+    /// The state at `index` is none.
+    pub(super) fn resolve_to_nothing(&mut self, index: usize) {
+        let Resolution { group, ticket, event, abort: _ } = self.resolutions.remove(index);
+        assert_eq!(event, STATE, "events are always something");
+        self.shard.resolved(group, ticket, Outcome::Nothing);
         self.take_effects();
     }
 
@@ -358,13 +383,12 @@ impl Stage {
                     self.readers_opening.retain(|it| (it.0, it.1) != (trigger, pass));
                     self.readers_closed.push((trigger, pass));
                 }
-                Effect::Resolve { group, ticket, event, resolve: _, abort } => {
-                    self.resolutions.push(Resolution {
-                        group,
-                        ticket,
-                        event: event.event.payload.clone(),
-                        abort,
-                    });
+                Effect::Resolve { group, ticket, work, resolve: _, abort } => {
+                    let event = match work {
+                        Work::Event(event) => event.event.payload.clone(),
+                        Work::State => Bytes::from_static(STATE.as_bytes()),
+                    };
+                    self.resolutions.push(Resolution { group, ticket, event, abort });
                 }
             }
         }

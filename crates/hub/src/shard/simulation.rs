@@ -6,6 +6,7 @@
 //! - order: what a member hears and what it is told it lost leave no hole among the events that its filter lets through,
 //!   and repeat nothing, unless a
 //!   gap was announced, which a change of topic does;
+//! - who wants the current state gets it before all events, once, and loses none of them by it;
 //! - a reload ends what is not valid any more, and nothing else;
 //! - a trigger is open exactly while somebody needs it; nothing leaks.
 //!
@@ -19,8 +20,8 @@ use std::sync::Arc;
 use events::{SourceError, SourceMessage, StreamEnd};
 use execute::{ErrorCode, GraphqlError};
 
-use super::TriggerId;
-use super::scripted::{Answer, ScriptedOutlet, Stage};
+use super::scripted::{Answer, STATE, ScriptedOutlet, Stage};
+use super::{Outcome, TriggerId};
 use crate::{Filter, GroupId, HubSettings, LiveOperation, Member, Subscription};
 
 const SEEDS: u64 = 100;
@@ -30,6 +31,11 @@ const TOPICS: u64 = 3;
 
 /// The operation with a filter.
 const FILTERED: u128 = 3;
+
+/// The operation that gets the current state first.
+const WITH_STATE: u128 = 2;
+
+const STATE_PAYLOAD: &str = r#"{"data":"state""#;
 
 /// Events are numbered from this times their topic.
 const TOPIC: u64 = 1_000_000;
@@ -142,7 +148,7 @@ impl Simulation {
     fn operation(&self, topic: &str, id: u128, generation: u64) -> LiveOperation {
         let mut operation = self.stage.operation(topic, id, generation);
         operation.filter = (id == FILTERED).then(|| Arc::new(Filter::one_of("odd", &[0])));
-        operation
+        if id == WITH_STATE { Stage::with_state(operation) } else { operation }
     }
 
     fn hear_answers(&mut self) {
@@ -234,7 +240,12 @@ impl Simulation {
     fn resolve(&mut self) {
         if !self.stage.resolutions.is_empty() {
             let index = self.random.below(self.stage.resolutions.len() as u64) as usize;
-            self.stage.resolve(index);
+            let is_state = self.stage.resolutions[index].event == STATE;
+            if is_state && self.random.below(4) == 0 {
+                self.stage.resolve_to_nothing(index);
+            } else {
+                self.stage.resolve(index);
+            }
         }
     }
 
@@ -242,7 +253,7 @@ impl Simulation {
     fn break_off(&mut self) {
         if !self.stage.resolutions.is_empty() {
             let broken = self.stage.resolutions.remove(0);
-            self.stage.shard.resolved(broken.group, broken.ticket, None);
+            self.stage.shard.resolved(broken.group, broken.ticket, Outcome::BrokeOff);
             self.stage.take_effects();
         }
     }
@@ -298,7 +309,8 @@ impl Simulation {
 
     fn may_be_reloaded(&mut self, group: GroupId) {
         for subscriber in &mut self.subscribers {
-            let is_member = |it: &Subscription| it.group() == group;
+            let shard = &self.stage.shard;
+            let is_member = |it: &Subscription| shard.group_now(it.group()) == group;
             subscriber.may_be_reloaded |= subscriber.subscription.as_ref().is_some_and(is_member);
         }
     }
@@ -326,7 +338,8 @@ impl Simulation {
                 assert_eq!(waiting.moving.iter().filter(|(it, _)| it == id).count(), 1);
             }
             let view = group.view();
-            assert!(view.waiting <= shard.settings.group_waiting as u64);
+            let state = u64::from(group.state_after.is_some());
+            assert!(view.waiting <= shard.settings.group_waiting as u64 + state);
             assert!(view.in_flight <= shard.settings.group_in_flight as u64);
             assert!(shard.ready.len() <= 2 * shard.groups.len() + super::STALE_READY_MAX + 1);
             let could_start = group.can_start(shard.settings.group_in_flight);
@@ -339,6 +352,9 @@ impl Simulation {
                 assert!(trigger.groups.contains(*group), "who is found is there");
                 assert_eq!(shard.groups[group].operation.group, key.0.group);
             }
+            let has_state = |id: &GroupId| shard.groups[id].state_after.is_some();
+            assert!(trigger.fresh.values().all(has_state), "nobody waits for what was told");
+            assert!(trigger.twins.iter().all(|it| trigger.groups.contains(*it)));
             let found = shard.by_source.get(&trigger.source) == Some(id);
             assert!(ends != found, "who comes finds a source that lives, and no other");
             let drained = |id: GroupId| {
@@ -362,6 +378,9 @@ impl Simulation {
         if subscriber.is_refused {
             assert!(heard.is_empty(), "who is refused hears nothing: {heard:?}");
         }
+        let states = heard.iter().enumerate().filter(|(_, it)| it.starts_with(STATE_PAYLOAD));
+        let states: Vec<_> = states.map(|(at, _)| at).collect();
+        assert!(states.is_empty() || states == [1], "a state comes first and once: {heard:?}");
         let mut latest: Option<(u64, u64)> = None;
         let mut may_skip = false;
         for payload in &heard {

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use events::{EventStream, SourceError, SourceMessage, Wanted};
-use execute::Payload;
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, AbortRegistration, Abortable, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Effect, Joining, OutletId, Reading, Shard, TriggerId};
+use super::{Effect, Joining, Outcome, OutletId, Reading, Shard, TriggerId, Work};
 use crate::settings::{MESSAGES_PER_TURN, OFFERS_PER_TURN};
 use crate::stats::{HubStats, TriggerView};
-use crate::{Cores, GroupId, LiveOperation, Member, Renewal, Resolve, Source, TriggerEvent};
+use crate::{Cores, GroupId, LiveOperation, Member, Renewal, Resolve, Source};
 
 /// How long a provider may take to open a stream. Providers that wait for their broker give up sooner.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,6 +21,9 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How soon members are looked at again who do not keep up with what they missed: as long as a socket takes to give some
 /// of 64 KiB to a network.
 const HELD_PAUSE: Duration = Duration::from_millis(5);
+
+/// How soon those are looked at again who come again and wait for others.
+const GATHER_PAUSE: Duration = Duration::from_millis(25);
 
 /// What the hub asks of a shard.
 pub(crate) enum Command {
@@ -64,7 +66,7 @@ enum StreamOf {
 
 type Opening = Abortable<BoxFuture<'static, (StreamOf, Result<EventStream, SourceError>)>>;
 type Messages = Abortable<BoxFuture<'static, Received>>;
-type Resolving = Abortable<BoxFuture<'static, (GroupId, u64, Option<Payload>)>>;
+type Resolving = Abortable<BoxFuture<'static, (GroupId, u64, Outcome)>>;
 
 /// What came from a stream. No messages: it was dropped without a word.
 struct Received {
@@ -88,6 +90,8 @@ pub(crate) struct ShardTask {
     paused: HashMap<StreamOf, (EventStream, VecDeque<SourceMessage>)>,
     /// When to look after groups whose members do not keep up.
     look_after_held: Option<tokio::time::Instant>,
+    /// When to look after those who come again and wait for others.
+    look_after_gathered: Option<tokio::time::Instant>,
 }
 
 impl ShardTask {
@@ -110,13 +114,14 @@ impl ShardTask {
             aborts: HashMap::new(),
             paused: HashMap::new(),
             look_after_held: None,
+            look_after_gathered: None,
         }
     }
 
     /// Until the hub is dropped; then everything ends.
     pub(crate) async fn run(mut self) {
         loop {
-            let held = self.look_after_held;
+            let (held, gathered) = (self.look_after_held, self.look_after_gathered);
             tokio::select! {
                 command = self.commands.recv() => match command {
                     Some(command) => self.command(command),
@@ -140,14 +145,21 @@ impl ShardTask {
                     }
                 }
                 Some(resolved) = self.resolving.next() => {
-                    if let Ok((group, ticket, payload)) = resolved {
-                        self.shard.resolved(group, ticket, payload);
+                    if let Ok((group, ticket, outcome)) = resolved {
+                        self.shard.resolved(group, ticket, outcome);
                     }
                 }
                 () = sleep_until(held) => {
                     self.look_after_held = None;
                     self.shard.look_after_held();
                 }
+                () = sleep_until(gathered) => {
+                    self.look_after_gathered = None;
+                    self.shard.look_after_gathered();
+                }
+            }
+            if self.shard.is_gathering() && self.look_after_gathered.is_none() {
+                self.look_after_gathered = Some(tokio::time::Instant::now() + GATHER_PAUSE);
             }
             if self.shard.is_holding() && self.look_after_held.is_none() {
                 self.look_after_held = Some(tokio::time::Instant::now() + HELD_PAUSE);
@@ -292,8 +304,8 @@ impl ShardTask {
                 Effect::CloseReader { trigger, pass } => {
                     self.close(StreamOf::Reader(trigger, pass));
                 }
-                Effect::Resolve { group, ticket, event, resolve, abort } => {
-                    let answer = place(&*self.cores, event, resolve);
+                Effect::Resolve { group, ticket, work, resolve, abort } => {
+                    let answer = place(&*self.cores, work, resolve);
                     self.await_answer(group, ticket, answer, abort);
                 }
             }
@@ -329,14 +341,14 @@ impl ShardTask {
         &mut self,
         group: GroupId,
         ticket: u64,
-        answer: oneshot::Receiver<Payload>,
+        answer: oneshot::Receiver<Outcome>,
         abort: AbortRegistration,
     ) {
         let (began, stats) = (Instant::now(), Arc::clone(&self.stats));
         let answered: BoxFuture<'static, _> = Box::pin(async move {
-            let payload = answer.await.ok();
+            let outcome = answer.await.unwrap_or(Outcome::BrokeOff);
             stats.resolve_durations.add(began.elapsed());
-            (group, ticket, payload)
+            (group, ticket, outcome)
         });
         self.resolving.push(Abortable::new(answered, abort));
     }
@@ -351,23 +363,26 @@ async fn sleep_until(instant: Option<tokio::time::Instant>) {
 }
 
 /// Resolves on a core. When nobody waits for the answer any more, the resolution is dropped there.
-fn place(
-    cores: &dyn Cores,
-    event: TriggerEvent,
-    resolve: Arc<dyn Resolve>,
-) -> oneshot::Receiver<Payload> {
+fn place(cores: &dyn Cores, work: Work, resolve: Arc<dyn Resolve>) -> oneshot::Receiver<Outcome> {
     let (mut sender, answer) = oneshot::channel();
     cores.run(Box::new(move || {
         Box::pin(async move {
-            let payload = {
-                let resolving = resolve.resolve(event);
+            let outcome = {
+                let resolving = async {
+                    match work {
+                        Work::Event(event) => Outcome::Payload(resolve.resolve(event).await),
+                        Work::State => {
+                            resolve.state().await.map_or(Outcome::Nothing, Outcome::Payload)
+                        }
+                    }
+                };
                 tokio::select! {
-                    payload = resolving => payload,
+                    outcome = resolving => outcome,
                     () = sender.closed() => return,
                 }
             };
             // Fails only if it is no longer wanted.
-            let _ = sender.send(payload);
+            let _ = sender.send(outcome);
         })
     }));
     answer

@@ -7,7 +7,7 @@ use events::{SourceError, SourceMessage, StreamEnd};
 use execute::{ErrorCode, GraphqlError};
 
 use super::scripted::{Answer, ScriptedOutlet, Stage, member};
-use super::{Shard, TriggerId};
+use super::{Outcome, Shard, TriggerId};
 use crate::{Filter, HubSettings, Subscription};
 
 fn stage() -> (Stage, Arc<ScriptedOutlet>) {
@@ -402,7 +402,7 @@ fn a_resolution_that_breaks_off_is_an_error_payload_and_the_subscription_lives_o
     let (trigger, _subscription) = live(&mut stage, &outlet);
     stage.event(trigger, "1");
     let broken = stage.resolutions.remove(0);
-    stage.shard.resolved(broken.group, broken.ticket, None);
+    stage.shard.resolved(broken.group, broken.ticket, Outcome::BrokeOff);
     stage.take_effects();
     stage.event(trigger, "2");
     stage.resolve_all();

@@ -373,7 +373,7 @@ impl Planner<'_> {
     }
 }
 
-fn constant(value: graph::ConstValue) -> Value {
+pub(crate) fn constant(value: graph::ConstValue) -> Value {
     use graph::ConstValue as C;
     match value {
         C::Null => Value::Null,

@@ -70,9 +70,15 @@ fn supergraph(subgraph: &str) -> String {
     let roots = [("query", "Query"), ("mutation", "Mutation"), ("subscription", "Subscription")];
     let operations = roots.iter().filter(|(kind, root)| *kind == "query" || has(root));
     let operations: Vec<_> = operations.map(|(kind, root)| format!("{kind}: {root}")).collect();
-    let query = "type Query @join__type(graph: OTHER) { ping: Int }\n";
-    let order =
-        "type Order @join__type(graph: EVENTS, key: \"id\", resolvable: false) { id: ID! }\n";
+    // Current states come from a server.
+    let (asked, server) = match typed.contains("initial:") {
+        true => ("order(id: ID!): Order", "@join__type(graph: OTHER, key: \"id\")"),
+        false => ("", ""),
+    };
+    let query = format!("type Query @join__type(graph: OTHER) {{ ping: Int {asked} }}\n");
+    let order = format!(
+        "type Order @join__type(graph: EVENTS, key: \"id\", resolvable: false) {server} {{ id: ID! }}\n"
+    );
     format!(
         r#"schema
           @link(url: "https://specs.apollo.dev/link/v1.0")
@@ -84,8 +90,8 @@ fn supergraph(subgraph: &str) -> String {
         }}
         {}{}{typed}"#,
         operations.join(" "),
-        if has("Query") { "" } else { query },
-        if typed.contains(": Order") && !has("Order") { order } else { "" },
+        if has("Query") { "" } else { &query },
+        if typed.contains(": Order") && !has("Order") { &order } else { "" },
     )
 }
 

@@ -111,6 +111,7 @@ fn a_storm_of_subscribers_that_come_again_makes_one_reader_at_the_broker() {
     const SUBSCRIBERS: usize = 300;
     /// On one connection.
     const EACH: usize = 30;
+    const READERS_MAX: u64 = 4;
     let shop = Shop::with(CONFIGURATION);
     let mut socket = Socket::ready(shop.address());
     socket.subscribe("1", SUBSCRIPTION);
@@ -141,8 +142,9 @@ fn a_storm_of_subscribers_that_come_again_makes_one_reader_at_the_broker() {
         .collect();
     let sockets: Vec<_> = storm.into_iter().map(|it| it.join().unwrap()).collect();
     let readers = shop.router.metric("starling_hub_side_readers_total").unwrap_or(0);
-    // There is one at a time. Whoever comes when it has gone on makes it begin again, for all who came meanwhile.
-    assert!((1..=SUBSCRIBERS as u64 / 4).contains(&readers), "{readers} readers");
+    // The first one has it begin at once, and those who come when it has gone on wait for each other. On a busy machine
+    // the storm may last for longer than they do.
+    assert!((1..=READERS_MAX).contains(&readers), "{readers} readers");
     shop.publish("products", event(301));
     let mut sockets = sockets;
     for socket in &mut sockets {

@@ -18,6 +18,7 @@ mod connections;
 mod cursors;
 mod events;
 mod headers;
+mod initial_state;
 mod nats;
 mod operations;
 mod reloads;

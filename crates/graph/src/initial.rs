@@ -1,0 +1,220 @@
+//! `initial` of `@events__subscribe`: where the current state of a subscription's field comes from, which a subscriber gets
+//! before any event. Reading it means checking it; how it is asked for is not known here.
+
+use crate::{
+    AppliedDirective, Argument, ConstValue, EventRole, Field, FieldId, FieldSet, FieldSetItem,
+    SubgraphId, SubgraphKind, Supergraph, TypeId, TypeKind, TypeRef, TypeRefShape,
+};
+
+/// Where the current state comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Initial {
+    /// From whoever answers for the entity that the arguments name.
+    Entity {
+        /// The event subgraph, which knows nothing but the keys here.
+        subgraph: SubgraphId,
+        /// The entity's type, an object type.
+        ty: TypeId,
+        /// Its key fields; each has an argument of its name. They hold a key that some server takes.
+        keys: Vec<FieldId>,
+    },
+    /// It is what that field of the query's root answers to the same arguments.
+    Field(FieldId),
+}
+
+impl Supergraph {
+    /// What a subscription field says of its current state. `None`: nothing, or what is wrong, for which a graph is refused
+    /// when its bindings are read.
+    pub fn initial_of(&self, field: FieldId) -> Option<Initial> {
+        let is_source = |it: &&AppliedDirective| {
+            EventRole::of_directive(&it.name) == Some(EventRole::Subscribe)
+        };
+        let directive = self.field(field).directives.iter().find(is_source)?;
+        self.initial(field, directive).ok().flatten()
+    }
+
+    /// The same of one directive.
+    ///
+    /// # Errors
+    /// What is wrong with its argument `initial`, and what would be right.
+    pub fn initial(
+        &self,
+        field: FieldId,
+        directive: &AppliedDirective,
+    ) -> Result<Option<Initial>, String> {
+        match directive.argument("initial") {
+            None | Some(ConstValue::Null) => Ok(None),
+            Some(ConstValue::Enum(name) | ConstValue::String(name)) if &**name == "ENTITY" => {
+                self.entity(self.field(field), directive).map(Some)
+            }
+            Some(ConstValue::Object(members)) => match &members[..] {
+                [(member, ConstValue::String(name))] if &**member == "field" => {
+                    self.query_field(self.field(field), name).map(|it| Some(Initial::Field(it)))
+                }
+                _ => Err("initial must be ENTITY or {field: \"…\"}".to_owned()),
+            },
+            Some(_) => Err("initial must be ENTITY or {field: \"…\"}".to_owned()),
+        }
+    }
+
+    fn entity(&self, field: &Field, directive: &AppliedDirective) -> Result<Initial, String> {
+        let instead = "; initial: {field: \"…\"} takes the state from a root field of the query";
+        let TypeRefShape::Named(ty) = field.ty.shape else {
+            return Err(format!("initial: ENTITY is one object, and the field is a list{instead}"));
+        };
+        let name = &self.ty(ty).name;
+        match self.ty(ty).kind {
+            TypeKind::Object => {}
+            TypeKind::Interface | TypeKind::Union => {
+                return Err(format!(
+                    "initial: ENTITY needs to know the object's type, and `{name}` stands for several{instead}"
+                ));
+            }
+            _ => return Err(format!("initial: ENTITY: `{name}` is no entity{instead}")),
+        }
+        let is_events = |it: &SubgraphId| self.subgraph(*it).kind == SubgraphKind::Events;
+        let here = directive.subgraphs.iter().find(is_events);
+        let keys = here.and_then(|here| self.type_in(ty, here)).map_or(&[][..], |it| &it.keys);
+        let Some((here, first)) = here.zip(keys.first()) else {
+            return Err(format!(
+                "initial: ENTITY: `{name}` has no @key in the event subgraph{instead}"
+            ));
+        };
+        let mut covered: Vec<FieldId> = Vec::new();
+        let mut problem = None;
+        for key in keys {
+            match self.covered(field, &key.fields) {
+                Ok(fields) => covered.extend(fields),
+                Err(reason) => _ = problem.get_or_insert(reason),
+            }
+        }
+        covered.sort_unstable_by_key(|it| it.0);
+        covered.dedup();
+        if covered.is_empty() {
+            let reason = problem.unwrap_or_else(|| "the key is empty".to_owned());
+            let key = names(self, &first.fields).join(" ");
+            return Err(format!(
+                "initial: ENTITY needs an argument for each field of a key of `{name}`, such as \"{key}\": {reason}"
+            ));
+        }
+        let takes = |subgraph: SubgraphId| {
+            self.keys_into(ty, subgraph).any(|key| {
+                key.fields.items.iter().all(|item| {
+                    matches!(item, FieldSetItem::Field { field, .. } if covered.contains(field))
+                })
+            })
+        };
+        if !self.ty(ty).subgraphs.iter().any(|it| takes(it.subgraph)) {
+            let known: Vec<_> = covered.iter().map(|&it| &*self.field(it).name).collect();
+            return Err(format!(
+                "initial: ENTITY: no subgraph answers for `{name}` by \"{}\"{instead}",
+                known.join(" ")
+            ));
+        }
+        Ok(Initial::Entity { subgraph: here, ty, keys: covered })
+    }
+
+    /// The fields of a key that has an argument for each of them.
+    fn covered(&self, field: &Field, key: &FieldSet) -> Result<Vec<FieldId>, String> {
+        let mut covered = Vec::new();
+        for item in &key.items {
+            let FieldSetItem::Field { field: member, fields, .. } = item else {
+                return Err("a key with fragments is no argument".to_owned());
+            };
+            let key = self.field(*member);
+            let (name, ty) = (&key.name, &self.ty(key.ty.named()).name);
+            let Some(argument) = field.arguments.iter().find(|it| it.name == *name) else {
+                return Err(format!("there is no argument {name:?}"));
+            };
+            if !fields.items.is_empty() || matches!(key.ty.shape, TypeRefShape::List(_)) {
+                return Err(format!("key field `{name}` is no single value"));
+            }
+            let Some(given) = argument.ty.strip_suffix('!') else {
+                return Err(format!("argument {name:?} may be null; its type must be `{ty}!`"));
+            };
+            let is_text = |name: &str| matches!(name, "ID" | "String");
+            if *given != **ty && !(is_text(given) && is_text(ty)) {
+                return Err(format!(
+                    "argument {name:?} has the type `{}`, and the key field `{ty}`",
+                    argument.ty
+                ));
+            }
+            covered.push(*member);
+        }
+        Ok(covered)
+    }
+
+    fn query_field(&self, field: &Field, name: &str) -> Result<FieldId, String> {
+        let query = &self.ty(self.query).name;
+        let Some(id) = self.field_named(self.query, name) else {
+            return Err(format!("initial: there is no root field `{query}.{name}`"));
+        };
+        let asked = self.field(id);
+        let place = format!("initial: `{query}.{name}`");
+        if !gives(&asked.ty, &field.ty, true) {
+            return Err(format!("{place} has another type than the subscription's field"));
+        }
+        for argument in &field.arguments {
+            let there = asked.arguments.iter().find(|it| it.name == argument.name);
+            let Some(Argument { ty, .. }) = there else {
+                return Err(format!("{place} has no argument {:?}", argument.name));
+            };
+            if *ty != argument.ty && argument.ty.strip_suffix('!') != Some(ty) {
+                return Err(format!(
+                    "{place} takes `{ty}` as argument {:?}, and the subscription's field `{}`",
+                    argument.name, argument.ty
+                ));
+            }
+        }
+        let is_missing = |it: &&Argument| {
+            let is_given = field.arguments.iter().any(|own| own.name == it.name);
+            !is_given && it.ty.ends_with('!') && it.default.is_none()
+        };
+        match asked.arguments.iter().find(is_missing) {
+            Some(missing) => Err(format!(
+                "{place} needs the argument {:?}, which the subscription's field does not have",
+                missing.name
+            )),
+            None => Ok(id),
+        }
+    }
+
+    /// This supergraph as it is for one object of `field` of which `subgraph` knows these keys and nothing else. Ids stay
+    /// what they are.
+    #[must_use]
+    pub fn with_keys_alone(&self, field: FieldId, subgraph: SubgraphId, keys: &[FieldId]) -> Self {
+        let mut there = self.clone();
+        for (number, it) in there.fields.iter_mut().enumerate() {
+            // There are no more than ids have room for.
+            let id = FieldId(number as u32);
+            if id != field && !keys.contains(&id) {
+                it.resolved_by.remove(subgraph);
+                // Nothing of it stands in the object either, where its name would be in the way.
+                it.subgraphs.retain(|said| said.subgraph != subgraph);
+            }
+        }
+        let root = &mut there.fields[field.0 as usize];
+        for said in root.subgraphs.iter_mut().filter(|it| it.subgraph == subgraph) {
+            said.provides = None;
+        }
+        there
+    }
+}
+
+/// Is every value of type `given` one of type `wanted`? The outermost null is looked after by whoever asks.
+fn gives(given: &TypeRef, wanted: &TypeRef, is_outermost: bool) -> bool {
+    let fits = is_outermost || wanted.nullable || !given.nullable;
+    fits && match (&given.shape, &wanted.shape) {
+        (TypeRefShape::Named(given), TypeRefShape::Named(wanted)) => given == wanted,
+        (TypeRefShape::List(given), TypeRefShape::List(wanted)) => gives(given, wanted, false),
+        _ => false,
+    }
+}
+
+fn names<'a>(graph: &'a Supergraph, set: &FieldSet) -> Vec<&'a str> {
+    let name = |item: &FieldSetItem| match item {
+        FieldSetItem::Field { field, .. } => Some(&*graph.field(*field).name),
+        FieldSetItem::Fragment { .. } => None,
+    };
+    set.items.iter().filter_map(name).collect()
+}

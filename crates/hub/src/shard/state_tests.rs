@@ -1,0 +1,258 @@
+//! The current state before the events, played by hand.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use events::{Event, Mark, Position, SourceMessage, StreamEnd};
+
+use super::scripted::{Answer, ScriptedOutlet, Stage, member};
+use super::{GRAPH, Outcome, TriggerId};
+use crate::cursor::{Cursors, Resume, Scope};
+use crate::{HubSettings, Member, Subscription};
+
+const STATE: &str = r#"{"data":"state"}"#;
+
+struct Play {
+    stage: Stage,
+    outlet: Arc<ScriptedOutlet>,
+    comers: u64,
+}
+
+impl Play {
+    fn new(settings: HubSettings) -> Self {
+        Self { stage: Stage::new(settings), outlet: Arc::default(), comers: 0 }
+    }
+
+    /// Somebody wants the state of `topic` and what follows.
+    fn come(&mut self) -> (Member, Answer) {
+        self.come_with(None)
+    }
+
+    fn come_with(&mut self, resume: Option<Resume>) -> (Member, Answer) {
+        self.comers += 1;
+        let member = member(self.comers);
+        let operation = Stage::with_state(self.stage.operation("topic", 1, 0));
+        (member, self.stage.resume(&self.outlet, member, operation, resume))
+    }
+
+    /// The first one, who has got the state.
+    fn live(&mut self) -> (TriggerId, Member, Subscription) {
+        let (member, answer) = self.come();
+        let trigger = self.stage.open();
+        self.stage.resolve_all();
+        (trigger, member, joined(answer))
+    }
+
+    fn heard(&self, member: Member) -> Vec<String> {
+        self.outlet.heard(member).into_iter().skip(1).collect()
+    }
+
+    fn groups(&self) -> usize {
+        self.stage.shard.groups.len()
+    }
+}
+
+fn joined(mut answer: Answer) -> Subscription {
+    answer.try_recv().expect("an answer").expect("joined")
+}
+
+fn data(event: &str) -> String {
+    format!("{{\"data\":{event}}}")
+}
+
+#[test]
+fn the_state_comes_first_and_every_event_since_the_source_was_open_follows() {
+    let mut play = Play::new(HubSettings::default());
+    let (one, answer) = play.come();
+    assert!(
+        play.stage.resolutions.is_empty(),
+        "the source is opened before the state is asked for"
+    );
+    let trigger = play.stage.open();
+    let _one = joined(answer);
+    for event in ["1", "2"] {
+        play.stage.event(trigger, event);
+    }
+    // The events are resolved beside it, and sooner.
+    play.stage.resolve(2);
+    play.stage.resolve(1);
+    assert!(play.heard(one).is_empty());
+    play.stage.resolve(0);
+    assert_eq!(play.heard(one), [STATE.into(), data("1"), data("2")]);
+    assert_eq!(play.stage.stats.states.load(Relaxed), 1);
+    assert_eq!(play.stage.stats.resolutions.load(Relaxed), 2, "a state is no event");
+}
+
+#[test]
+fn those_who_come_together_share_one_state_and_late_ones_get_a_newer_one() {
+    let mut play = Play::new(HubSettings::default());
+    let (one, first) = play.come();
+    let (two, second) = play.come();
+    let trigger = play.stage.open();
+    let (three, third) = play.come();
+    assert_eq!(play.stage.resolutions.len(), 1);
+    play.stage.resolve_all();
+    let (four, fourth) = play.come();
+    let _held = [first, second, third, fourth].map(joined);
+    assert_eq!(play.stage.resolutions.len(), 1, "what was asked for before may be older");
+    assert_eq!(play.stage.stats.states_shared.load(Relaxed), 2);
+    play.stage.event(trigger, "1");
+    play.stage.resolve_all();
+    for member in [one, two, three, four] {
+        assert_eq!(play.heard(member), [STATE.into(), data("1")]);
+    }
+    assert_eq!(play.groups(), 1, "they are one group in the end");
+    play.stage.event(trigger, "2");
+    assert_eq!(play.stage.resolutions.len(), 1, "resolved once for all");
+    play.stage.resolve_all();
+    assert_eq!(play.heard(four).len(), 3);
+}
+
+#[test]
+fn a_group_that_owes_events_is_not_mixed_up_with_one_that_has_had_them() {
+    let mut play = Play::new(HubSettings::default());
+    let (trigger, one, _one) = play.live();
+    play.stage.event(trigger, "1");
+    let (two, second) = play.come();
+    let _two = joined(second);
+    play.stage.event(trigger, "2");
+    // Of the first group 1 and 2 are under way, of the second the state and 2.
+    play.stage.resolve(1);
+    assert_eq!(play.heard(two), [STATE]);
+    assert_eq!(play.groups(), 2);
+    play.stage.resolve_all();
+    assert_eq!(play.groups(), 1);
+    play.stage.event(trigger, "3");
+    play.stage.resolve_all();
+    assert_eq!(play.heard(one), [STATE.into(), data("1"), data("2"), data("3")]);
+    assert_eq!(play.heard(two), [STATE.into(), data("2"), data("3")]);
+}
+
+#[test]
+fn without_a_state_to_tell_the_events_begin_at_once() {
+    let mut play = Play::new(HubSettings::default());
+    let (one, answer) = play.come();
+    let trigger = play.stage.open();
+    let _one = joined(answer);
+    play.stage.event(trigger, "1");
+    play.stage.resolve_to_nothing(0);
+    play.stage.resolve_all();
+    assert_eq!(play.heard(one), [data("1")]);
+}
+
+#[test]
+fn a_state_that_breaks_off_is_an_error_payload_and_the_stream_goes_on() {
+    let mut play = Play::new(HubSettings::default());
+    let (one, answer) = play.come();
+    let trigger = play.stage.open();
+    let _one = joined(answer);
+    let broken = play.stage.resolutions.remove(0);
+    play.stage.shard.resolved(broken.group, broken.ticket, Outcome::BrokeOff);
+    play.stage.take_effects();
+    play.stage.event(trigger, "1");
+    play.stage.resolve_all();
+    let error = r#"{"errors":[{"message":"The current state could not be resolved.","extensions":{"code":"INTERNAL_SERVER_ERROR"}}]}"#;
+    assert_eq!(play.heard(one), [error.into(), data("1")]);
+}
+
+#[test]
+fn events_that_do_not_fit_behind_a_slow_state_are_announced_and_the_state_stays() {
+    let settings = HubSettings {
+        group_in_flight: 1,
+        group_waiting: 2,
+        resolutions_in_flight: 1,
+        ..HubSettings::default()
+    };
+    let mut play = Play::new(settings);
+    let (trigger, _, first) = play.live();
+    // The only turn is taken, so that the state of the other group waits as well.
+    play.stage.event(trigger, "0");
+    let operation = Stage::with_state(play.stage.operation("topic", 2, 0));
+    let two = member(100);
+    let _two = joined(play.stage.resume(&play.outlet, two, operation, None));
+    for event in ["1", "2", "3", "4", "5"] {
+        play.stage.event(trigger, event);
+    }
+    play.stage.resolve_all();
+    let expected = [STATE.into(), r#"{"data":4,"extensions":{"lost":3}}"#.into(), data("5")];
+    assert_eq!(play.heard(two), expected);
+    drop(first);
+}
+
+#[test]
+fn a_source_that_ends_meanwhile_ends_the_subscription_after_the_state() {
+    let mut play = Play::new(HubSettings::default());
+    let (one, answer) = play.come();
+    let trigger = play.stage.open();
+    let _one = joined(answer);
+    play.stage.message(trigger, SourceMessage::End(StreamEnd::Closed));
+    play.stage.resolve_all();
+    assert_eq!(play.heard(one), [STATE, "end: PROVIDER_UNAVAILABLE"]);
+    assert!(play.stage.shard.groups.is_empty() && play.stage.shard.triggers.is_empty());
+}
+
+#[test]
+fn nobody_waits_for_the_state_of_those_who_have_gone() {
+    let mut play = Play::new(HubSettings::default());
+    let (_, answer) = play.come();
+    play.stage.open();
+    play.stage.leave(joined(answer));
+    assert!(play.stage.resolutions.is_empty() && play.stage.shard.groups.is_empty());
+    let (two, answer) = play.come();
+    play.stage.open();
+    let _two = joined(answer);
+    play.stage.resolve_all();
+    assert_eq!(play.heard(two), [STATE]);
+}
+
+fn mark(lane: u32, offset: u64) -> Mark {
+    Mark { lane, offset, part: 0 }
+}
+
+#[test]
+fn the_state_carries_the_position_from_before_it_and_who_comes_with_that_gets_no_state() {
+    let cursors = Cursors::new([&b"a key of some length"[..]]).unwrap().of_memory(true);
+    let cursors = Arc::new(cursors);
+    let stage = Stage::with_cursors(HubSettings::default(), Some(Arc::clone(&cursors)));
+    let mut play = Play { stage, outlet: Arc::default(), comers: 0 };
+    let event = |lane: u32, offset: u64| {
+        let payload = format!("\"{lane}.{offset}\"");
+        SourceMessage::Event(Event::new("topic", payload).at(mark(lane, offset)))
+    };
+    let (one, answer) = play.come();
+    let trigger = play.stage.open();
+    let _one = joined(answer);
+    // Where the lanes stand is told after the state was asked for; the second lane is empty.
+    play.stage.message(trigger, SourceMessage::Passed(mark(0, 7)));
+    play.stage.message(trigger, event(0, 8));
+    play.stage.message(trigger, event(1, 1));
+    play.stage.resolve_all();
+    let heard = play.heard(one);
+    let source = play.stage.operation("topic", 1, 0).source;
+    let scope = Scope::new(GRAPH, "Subscription.field", &source);
+    let cursor = |payload: &str| {
+        let (_, rest) = payload.split_once("\"cursor\":\"").expect("a cursor");
+        cursors.decode(rest.split('"').next().unwrap(), scope).expect("it is ours")
+    };
+    assert!(heard[0].starts_with(r#"{"data":"state","#), "{heard:?}");
+    let before: Position = [mark(0, 7), mark(1, 0)].into_iter().collect();
+    assert_eq!(cursor(&heard[0]), Resume::After(before));
+
+    let (two, answer) = play.come_with(Some(cursor(&heard[0])));
+    let _two = joined(answer);
+    play.stage.resolve_all();
+    let numbers = |heard: Vec<String>| -> Vec<String> {
+        heard.iter().map(|it| it.split(',').next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(numbers(play.heard(two)), [r#"{"data":"0.8""#, r#"{"data":"1.1""#]);
+    assert_eq!(play.groups(), 1);
+
+    // Whoever comes later has the position of then.
+    let (three, answer) = play.come();
+    let _three = joined(answer);
+    play.stage.message(trigger, event(0, 9));
+    play.stage.resolve_all();
+    let now: Position = [mark(0, 8), mark(1, 1)].into_iter().collect();
+    assert_eq!(cursor(&play.heard(three)[0]), Resume::After(now));
+    assert_eq!(numbers(play.heard(three)), [r#"{"data":"state""#, r#"{"data":"0.9""#]);
+}

@@ -1,0 +1,100 @@
+//! Subscriptions that begin with the current state.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use load::subgraph::Fault;
+use serde_json::{Value, json};
+
+use crate::shop::Shop;
+use crate::socket::Socket;
+use crate::stream::Stream;
+
+const CONFIGURATION: &str = "
+cursor: {memory: true, keys: [a key of more than 16 bytes]}
+events: {providers: {memory: [{id: default, ring_events: 100000}]}}
+";
+
+fn event(number: usize) -> String {
+    format!(r#"{{"__typename":"Product","id":"{number}"}}"#)
+}
+
+fn number(payload: &Value, field: &str) -> usize {
+    let id = payload["data"][field]["id"].as_str();
+    id.unwrap_or_else(|| panic!("no event: {payload}")).parse().unwrap()
+}
+
+fn cursor(payload: &Value) -> String {
+    payload["extensions"]["cursor"].as_str().unwrap_or_else(|| panic!("{payload}")).to_owned()
+}
+
+#[test]
+fn while_others_publish_the_state_comes_first_and_no_event_after_it_is_missing() {
+    let shop = Shop::with(CONFIGURATION);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let publishing = scope.spawn(|| {
+            // Only the numbers 1 and 2 are products that there are.
+            let mut number = 100;
+            while !is_over.load(Ordering::Relaxed) {
+                shop.publish("products", event(number));
+                number += 1;
+            }
+        });
+        for field in ["productWatched", "productAsked"].repeat(5) {
+            let query = format!("subscription {{ {field}(id: \"2\") {{ id __typename }} }}");
+            let mut socket = Socket::ready(shop.address());
+            socket.subscribe("1", &query);
+            let state = socket.message()["payload"].take();
+            assert_eq!(state["data"][field], json!({ "id": "2", "__typename": "Product" }));
+            // Who comes again with its cursor gets the same, and no state.
+            let mut again = Stream::open_after(shop.address(), &query, &cursor(&state));
+            let mut expected = None;
+            for _ in 0..20 {
+                let payload = socket.message()["payload"].take();
+                let live = number(&payload, field);
+                assert_eq!(live, expected.unwrap_or(live));
+                let (id, resumed) = again.event_with_id();
+                assert_eq!((id, &resumed["data"]), (cursor(&payload), &payload["data"]));
+                expected = Some(live + 1);
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        publishing.join().unwrap();
+    });
+    shop.assert_unharmed();
+}
+
+#[test]
+fn those_who_come_together_share_one_request_and_one_that_fails_is_told_beside_the_events() {
+    const SUBSCRIBERS: usize = 50;
+    let shop = Shop::with(CONFIGURATION);
+    let query = r#"subscription { productWatched(id: "1") { id name } }"#;
+    let state = json!({ "productWatched": { "id": "1", "name": "Kettle" } });
+    let mut socket = Socket::ready(shop.address());
+    for id in 0..SUBSCRIBERS {
+        socket.subscribe(&id.to_string(), query);
+    }
+    for _ in 0..SUBSCRIBERS {
+        assert_eq!(socket.message()["payload"]["data"], state);
+    }
+    let states = shop.router.metric("starling_hub_states_total").unwrap_or(0);
+    let shared = shop.router.metric("starling_hub_states_shared_total").unwrap_or(0);
+    assert_eq!(states + shared, SUBSCRIBERS as u64, "each has had one");
+    assert_eq!(shop.subgraph("products").request_count(), states);
+    shop.wait_for_metric("starling_hub_groups", 2);
+    drop(socket);
+
+    shop.subgraph("products").set_fault(Fault::Down);
+    let mut socket = Socket::ready(shop.address());
+    socket.subscribe("1", query);
+    let failed = socket.message()["payload"].take();
+    assert_eq!(failed["errors"].as_array().unwrap().len(), 1, "{failed}");
+    shop.subgraph("products").clear_fault();
+    shop.publish("products", event(1));
+    assert_eq!(socket.message()["payload"]["data"], state);
+
+    let unknown = r#"subscription { productWatched(id: "9") { id price } }"#;
+    socket.subscribe("2", unknown);
+    assert_eq!(socket.message()["payload"]["data"], json!({ "productWatched": null }));
+    shop.assert_unharmed();
+}
