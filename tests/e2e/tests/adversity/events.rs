@@ -219,7 +219,7 @@ fn a_test_event_that_cannot_be_published_is_refused_with_the_reason() {
         GET  /health/live         is the process alive?
         GET  /health/ready        may it get traffic?
         GET  /metrics             counters for Prometheus
-        GET  /admin/subscriptions live triggers, groups and their subscribers
+        GET  /admin/subscriptions providers, live triggers, groups and their subscribers
         GET  /debug/pprof/        profiles, where the configuration allows them
         POST /admin/publish?provider=memory/default&topic=T  publishes the body as an event,
         or, as application/x-ndjson, each of its lines
