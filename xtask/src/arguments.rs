@@ -1,5 +1,7 @@
 //! The command line of xtask.
 
+use crate::bench;
+
 /// How long a soak or one fuzz target runs if nobody says otherwise.
 const SECONDS_DEFAULT: u32 = 60;
 
@@ -11,9 +13,9 @@ Usage: cargo xtask COMMAND
 
   test [--filter NAME]            every test: cargo's, then the end-to-end suites in JavaScript.
                                   With a filter: those whose name contains NAME; none is a failure
-  bench NAME [--seconds N] [--pairs N] [--filter NAME] [--router NAME]
-                                  measures a release build: router, rate, sizes or
-                                  subscriptions
+  bench NAME [--seconds N] [--pairs N] [--clients N] [--filter NAME] [--provider NAME] [--router NAME]
+                                  measures a release build: router, rate, sizes,
+                                  subscriptions or events
   soak NAME [--seconds N] [--subscribers N]
                                   one long run: live or reloads (default 60 s), queries or churn
                                   (default 600 s); how many subscribe, of reloads (default 5,000)
@@ -26,29 +28,12 @@ Usage: cargo xtask COMMAND
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Help,
-    Test {
-        filter: Option<String>,
-    },
-    Bench {
-        name: String,
-        seconds: Option<u32>,
-        pairs: Option<u32>,
-        filter: Option<String>,
-        router: Option<String>,
-    },
-    Soak {
-        name: String,
-        seconds: u32,
-        subscribers: Option<u32>,
-    },
-    Fuzz {
-        target: Option<String>,
-        seconds: u32,
-    },
+    Test { filter: Option<String> },
+    Bench { name: String, options: bench::Options },
+    Soak { name: String, seconds: u32, subscribers: Option<u32> },
+    Fuzz { target: Option<String>, seconds: u32 },
     Sanitize,
-    Docs {
-        write: bool,
-    },
+    Docs { write: bool },
     H2spec,
     Licences,
 }
@@ -58,6 +43,8 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
     let mut filter = None;
     let mut seconds = None;
     let mut pairs = None;
+    let mut clients = None;
+    let mut provider = None;
     let mut subscribers = None;
     let mut router = None;
     let mut write = false;
@@ -88,14 +75,14 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
                     "--seconds is `{text}`; write a whole number of seconds, at least 1"
                 ))?);
             }
-            "--pairs" => {
-                let text = value("--pairs")?;
+            "--pairs" | "--clients" => {
+                let text = value(&flag)?;
                 let number = text.parse::<u32>().ok().filter(|number| *number > 0);
-                pairs = Some(
-                    number
-                        .ok_or(format!("--pairs is `{text}`; write a whole number, at least 1"))?,
-                );
+                let number = number
+                    .ok_or(format!("{flag} is `{text}`; write a whole number, at least 1"))?;
+                *(if flag == "--pairs" { &mut pairs } else { &mut clients }) = Some(number);
             }
+            "--provider" => provider = Some(value("--provider")?),
             "--subscribers" => {
                 let text = value("--subscribers")?;
                 let number = text.parse::<u32>().ok().filter(|number| *number > 0);
@@ -126,18 +113,24 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
     if subscribers.is_some() && (name.as_str(), operand.as_deref()) != ("soak", Some("reloads")) {
         return misplaced("--subscribers");
     }
-    if pairs.is_some() && name != "bench" {
-        return misplaced("--pairs");
-    }
-    if router.is_some() && name != "bench" {
-        return misplaced("--router");
+    for (flag, is_given) in [
+        ("--pairs", pairs.is_some()),
+        ("--clients", clients.is_some()),
+        ("--provider", provider.is_some()),
+        ("--router", router.is_some()),
+    ] {
+        if is_given && name != "bench" {
+            return misplaced(flag);
+        }
     }
     if write && name != "docs" {
         return misplaced("--write");
     }
     if name == "bench" {
-        let name = operand.ok_or("bench needs a name: router, rate, sizes or subscriptions")?;
-        return Ok(Command::Bench { name, seconds, pairs, filter, router });
+        let name =
+            operand.ok_or("bench needs a name: router, rate, sizes, subscriptions or events")?;
+        let options = bench::Options { seconds, pairs, clients, filter, provider, router };
+        return Ok(Command::Bench { name, options });
     }
     let default = match operand.as_deref() {
         Some("queries" | "churn") if name == "soak" => SOAK_MEMORY_SECONDS_DEFAULT,
@@ -190,10 +183,24 @@ mod tests {
                 "bench router --pairs 3 --seconds=2 --filter share --router other",
                 Command::Bench {
                     name: "router".to_owned(),
-                    seconds: Some(2),
-                    pairs: Some(3),
-                    filter: Some("share".to_owned()),
-                    router: Some("other".to_owned()),
+                    options: bench::Options {
+                        seconds: Some(2),
+                        pairs: Some(3),
+                        filter: Some("share".to_owned()),
+                        router: Some("other".to_owned()),
+                        ..bench::Options::default()
+                    },
+                },
+            ),
+            (
+                "bench events --provider nats --clients=10",
+                Command::Bench {
+                    name: "events".to_owned(),
+                    options: bench::Options {
+                        clients: Some(10),
+                        provider: Some("nats".to_owned()),
+                        ..bench::Options::default()
+                    },
                 },
             ),
             ("fuzz", Command::Fuzz { target: None, seconds: 60 }),
@@ -215,7 +222,9 @@ mod tests {
             ("test --filter", "--filter needs a value"),
             ("test --filter=", "--filter is empty; leave it out to run every test"),
             ("test --seconds 3", "--seconds does not belong to `test`"),
-            ("bench", "bench needs a name: router, rate, sizes or subscriptions"),
+            ("bench", "bench needs a name: router, rate, sizes, subscriptions or events"),
+            ("test --provider nats", "--provider does not belong to `test`"),
+            ("bench events --clients x", "--clients is `x`; write a whole number, at least 1"),
             ("test --pairs 3", "--pairs does not belong to `test`"),
             ("soak live --subscribers 3", "--subscribers does not belong to `soak`"),
             (

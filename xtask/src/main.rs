@@ -39,9 +39,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         Command::Test { filter } => test::run(&root, filter.as_deref()),
-        Command::Bench { name, seconds, pairs, filter, router } => {
-            bench::run(&root, &name, seconds, pairs, filter.as_deref(), router)
-        }
+        Command::Bench { name, options } => bench::run(&root, &name, &options),
         Command::Soak { name, seconds, subscribers } => {
             soak::run(&root, &name, seconds, subscribers)
         }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use graph::{FieldId, SubgraphId, Supergraph};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use crate::{Disclosure, GraphqlError, Sharing, Trace};
+use crate::{Claims, Disclosure, GraphqlError, Sharing, Trace};
 
 /// A future that stays on its core: request state need not be `Send`.
 pub type LocalFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -56,6 +56,8 @@ pub struct RequestContext {
     pub sharing: Option<Arc<Sharing>>,
     /// Who wants to know what is fetched.
     pub trace: Option<Arc<Trace>>,
+    /// What the client's token says, for fields of event subgraphs that depend on it.
+    pub claims: Option<Claims>,
 }
 
 /// The headers that the configuration forwards, rendered once per request.
@@ -170,14 +172,16 @@ pub struct EventRequest<'a> {
     pub arguments: Bytes,
     /// What is forwarded to the event subgraph. A trace context among them goes along.
     pub headers: &'a [(HeaderName, HeaderValue)],
+    /// What the client's token says.
+    pub claims: Option<&'a Claims>,
     /// When the operation must be done.
     pub deadline: Instant,
 }
 
 /// Publishes and asks for the root fields of event subgraphs. Implemented where providers are known.
 pub trait Publisher: Send + Sync {
-    /// Publishes. `Ok(false)`: the broker refused or is away; it has been logged. `Err`: the field is not bound to
-    /// a topic that can be published to, or its template cannot be rendered.
+    /// Publishes. `Ok(false)`: the broker refused or is away; it has been logged. `Err`: the client may not, the field is not bound
+    /// to a topic that can be published to, or its template cannot be rendered.
     fn publish<'a>(
         &'a self,
         request: EventRequest<'a>,

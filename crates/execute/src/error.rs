@@ -15,6 +15,10 @@ pub enum ErrorCode {
     OperationNotFound,
     /// A variable's value does not fit its type.
     BadUserInput,
+    /// There is no token, or it is wrong or has expired.
+    Unauthenticated,
+    /// The claims of the token, or that there is none, do not allow it.
+    Forbidden,
     /// The operation is over a configured limit.
     OperationLimitExceeded,
     /// The operation is valid but no plan can answer it.
@@ -59,12 +63,14 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code, for the generated table.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::BadRequest,
         Self::GraphqlParseFailed,
         Self::GraphqlValidationFailed,
         Self::OperationNotFound,
         Self::BadUserInput,
+        Self::Unauthenticated,
+        Self::Forbidden,
         Self::OperationLimitExceeded,
         Self::PlanningFailed,
         Self::NotSupported,
@@ -95,6 +101,8 @@ impl ErrorCode {
             Self::GraphqlValidationFailed => "GRAPHQL_VALIDATION_FAILED",
             Self::OperationNotFound => "OPERATION_NOT_FOUND",
             Self::BadUserInput => "BAD_USER_INPUT",
+            Self::Unauthenticated => "UNAUTHENTICATED",
+            Self::Forbidden => "FORBIDDEN",
             Self::OperationLimitExceeded => "OPERATION_LIMIT_EXCEEDED",
             Self::PlanningFailed => "PLANNING_FAILED",
             Self::NotSupported => "NOT_SUPPORTED",

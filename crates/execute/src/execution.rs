@@ -109,6 +109,7 @@ async fn call<'a>(
         field: event.field,
         arguments,
         headers: context.headers.of(event.subgraph),
+        claims: context.claims.as_ref(),
         deadline: context.deadline,
     };
     let publisher = &context.generation.publisher;

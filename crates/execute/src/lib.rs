@@ -12,6 +12,7 @@
 mod answer;
 mod argument_text;
 mod bounds;
+mod claims;
 mod client_path;
 mod context;
 #[allow(dead_code, reason = "called once requests are parted by context")]
@@ -39,6 +40,7 @@ mod tokens;
 mod trace;
 
 pub use argument_text::print_value;
+pub use claims::{ClaimPath, ClaimScalar, ClaimValues, Claims};
 pub use context::{
     EventRequest, FetchError, ForwardedHeaders, Generation, LocalFuture, Publisher, RequestContext,
     Subgraph, SubgraphAnswer, SubgraphRequest,

@@ -223,6 +223,7 @@ impl World {
         let right = expected.to_json();
         self.take_log();
         let context = RequestContext {
+            claims: None,
             generation: Arc::clone(&self.generation),
             headers: Arc::new(ForwardedHeaders::default()),
             deadline: Instant::now() + DEADLINE,

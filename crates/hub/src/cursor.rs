@@ -3,7 +3,8 @@
 //!
 //! A cursor says for which subscription it holds (a hash of graph, field, provider and topics) and up to where its events
 //! were delivered, and is authenticated: what the router has not written itself it does not read. It says nothing of who may
-//! read what: that is checked anew whenever somebody subscribes.
+//! read what: that is checked anew whenever somebody subscribes. It may be bound to claims of the client that got it; they
+//! are part of the hash then, and nobody can read them out of it.
 //!
 //! ```text
 //! form 1 | scope 10 | body ≤ 165 | tag 16, the beginning of HMAC-SHA256 over all before it;  all of it as base64url
@@ -73,7 +74,8 @@ pub(crate) struct Scope([u8; SCOPE_BYTES]);
 impl Scope {
     /// What stays over reloads and is the same in every router of a graph: its name, the coordinate of the field, the
     /// provider's name and the topics as rendered. The generation is not, and arguments matter by topics alone.
-    pub(crate) fn new(graph: &str, field: &str, source: &Source) -> Self {
+    /// `bound_to`: the claims without which it is nobody's business.
+    pub(crate) fn new(graph: &str, field: &str, source: &Source, bound_to: &[u8]) -> Self {
         let mut hash = Sha256::new();
         let stream = source.wanted().durable.as_ref().and_then(|it| it.stream.as_deref());
         let fixed = [graph, field, source.provider().name(), stream.unwrap_or_default()];
@@ -81,6 +83,11 @@ impl Scope {
             // With the length before it no two lists are one text.
             hash.update((text.len() as u64).to_be_bytes());
             hash.update(text);
+        }
+        if !bound_to.is_empty() {
+            // No text is so long, so no topic looks like this.
+            hash.update(u64::MAX.to_be_bytes());
+            hash.update(bound_to);
         }
         let mut scope = [0; SCOPE_BYTES];
         scope.copy_from_slice(&hash.finalize()[..SCOPE_BYTES]);
@@ -370,10 +377,32 @@ mod tests {
         Cursors::new(keys.iter().copied()).unwrap()
     }
 
+    #[test]
+    fn a_cursor_that_is_bound_is_foreign_to_everybody_else() {
+        let cursors = cursors(&[b"a key of some length"]);
+        let of = |bound_to: &[u8]| bound("Subscription.a", &["t"], bound_to);
+        let mut position = Position::default();
+        position.advance(Mark { lane: 0, offset: 7, part: 0 });
+        let mark = Mark { lane: 0, offset: 7, part: 0 };
+        let encode = |scope| cursors.encode(scope, &position, mark, None).expect("it fits");
+        let ann = encode(of(b"ann"));
+        assert_eq!(cursors.decode(&ann, of(b"ann")), Ok(Resume::After(position.clone())));
+        for other in [&b"ben"[..], b"", b"t"] {
+            assert_eq!(cursors.decode(&ann, of(other)), Err(CursorError::Foreign));
+        }
+        // Nor is a topic that looks like a claim one.
+        let of_topics = encode(bound("Subscription.a", &["t", "ann"], &[]));
+        assert_eq!(cursors.decode(&of_topics, of(b"ann")), Err(CursorError::Foreign));
+    }
+
     fn scope(field: &str, topics: &[&str]) -> Scope {
+        bound(field, topics, &[])
+    }
+
+    fn bound(field: &str, topics: &[&str], bound_to: &[u8]) -> Scope {
         let provider = Arc::new(Memory::new("default", MemorySettings::default()));
         let source = Source::new(provider, topics.iter().map(|&it| it.into()).collect());
-        Scope::new("main", field, &source)
+        Scope::new("main", field, &source, bound_to)
     }
 
     fn mark(lane: u32, offset: u64) -> Mark {

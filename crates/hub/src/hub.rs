@@ -125,7 +125,7 @@ impl Hub {
     }
 
     fn read_cursor(&self, cursor: &str, operation: &LiveOperation) -> Result<Resume, GraphqlError> {
-        let scope = Scope::new(GRAPH, &operation.field, &operation.source);
+        let scope = Scope::new(GRAPH, &operation.field, &operation.source, &operation.bound_to);
         let read = match &self.cursors {
             Some(cursors) => cursors.decode(cursor, scope),
             None => Err(CursorError::Invalid),
@@ -139,7 +139,7 @@ impl Hub {
             CursorError::Foreign => {
                 stats::add(&self.stats.cursors_foreign, 1);
                 let message =
-                    "The cursor is of another subscription, or of other arguments; subscribe without it.";
+                    "The cursor is of another subscription, of other arguments or of another client; subscribe without it.";
                 GraphqlError::new(ErrorCode::CursorForeign, message)
             }
         })

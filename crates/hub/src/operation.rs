@@ -35,6 +35,8 @@ pub struct LiveOperation {
     pub source: Source,
     /// The coordinate of its root field, `Subscription.flightMoved`: cursors hold for that field alone.
     pub field: Arc<str>,
+    /// Whose cursors: claims in a canonical form. Empty: anybody's.
+    pub bound_to: Bytes,
     /// With whom to share.
     pub group: GroupKey,
     /// Which of the source's events concern it; `None`: all of them.
@@ -45,7 +47,7 @@ pub struct LiveOperation {
 
 impl std::fmt::Debug for LiveOperation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { generation, source, field, group, filter, resolve: _ } = self;
+        let Self { generation, source, field, bound_to: _, group, filter, resolve: _ } = self;
         f.debug_struct("LiveOperation")
             .field("generation", generation)
             .field("source", source)

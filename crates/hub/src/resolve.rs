@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use execute::{
-    Executable, ForwardedHeaders, Generation, LocalFuture, Payload, RequestContext, Seed, StatePlan,
+    ClaimValues, Executable, ForwardedHeaders, Generation, LocalFuture, Payload, RequestContext,
+    Seed, StatePlan,
 };
 use plan::{SubscriptionRoot, Variables};
 use prepare::OperationRequest;
@@ -34,6 +35,8 @@ pub struct EventResolver {
     pub generation: Arc<Generation>,
     /// To send along; part of the group's partition.
     pub headers: Arc<ForwardedHeaders>,
+    /// The claims that decided about it, and those that its cursors are bound to; part of the group's partition.
+    pub claims: ClaimValues,
     /// What becomes of an event before it is the value of the root field; see [`crate::Bindings::payload_mapping`].
     pub payload: Option<Arc<PayloadMapping>>,
     /// How long one event may take. What is not there by then is null and has an error.
@@ -59,6 +62,8 @@ impl Resolve for EventResolver {
                 // An event says that something has changed: a query that is older than it would not know.
                 sharing: event.sharing,
                 trace: None,
+                // Fields that read them are roots of queries and mutations.
+                claims: None,
             };
             let seed = payload.map_or_else(Seed::BadEvent, Seed::Event);
             execute::execute(&self.executable, &self.variables, None, seed, &context).await
@@ -82,6 +87,8 @@ impl Resolve for EventResolver {
                 // It must not be older than the subscription.
                 sharing: None,
                 trace: None,
+                // As above: what depends on them is refused.
+                claims: None,
             };
             execute::state(plan, &root.arguments, &self.variables, &context).await
         })

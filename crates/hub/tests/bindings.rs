@@ -103,9 +103,11 @@ fn source(
         arguments,
     };
     let values = variables.iter().map(|json| Some((*json).into())).collect();
-    Bindings::load(graph, &providers())
-        .expect("the bindings are right")
-        .source(&event, &Variables { values })
+    Bindings::load(graph, &providers()).expect("the bindings are right").source(
+        &event,
+        &Variables { values },
+        &Default::default(),
+    )
 }
 
 fn string(value: &str) -> Value {
@@ -137,9 +139,19 @@ async fn a_filter_stands_beside_the_topic_that_it_filters() {
         arguments: vec![("id".into(), string("7"))],
     };
     let bindings = Bindings::load(&graph, &providers()).expect("the bindings are right");
-    assert!(bindings.filter(&event, &Variables::default()).expect("a value").is_some());
+    assert!(
+        bindings
+            .filter(&event, &Variables::default(), &Default::default())
+            .expect("a value")
+            .is_some()
+    );
     let unfiltered = EventField { field: field(&graph, "tick"), ..event };
-    assert!(bindings.filter(&unfiltered, &Variables::default()).expect("none").is_none());
+    assert!(
+        bindings
+            .filter(&unfiltered, &Variables::default(), &Default::default())
+            .expect("none")
+            .is_none()
+    );
 
     let publish = r#"events__publish {topic: "a", providerId: "memory/default"}"#;
     let graph = supergraph(
@@ -377,7 +389,7 @@ async fn a_mapping_or_message_that_cannot_be_is_an_error_at_load() {
             r#"Mutation.m2 @events__publish: headers: "a:b" is no name of a header"#,
             "Mutation.m3 @events__publish: headers.value is missing",
             r#"Mutation.m4 @events__publish: headers "{{ id }}": {{ id }} is not understood; write {{ args.name }}"#,
-            r#"Mutation.m5 @events__publish: argument "timeout" is not supported; known are "topic", "providerId", "key", "headers" and "stream""#,
+            r#"Mutation.m5 @events__publish: argument "timeout" is not supported; known are "topic", "providerId", "key", "headers", "stream" and "authorize""#,
             r#"Subscription.s0 @events__subscribe: select: "a..b" has an empty name"#,
             r#"Subscription.s1 @events__subscribe: select must be a string such as "data.after""#,
             "Subscription.s2 @events__subscribe: key must be an object",
@@ -413,6 +425,7 @@ async fn key_and_headers_are_rendered_and_the_trace_goes_along() {
         (http::HeaderName::from_static("authorization"), http::HeaderValue::from_static("secret")),
     ];
     let request = |arguments: &'static str| EventRequest {
+        claims: None,
         field: field(&graph, "announce"),
         arguments: arguments.into(),
         headers: &headers,
@@ -499,6 +512,7 @@ async fn what_is_published_to_a_stream_is_to_be_stored() {
     let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5), 100);
     for name in ["store", "pass"] {
         let request = EventRequest {
+            claims: None,
             field: field(&graph, name),
             arguments: "{}".into(),
             headers: &[],
@@ -599,7 +613,7 @@ async fn a_stream_begins_where_the_directive_says_and_reads_what_the_broker_stor
             data_key: name.into(),
             arguments: vec![],
         };
-        bindings.source(&event, &Variables::default()).expect("renders")
+        bindings.source(&event, &Variables::default(), &Default::default()).expect("renders")
     };
     assert_eq!(of("all"), of("again"), "one trigger for both");
     assert_ne!(of("all"), of("new"), "they do not get the same events");
@@ -687,6 +701,7 @@ async fn a_mutation_publishes_the_json_of_its_arguments() {
 
     let arguments = r#"{"id":"7","text":"hello"}"#;
     let request = |field, arguments: &'static str| EventRequest {
+        claims: None,
         field,
         arguments: arguments.into(),
         headers: &[],
@@ -710,8 +725,13 @@ async fn a_broker_that_is_away_makes_a_publication_unsuccessful() {
     let bindings = Bindings::load(&graph, &providers()).expect("the bindings are right");
     let publisher = EventPublisher::new(Arc::new(bindings), Duration::from_secs(5), 100);
     let deadline = Instant::now() + Duration::from_millis(50);
-    let request =
-        EventRequest { field: field(&graph, "p"), arguments: "{}".into(), headers: &[], deadline };
+    let request = EventRequest {
+        claims: None,
+        field: field(&graph, "p"),
+        arguments: "{}".into(),
+        headers: &[],
+        deadline,
+    };
     assert_eq!(publisher.publish(request).await, Ok(false));
 }
 

@@ -173,6 +173,7 @@ impl Router {
 
     fn resolver(&self, prepared: &Prepared, variables: &'static str) -> EventResolver {
         EventResolver {
+            claims: Default::default(),
             executable: Arc::new(Executable::new(Arc::clone(&prepared.plan))),
             state: prepared.state.clone(),
             variables: Arc::new(prepared.coerce(&variables.into()).expect("valid variables")),
@@ -229,10 +230,17 @@ impl Router {
         let request = SubscribeRequest {
             resume: None,
             operation: LiveOperation {
+                bound_to: Bytes::new(),
                 field: "Subscription.field".into(),
                 generation: self.generation.number,
-                source: self.bindings.source(field, &resolver.variables).expect("a topic"),
-                filter: self.bindings.filter(field, &resolver.variables).expect("a filter"),
+                source: self
+                    .bindings
+                    .source(field, &resolver.variables, &resolver.claims)
+                    .expect("a topic"),
+                filter: self
+                    .bindings
+                    .filter(field, &resolver.variables, &resolver.claims)
+                    .expect("a filter"),
                 group: GroupKey {
                     operation_id: prepared.operation_id,
                     variables: Arc::clone(&resolver.variables),
@@ -572,6 +580,7 @@ impl Router {
     async fn execute(&self, query: &str) -> String {
         let prepared = self.prepare(query);
         let context = RequestContext {
+            claims: None,
             generation: Arc::clone(&self.generation),
             headers: Arc::new(ForwardedHeaders::default()),
             deadline: Instant::now() + PATIENCE,
@@ -654,6 +663,7 @@ async fn a_mutation_publishes_its_arguments_to_its_topic() {
     assert!(matches!(first, Some(SourceMessage::Passed(_))), "{first:?}");
     let mutation = router.prepare(r#"mutation { move(region: "eu", id: 7) { success } }"#);
     let context = RequestContext {
+        claims: None,
         generation: Arc::clone(&router.generation),
         headers: Arc::new(ForwardedHeaders::default()),
         deadline: Instant::now() + Duration::from_secs(10),

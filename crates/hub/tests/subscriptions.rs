@@ -39,7 +39,15 @@ fn memory() -> Arc<dyn Provider> {
 fn operation(source: Source, operation_id: u128, resolve: Arc<dyn Resolve>) -> LiveOperation {
     let group = GroupKey { operation_id, variables: Arc::default(), partition: Bytes::new() };
     let field = "Subscription.field".into();
-    LiveOperation { generation: 1, source, field, group, filter: None, resolve }
+    LiveOperation {
+        generation: 1,
+        source,
+        field,
+        bound_to: Bytes::new(),
+        group,
+        filter: None,
+        resolve,
+    }
 }
 
 fn request(

@@ -33,7 +33,8 @@ fn settings(address: SocketAddr) -> Settings {
         hold: Duration::from_millis(200),
         slow_share: 0.1,
         churn_rate: 200.0,
-        churn_time: Duration::from_millis(500),
+        duration: Duration::from_millis(500),
+        window: 16,
         sources: None,
         timeout: Duration::from_secs(10),
         quiet: Duration::from_millis(300),
@@ -287,6 +288,70 @@ fn a_churn_counts_those_that_went_in_good_order() {
 }
 
 #[test]
+fn clients_that_subscribe_again_stay_connected_and_get_the_events_of_their_keys() {
+    let settings = settings(floor());
+    let settings = Settings { scenario: Scenario::Resubscribe, churn_rate: 100.0, ..settings };
+    let run = measured(&settings);
+    let again = run.resubscribed.as_ref().unwrap();
+    // One is due at the beginning already.
+    assert!((50..=51).contains(&(again.cycles + again.skipped)), "{again:?}");
+    assert_eq!((again.unfinished, run.ends.len()), (0, 0), "{run:?}");
+    assert!(again.latency.p50_us > 0.0 && again.seconds >= 0.5, "{again:?}");
+    assert_eq!((run.expected, run.received), (200, 200), "{run:?}");
+}
+
+#[test]
+fn a_closed_loop_counts_what_everybody_got() {
+    let run = measured(&Settings { scenario: Scenario::Throughput, ..settings(floor()) });
+    let throughput = run.throughput.as_ref().unwrap();
+    assert!(run.is_sound() && run.events > 0, "{run:?}");
+    assert_eq!((run.expected, run.received), (20 * run.events, 20 * run.events));
+    assert_eq!(run.deliveries, run.received);
+    let events = throughput.events_per_second * throughput.seconds;
+    assert!((events - run.events as f64).abs() < 0.5, "{throughput:?}");
+    assert!((0.2..5.0).contains(&throughput.seconds), "{throughput:?}");
+    assert_eq!(throughput.payload_bytes, EVENT.len() as u64 - 6 + 16 + 1 + 1);
+}
+
+#[test]
+fn a_closed_loop_ends_when_something_is_lost() {
+    // Event 0 warms up; of the first flood, everybody gets everything, until nobody gets anything.
+    let losing: Mischief = |client, number, message| match (client, number) {
+        (3, 30..) => Vec::new(),
+        _ => vec![message],
+    };
+    let run = measured(&Settings { scenario: Scenario::Throughput, ..settings(server(losing)) });
+    assert!(!run.is_sound() && run.missing > 0, "{run:?}");
+    // The window of the second flood and the epilogue, and nothing more: nobody ran away.
+    assert!(run.events <= 16, "{run:?}");
+}
+
+#[test]
+fn a_result_of_another_client_is_seen() {
+    // One round of keys warms up.
+    let crossed: Mischief = |_, number, message| {
+        let key = if number == 23 { 4 } else { number % 20 };
+        vec![message.replace(r#""data""#, &format!(r#""for":"k{key}","data""#))]
+    };
+    let address = server(crossed);
+    let subscription = Subscription {
+        keys: 20,
+        expects: Some(r#""for":"k$K""#.to_owned()),
+        ..settings(address).subscription
+    };
+    let settings = Settings {
+        scenario: Scenario::Filters,
+        event_count: 20,
+        subscription,
+        ..settings(address)
+    };
+    let run = measured(&settings);
+    assert_eq!((run.missing, run.surplus), (0, 0), "{run:?}");
+    assert_eq!((run.foreign, run.is_sound()), (1, false), "{run:?}");
+    assert!(run.example.is_some_and(|example| example.contains(r#""for":"k4""#)));
+}
+
+#[test]
 fn a_run_that_would_measure_nothing_says_why() {
     let address = floor();
     let wrong = |change: &dyn Fn(&mut Settings)| {
@@ -298,6 +363,11 @@ fn a_run_that_would_measure_nothing_says_why() {
         (&(|it: &mut Settings| it.clients = 0) as &dyn Fn(&mut Settings), "clients are possible"),
         (&|it| it.events = None, "--publish"),
         (&|it| it.subscription.keys = 21, "more keys than clients"),
+        (&|it| it.window = 0, "can be on their way"),
+        (
+            &|it| (it.scenario, it.subscription.keys) = (Scenario::Throughput, 2),
+            "there are no keys",
+        ),
         (&|it| it.events.as_mut().unwrap().text = "{}".to_owned(), "$T"),
         (&|it| it.pid = Some(u32::MAX), "cannot watch process"),
         (

@@ -44,6 +44,14 @@ pub trait Application: Send + Sized + 'static {
         message: Self::Message,
     );
 
+    /// When the application wants to be asked what to do, though nothing comes; `None`: never.
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    /// That is now.
+    fn handle_timeout(&mut self, _: &mut Sockets<Self::Machine, Self::Client>) {}
+
     /// A socket that was full has taken everything.
     fn writable(&mut self, sockets: &mut Sockets<Self::Machine, Self::Client>, token: Token);
 
@@ -139,6 +147,12 @@ impl<A: Application> Running<A> {
                     self.guarded(token, |this| this.sockets.timeout(tick, token));
                 }
             }
+            if self.application.poll_timeout().is_some_and(|at| at <= self.sockets.now) {
+                // What it was about stays as it is.
+                let asked = AssertUnwindSafe(|| self.application.handle_timeout(&mut self.sockets));
+                let _ = catch_unwind(asked);
+                self.settle();
+            }
             if taken.capacity() > MESSAGES_KEPT {
                 taken = Vec::new();
             }
@@ -155,7 +169,9 @@ impl<A: Application> Running<A> {
     fn wait(&mut self, ready: &mut Vec<Ready>, is_idle: bool) {
         let sockets = &mut self.sockets;
         let timeout = if is_idle && sockets.unread.is_empty() {
-            sockets.wheel.next().map(|at| at.saturating_duration_since(Instant::now()))
+            let next = [sockets.wheel.next(), self.application.poll_timeout()];
+            let next = next.into_iter().flatten().min();
+            next.map(|at| at.saturating_duration_since(Instant::now()))
         } else {
             Some(Duration::ZERO)
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use events::Message;
-use http::header::{ACCEPT, ALLOW, ORIGIN};
+use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -31,6 +31,9 @@ const CONNECTIONS_MAX: usize = 64;
 
 /// A test event may be this large.
 const EVENT_BYTES_MAX: usize = 1 << 20;
+
+/// The content type of a body of which each line is an event: <https://github.com/ndjson/ndjson-spec>.
+const EVENTS_BY_LINE: &str = "application/x-ndjson";
 
 /// How long to wait when `accept` fails, most likely for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -106,7 +109,8 @@ async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>
              GET  /metrics             counters for Prometheus\n\
              GET  /admin/subscriptions providers, live triggers, groups and their subscribers\n\
              GET  /debug/pprof/        profiles, where the configuration allows them\n\
-             POST /admin/publish?provider=memory/default&topic=T  publishes the body as an event\n",
+             POST /admin/publish?provider=memory/default&topic=T  publishes the body as an event,\n\
+             or, as application/x-ndjson, each of its lines\n",
         ),
     }
 }
@@ -171,7 +175,8 @@ async fn subscriptions(router: &Router, headers: &HeaderMap) -> Answer {
     answer::with_type(StatusCode::OK, "application/json", text.unwrap_or_default().into())
 }
 
-/// `POST /admin/publish?provider=kind/id&topic=T`: the body is the event.
+/// `POST /admin/publish?provider=kind/id&topic=T`: the body is the event. With the content type `application/x-ndjson`,
+/// each of its lines is one, so that whoever publishes many does not measure HTTP.
 async fn publish(router: &Router, request: Request<Incoming>) -> Answer {
     let refuse = |status, text: String| answer::text(status, format!("{text}\n"));
     let parameters = request.uri().query().unwrap_or_default().to_owned();
@@ -188,22 +193,41 @@ async fn publish(router: &Router, request: Request<Incoming>) -> Answer {
         Ok(provider) => Arc::clone(provider),
         Err(error) => return refuse(StatusCode::NOT_FOUND, error.to_string()),
     };
-    let payload: Bytes = match body::read(request.into_body(), EVENT_BYTES_MAX, BODY_TIME_MAX).await
-    {
-        Ok(payload) => payload,
+    let has_lines = request.headers().get(CONTENT_TYPE).is_some_and(|it| it == EVENTS_BY_LINE);
+    let body: Bytes = match body::read(request.into_body(), EVENT_BYTES_MAX, BODY_TIME_MAX).await {
+        Ok(body) => body,
         Err(body::BodyError::TooLarge) => {
             let text = format!("a test event may have {EVENT_BYTES_MAX} bytes");
             return refuse(StatusCode::PAYLOAD_TOO_LARGE, text);
         }
         Err(_) => return refuse(StatusCode::BAD_REQUEST, "the body broke off".to_owned()),
     };
+    let events: Vec<Bytes> = match has_lines {
+        true => body
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| body.slice_ref(line))
+            .collect(),
+        false => vec![body],
+    };
     let limit = router.config.events.publish_timeout;
-    match tokio::time::timeout(limit, provider.publish(Message::new(topic, payload))).await {
-        Ok(Ok(())) => answer::text(StatusCode::OK, "published\n"),
-        Ok(Err(error)) => refuse(StatusCode::BAD_GATEWAY, error.to_string()),
-        Err(_) => {
-            let text = format!("{} did not take the event within {limit:?}", provider.name());
-            refuse(StatusCode::GATEWAY_TIMEOUT, text)
-        }
+    let count = events.len();
+    for (place, event) in events.into_iter().enumerate() {
+        let (status, problem) =
+            match tokio::time::timeout(limit, provider.publish(Message::new(&*topic, event))).await
+            {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => (StatusCode::BAD_GATEWAY, error.to_string()),
+                Err(_) => {
+                    let text =
+                        format!("{} did not take the event within {limit:?}", provider.name());
+                    (StatusCode::GATEWAY_TIMEOUT, text)
+                }
+            };
+        return match has_lines {
+            true => refuse(status, format!("{place} of {count} events are published: {problem}")),
+            false => refuse(status, problem),
+        };
     }
+    answer::text(StatusCode::OK, "published\n")
 }

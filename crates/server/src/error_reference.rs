@@ -16,7 +16,8 @@ pub fn error_reference() -> String {
          ## Codes\n\n\
          Every error in an answer has a code in `extensions.code`. A *request error* means that nothing was\n\
          executed: the answer has no `data`. Under `application/graphql-response+json` it has the HTTP status of the\n\
-         table; under `application/json` it has 200, unless the request was no GraphQL request at all. An error\n\
+         table; under `application/json` it has 200, unless the request was no GraphQL request at all, or its sender may\n\
+         not ask (401, 403). An error\n\
          beside `data` is the error of a field; the status is 200.\n\n\
          Errors that a subgraph reports keep their own code and have the subgraph's name in\n\
          `extensions.serviceName`.\n\n\
@@ -33,7 +34,8 @@ pub fn error_reference() -> String {
          | 201, 202 | single connection mode of server-sent events: the stream is reserved; the operation has \
          started, its results come over the stream |\n\
          | 400 | the request is not well-formed, or (graphql-response+json) the operation cannot run |\n\
-         | 403 | a WebSocket or a GET from a web page whose origin `cors.origins` does not allow |\n\
+         | 401 | no token where one is needed, or a wrong one |\n\
+         | 403 | all that was asked for is forbidden to this client; or a WebSocket or a GET from a web page whose origin `cors.origins` does not allow |\n\
          | 404 | neither the endpoint nor a file of the page; or no stream has the token of the request |\n\
          | 405 | a method that the endpoint does not have; or a mutation by GET |\n\
          | 406 | nothing in `accept` can be served; or a subscription without a stream |\n\
@@ -93,6 +95,14 @@ fn explain(code: ErrorCode) -> (&'static str, &'static str) {
         ErrorCode::BadUserInput => (
             "a variable or argument does not fit its type or use",
             "the message names it and the place in it",
+        ),
+        ErrorCode::Unauthenticated => (
+            "there is no token where one is needed, or it is wrong or has expired; `www-authenticate` says which",
+            "get a new token; see [authentication](authentication.md)",
+        ),
+        ErrorCode::Forbidden => (
+            "the claims of the token do not allow this field, with these arguments",
+            "ask for something that the token allows, or sign in as somebody else",
         ),
         ErrorCode::OperationLimitExceeded => (
             "the operation is larger than a limit of this router",

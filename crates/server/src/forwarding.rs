@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use execute::{AnswerHeaders, ForwardedHeaders};
+use execute::{AnswerHeaders, ClaimPath, ClaimValues, Claims, ForwardedHeaders};
 use graph::{SubgraphId, Supergraph};
 use http::header::{CONNECTION, DATE, SET_COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -19,6 +18,8 @@ use crate::config::{HeaderRule, Headers, Merge, Propagation};
 pub(crate) struct Forwarding {
     all: Vec<HeaderRule>,
     by_subgraph: Vec<(SubgraphId, Vec<HeaderRule>)>,
+    /// Those that any rule reads.
+    claims: Vec<ClaimPath>,
 }
 
 /// Stands for subgraphs that the graph does not have; no subgraph has this number.
@@ -32,7 +33,14 @@ impl Forwarding {
             let id = known.map_or(NOBODY, |index| SubgraphId(index as u16));
             (id, headers.request_rules(name).cloned().collect())
         });
-        Self { by_subgraph: by_subgraph.collect(), all: headers.all.request.clone() }
+        let by_subgraph: Vec<_> = by_subgraph.collect();
+        let all = headers.all.request.clone();
+        let rules = by_subgraph.iter().flat_map(|(_, rules)| rules).chain(&all);
+        let claims = rules.filter_map(|rule| match rule {
+            HeaderRule::Claim(it) => Some(it.claim.clone()),
+            _ => None,
+        });
+        Self { claims: claims.collect(), by_subgraph, all }
     }
 
     /// What [`Forwarding::apply`] has found for another graph and the same configuration, for this graph.
@@ -48,12 +56,18 @@ impl Forwarding {
         })
     }
 
-    /// What of `client`, the headers of the client's request, goes where.
-    pub(crate) fn apply(&self, client: &HeaderMap) -> Arc<ForwardedHeaders> {
+    /// What of `client`, the headers of the client's request, and of the claims of its token goes where.
+    pub(crate) fn apply(
+        &self,
+        client: &HeaderMap,
+        claims: Option<&Claims>,
+    ) -> Arc<ForwardedHeaders> {
+        let claims = Claims::select(claims, &self.claims);
         let by_subgraph = self.by_subgraph.iter();
+        let forwarded = |rules: &[HeaderRule]| forwarded(rules, client, &claims);
         Arc::new(ForwardedHeaders {
-            all: forwarded(&self.all, client),
-            by_subgraph: by_subgraph.map(|(id, rules)| (*id, forwarded(rules, client))).collect(),
+            all: forwarded(&self.all),
+            by_subgraph: by_subgraph.map(|(id, rules)| (*id, forwarded(rules))).collect(),
         })
     }
 }
@@ -70,7 +84,7 @@ fn special<'a>(
 
 /// The forwarded headers in one canonical string of bytes: equal for two requests if no subgraph can
 /// tell them apart. Lengths stand before texts, so that nothing runs together.
-pub(crate) fn partition(headers: &ForwardedHeaders) -> Bytes {
+pub(crate) fn partition(headers: &ForwardedHeaders) -> Vec<u8> {
     let mut out = Vec::new();
     let mut list = |headers: &[(HeaderName, HeaderValue)]| {
         out.extend_from_slice(&(headers.len() as u32).to_be_bytes());
@@ -85,11 +99,28 @@ pub(crate) fn partition(headers: &ForwardedHeaders) -> Bytes {
     for (_, headers) in &headers.by_subgraph {
         list(headers);
     }
-    out.into()
+    out
 }
 
-fn forwarded(rules: &[HeaderRule], client: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
-    let taken = take(rules, client, belongs_to_connection);
+fn forwarded(
+    rules: &[HeaderRule],
+    client: &HeaderMap,
+    claims: &ClaimValues,
+) -> Vec<(HeaderName, HeaderValue)> {
+    let mut taken = take(rules, client, belongs_to_connection);
+    // After all others: nothing that a client sends itself may stand where subgraphs look for a claim.
+    for rule in rules {
+        let HeaderRule::Claim(it) = rule else { continue };
+        let value = claims.text(&it.claim).and_then(|text| {
+            let mut value = HeaderValue::from_bytes(text.as_bytes()).ok()?;
+            value.set_sensitive(true);
+            Some(value)
+        });
+        let values = value.or_else(|| it.default.clone()).into_iter().collect();
+        if !belongs_to_connection(&it.name) {
+            replace(&mut taken, &it.name, values, Merge::Last);
+        }
+    }
     let mut headers: Vec<_> = taken.into_iter().map(|it| (it.name, own(&it.value))).collect();
     // Canonical order: equal sets are equal partitions. The sort is stable, so repeated headers keep
     // their order.
@@ -229,6 +260,8 @@ fn take(
                 let value = vec![insertion.value.clone()];
                 replace(&mut taken, &insertion.name, value, Merge::Last);
             }
+            // See `forwarded`.
+            HeaderRule::Claim(_) => {}
             HeaderRule::Remove(selection) => taken.retain(|it| !selection.selects(&it.name)),
         }
     }
@@ -250,7 +283,7 @@ fn is_named_by_connection(name: &HeaderName, message: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{HeaderInsertion, HeaderPattern, HeaderSelection};
+    use crate::config::{ClaimForwarding, HeaderInsertion, HeaderPattern, HeaderSelection};
 
     fn name(text: &'static str) -> HeaderName {
         HeaderName::from_static(text)
@@ -283,7 +316,7 @@ mod tests {
     }
 
     fn sent(rules: &[HeaderRule]) -> Vec<String> {
-        text(&forwarded(rules, &client()))
+        text(&forwarded(rules, &client(), &ClaimValues::default()))
     }
 
     fn matching(pattern: &str) -> Propagation {
@@ -339,8 +372,53 @@ mod tests {
         assert_eq!(sent(&[user(Some("nobody"))]), ["x-user: nobody"]);
         assert_eq!(sent(&[user(None)]), [""; 0]);
         let client = message(&[("x-account", "1"), ("x-account", "2")]);
-        let sent = forwarded(&[user(Some("nobody"))], &client);
+        let sent = forwarded(&[user(Some("nobody"))], &client, &ClaimValues::default());
         assert_eq!(text(&sent), ["x-user: 1", "x-user: 2"]);
+    }
+
+    #[test]
+    fn a_claim_is_the_only_thing_that_stands_where_a_claim_is_expected() {
+        let claim = |path: &str, default: Option<&'static str>| {
+            HeaderRule::Claim(ClaimForwarding {
+                claim: ClaimPath::parse(path).expect("a name"),
+                name: name("x-tenant"),
+                default: default.map(HeaderValue::from_static),
+            })
+        };
+        let claims = Claims::new(r#"{"tenant":"b","roles":["x","y"],"evil":"a\r\nx: y"}"#.into());
+        let sent = |rule: HeaderRule, claims: Option<&Claims>| {
+            let mut headers = Headers::default();
+            // A later rule that lets the client's own header through comes to nothing.
+            headers.all.request = vec![rule, HeaderRule::Propagate(named("x-tenant"))];
+            let forwarding = Forwarding::new(&headers, &graph(&["a"]));
+            text(&forwarding.apply(&client(), claims).all)
+        };
+        assert_eq!(sent(claim("tenant", None), claims.as_ref()), ["x-tenant: b"]);
+        assert_eq!(sent(claim("roles", None), claims.as_ref()), [r#"x-tenant: ["x","y"]"#]);
+        for path in ["none", "evil", "tenant.x"] {
+            assert_eq!(sent(claim(path, None), claims.as_ref()), [""; 0], "{path}");
+            assert_eq!(sent(claim(path, Some("-")), claims.as_ref()), ["x-tenant: -"], "{path}");
+        }
+        assert_eq!(sent(claim("tenant", None), None), [""; 0]);
+    }
+
+    #[test]
+    fn who_differs_in_a_claim_that_nobody_reads_is_equal() {
+        let mut headers = Headers::default();
+        headers.all.request = vec![HeaderRule::Claim(ClaimForwarding {
+            claim: ClaimPath::parse("tenant").expect("a name"),
+            name: name("x-tenant"),
+            default: None,
+        })];
+        let forwarding = Forwarding::new(&headers, &graph(&["a"]));
+        let of = |claims: &str| {
+            let claims = Claims::new(claims.to_owned().into());
+            partition(&forwarding.apply(&HeaderMap::new(), claims.as_ref()))
+        };
+        let first = of(r#"{"tenant":"a","sub":"u1","exp":1}"#);
+        assert_eq!(first, of(r#"{"exp":2,"sub":"u2","tenant":"a"}"#));
+        assert_ne!(first, of(r#"{"tenant":"b","sub":"u1","exp":1}"#));
+        assert_ne!(first, of("{}"));
     }
 
     #[test]
@@ -375,15 +453,15 @@ mod tests {
         }
         let old = Forwarding::new(&rules, &graph(&["first", "second"]));
         let new = Forwarding::new(&rules, &graph(&["absent", "first", "second"]));
-        let headers = old.apply(&client());
+        let headers = old.apply(&client(), None);
         assert_eq!(text(headers.of(SubgraphId(0))), [""; 0]);
         assert_eq!(text(headers.of(SubgraphId(1))), ["authorization: Bearer 1"]);
         // What the subgraph will get that is not there yet keeps users apart already.
         let mut other = client();
         other.insert(name("x-tenant"), HeaderValue::from_static("b"));
-        assert_ne!(partition(&headers), partition(&old.apply(&other)));
+        assert_ne!(partition(&headers), partition(&old.apply(&other, None)));
         let renumbered = new.renumbered(&headers);
-        assert_eq!(renumbered, new.apply(&client()));
+        assert_eq!(renumbered, new.apply(&client(), None));
         assert_eq!(text(renumbered.of(SubgraphId(0))), ["x-tenant: a"]);
         assert_eq!(text(renumbered.of(SubgraphId(2))), ["authorization: Bearer 1"]);
         assert_eq!(partition(&renumbered), partition(&headers));
@@ -393,7 +471,7 @@ mod tests {
     fn two_users_are_one_partition_only_if_everything_forwarded_is_equal() {
         let partition_of = |headers: &[(&'static str, &'static str)]| {
             let rules = [HeaderRule::Propagate(matching("^x-"))];
-            let all = forwarded(&rules, &message(headers));
+            let all = forwarded(&rules, &message(headers), &ClaimValues::default());
             partition(&ForwardedHeaders { all, by_subgraph: Vec::new() })
         };
         let one = partition_of(&[("x-a", "1"), ("x-b", "2")]);

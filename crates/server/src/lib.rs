@@ -8,6 +8,7 @@ pub mod diagnostic;
 pub mod logging;
 
 mod admin;
+mod authentication;
 mod certificates;
 mod check;
 mod connections;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use events::Providers;
-use execute::{AnswerHeaders, Disclosure, Generation, Subgraph};
+use execute::{AnswerHeaders, ClaimPath, Disclosure, Generation, Subgraph};
 use graph::{SchemaError, SchemaErrors, SubgraphId, SubgraphKind, Supergraph};
 use hub::{Bindings, EventPublisher};
 use prepare::{LabelShares, Limits, PrepareSettings, Preparer};
@@ -27,6 +27,8 @@ pub(crate) struct Loaded {
     pub(crate) preparer: Preparer,
     /// Its root fields bound to topics.
     pub(crate) bindings: Arc<Bindings>,
+    /// Whose cursors are bound to what.
+    pub(crate) cursor_claims: Vec<ClaimPath>,
     /// Which headers go along.
     pub(crate) forwarding: Forwarding,
     /// The subgraphs that have a server.
@@ -162,6 +164,7 @@ pub(crate) fn load(
     Ok(Loaded {
         preparer: Preparer::new(Arc::clone(&graph), graph_id, settings)
             .with_override_labels(&label_shares(config)),
+        cursor_claims: config.cursor.claims(),
         forwarding: Forwarding::new(&config.headers, &graph),
         bindings,
         upstreams: upstreams.into_iter().flatten().collect(),

@@ -25,6 +25,8 @@ pub(crate) struct Metrics {
     /// Of `operations` and `operation_seconds`, queries without errors, for the same reason.
     queries_ok: (Counter, Histogram),
     refused: Family<CodeLabel, Counter>,
+    /// Clients that were turned away, by what was wrong with their token.
+    unauthenticated: Family<ReasonLabel, Counter>,
     subscriptions: Family<TransportLabel, Gauge>,
     reloads: Family<ReloadLabel, Counter>,
     streams: Family<TransportLabel, Gauge>,
@@ -76,6 +78,11 @@ struct KindLabel {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct CodeLabel {
     code: &'static str,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
@@ -208,6 +215,7 @@ impl Metrics {
             operations,
             operation_seconds,
             refused: Family::default(),
+            unauthenticated: Family::default(),
             subscriptions: Family::default(),
             reloads: Family::default(),
             streams: Family::default(),
@@ -287,6 +295,11 @@ impl Metrics {
         self.refused.get_or_create(&CodeLabel { code: code.as_str() }).inc();
     }
 
+    /// Somebody was turned away for that reason.
+    pub(crate) fn unauthenticated(&self, reason: &'static str) {
+        self.unauthenticated.get_or_create(&ReasonLabel { reason }).inc();
+    }
+
     /// A WebSocket connection or event stream is open.
     pub(crate) fn stream(&self, transport: Transport) -> Open {
         Open::new(self.streams.get_or_create_owned(&TransportLabel { transport }))
@@ -329,6 +342,11 @@ impl Metrics {
             "starling_operations_refused",
             "Operations refused before they ran, by code of the first error",
             self.refused.clone(),
+        );
+        registry.register(
+            "starling_authentication_refused",
+            "Clients turned away, and connections ended, by what was wrong with their token",
+            self.unauthenticated.clone(),
         );
         registry.register(
             "starling_subscriptions_open",

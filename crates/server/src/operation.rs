@@ -11,6 +11,7 @@ use flights::Broken;
 use plan::{OperationKind, Variables};
 use prepare::{OperationRequest, PrepareError, Prepared};
 
+use crate::authentication::Identity;
 use crate::loaded::Loaded;
 use crate::refusal;
 use crate::router::Router;
@@ -30,6 +31,8 @@ pub(crate) struct Ready {
     pub(crate) variables_text: Bytes,
     /// What goes along to subgraphs.
     pub(crate) headers: Arc<ForwardedHeaders>,
+    /// Who asks.
+    pub(crate) identity: Identity,
     /// The cursor that a subscription is to go on after.
     pub(crate) resume: Option<Box<str>>,
 }
@@ -42,6 +45,7 @@ pub(crate) async fn prepare(
     router: &Router,
     request: &OperationRequest,
     client_headers: &http::HeaderMap,
+    identity: Identity,
 ) -> Result<Ready, Vec<GraphqlError>> {
     let loaded = router.current();
     let refused = |error: &PrepareError| {
@@ -53,7 +57,7 @@ pub(crate) async fn prepare(
     };
     let prepared = loaded.preparer.prepare(request).await.map_err(|error| refused(&error))?;
     let variables = prepared.coerce(&request.variables).map_err(|error| refused(&error))?;
-    let headers = loaded.forwarding.apply(client_headers);
+    let headers = loaded.forwarding.apply(client_headers, identity.claims());
     let variables_text = match prepared.kind {
         OperationKind::Subscription => Bytes::copy_from_slice(&request.variables),
         OperationKind::Query | OperationKind::Mutation => Bytes::new(),
@@ -65,7 +69,7 @@ pub(crate) async fn prepare(
         })?,
         OperationKind::Query | OperationKind::Mutation => None,
     };
-    Ok(Ready { loaded, prepared, variables, variables_text, headers, resume })
+    Ok(Ready { loaded, prepared, variables, variables_text, headers, identity, resume })
 }
 
 /// The header by which browsers say where an event stream broke off.
@@ -107,6 +111,13 @@ pub(crate) async fn run(
     if kind == OperationKind::Subscription {
         return Err(vec![GraphqlError::new(ErrorCode::BadRequest, NEEDS_A_STREAM)]);
     }
+    let bindings = &ready.loaded.bindings;
+    let claims = ready.identity.claims();
+    // What is all that is asked for is told as what it is: by HTTP with a status of its own.
+    if let Err(error) = bindings.authorize_alone(&ready.prepared.plan, &ready.variables, claims) {
+        router.metrics.refused(error.code);
+        return Err(vec![error]);
+    }
     let started = Instant::now();
     let deadline = started + router.config.limits.time;
     let subgraphs = Arc::clone(&router.sharing.subgraphs);
@@ -136,10 +147,14 @@ pub(crate) async fn run(
     })
 }
 
-/// May several clients get one answer? Not if it could bring a cookie along.
+/// May several clients get one answer? Not if it could bring a cookie along, or depends on claims in another way than
+/// by the headers that are made of them.
 fn may_share(ready: &Ready) -> bool {
     let disclosure = &ready.loaded.generation.disclosure;
     let fetches = &ready.prepared.plan.fetches;
+    if ready.loaded.bindings.is_personal(&ready.prepared.plan) {
+        return false;
+    }
     disclosure.personal.is_empty() || fetches.iter().all(|it| disclosure.may_share(it.subgraph))
 }
 
@@ -157,6 +172,7 @@ async fn execute_now(
         deadline,
         sharing: Some(sharing),
         trace,
+        claims: ready.identity.claims().cloned(),
     };
     let executable = &ready.prepared.executable;
     let seed = Seed::Nothing;

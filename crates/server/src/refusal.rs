@@ -49,6 +49,8 @@ fn of(problems: &[Problem], code: ErrorCode) -> Vec<GraphqlError> {
 /// speak (`application/graphql-response+json`; GraphQL over HTTP, section 6.4.2).
 pub(crate) fn status(code: ErrorCode) -> StatusCode {
     match code {
+        ErrorCode::Unauthenticated => StatusCode::UNAUTHORIZED,
+        ErrorCode::Forbidden => StatusCode::FORBIDDEN,
         ErrorCode::NotSupported => StatusCode::NOT_IMPLEMENTED,
         ErrorCode::Timeout => StatusCode::GATEWAY_TIMEOUT,
         ErrorCode::SubgraphRequestFailed

@@ -6,11 +6,12 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use execute::{ErrorCode, GraphqlError};
+use execute::{ClaimValues, Claims, ErrorCode, GraphqlError};
 use hub::{EventResolver, GroupId, GroupKey, LiveOperation, Renewal};
 use plan::SubscriptionRoot;
 use prepare::{OperationRequest, PrepareError};
 
+use crate::authentication::Identity;
 use crate::forwarding;
 use crate::loaded::Loaded;
 use crate::operation::Ready;
@@ -30,15 +31,28 @@ const PORTION_MIN: usize = 1024;
 /// How long to wait when requests of clients keep the preparer busy.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a prepared subscription listens to, with whom it shares, and how it resolves events within `timeout` each.
+/// The claims of a client that a subscription depends on, on this graph.
+pub(crate) fn claims_of(ready: &Ready) -> ClaimValues {
+    let loaded = &ready.loaded;
+    let read = match &ready.prepared.plan.subscription {
+        Some(SubscriptionRoot::Event(field)) => loaded.bindings.claims(field.field),
+        Some(SubscriptionRoot::Upstream { .. }) | None => &[],
+    };
+    Claims::select(ready.identity.claims(), read.iter().chain(&loaded.cursor_claims))
+}
+
+/// What a prepared subscription listens to, with whom it shares, and how it resolves events within `timeout` each, for
+/// somebody with these claims.
 ///
 /// # Errors
-/// Where the operation's root field has no source here.
+/// `FORBIDDEN`, and where the operation's root field has no source here.
 pub(crate) fn live_operation(
     ready: Ready,
+    claims: ClaimValues,
     timeout: Duration,
 ) -> Result<LiveOperation, GraphqlError> {
-    let Ready { loaded, prepared, variables, variables_text, headers, resume: _ } = ready;
+    let Ready { loaded, prepared, variables, variables_text, headers, identity: _, resume: _ } =
+        ready;
     let field = match &prepared.plan.subscription {
         Some(SubscriptionRoot::Event(field)) => field,
         Some(SubscriptionRoot::Upstream { .. }) | None => {
@@ -49,21 +63,27 @@ pub(crate) fn live_operation(
             ));
         }
     };
-    let source = loaded.bindings.source(field, &variables)?;
-    let filter = loaded.bindings.filter(field, &variables)?;
+    loaded.bindings.authorize(field, &variables, &claims)?;
+    let source = loaded.bindings.source(field, &variables, &claims)?;
+    let filter = loaded.bindings.filter(field, &variables, &claims)?;
     let graph = &loaded.generation.graph;
     let root = graph.field(field.field);
     let coordinate = format!("{}.{}", graph.ty(root.parent).name, root.name);
     let variables = Arc::new(variables);
+    let mut bound_to = Vec::new();
+    claims.only(&loaded.cursor_claims).append_canonical(&mut bound_to);
+    let mut partition = forwarding::partition(&headers);
+    claims.append_canonical(&mut partition);
     Ok(LiveOperation {
         generation: loaded.generation.number,
         source,
         field: coordinate.into(),
+        bound_to: bound_to.into(),
         filter,
         group: GroupKey {
             operation_id: prepared.operation_id,
             variables: Arc::clone(&variables),
-            partition: forwarding::partition(&headers),
+            partition: partition.into(),
         },
         resolve: Arc::new(EventResolver {
             executable: Arc::clone(&prepared.executable),
@@ -71,6 +91,7 @@ pub(crate) fn live_operation(
             variables,
             generation: Arc::clone(&loaded.generation),
             headers,
+            claims,
             payload: loaded.bindings.payload_mapping(field.field),
             timeout,
             request: OperationRequest {
@@ -86,13 +107,13 @@ pub(crate) fn live_operation(
 /// The same operation on the graph of `loaded`.
 ///
 /// # Errors
-/// `GRAPH_RELOADED`, with the reason, if it is not valid there.
+/// `GRAPH_RELOADED`, with the reason, if it is not valid there; `FORBIDDEN`, if its subscribers may not have it there.
 pub(crate) async fn renew(
     loaded: &Arc<Loaded>,
     operation: &LiveOperation,
 ) -> Result<LiveOperation, GraphqlError> {
     let resolver = (&*operation.resolve as &dyn Any).downcast_ref::<EventResolver>();
-    let Some(EventResolver { request, headers, timeout, .. }) = resolver else {
+    let Some(EventResolver { request, headers, claims, timeout, .. }) = resolver else {
         return Err(invalid("it cannot be prepared again"));
     };
     let prepared = loop {
@@ -109,9 +130,18 @@ pub(crate) async fn renew(
         prepared,
         variables,
         variables_text: request.variables.clone(),
+        identity: Identity::ANONYMOUS,
         resume: None,
     };
-    live_operation(ready, *timeout).map_err(|error| invalid(&error.message))
+    // All members are equal in these, and nobody knows in what else.
+    if !claims_of(&ready).paths().all(|path| claims.knows(path)) {
+        return Err(invalid("it depends on other claims of the token; subscribe again"));
+    }
+    let renewed = live_operation(ready, claims.clone(), *timeout);
+    renewed.map_err(|error| match error.code {
+        ErrorCode::Forbidden => error,
+        _ => invalid(&error.message),
+    })
 }
 
 fn refused(error: &PrepareError) -> GraphqlError {

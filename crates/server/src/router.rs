@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use events::Providers;
+use http::HeaderMap;
 use hub::Hub;
 use ide::Page;
 use tokio::sync::watch;
 
+use crate::authentication::{Authentication, Identity, Refusal};
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::cores::Cores;
@@ -34,6 +36,8 @@ pub(crate) struct Router {
     pub(crate) generation: watch::Sender<u64>,
     /// Brokers.
     pub(crate) providers: Arc<Providers>,
+    /// Who clients are; `None`: nobody is asked.
+    pub(crate) authentication: Option<Authentication>,
     /// Work in flight that several requests wait for.
     pub(crate) sharing: Sharing,
     /// Live subscriptions.
@@ -67,6 +71,28 @@ impl Router {
     /// The graph that serves now.
     pub(crate) fn current(&self) -> Arc<Loaded> {
         self.loaded.load_full()
+    }
+
+    /// Who has sent a request with these headers; whoever it is, if nobody is asked.
+    ///
+    /// # Errors
+    /// They have a token that is wrong.
+    pub(crate) async fn identify(&self, headers: &HeaderMap) -> Result<Identity, Refusal> {
+        match &self.authentication {
+            Some(authentication) => authentication.of_request(&self.metrics, headers).await,
+            None => Ok(Identity::ANONYMOUS),
+        }
+    }
+
+    /// May they ask anything at all?
+    ///
+    /// # Errors
+    /// There has to be a token, and there is none.
+    pub(crate) fn admit(&self, identity: &Identity) -> Result<(), Refusal> {
+        match &self.authentication {
+            Some(authentication) => authentication.admit(&self.metrics, identity),
+            None => Ok(()),
+        }
     }
 
     /// Puts another graph into service.

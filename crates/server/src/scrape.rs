@@ -41,6 +41,7 @@ impl Writer<'_> {
         self.connections(router)?;
         self.preparing(router)?;
         self.sharing(router)?;
+        self.key_sets(router)?;
         self.subgraphs(router)?;
         self.providers(router)?;
         self.hub(router)
@@ -54,6 +55,19 @@ impl Writer<'_> {
         ConstCounter::new(usage.cpu_seconds).encode(metric)?;
         self.gauge("process_resident_memory_bytes", "Resident memory", usage.resident_bytes)?;
         self.gauge("process_threads", "Threads that are alive", usage.threads)
+    }
+
+    fn key_sets(&mut self, router: &Router) -> Result<(), Error> {
+        let Some(authentication) = &router.authentication else { return Ok(()) };
+        let mut samples = Vec::new();
+        for it in authentication.key_sets().iter() {
+            for (result, count) in [("read", &it.fetched), ("failed", &it.failed)] {
+                let labels = [("issuer", it.name.clone()), ("result", result.to_owned())];
+                samples.push((labels, count.load(Ordering::Relaxed)));
+            }
+        }
+        let help = "Looks at the key sets of issuers, by result";
+        self.counters("starling_authentication_key_sets", help, samples)
     }
 
     fn connections(&mut self, router: &Router) -> Result<(), Error> {

@@ -19,6 +19,7 @@ use ide::{Page, PageConfig, Tab};
 use tokio::sync::watch;
 
 use crate::admin;
+use crate::authentication::Authentication;
 use crate::certificates::{self, Certificates};
 #[cfg(target_os = "linux")]
 use crate::config::ReactorThreads;
@@ -179,6 +180,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     let providers = Arc::new(providers(&config).map_err(StartError::Refused)?);
     // Before the first look at it, so that a change during the start is seen.
     let changes = reload::Changes::watch(supergraph.clone()).await;
+    let authentication = Authentication::new(&config).map_err(StartError::Refused)?;
     let text = supergraph.read().map_err(|error| StartError::Refused(vec![*error]))?;
     let loaded = loaded::load(&config, &Arc::new(text), &providers, 1, None);
     let loaded = loaded.map_err(StartError::Refused)?;
@@ -260,6 +262,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         generation: watch::Sender::new(loaded.generation.number),
         loaded: ArcSwap::from_pointee(loaded),
         providers,
+        authentication,
         sharing: Sharing::new(&config.sharing),
         hub,
         #[cfg(target_os = "linux")]
@@ -279,6 +282,9 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         farewell: Farewell::default(),
         config,
     });
+    if let Some(authentication) = &router.authentication {
+        authentication.key_sets().start(authentication.verifier(), &router.shutdown).await;
+    }
     #[cfg(target_os = "linux")]
     reactors.begin(&router);
     router.metrics.reload(ReloadResult::loaded);

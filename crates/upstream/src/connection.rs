@@ -73,7 +73,7 @@ pub(crate) async fn open(
     }
 }
 
-async fn connect(origin: &Origin, timeout: Duration) -> Result<Stream, FetchError> {
+pub(crate) async fn connect(origin: &Origin, timeout: Duration) -> Result<Stream, FetchError> {
     let connected = match &origin.address {
         Address::Tcp { host, port } => {
             net::connect(host, *port, origin.tls.as_ref(), timeout).await

@@ -15,6 +15,7 @@ mod connection;
 mod content_type;
 mod counted;
 mod decode;
+mod get;
 mod http1;
 mod no_server;
 mod pool;
@@ -28,6 +29,7 @@ mod upstream;
 
 pub use breaker::BreakerState;
 pub use clock::Clock;
+pub use get::Resource;
 pub use no_server::NoServer;
 pub use request_headers::belongs_to_connection;
 pub use settings::{BreakerSettings, Protocol, RetrySettings, UpstreamSettings};

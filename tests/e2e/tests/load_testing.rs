@@ -154,6 +154,85 @@ fn subscriptions_are_held_and_measured_beside_the_floor() {
     assert!(err.contains("30 of 30 subscribed clients got none of the first events"), "{err}");
 }
 
+/// A router of the benchmark's graph whose events come from the provider of this name, with further configuration. The
+/// folder has to outlive it.
+fn event_router(folder: &std::path::Path, provider: &str, config: &str) -> Router {
+    let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let graph = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/events/supergraph.graphql");
+    let graph = fs::read_to_string(graph).unwrap().replace("PROVIDER", provider);
+    fs::write(file("graph.graphql"), graph).unwrap();
+    fs::write(file("starling.yaml"), config).unwrap();
+    Router::start([
+        "serve",
+        "--config",
+        &file("starling.yaml"),
+        "--supergraph",
+        &file("graph.graphql"),
+    ])
+}
+
+/// Runs `starling bench subscriptions` and answers with its one run, which has to be sound.
+fn sound_run(router: &Router, folder: &std::path::Path, words: &[&str]) -> Value {
+    let json = folder.join("run.json").to_str().unwrap().to_owned();
+    let (url, pid) = (format!("ws://{}/graphql", router.address()), router.id().to_string());
+    let mut all = vec!["bench", "subscriptions", "--url", &url, "--pid", &pid, "--quiet"];
+    // Longer than the busiest machine stands still.
+    all.extend(["--json", &json, "--quiet-time", "15s"]);
+    all.extend(words);
+    let (code, table, err) = run(all);
+    assert_eq!(code, Some(0), "{table}{err}");
+    let runs: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    runs[0].clone()
+}
+
+const EVENT: &str = r#"{"__typename":"Event","id":"$T","key":"$K","note":"$P"}"#;
+
+#[test]
+fn events_are_published_as_fast_as_everybody_gets_them_and_none_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let router = event_router(folder.path(), "memory/default", "");
+    let publish = format!("memory://{}/bench", router.admin());
+    let words = ["--scenario", "throughput", "--duration", "500ms", "--clients", "7"];
+    let more = ["--query", "subscription { event { id note } }", "--event", EVENT];
+    let last = ["--padding", "3000", "--window", "20", "--publish", &publish];
+    let run = sound_run(&router, folder.path(), &[&words[..], &more, &last].concat());
+    let events = run["events"].as_u64().unwrap();
+    assert!(events > 0, "{run}");
+    assert_eq!((&run["received"], &run["expected"]), (&(7 * events).into(), &(7 * events).into()));
+    assert_eq!(
+        (&run["lost"], &run["missing"], &run["disordered"]),
+        (&0.into(), &0.into(), &0.into())
+    );
+    // What the hub counts since the start: the warm-up too.
+    assert!(router.metric("starling_hub_events_total").unwrap() > events, "{run}");
+    assert_eq!(run["throughput"]["window"], 20);
+    let bytes = EVENT.replace("$T", "1790000000000001").replace("$K", "0").replace("$P", "").len();
+    assert_eq!(run["throughput"]["payload_bytes"], 3000 + bytes);
+}
+
+#[test]
+fn clients_that_unsubscribe_and_subscribe_again_get_the_events_of_their_topics() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(nats) = e2e::nats::NatsServer::start() else { return };
+    let config =
+        format!("events: {{providers: {{nats: [{{id: default, url: \"{}\"}}]}}}}", nats.url());
+    let router = event_router(folder.path(), "nats/default", &config);
+    let publish = format!("{}/bench.$K", nats.url());
+    let words = ["--scenario", "resubscribe", "--churn", "100", "--duration", "1s"];
+    let more = ["--clients", "200", "--keys", "200", "--events", "200", "--rate", "500"];
+    let what = ["--query", "subscription { eventOf(key: \"$K\") { id key } }", "--event", EVENT];
+    let last = ["--expect", "\"key\":\"$K\"", "--publish", &publish];
+    let run = sound_run(&router, folder.path(), &[&words[..], &more, &what, &last].concat());
+    let again = &run["resubscribed"];
+    let cycles = again["cycles"].as_u64().unwrap();
+    // One is due at the beginning already.
+    assert!((100..=101).contains(&cycles), "{again}");
+    assert_eq!((&run["expected"], &run["received"]), (&200.into(), &200.into()));
+    eventually("everybody to be gone", || {
+        (router.metric("starling_hub_triggers") == Some(0)).then_some(())
+    });
+}
+
 #[test]
 fn subscribers_without_sockets_are_all_served() {
     let folder = tempfile::tempdir().unwrap();

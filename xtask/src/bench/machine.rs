@@ -14,13 +14,16 @@ use std::time::{Duration, Instant};
 const MEASURED_CORE: &str = "0";
 
 /// The core of everything else.
-const OTHER_CORE: &str = "1";
+pub(super) const OTHER_CORE: &str = "1";
 
 /// How long a program may take until it serves; the slowest start in a virtual machine of their own.
 const START_MAX: Duration = Duration::from_secs(60);
 
 /// Between two looks at whether it serves.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Between two looks at what happens while the load generator runs.
+const WATCH: Duration = Duration::from_millis(200);
 
 /// How long one ready check waits for its answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -34,6 +37,8 @@ pub(super) struct Serving {
     pub(super) address: SocketAddr,
     /// The path of its GraphQL endpoint.
     pub(super) path: String,
+    /// The admin listener of a router that was told where to have it.
+    pub(super) admin: Option<SocketAddr>,
 }
 
 impl Drop for Serving {
@@ -83,6 +88,18 @@ pub(super) struct RunningLoad {
 }
 
 impl RunningLoad {
+    /// Calls `look` again and again until its end and answers with its report.
+    pub(super) fn finish_watching(
+        mut self,
+        mut look: impl FnMut() -> Result<(), Failure>,
+    ) -> Result<serde_json::Value, Failure> {
+        while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            look()?;
+            std::thread::sleep(WATCH);
+        }
+        self.finish()
+    }
+
     /// Waits for its end and answers with its report.
     pub(super) fn finish(mut self) -> Result<serde_json::Value, Failure> {
         // A status of 1 may mean that something was lost; the report says so. No report is another matter.
@@ -192,20 +209,28 @@ impl Bench {
         config: &Path,
         supergraph: &Path,
     ) -> Result<Serving, Failure> {
-        let address = free_address()?;
+        let (address, admin) = (free_address()?, free_address()?);
         let mut command = pinned(MEASURED_CORE, &self.starling);
         command.arg("serve").arg("--config").arg(config).arg("--supergraph").arg(supergraph);
-        command.args(["--listen", &address.to_string(), "--admin-listen", "127.0.0.1:0"]);
+        command.args(["--listen", &address.to_string(), "--admin-listen", &admin.to_string()]);
         let body = r#"{"query":"{ __typename }"}"#;
-        self.started(command, "starling", address, "/graphql".to_owned(), Some(body))
+        let mut serving =
+            self.started(command, "starling", address, "/graphql".to_owned(), Some(body))?;
+        serving.admin = Some(admin);
+        Ok(serving)
     }
 
-    /// A NATS server, beside the load generator.
-    pub(super) fn start_broker(&self, program: &Path) -> Result<Serving, Failure> {
+    /// A broker, beside the load generator; `words` are its arguments for the address that it is to have.
+    pub(super) fn start_beside(
+        &self,
+        what: &str,
+        program: &Path,
+        words: impl FnOnce(SocketAddr) -> Vec<String>,
+    ) -> Result<Serving, Failure> {
         let address = free_address()?;
         let mut command = pinned(OTHER_CORE, program);
-        command.args(["--addr", "127.0.0.1", "--port", &address.port().to_string()]);
-        self.started(command, "nats-server", address, String::new(), None)
+        command.args(words(address));
+        self.started(command, what, address, String::new(), None)
     }
 
     /// The least work that sending an event to all clients is, with the message of another server.
@@ -312,7 +337,8 @@ impl Bench {
         std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    fn started(
+    /// Starts a program and waits until it serves.
+    pub(super) fn started(
         &self,
         mut command: Command,
         what: &str,
@@ -329,7 +355,7 @@ impl Bench {
             .stderr(errors)
             .spawn()
             .map_err(|error| format!("cannot start {what}: {error}"))?;
-        let mut serving = Serving { child, address, path };
+        let mut serving = Serving { child, address, path, admin: None };
         let deadline = Instant::now() + START_MAX;
         loop {
             if serving.child.try_wait().is_ok_and(|ended| ended.is_some()) {
@@ -371,13 +397,13 @@ pub(super) fn with_urls(supergraph: &str, names: &[&str], address: SocketAddr) -
 }
 
 /// A program on one core.
-fn pinned(core: &str, program: impl AsRef<OsStr>) -> Command {
+pub(super) fn pinned(core: &str, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("taskset");
     command.args(["--cpu-list", core]).arg(program);
     command
 }
 
-fn free_address() -> Result<SocketAddr, Failure> {
+pub(super) fn free_address() -> Result<SocketAddr, Failure> {
     let bound = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     bound.map_err(|error| format!("no free port: {error}"))
 }

@@ -53,6 +53,7 @@ impl Benchmark {
             disclosure: Default::default(),
         };
         let context = RequestContext {
+            claims: None,
             generation: Arc::new(generation),
             headers: Arc::new(ForwardedHeaders::default()),
             deadline: Instant::now() + Duration::from_secs(3600),

@@ -58,6 +58,7 @@ impl World {
 
     pub fn context(&self, deadline: std::time::Instant) -> RequestContext {
         RequestContext {
+            claims: None,
             generation: Arc::clone(&self.generation),
             headers: Arc::new(ForwardedHeaders::default()),
             deadline,

@@ -75,21 +75,21 @@ static DIRECTIVES: [BindingDirective; 10] = [
         role: EventRole::Subscribe,
         topics: "topics",
         provider_kind: None,
-        others: &["start", "since", "sequence", "stream", "select", "key", "initial"],
+        others: &["start", "since", "sequence", "stream", "select", "key", "initial", "authorize"],
     },
     BindingDirective {
         name: "events__publish",
         role: EventRole::Publish,
         topics: "topic",
         provider_kind: None,
-        others: &["key", "headers", "stream"],
+        others: &["key", "headers", "stream", "authorize"],
     },
     BindingDirective {
         name: "events__request",
         role: EventRole::Request,
         topics: "topic",
         provider_kind: None,
-        others: &["key", "headers", "timeout", "select"],
+        others: &["key", "headers", "timeout", "select", "authorize"],
     },
 ];
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use events::{Headers, Message};
-use execute::{ErrorCode, GraphqlError};
+use execute::{ClaimPath, ErrorCode, GraphqlError};
 use graph::{AppliedDirective, ConstValue, Field};
 
 use super::directive::InputObject;
@@ -77,6 +77,12 @@ impl MessageTemplate {
     /// The names of the headers.
     pub(super) fn header_names(&self) -> impl Iterator<Item = &str> {
         self.headers.iter().map(|(name, _)| &**name)
+    }
+
+    /// The claims that it reads.
+    pub(super) fn claims(&self) -> impl Iterator<Item = &ClaimPath> {
+        let headers = self.headers.iter().map(|(_, value)| value);
+        self.key.iter().chain(headers).flat_map(Template::claims)
     }
 
     /// The message to `topic`. What a null or a missing argument would stand in is left out.

@@ -5,6 +5,7 @@
 //! In `events__subscribe` and `events__publish`, `providerId` is `kind/id`, or a bare id that only one kind has.
 //! That the directives stand on the right root fields is checked where the supergraph is read.
 
+mod authorization;
 mod directive;
 mod instant;
 mod message;
@@ -20,15 +21,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use events::{Durable, Message, Provider, Providers, Start, TopicUsage, TopicUse, Wanted};
-use execute::{ErrorCode, GraphqlError};
+use execute::{ClaimPath, ClaimValues, Claims, ErrorCode, GraphqlError};
 use graph::{AppliedDirective, EventRole, Field, FieldId, Supergraph, TypeKind};
-use plan::{EventField, Variables};
+use plan::{EventField, FetchKind, Plan, Variables};
 
 pub use payload::PayloadMapping;
 pub use publisher::EventPublisher;
 
 use crate::filter::condition::ConditionTemplate;
 use crate::{Filter, Source};
+use authorization::Authorization;
 use directive::BindingDirective;
 use message::MessageTemplate;
 use template::{Arguments, JsonArguments, PlannedArguments, RenderError, Template};
@@ -84,6 +86,9 @@ struct Subscribed {
     start: Start,
     durable: Option<Arc<Durable>>,
     payload: Option<Arc<PayloadMapping>>,
+    authorization: Option<Authorization>,
+    /// Those that decide about it, its topics and its filter.
+    claims: Vec<ClaimPath>,
 }
 
 /// What another field sends; there is exactly one topic.
@@ -94,6 +99,9 @@ struct Sent {
     message: MessageTemplate,
     /// What becomes of an answer.
     payload: Option<PayloadMapping>,
+    authorization: Option<Authorization>,
+    /// Those that decide about it, its topic and its message.
+    claims: Vec<ClaimPath>,
 }
 
 /// A provider and topics there.
@@ -166,7 +174,63 @@ impl Bindings {
         if errors.is_empty() { Ok(bindings) } else { Err(errors) }
     }
 
-    /// Where the events of `field` come from, with these variables.
+    /// The claims that decide which events a subscription to `field` gets, and whether it gets any.
+    pub fn claims(&self, field: FieldId) -> &[ClaimPath] {
+        self.subscribe.get(&field).map_or(&[], |it| &it.claims)
+    }
+
+    /// May somebody with these claims subscribe to `field`, with these variables?
+    ///
+    /// # Errors
+    /// `FORBIDDEN`
+    pub fn authorize(
+        &self,
+        field: &EventField,
+        variables: &Variables,
+        claims: &ClaimValues,
+    ) -> Result<(), GraphqlError> {
+        let binding = self.subscribe.get(&field.field);
+        let Some(authorization) = binding.and_then(|it| it.authorization.as_ref()) else {
+            return Ok(());
+        };
+        let arguments = PlannedArguments { arguments: &field.arguments, variables, claims };
+        if authorization.allows(claims, &arguments) { Ok(()) } else { Err(forbidden()) }
+    }
+
+    /// Is all that an operation asks for one field that publishes or asks, and forbidden to somebody with these claims?
+    ///
+    /// # Errors
+    /// `FORBIDDEN`
+    pub fn authorize_alone(
+        &self,
+        plan: &Plan,
+        variables: &Variables,
+        claims: Option<&Claims>,
+    ) -> Result<(), GraphqlError> {
+        let roots = plan.fetches.iter().filter(|it| it.depends_on.is_empty());
+        let mut roots = roots.filter(|it| it.any_of.is_empty());
+        let (Some(root), None) = (roots.next(), roots.next()) else { return Ok(()) };
+        let (FetchKind::Publish(field) | FetchKind::Request(field)) = &root.kind else {
+            return Ok(());
+        };
+        let Some(binding) = self.send.get(&field.field) else { return Ok(()) };
+        let Some(authorization) = &binding.authorization else { return Ok(()) };
+        let claims = &Claims::select(claims, &binding.claims);
+        let arguments = PlannedArguments { arguments: &field.arguments, variables, claims };
+        if authorization.allows(claims, &arguments) { Ok(()) } else { Err(forbidden()) }
+    }
+
+    /// Does it depend on claims what an operation sends? Then nobody may be given the answer of somebody else.
+    pub fn is_personal(&self, plan: &Plan) -> bool {
+        plan.fetches.iter().any(|fetch| match &fetch.kind {
+            FetchKind::Publish(field) | FetchKind::Request(field) => {
+                self.send.get(&field.field).is_some_and(|it| !it.claims.is_empty())
+            }
+            _ => false,
+        })
+    }
+
+    /// Where the events of `field` come from, with these variables and the values of its [`Bindings::claims`].
     ///
     /// # Errors
     /// `BAD_USER_INPUT` if an argument cannot stand in a topic: it is null, an object or a fraction, a list of too many, or
@@ -176,9 +240,10 @@ impl Bindings {
         &self,
         field: &EventField,
         variables: &Variables,
+        claims: &ClaimValues,
     ) -> Result<Source, GraphqlError> {
         let binding = self.subscribe.get(&field.field).ok_or_else(not_bound)?;
-        let arguments = PlannedArguments { arguments: &field.arguments, variables };
+        let arguments = PlannedArguments { arguments: &field.arguments, variables, claims };
         let topics = binding.topics.render(&arguments)?;
         let (start, durable) = (binding.start.clone(), binding.durable.clone());
         let provider = Arc::clone(&binding.topics.provider);
@@ -237,9 +302,10 @@ impl Bindings {
         &self,
         field: &EventField,
         variables: &Variables,
+        claims: &ClaimValues,
     ) -> Result<Option<Arc<Filter>>, GraphqlError> {
         let Some(condition) = self.filters.get(&field.field) else { return Ok(None) };
-        let arguments = PlannedArguments { arguments: &field.arguments, variables };
+        let arguments = PlannedArguments { arguments: &field.arguments, variables, claims };
         let filter = condition.render(&arguments)?;
         Ok((!filter.passes_everything()).then(|| Arc::new(filter)))
     }
@@ -271,6 +337,9 @@ impl Bindings {
             let condition = directive.argument("condition");
             match ConditionTemplate::read(graph, field, payload, condition) {
                 Ok(condition) => {
+                    if let Some(binding) = self.subscribe.get_mut(&id) {
+                        binding.claims.extend(condition.claims());
+                    }
                     self.filters.insert(id, condition);
                 }
                 Err(messages) => messages.into_iter().for_each(&mut error),
@@ -284,14 +353,19 @@ impl Bindings {
         field: FieldId,
         role: EventRole,
         arguments: &Bytes,
+        claims: Option<&Claims>,
     ) -> Result<Outgoing<'_>, GraphqlError> {
         let binding = self.send.get(&field).filter(|it| it.role == role).ok_or_else(not_bound)?;
-        let read = JsonArguments::parse(arguments).ok_or_else(|| {
+        let claims = Claims::select(claims, &binding.claims);
+        let read = JsonArguments::parse(arguments, claims.clone()).ok_or_else(|| {
             GraphqlError::new(
                 ErrorCode::BadUserInput,
                 "The arguments are nested too deep to publish.",
             )
         })?;
+        if binding.authorization.as_ref().is_some_and(|it| !it.allows(&claims, &read)) {
+            return Err(forbidden());
+        }
         let topic = binding.topics.render(&read)?.into_iter().next().ok_or_else(not_bound)?;
         Ok(Outgoing {
             provider: &binding.topics.provider,
@@ -300,6 +374,11 @@ impl Bindings {
             payload: binding.payload.as_ref(),
         })
     }
+}
+
+fn forbidden() -> GraphqlError {
+    let message = "This field is not allowed to this client, with these arguments.";
+    GraphqlError::new(ErrorCode::Forbidden, message)
 }
 
 fn not_bound() -> GraphqlError {
@@ -319,6 +398,11 @@ impl Binding {
         let topics = Topics::load(graph, field, directive, kind, providers, &mut errors);
         let payload = PayloadMapping::read(graph, field, directive);
         let payload = payload.map_err(|error| errors.push(error));
+        let authorization = Authorization::read(field, directive);
+        let authorization = authorization.map_err(|them| errors.extend(them)).unwrap_or_default();
+        let mut claims = authorization.as_ref().map(Authorization::claims).unwrap_or_default();
+        claims
+            .extend(topics.iter().flat_map(|it| &it.templates).flat_map(Template::claims).cloned());
         if kind.role != EventRole::Subscribe {
             let message = MessageTemplate::read(field, directive);
             let message = message.map_err(|error| errors.push(error));
@@ -331,7 +415,9 @@ impl Binding {
             }
             return match (topics, message, payload) {
                 (Some(topics), Ok(message), Ok(payload)) if errors.is_empty() => {
-                    Ok(Self::Sent(Sent { topics, role: kind.role, message, payload }))
+                    claims.extend(message.claims().cloned());
+                    let role = kind.role;
+                    Ok(Self::Sent(Sent { topics, role, message, payload, authorization, claims }))
                 }
                 _ => Err(errors),
             };
@@ -360,7 +446,14 @@ impl Binding {
         match (topics, start, durable, payload) {
             (Some(topics), Ok(start), Ok(durable), Ok(payload)) if errors.is_empty() => {
                 let payload = payload.map(Arc::new);
-                Ok(Self::Subscribed(Subscribed { topics, start, durable, payload }))
+                Ok(Self::Subscribed(Subscribed {
+                    topics,
+                    start,
+                    durable,
+                    payload,
+                    authorization,
+                    claims,
+                }))
             }
             _ => Err(errors),
         }
@@ -423,7 +516,12 @@ impl Topics {
     fn render(&self, arguments: &dyn Arguments) -> Result<Vec<Box<str>>, GraphqlError> {
         let refused = |error| {
             let message = match error {
-                RenderError::Value { path, reason } => {
+                RenderError::Value { path, reason, is_claim: true } => {
+                    let message =
+                        format!("This field needs \"{path}\" of a token for its topic: {reason}.");
+                    return GraphqlError::new(ErrorCode::Forbidden, message);
+                }
+                RenderError::Value { path, reason, is_claim: false } => {
                     format!("Argument \"{path}\" cannot be part of a topic: {reason}.")
                 }
                 RenderError::Topic { reason } => {

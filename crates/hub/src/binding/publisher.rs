@@ -34,7 +34,8 @@ impl EventPublisher {
         request: &EventRequest<'_>,
         role: EventRole,
     ) -> Result<Outgoing<'_>, GraphqlError> {
-        let mut outgoing = self.bindings.outgoing(request.field, role, &request.arguments)?;
+        let mut outgoing =
+            self.bindings.outgoing(request.field, role, &request.arguments, request.claims)?;
         outgoing.message.headers.extend(trace::of_request(request.headers));
         Ok(outgoing)
     }

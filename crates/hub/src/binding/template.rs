@@ -1,10 +1,11 @@
-//! Topics, keys and headers with arguments in them: `orders.{{ args.id }}`. Compiled when a graph is loaded, rendered
+//! Topics, keys and headers with arguments and claims in them: `orders.{{ args.id }}`, `orders.{{ claims.tenant }}`. Compiled when a graph is loaded, rendered
 //! for each subscription and publication. Which topics a provider accepts is the provider's business.
 
 use std::borrow::Cow;
 
 use astjson::{Document, Kind, NodeId};
 use bytes::Bytes;
+use execute::{ClaimPath, ClaimScalar, ClaimValues};
 use plan::{Value, Variables};
 
 /// Nesting that rendering follows into the JSON of an argument.
@@ -27,10 +28,15 @@ enum Part {
 pub(crate) struct ArgumentPath {
     pub(crate) argument: Box<str>,
     pub(crate) members: Vec<Box<str>>,
+    /// `{{ claims.… }}`: it is none of the field's arguments.
+    pub(crate) claim: Option<ClaimPath>,
 }
 
 impl std::fmt::Display for ArgumentPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(claim) = &self.claim {
+            return write!(f, "claims.{claim}");
+        }
         f.write_str(&self.argument)?;
         self.members.iter().try_for_each(|member| write!(f, ".{member}"))
     }
@@ -40,7 +46,7 @@ impl std::fmt::Display for ArgumentPath {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RenderError {
     /// The argument's value is none that can stand in a topic.
-    Value { path: String, reason: &'static str },
+    Value { path: String, reason: &'static str, is_claim: bool },
     /// The whole is no topic.
     Topic { reason: &'static str },
     /// Lists make more topics than may be.
@@ -85,6 +91,9 @@ pub(crate) trait Arguments {
     fn texts(&self, path: &ArgumentPath) -> Result<Vec<String>, NoText> {
         self.text(path).map(|text| vec![text])
     }
+
+    /// The values at `path`, to compare with: several if there is a list.
+    fn scalars(&self, path: &ArgumentPath) -> Result<Vec<Scalar>, Cow<'static, str>>;
 }
 
 impl Template {
@@ -109,13 +118,27 @@ impl Template {
 
     /// The arguments it names.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &ArgumentPath> {
+        self.all_paths().filter(|path| path.claim.is_none())
+    }
+
+    /// The claims it names.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &ClaimPath> {
+        self.all_paths().filter_map(|path| path.claim.as_ref())
+    }
+
+    /// Is it the same text for everybody?
+    pub(crate) fn is_constant(&self) -> bool {
+        self.all_paths().next().is_none()
+    }
+
+    fn all_paths(&self) -> impl Iterator<Item = &ArgumentPath> {
         self.parts.iter().filter_map(|part| match part {
             Part::Argument(path) => Some(path),
             Part::Text(_) => None,
         })
     }
 
-    /// The argument that it is, if it is nothing else.
+    /// The argument or claim that it is, if it is nothing else.
     pub(crate) fn as_argument(&self) -> Option<&ArgumentPath> {
         match &self.parts[..] {
             [Part::Argument(path)] => Some(path),
@@ -165,7 +188,9 @@ impl Template {
             match part {
                 Part::Text(text) => topics.iter_mut().for_each(|topic| topic.push_str(text)),
                 Part::Argument(path) => {
-                    let error = |reason| RenderError::Value { path: path.to_string(), reason };
+                    let is_claim = path.claim.is_some();
+                    let error =
+                        |reason| RenderError::Value { path: path.to_string(), reason, is_claim };
                     let values = arguments.texts(path).map_err(|reason| error(reason.as_str()))?;
                     if values.len().saturating_mul(topics.len()) > most {
                         return Err(RenderError::TooMany);
@@ -188,9 +213,11 @@ impl Template {
 fn parse_path(text: &str) -> Result<ArgumentPath, String> {
     let mut names = text.split('.').map(str::trim);
     let hint = || format!("{{{{ {text} }}}} is not understood; write {{{{ args.name }}}}");
-    if names.next() != Some("args") {
-        return Err(hint());
-    }
+    let of_claims = match names.next() {
+        Some("args") => false,
+        Some("claims") => true,
+        _ => return Err(hint()),
+    };
     let names: Vec<Box<str>> = names.map(Into::into).collect();
     let is_name = |name: &str| {
         name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
@@ -198,7 +225,8 @@ fn parse_path(text: &str) -> Result<ArgumentPath, String> {
     };
     match names.split_first() {
         Some((argument, members)) if names.iter().all(|name| is_name(name)) => {
-            Ok(ArgumentPath { argument: argument.clone(), members: members.to_vec() })
+            let claim = of_claims.then(|| ClaimPath::new(names.iter().cloned())).flatten();
+            Ok(ArgumentPath { argument: argument.clone(), members: members.to_vec(), claim })
         }
         _ => Err(hint()),
     }
@@ -208,10 +236,49 @@ fn parse_path(text: &str) -> Result<ArgumentPath, String> {
 pub(crate) struct PlannedArguments<'a> {
     pub(crate) arguments: &'a [(Box<str>, Value)],
     pub(crate) variables: &'a Variables,
+    /// Those that the field reads.
+    pub(crate) claims: &'a ClaimValues,
+}
+
+/// A claim as one word.
+fn claim_text(claims: &ClaimValues, path: &ClaimPath) -> Result<String, NoText> {
+    match &claim_texts(claims, path)?[..] {
+        _ if claims.json(path).is_some_and(|json| json.starts_with('[')) => Err(NoText::List),
+        [text] => Ok(text.clone()),
+        _ => Err(NoText::Missing),
+    }
+}
+
+/// A claim as words, one for each element of a list.
+fn claim_texts(claims: &ClaimValues, path: &ClaimPath) -> Result<Vec<String>, NoText> {
+    let json = claims.json(path).ok_or(NoText::Missing)?;
+    if json == "[]" {
+        return Err(NoText::EmptyList);
+    }
+    let scalars = claims.scalars(path).ok_or(NoText::Object)?;
+    let text = |scalar| match scalar {
+        ClaimScalar::Number(number) if number.contains(['.', 'e', 'E']) => Err(NoText::Fraction),
+        ClaimScalar::Number(text) | ClaimScalar::Text(text) => Ok(text.into()),
+        ClaimScalar::Boolean(value) => Ok(value.to_string()),
+    };
+    scalars.into_iter().map(text).collect()
+}
+
+/// A claim to compare with. One that is not there is nothing, and not null: nobody is found by having none.
+fn claim_scalars(claims: &ClaimValues, path: &ClaimPath) -> Result<Vec<Scalar>, Cow<'static, str>> {
+    let scalars = claims.scalars(path).ok_or("there is no such claim")?;
+    let scalar = |scalar| match scalar {
+        ClaimScalar::Number(text) | ClaimScalar::Text(text) => Scalar::Text(text.into()),
+        ClaimScalar::Boolean(value) => Scalar::Text(value.to_string()),
+    };
+    Ok(scalars.into_iter().map(scalar).collect())
 }
 
 impl Arguments for PlannedArguments<'_> {
     fn text(&self, path: &ArgumentPath) -> Result<String, NoText> {
+        if let Some(claim) = &path.claim {
+            return claim_text(self.claims, claim);
+        }
         let mut value = member(self.arguments, &path.argument);
         let mut members = path.members.iter();
         loop {
@@ -241,6 +308,9 @@ impl Arguments for PlannedArguments<'_> {
     }
 
     fn texts(&self, path: &ArgumentPath) -> Result<Vec<String>, NoText> {
+        if let Some(claim) = &path.claim {
+            return claim_texts(self.claims, claim);
+        }
         match self.text(path) {
             Err(NoText::List) => {
                 let scalars = self.scalars(path).map_err(|_| NoText::Object)?;
@@ -254,6 +324,16 @@ impl Arguments for PlannedArguments<'_> {
             other => other.map(|text| vec![text]),
         }
     }
+
+    fn scalars(&self, path: &ArgumentPath) -> Result<Vec<Scalar>, Cow<'static, str>> {
+        if let Some(claim) = &path.claim {
+            return claim_scalars(self.claims, claim);
+        }
+        let mut scalars = Vec::new();
+        let argument = member(self.arguments, &path.argument);
+        self.append(argument, &path.members, &mut scalars)?;
+        Ok(scalars)
+    }
 }
 
 /// A value to compare with.
@@ -265,15 +345,17 @@ pub(crate) enum Scalar {
     Text(String),
 }
 
-impl PlannedArguments<'_> {
-    /// The values at `path`: several if there is a list.
-    pub(crate) fn scalars(&self, path: &ArgumentPath) -> Result<Vec<Scalar>, Cow<'static, str>> {
-        let mut scalars = Vec::new();
-        let argument = member(self.arguments, &path.argument);
-        self.append(argument, &path.members, &mut scalars)?;
-        Ok(scalars)
+impl Scalar {
+    /// `None`: it is null.
+    pub(crate) fn text(self) -> Option<String> {
+        match self {
+            Self::Null => None,
+            Self::Text(text) => Some(text),
+        }
     }
+}
 
+impl PlannedArguments<'_> {
     fn append(
         &self,
         value: Option<&Value>,
@@ -312,9 +394,18 @@ fn append_json(
     out: &mut Vec<Scalar>,
 ) -> Result<(), Cow<'static, str>> {
     let mut document = Document::with_depth_limit(DEPTH_MAX);
-    let mut node = document
+    let node = document
         .parse(Bytes::copy_from_slice(json.as_bytes()))
         .map_err(|_| "it is nested too deep")?;
+    append_below(&document, node, members, out)
+}
+
+fn append_below(
+    document: &Document,
+    mut node: NodeId,
+    members: &[Box<str>],
+    out: &mut Vec<Scalar>,
+) -> Result<(), Cow<'static, str>> {
     for name in members {
         match document.kind(node) {
             Kind::Object => match document.get(node, name) {
@@ -328,7 +419,7 @@ fn append_json(
             _ => return Err("it is no object".into()),
         }
     }
-    append_node(&document, node, out)
+    append_node(document, node, out)
 }
 
 fn append_node(
@@ -358,21 +449,39 @@ fn member<'a>(entries: &'a [(Box<str>, Value)], name: &str) -> Option<&'a Value>
 pub(crate) struct JsonArguments {
     document: Document,
     root: NodeId,
+    claims: ClaimValues,
 }
 
 impl JsonArguments {
-    /// `None` if `text` is no JSON object.
-    pub(crate) fn parse(text: &Bytes) -> Option<Self> {
+    /// `None` if `text` is no JSON object. `claims`: those that the field reads.
+    pub(crate) fn parse(text: &Bytes, claims: ClaimValues) -> Option<Self> {
         let mut document = Document::with_depth_limit(DEPTH_MAX);
         let root = document.parse(text.clone()).ok()?;
-        (document.kind(root) == Kind::Object).then_some(Self { document, root })
+        (document.kind(root) == Kind::Object).then_some(Self { document, root, claims })
     }
 }
 
 impl Arguments for JsonArguments {
     fn text(&self, path: &ArgumentPath) -> Result<String, NoText> {
+        if let Some(claim) = &path.claim {
+            return claim_text(&self.claims, claim);
+        }
         let argument = self.document.get(self.root, &path.argument).ok_or(NoText::Missing)?;
         node_text(&self.document, argument, &path.members)
+    }
+
+    fn scalars(&self, path: &ArgumentPath) -> Result<Vec<Scalar>, Cow<'static, str>> {
+        if let Some(claim) = &path.claim {
+            return claim_scalars(&self.claims, claim);
+        }
+        let mut scalars = Vec::new();
+        match self.document.get(self.root, &path.argument) {
+            None => scalars.push(Scalar::Null),
+            Some(argument) => {
+                append_below(&self.document, argument, &path.members, &mut scalars)?;
+            }
+        }
+        Ok(scalars)
     }
 }
 
@@ -411,13 +520,13 @@ mod tests {
     use plan::VariableId;
 
     fn rendered(template: &str, json: &'static str) -> Result<String, String> {
-        let arguments = JsonArguments::parse(&json.into()).unwrap();
+        let arguments = JsonArguments::parse(&json.into(), ClaimValues::default()).unwrap();
         Template::parse(template)
             .unwrap()
             .render(&arguments, 1, |_, _| Ok(()))
             .map(|topics| topics.concat())
             .map_err(|error| match error {
-                RenderError::Value { path, reason } => format!("{path}: {reason}"),
+                RenderError::Value { path, reason, .. } => format!("{path}: {reason}"),
                 RenderError::Topic { reason } => reason.to_owned(),
                 RenderError::TooMany => "too many".to_owned(),
             })
@@ -468,7 +577,11 @@ mod tests {
             ("mixed".into(), Value::Object(vec![("in".into(), Value::Variable(VariableId(0)))])),
             ("list".into(), Value::List(vec![])),
         ];
-        let planned = PlannedArguments { arguments: &arguments, variables: &variables };
+        let planned = PlannedArguments {
+            arguments: &arguments,
+            variables: &variables,
+            claims: &ClaimValues::default(),
+        };
         let text = |path: &str| planned.text(&parse_path(path).unwrap()).map_err(NoText::as_str);
         assert_eq!(text("args.literal.id"), Ok("7".into()));
         assert_eq!(text("args.variable.id"), Ok("v".into()));
@@ -494,13 +607,19 @@ mod tests {
             ("hole".into(), Value::List(vec![Value::Null])),
             ("one".into(), Value::Int("7".into())),
         ];
-        let planned = PlannedArguments { arguments: &arguments, variables: &variables };
+        let planned = PlannedArguments {
+            arguments: &arguments,
+            variables: &variables,
+            claims: &ClaimValues::default(),
+        };
         let render = |template: &str, most| {
             let template = Template::parse(template).unwrap();
             let topics = template.render(&planned, most, |_, _| Ok(()));
             topics.map(|topics| topics.join(" "))
         };
-        let value = |path: &str, reason| Err(RenderError::Value { path: path.into(), reason });
+        let value = |path: &str, reason| {
+            Err(RenderError::Value { path: path.into(), reason, is_claim: false })
+        };
         assert_eq!(render("t.{{ args.ids }}", 2), Ok("t.1 t.x".into()));
         assert_eq!(
             render("{{ args.regions }}.{{ args.one }}.{{ args.ids }}", 4),

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use execute::{ErrorCode, GraphqlError};
+use execute::{ClaimPath, ErrorCode, GraphqlError};
 use graph::{ConstValue, Field, Supergraph, TypeKind, TypeRefShape};
 
 use super::{Comparison, Condition, FieldPath, Filter, Key};
 use crate::binding::PayloadMapping;
-use crate::binding::template::{ArgumentPath, PlannedArguments, Scalar, Template};
+use crate::binding::template::{ArgumentPath, Arguments, PlannedArguments, Scalar, Template};
 
 /// Nesting of conditions. Other routers allow five.
 const DEPTH_MAX: usize = 8;
@@ -75,6 +75,13 @@ impl ConditionTemplate {
         }
     }
 
+    /// The claims that it reads.
+    pub(crate) fn claims(&self) -> Vec<ClaimPath> {
+        let mut paths = Vec::new();
+        self.0.append_claims(&mut paths);
+        paths
+    }
+
     /// The filter of a subscription with these arguments.
     ///
     /// # Errors
@@ -82,6 +89,26 @@ impl ConditionTemplate {
     pub(crate) fn render(&self, arguments: &PlannedArguments<'_>) -> Result<Filter, GraphqlError> {
         let mut values = 0;
         render(&self.0, arguments, &mut values).map(Filter)
+    }
+}
+
+impl Node {
+    fn append_claims(&self, paths: &mut Vec<ClaimPath>) {
+        match self {
+            Self::In { values, .. } => {
+                for value in values {
+                    match value {
+                        ValueTemplate::Constant(_) => {}
+                        ValueTemplate::Argument(path) => paths.extend(path.claim.clone()),
+                        ValueTemplate::Text(template) => paths.extend(template.claims().cloned()),
+                    }
+                }
+            }
+            Self::And(nodes) | Self::Or(nodes) => {
+                nodes.iter().for_each(|it| it.append_claims(paths));
+            }
+            Self::Not(node) => node.append_claims(paths),
+        }
     }
 }
 
@@ -233,7 +260,7 @@ impl Reader<'_> {
                 if let Some(path) = template.as_argument() {
                     return Ok(ValueTemplate::Argument(path.clone()));
                 }
-                if template.paths().next().is_some() {
+                if !template.is_constant() {
                     return Ok(ValueTemplate::Text(template));
                 }
                 text
@@ -380,7 +407,11 @@ mod tests {
         let variables = Variables {
             values: vec![Some(r#"{"ids":["1",2]}"#.into()), Some("[3,\"4\"]".into()), None],
         };
-        let planned = PlannedArguments { arguments: &arguments, variables: &variables };
+        let planned = PlannedArguments {
+            arguments: &arguments,
+            variables: &variables,
+            claims: &execute::ClaimValues::default(),
+        };
         let condition = read(condition).expect("a valid condition");
         condition.render(&planned).map_err(|error| error.message.to_string())
     }

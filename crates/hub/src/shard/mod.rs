@@ -389,7 +389,9 @@ impl Shard {
     fn scope(&self, operation: &LiveOperation) -> Option<Scope> {
         let cursors = self.cursors.as_ref()?;
         let source = &operation.source;
-        cursors.are_for(source).then(|| Scope::new(GRAPH, &operation.field, source))
+        cursors
+            .are_for(source)
+            .then(|| Scope::new(GRAPH, &operation.field, source, &operation.bound_to))
     }
 
     /// Puts somebody into a group, which goes if it is left empty.

@@ -176,7 +176,7 @@ impl Simulation {
         let back = if self.random.below(3) == 0 { self.random.below(back as u64 + 1) } else { 0 };
         let cursor = cursors[cursors.len() - 1 - back as usize].1.split('"').next().unwrap();
         let source = self.operation(topic, operation).source;
-        let scope = Scope::new(GRAPH, "Subscription.field", &source);
+        let scope = Scope::new(GRAPH, "Subscription.field", &source, &[]);
         let resume = self.cursors.decode(cursor, scope).expect("it is ours");
         self.come(topic, operation, Some(resume));
     }

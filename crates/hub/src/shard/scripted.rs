@@ -254,6 +254,7 @@ impl Stage {
     /// An operation as [`Stage::subscribe`] makes it.
     pub(super) fn operation(&self, topic: &str, operation: u128, generation: u64) -> LiveOperation {
         LiveOperation {
+            bound_to: Bytes::new(),
             generation,
             source: Source::new(Arc::clone(&self.provider), vec![topic.into()]),
             field: "Subscription.field".into(),

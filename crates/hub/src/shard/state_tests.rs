@@ -229,7 +229,7 @@ fn the_state_carries_the_position_from_before_it_and_who_comes_with_that_gets_no
     play.stage.resolve_all();
     let heard = play.heard(one);
     let source = play.stage.operation("topic", 1, 0).source;
-    let scope = Scope::new(GRAPH, "Subscription.field", &source);
+    let scope = Scope::new(GRAPH, "Subscription.field", &source, &[]);
     let cursor = |payload: &str| {
         let (_, rest) = payload.split_once("\"cursor\":\"").expect("a cursor");
         cursors.decode(rest.split('"').next().unwrap(), scope).expect("it is ours")

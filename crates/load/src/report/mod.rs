@@ -5,6 +5,7 @@
 
 mod page;
 mod plot;
+mod points;
 pub mod subscriptions;
 mod table;
 

@@ -22,7 +22,10 @@ figure{margin:0}figcaption{font-weight:600}\
 svg{width:100%;height:auto}svg text{font-size:11px;fill:currentColor;opacity:.75}\
 .grid{stroke:var(--line)}polyline{fill:none;stroke-width:1.8}.dashed{stroke-dasharray:5 4}\
 .key{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin-right:.4em}\
-li{overflow-wrap:anywhere}";
+li{overflow-wrap:anywhere}\
+.words th{text-align:right;font-weight:600}.words :is(th,td):is(:first-child,:nth-child(2)){text-align:left}\
+.legend{display:flex;flex-wrap:wrap;gap:.1rem 1rem;font-size:12px}.legend .swatch{width:26px;height:8px;margin-right:.35em}\
+.mark{stroke:none}";
 
 /// Shares of all answers that the latency plot names.
 const SHARES: [(f64, &str); 6] = [
@@ -54,15 +57,7 @@ pub(super) fn document(
     remarks: &[Vec<String>],
     figures: &str,
 ) -> String {
-    let mut out = format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width\"><title>{}</title><style>{STYLE}",
-        escape(title)
-    );
-    for (index, colour) in PALETTE.iter().enumerate() {
-        let _ = write!(out, ".c{index}{{stroke:{colour}}}.key.c{index}{{background:{colour}}}");
-    }
-    let _ = write!(out, "</style></head><body><h1>{}</h1>", escape(title));
+    let mut out = head(title);
     out.push_str("<table><thead><tr><th></th>");
     for (index, name) in names.iter().enumerate() {
         let colour = index % COLOURS;
@@ -87,6 +82,23 @@ pub(super) fn document(
         out.push_str("</ul>");
     }
     let _ = writeln!(out, "<h2>Plots</h2><div class=\"plots\">{figures}</div></body></html>");
+    out
+}
+
+/// A page as far as its heading.
+pub(super) fn head(title: &str) -> String {
+    let mut out = format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>{}</title><style>{STYLE}",
+        escape(title)
+    );
+    for (index, colour) in PALETTE.iter().enumerate() {
+        let _ = write!(
+            out,
+            ".c{index}{{stroke:{colour}}}.key.c{index}{{background:{colour}}}.mark.c{index}{{fill:{colour}}}"
+        );
+    }
+    let _ = write!(out, "</style></head><body><h1>{}</h1>", escape(title));
     out
 }
 
@@ -115,6 +127,7 @@ pub(super) fn percentiles(of: &str, runs: &[(&str, &Buckets)]) -> String {
         y: "ms",
         x_ticks: &ticks,
         y_logarithmic: true,
+        is_sparse: false,
     };
     svg(&axes, &lines)
 }
@@ -131,7 +144,10 @@ fn plots(runs: &[Run], out: &mut String) {
                 lines.push(Line { name: run.name.clone(), colour, dashed: *dashed, points });
             }
         }
-        svg(&Axes { title, x: "seconds", y, x_ticks: &[], y_logarithmic: false }, &lines)
+        svg(
+            &Axes { title, x: "seconds", y, x_ticks: &[], y_logarithmic: false, is_sparse: false },
+            &lines,
+        )
     };
     out.push_str(&over_time(
         "Latency over time: p50, and p99 dashed",

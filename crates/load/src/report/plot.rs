@@ -14,6 +14,9 @@ const BOTTOM: f64 = 40.0;
 /// Points of one line; more would not be seen on this width.
 const POINTS_MAX: usize = 640;
 
+/// Powers of ten on an axis that has room for names in between.
+const FINE_POWERS_MAX: i32 = 4;
+
 /// Lines that can be told apart; further ones begin anew.
 pub(super) const COLOURS: usize = 8;
 
@@ -35,6 +38,8 @@ pub(super) struct Axes<'a> {
     pub(super) x_ticks: &'a [(f64, &'a str)],
     /// Powers of ten at equal distances.
     pub(super) y_logarithmic: bool,
+    /// Few points, which are marked, on lines that a legend names.
+    pub(super) is_sparse: bool,
 }
 
 /// Draws the lines; nothing where there is nothing to draw.
@@ -61,9 +66,9 @@ pub(super) fn svg(axes: &Axes<'_>, lines: &[Line]) -> String {
     }
     let (y_min, y_max) = range(|point| point.1);
     let (y_low, y_high, y_ticks) = if axes.y_logarithmic {
-        let (low, high) = (y_min.log10().floor(), y_max.log10().ceil());
-        let high = if high > low { high } else { low + 1.0 };
-        let ticks = (low as i32..=high as i32).map(|power| 10_f64.powi(power)).collect();
+        let ticks = round_powers(y_min, y_max, axes.is_sparse);
+        let ends = ticks.first().zip(ticks.last());
+        let (low, high) = ends.map_or((0.0, 1.0), |(low, high)| (low.log10(), high.log10()));
         (low, high, ticks)
     } else {
         let ticks = round_steps(0.0, y_max.max(f64::MIN_POSITIVE));
@@ -78,9 +83,13 @@ pub(super) fn svg(axes: &Axes<'_>, lines: &[Line]) -> String {
         HEIGHT - BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
     };
 
-    let mut out = format!(
-        "<figure><figcaption>{}</figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
-        escape(axes.title),
+    let mut out = format!("<figure><figcaption>{}</figcaption>", escape(axes.title));
+    if axes.is_sparse {
+        out.push_str(&legend(lines.iter().filter(|it| !it.1.is_empty()).map(|it| it.0)));
+    }
+    let _ = write!(
+        out,
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
         escape(axes.title)
     );
     for tick in y_ticks {
@@ -92,23 +101,25 @@ pub(super) fn svg(axes: &Axes<'_>, lines: &[Line]) -> String {
             WIDTH - RIGHT,
             LEFT - 6.0,
             y + 4.0,
-            show_number(tick)
+            show_tick(tick)
         );
     }
     let round;
     let x_ticks: &[(f64, String)] = {
         round = if axes.x_ticks.is_empty() {
             let steps = round_steps(x_low, x_high).into_iter().filter(|x| *x <= x_high);
-            steps.map(|x| (x, show_number(x))).collect::<Vec<_>>()
+            steps.map(|x| (x, show_tick(x))).collect::<Vec<_>>()
         } else {
             axes.x_ticks.iter().map(|(x, name)| (*x, (*name).to_owned())).collect()
         };
         &round
     };
     for (x, name) in x_ticks {
+        // A name at the right end would stick out.
+        let anchor = if x_of(*x) > WIDTH - 2.0 * RIGHT { "end" } else { "middle" };
         let _ = write!(
             out,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
             x_of(*x),
             HEIGHT - BOTTOM + 16.0,
             escape(name)
@@ -131,8 +142,35 @@ pub(super) fn svg(axes: &Axes<'_>, lines: &[Line]) -> String {
             let _ = write!(out, "{:.1},{:.1} ", x_of(*x), y_of(*y));
         }
         let _ = write!(out, "\"><title>{}</title></polyline>", escape(&line.name));
+        for (x, y) in points.iter().filter(|_| axes.is_sparse) {
+            let _ = write!(
+                out,
+                "<circle class=\"mark c{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"><title>{}: {}</title></circle>",
+                line.colour % COLOURS,
+                x_of(*x),
+                y_of(*y),
+                escape(&line.name),
+                show_number(*y)
+            );
+        }
     }
     out.push_str("</svg></figure>");
+    out
+}
+
+/// Names of the lines, each beside a piece of it.
+fn legend<'a>(lines: impl Iterator<Item = &'a Line>) -> String {
+    let mut out = "<div class=\"legend\">".to_owned();
+    for line in lines {
+        let dash = if line.dashed { " dashed" } else { "" };
+        let _ = write!(
+            out,
+            "<span><svg class=\"swatch\" viewBox=\"0 0 26 8\" aria-hidden=\"true\"><polyline class=\"c{}{dash}\" points=\"0,4 26,4\"/></svg>{}</span>",
+            line.colour % COLOURS,
+            escape(&line.name)
+        );
+    }
+    out.push_str("</div>");
     out
 }
 
@@ -144,6 +182,17 @@ fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let step = points.len().div_ceil(POINTS_MAX - 1);
     let last = points.last().copied();
     points.into_iter().step_by(step).chain(last).collect()
+}
+
+/// A round number, without the zeros that a measured one would have behind its point.
+fn show_tick(value: f64) -> String {
+    let shown = show_number(value);
+    match shown.split_once('.') {
+        Some((whole, fraction)) if fraction.bytes().all(|digit| digit == b'0') && value >= 1.0 => {
+            whole.to_owned()
+        }
+        _ => shown,
+    }
 }
 
 /// Round numbers, four to eight of them, from `low` to just beyond `high`.
@@ -163,6 +212,21 @@ fn round_steps(low: f64, high: f64) -> Vec<f64> {
         .collect()
 }
 
+/// Powers of ten from below `low` to above `high`; if `finely` and they are not many, also what is two and five times one.
+fn round_powers(low: f64, high: f64, finely: bool) -> Vec<f64> {
+    let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
+    let last = last.max(first + 1);
+    if !finely || last - first > FINE_POWERS_MAX {
+        return (first..=last).map(|power| 10_f64.powi(power)).collect();
+    }
+    let all = (first..=last).flat_map(|power| [1.0, 2.0, 5.0].map(|it| it * 10_f64.powi(power)));
+    let all: Vec<f64> = all.collect();
+    // The last one that is not above, the first one that is not below, and at least one step.
+    let begin = all.iter().rposition(|it| *it <= low).unwrap_or(0);
+    let end = all.iter().position(|it| *it >= high).unwrap_or(all.len() - 1);
+    all[begin..=end.max(begin + 1).min(all.len() - 1)].to_vec()
+}
+
 /// Text as it may stand in HTML and its attributes.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
@@ -179,10 +243,19 @@ mod tests {
     #[test]
     fn a_plot_holds_its_points_within_the_frame() {
         for y_logarithmic in [false, true] {
-            let axes = Axes { title: "t", x: "s", y: "ms", x_ticks: &[], y_logarithmic };
+            let axes = Axes {
+                title: "t",
+                x: "s",
+                y: "ms",
+                x_ticks: &[],
+                y_logarithmic,
+                is_sparse: y_logarithmic,
+            };
             let svg =
                 svg(&axes, &[line(vec![(0.0, 0.0), (1.0, 3.0), (2.0, 700.0), (3.0, f64::NAN)])]);
-            let points = svg.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
+            // The legend before it has lines too.
+            let plot = svg.rsplit("<svg").next().unwrap();
+            let points = plot.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
             for point in points.split_whitespace() {
                 let (x, y) = point.split_once(',').unwrap();
                 let (x, y): (f64, f64) = (x.parse().unwrap(), y.parse().unwrap());
@@ -194,8 +267,25 @@ mod tests {
     }
 
     #[test]
+    fn logarithmic_axes_have_round_ends_around_what_they_show() {
+        for (low, high, finely, expected) in [
+            (3.0, 700.0, false, &[1.0, 10.0, 100.0, 1000.0][..]),
+            (30.0, 700.0, true, &[20.0, 50.0, 100.0, 200.0, 500.0, 1000.0]),
+            (20.0, 20.0, true, &[20.0, 50.0]),
+            (1.0, 1.0, false, &[1.0, 10.0]),
+            (0.5, 90_000.0, true, &[0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0]),
+        ] {
+            let ticks = round_powers(low, high, finely);
+            assert_eq!(ticks.len(), expected.len(), "{ticks:?}");
+            let is_near = |(one, other): (&f64, &f64)| (one / other - 1.0).abs() < 1e-9;
+            assert!(ticks.iter().zip(expected).all(is_near), "{ticks:?}");
+        }
+    }
+
+    #[test]
     fn nothing_to_draw_is_nothing() {
-        let axes = Axes { title: "t", x: "", y: "", x_ticks: &[], y_logarithmic: true };
+        let axes =
+            Axes { title: "t", x: "", y: "", x_ticks: &[], y_logarithmic: true, is_sparse: false };
         assert_eq!(svg(&axes, &[]), "");
         assert_eq!(svg(&axes, &[line(vec![(1.0, 0.0)])]), "");
         assert!(svg(&axes, &[line(vec![(1.0, 1.0)])]).contains("polyline"));

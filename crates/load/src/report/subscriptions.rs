@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::page::{document, percentiles};
 use super::plot::{Axes, Line, svg};
 use super::table::{Row, applying, side_by_side};
-use super::{Failure, Latency};
+use super::{Failure, Latency, points};
 use crate::histogram::Buckets;
 use crate::units::{show_count, show_duration, show_number};
 
@@ -55,6 +55,8 @@ pub struct SubscriptionRun {
     pub gaps: u64,
     /// Results with errors.
     pub errors: u64,
+    /// Results that were meant for another client.
+    pub foreign: u64,
     /// Results of the measured events.
     pub deliveries: u64,
     /// From the first event to the last result.
@@ -77,6 +79,12 @@ pub struct SubscriptionRun {
     pub rejoined: Option<Rejoined>,
     /// Scenario `churn`.
     pub churn: Option<Churn>,
+    /// Scenario `resubscribe`.
+    pub resubscribed: Option<Resubscribed>,
+    /// Scenario `throughput`.
+    pub throughput: Option<Throughput>,
+    /// Where this run stands in plots of several, if it is a point there.
+    pub point: Option<Point>,
     /// Scenario `idle`: for how long.
     pub hold_seconds: Option<f64>,
     /// What the server used, if its process was named.
@@ -151,6 +159,83 @@ pub struct Churn {
     pub are_descriptors_closed: Option<bool>,
     /// Memory over time.
     pub samples: Vec<MemorySample>,
+}
+
+/// Clients stayed connected, unsubscribed and subscribed again.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Resubscribed {
+    /// How many were to do so a second.
+    pub rate: f64,
+    /// For how long.
+    pub seconds: f64,
+    /// How many unsubscribed and subscribed again.
+    pub cycles: u64,
+    /// The same for each second.
+    pub cycles_per_second: f64,
+    /// How many could not begin, because all clients were on the way.
+    pub skipped: u64,
+    /// How many had not come to rest, those included whose connection ended.
+    pub unfinished: u64,
+    /// From subscribing again until the server had read that.
+    pub latency: Latency,
+    /// CPU time of the server for unsubscribing and subscribing once.
+    pub server_cpu_us_per_cycle: Option<f64>,
+    /// Cores that the server kept busy.
+    pub server_cores: Option<f64>,
+    /// Its resident memory before.
+    pub resident_before_mib: f64,
+    /// After the first minute, or the first third.
+    pub resident_warm_mib: f64,
+    /// At the end.
+    pub resident_end_mib: f64,
+    /// Whether memory had not grown in between.
+    pub is_memory_flat: Option<bool>,
+    /// Memory over time.
+    pub samples: Vec<MemorySample>,
+}
+
+/// As many events as the server takes, in a closed loop.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Throughput {
+    /// Events that were on their way at most.
+    pub window: u64,
+    /// Length of an event.
+    pub payload_bytes: u64,
+    /// From the first event to the last result.
+    pub seconds: f64,
+    /// Events that every client got, for each second of that.
+    pub events_per_second: f64,
+    /// CPU time of all threads of the server for each event, whatever the number of clients.
+    pub server_cpu_us_per_event: Option<f64>,
+    /// Cores that the server kept busy. Less than it may have: something else was the limit.
+    pub server_cores: Option<f64>,
+    /// Cores that the load generator kept busy, publisher included.
+    pub generator_cores: f64,
+}
+
+/// Where a run stands in plots that compare providers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// What differs along the plot.
+    pub by: By,
+    /// How much of it: bytes, or fields.
+    pub at: u64,
+    /// Where events came from; a line of its own.
+    pub provider: String,
+}
+
+/// What differs between the points of a plot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// Bytes of an event, all of which is selected.
+    PayloadBytes,
+    /// Fields that are selected of an event, beside one.
+    PayloadFields,
+    /// Fields that are joined from a subgraph, beside one of the event.
+    JoinedFields,
 }
 
 /// A look at the server.
@@ -248,13 +333,21 @@ impl SubscriptionRun {
                 && churn.are_descriptors_closed != Some(false)
                 && churn.unfinished == 0
         });
-        let nothing_wrong = self.missing + self.surplus + self.disordered + self.errors == 0;
+        let resubscribed = self
+            .resubscribed
+            .as_ref()
+            .is_none_or(|it| it.is_memory_flat != Some(false) && it.skipped + it.unfinished == 0);
+        // Nothing is lost where nobody is sent more than it takes.
+        let all_through = self.throughput.is_none() || (self.events > 0 && self.lost == 0);
+        let wrong = self.missing + self.surplus + self.disordered + self.errors + self.foreign;
         all_joined
             && all_met
             && all_back
             && all_gone
             && churned
-            && nothing_wrong
+            && resubscribed
+            && all_through
+            && wrong == 0
             && self.ends.is_empty()
     }
 }
@@ -262,12 +355,18 @@ impl SubscriptionRun {
 /// The runs side by side, and below what needs saying about them. The first one is what the others are compared with,
 /// where it is a floor.
 pub fn text(runs: &[SubscriptionRun]) -> String {
+    if let Some(points) = points::of(runs) {
+        return points.text();
+    }
     let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
     side_by_side(&names, &rows(runs), &remarks(runs))
 }
 
 /// The same as a page with plots.
 pub fn html(title: &str, runs: &[SubscriptionRun]) -> String {
+    if let Some(points) = points::of(runs) {
+        return points.html(title);
+    }
     let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
     document(title, &names, &rows(runs), &remarks(runs), &plots(runs))
 }
@@ -277,6 +376,7 @@ fn rows(runs: &[SubscriptionRun]) -> Vec<Row> {
     let seconds = |value: f64| Some(show_duration(value));
     let mib = |value: f64| Some(format!("{value:.1} MiB"));
     let count = |value: u64| Some(show_count(value));
+    let cores = |value: f64| Some(format!("{value:.2}"));
     let some = |value: u64| (value > 0).then(|| show_count(value));
     let of = |value: &dyn Fn(&SubscriptionRun) -> Option<String>| {
         runs.iter().map(value).collect::<Vec<_>>()
@@ -306,14 +406,37 @@ fn rows(runs: &[SubscriptionRun]) -> Vec<Row> {
                 run.churn.as_ref().map(|it| show_number(it.cycles as f64 / it.seconds.max(1e-9)))
             }),
         ),
+        ("unsubscribed and subscribed", of(&|run| count(run.resubscribed.as_ref()?.cycles))),
+        ("  1/s", of(&|run| Some(show_number(run.resubscribed.as_ref()?.cycles_per_second)))),
+        ("  each within, p50", of(&|run| us(run.resubscribed.as_ref()?.latency.p50_us))),
+        ("  each within, p99", of(&|run| us(run.resubscribed.as_ref()?.latency.p99_us))),
+        (
+            "  server CPU for each",
+            of(&|run| us(run.resubscribed.as_ref()?.server_cpu_us_per_cycle?)),
+        ),
+        ("  server cores", of(&|run| cores(run.resubscribed.as_ref()?.server_cores?))),
         ("events", of(&|run| some(run.events))),
-        ("  published, 1/s", of(&|run| (run.events > 0).then(|| show_number(run.rate)))),
+        ("  event, bytes", of(&|run| count(run.throughput.as_ref()?.payload_bytes))),
+        ("  on their way at most", of(&|run| count(run.throughput.as_ref()?.window))),
+        (
+            "  through, 1/s",
+            of(&|run| Some(show_number(run.throughput.as_ref()?.events_per_second))),
+        ),
+        ("  server CPU for each", of(&|run| us(run.throughput.as_ref()?.server_cpu_us_per_event?))),
+        (
+            "  published, 1/s",
+            of(&|run| {
+                let has_pace = run.events > 0 && run.throughput.is_none();
+                has_pace.then(|| show_number(run.rate))
+            }),
+        ),
         ("results, expected", of(&|run| some(run.expected))),
         ("  received", of(&|run| (run.expected > 0).then(|| show_count(run.received)))),
         ("  lost, and told", of(&|run| (run.expected > 0).then(|| show_count(run.lost)))),
         ("  missing", of(&|run| (run.expected > 0).then(|| show_count(run.missing)))),
         ("  out of order", of(&|run| some(run.disordered))),
         ("  with errors", of(&|run| some(run.errors))),
+        ("  of other clients", of(&|run| some(run.foreign))),
         (
             "results, 1/s",
             of(&|run| (run.deliveries > 0).then(|| show_number(run.deliveries_per_second))),
@@ -331,7 +454,7 @@ fn rows(runs: &[SubscriptionRun]) -> Vec<Row> {
         ("  server CPU for each", of(&|run| us(run.vanished.as_ref()?.cpu_us_per_connection?))),
         ("server CPU per result", server(&|it| us(it.cpu_us_per_delivery?))),
         ("server CPU per joining", server(&|it| us(it.cpu_us_per_joining?))),
-        ("server cores, busy", server(&|it| it.busy_cores.map(|cores| format!("{cores:.2}")))),
+        ("server cores, busy", server(&|it| cores(it.busy_cores?))),
         ("server cores, idle", server(&|it| it.idle_cores.map(|cores| format!("{cores:.4}")))),
         ("server memory, before", server(&|it| mib(it.resident_before_mib))),
         ("  all subscribed", server(&|it| mib(it.resident_idle_mib))),
@@ -353,6 +476,9 @@ fn rows(runs: &[SubscriptionRun]) -> Vec<Row> {
         ),
         ("server memory, warm", of(&|run| mib(run.churn.as_ref()?.resident_warm_mib))),
         ("server memory, end", of(&|run| mib(run.churn.as_ref()?.resident_end_mib))),
+        ("server memory, before", of(&|run| mib(run.resubscribed.as_ref()?.resident_before_mib))),
+        ("  warm", of(&|run| mib(run.resubscribed.as_ref()?.resident_warm_mib))),
+        ("  end", of(&|run| mib(run.resubscribed.as_ref()?.resident_end_mib))),
         ("generator CPU per result", of(&|run| us(run.generator.cpu_us_per_delivery?))),
         ("generator cores", of(&|run| Some(format!("{:.2}", run.generator.cores)))),
     ])
@@ -371,7 +497,7 @@ fn remarks(runs: &[SubscriptionRun]) -> Vec<Vec<String>> {
     each.collect()
 }
 
-fn remarks_of(run: &SubscriptionRun) -> Vec<String> {
+pub(super) fn remarks_of(run: &SubscriptionRun) -> Vec<String> {
     let mut remarks = Vec::new();
     for failure in &run.ends {
         remarks.push(format!("{} × {}", show_count(failure.count), failure.what));
@@ -414,6 +540,23 @@ fn remarks_of(run: &SubscriptionRun) -> Vec<String> {
                 "the server did not keep up: {} could not begin, {} came to no end",
                 show_count(churn.skipped),
                 show_count(churn.unfinished)
+            ));
+        }
+    }
+    if run.foreign > 0 {
+        remarks.push(format!("{} × a result of another client", show_count(run.foreign)));
+    }
+    if let Some(resubscribed) = &run.resubscribed {
+        remarks.extend(
+            resubscribed
+                .is_memory_flat
+                .map(|is_flat| if is_flat { "memory is flat" } else { "memory grows" }.to_owned()),
+        );
+        if resubscribed.skipped + resubscribed.unfinished > 0 {
+            remarks.push(format!(
+                "the server did not keep up: {} could not begin, {} came to no end",
+                show_count(resubscribed.skipped),
+                show_count(resubscribed.unfinished)
             ));
         }
     }
@@ -468,7 +611,7 @@ fn plots(runs: &[SubscriptionRun]) -> String {
             }
         }
         out.push_str(&svg(
-            &Axes { title, x: "seconds", y, x_ticks: &[], y_logarithmic: false },
+            &Axes { title, x: "seconds", y, x_ticks: &[], y_logarithmic: false, is_sparse: false },
             &lines,
         ));
     };
@@ -520,7 +663,7 @@ mod tests {
     fn whatever_is_missing_makes_a_run_unsound() {
         let sound = run("a", 1.0, 1.0);
         assert!(sound.is_sound());
-        let changes: [fn(&mut SubscriptionRun); 7] = [
+        let changes: [fn(&mut SubscriptionRun); 10] = [
             |run| run.missing = 1,
             |run| run.disordered = 1,
             |run| run.errors = 1,
@@ -529,6 +672,12 @@ mod tests {
             |run| run.slow = Some(Slow { clients: 2, met_policy: 1, fates: Vec::new() }),
             |run| {
                 run.churn = Some(Churn { is_memory_flat: Some(false), ..Churn::default() });
+            },
+            |run| run.foreign = 1,
+            |run| run.resubscribed = Some(Resubscribed { skipped: 1, ..Resubscribed::default() }),
+            |run| {
+                (run.lost, run.received) = (1, 99);
+                run.throughput = Some(Throughput::default());
             },
         ];
         for (number, change) in changes.into_iter().enumerate() {

@@ -12,7 +12,7 @@ use crate::report::subscriptions::{Churn, MemorySample};
 const AFTERMATH: Duration = Duration::from_secs(10);
 
 /// How often its memory and descriptors are looked at.
-const SAMPLE: Duration = Duration::from_secs(1);
+pub(super) const SAMPLE: Duration = Duration::from_secs(1);
 
 /// Of a long run, this much does not count: caches fill, the allocator finds its size.
 const WARM_SECONDS: f64 = 60.0;
@@ -37,7 +37,7 @@ pub(super) fn run(
     let settings = course.settings;
     let gap = Duration::from_secs_f64(1.0 / settings.churn_rate);
     let began = course.driver.now();
-    let end = began + settings.churn_time;
+    let end = began + settings.duration;
     let mut free: Vec<usize> = (0..settings.clients).rev().collect();
     // News of a client may come twice.
     let mut is_free = vec![true; settings.clients];
@@ -87,7 +87,7 @@ pub(super) fn run(
     }
     churn.unfinished = (settings.clients - free.len()) as u64;
     churn.seconds = (course.driver.now() - began).as_secs_f64();
-    course.wait(AFTERMATH.min(settings.churn_time))?;
+    course.wait(AFTERMATH.min(settings.duration))?;
     if let (Some(before), Some(after)) = (before, course.watched.moment()) {
         churn.descriptors_before = before.descriptors.unwrap_or(0) as u64;
         churn.descriptors_after = after.descriptors.unwrap_or(0) as u64;
@@ -96,24 +96,42 @@ pub(super) fn run(
     Ok(churn)
 }
 
-impl Churn {
-    /// Compares the memory after the warm-up with that at the end, and descriptors before with those after.
-    fn judge(&mut self) {
-        let warm = WARM_SECONDS.min(self.seconds * WARM_SHARE);
-        let window = ((self.seconds - warm) / 4.0).max(1.0);
-        let median = |from: f64, to: f64| {
-            let within = self.samples.iter().filter(|it| (from..=to).contains(&it.at_seconds));
-            let mut values: Vec<f64> = within.map(|sample| sample.resident_mib).collect();
-            values.sort_by(f64::total_cmp);
-            values.get(values.len() / 2).copied()
-        };
-        let warm_mib = median(warm, warm + window);
-        let end_mib = median(self.seconds - window, self.seconds);
-        self.resident_warm_mib = warm_mib.unwrap_or(0.0);
-        self.resident_end_mib = end_mib.unwrap_or(0.0);
-        self.is_memory_flat = warm_mib
+/// What memory did after the warm-up.
+pub(super) struct Flatness {
+    pub(super) warm_mib: f64,
+    pub(super) end_mib: f64,
+    /// Nothing where nobody looked.
+    pub(super) is_flat: Option<bool>,
+}
+
+/// Compares the memory after the warm-up with that at the end.
+pub(super) fn flatness(samples: &[MemorySample], seconds: f64) -> Flatness {
+    let warm = WARM_SECONDS.min(seconds * WARM_SHARE);
+    let window = ((seconds - warm) / 4.0).max(1.0);
+    let median = |from: f64, to: f64| {
+        let within = samples.iter().filter(|it| (from..=to).contains(&it.at_seconds));
+        let mut values: Vec<f64> = within.map(|sample| sample.resident_mib).collect();
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied()
+    };
+    let warm_mib = median(warm, warm + window);
+    let end_mib = median(seconds - window, seconds);
+    Flatness {
+        warm_mib: warm_mib.unwrap_or(0.0),
+        end_mib: end_mib.unwrap_or(0.0),
+        is_flat: warm_mib
             .zip(end_mib)
-            .map(|(warm, end)| end - warm <= (warm * GROWTH_SHARE).max(GROWTH_MIB));
+            .map(|(warm, end)| end - warm <= (warm * GROWTH_SHARE).max(GROWTH_MIB)),
+    }
+}
+
+impl Churn {
+    /// Looks at memory after the warm-up, and compares descriptors before with those after.
+    fn judge(&mut self) {
+        let flatness = flatness(&self.samples, self.seconds);
+        self.resident_warm_mib = flatness.warm_mib;
+        self.resident_end_mib = flatness.end_mib;
+        self.is_memory_flat = flatness.is_flat;
         self.are_descriptors_closed =
             Some(self.descriptors_after <= self.descriptors_before + DESCRIPTORS_SPARE);
     }

@@ -208,9 +208,7 @@ impl Client {
         match (message::kind(text), self.stage) {
             (Kind::Next, _) => ear.result(text),
             (Kind::Ack, Stage::Greeting) => {
-                self.stage = Stage::Subscribing;
-                ear.subscribe(output);
-                output.extend_from_slice(&phrases.ping);
+                self.subscribe(phrases, output, ear);
             }
             (Kind::Pong, Stage::Subscribing) => self.stage = Stage::Live,
             (Kind::Pong, Stage::Leaving) => self.stage = Stage::Left,
@@ -230,6 +228,18 @@ impl Client {
             }
         }
         Ok(())
+    }
+
+    /// Subscribes, once greeted or after having left; what the server then has to say is a pong.
+    pub(super) fn subscribe(
+        &mut self,
+        phrases: &Phrases,
+        output: &mut Vec<u8>,
+        ear: &mut impl Ear,
+    ) {
+        self.stage = Stage::Subscribing;
+        ear.subscribe(output);
+        output.extend_from_slice(&phrases.ping);
     }
 
     /// Gives the subscription up; what the server then has to say is a pong.

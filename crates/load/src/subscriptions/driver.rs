@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::Settings;
 use super::client::{Client, Ear, End, Phrases, Stage};
 use super::message::Reader;
 use super::publisher::now_us;
 use super::recorder::{Received, Recorder};
-use super::{Scenario, Settings};
 use crate::histogram::Histogram;
 use crate::report::subscriptions::Interval;
 
@@ -102,6 +102,13 @@ impl Ear for Listener<'_> {
             self.recorder.keep(text, outcome.has_errors);
         }
         let (client, bytes) = (self.client, text.len());
+        if let Some(expected) = self.settings.subscription.expected_text(client) {
+            let found = memchr::memmem::find(text, expected.as_bytes());
+            self.recorder.belongs(client, found.is_some());
+            if found.is_none() {
+                self.recorder.keep_complaint(text);
+            }
+        }
         self.recorder.received(&Received { client, outcome, bytes, now_us: now_us() });
     }
 
@@ -135,7 +142,7 @@ impl<'a> Driver<'a> {
             slots: slots.collect(),
             pending: BTreeSet::new(),
             live: 0,
-            news: (settings.scenario == Scenario::Churn).then(Vec::new),
+            news: settings.scenario.moves_clients().then(Vec::new),
             phrases: Phrases::default(),
             reader: Reader::default(),
             recorder,
@@ -271,6 +278,26 @@ impl<'a> Driver<'a> {
     pub(super) fn leave(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         slot.client.leave(&self.phrases, &mut slot.output);
+        self.flush(index);
+    }
+
+    /// Lets client `index`, which has left, subscribe anew over the same connection.
+    pub(super) fn subscribe_again(&mut self, index: usize) {
+        let began = self.now();
+        let slot = &mut self.slots[index];
+        if slot.stream.is_none() {
+            return;
+        }
+        slot.began = began;
+        let mut listener = Listener {
+            settings: self.settings,
+            recorder: &mut self.recorder,
+            reader: &mut self.reader,
+            client: index,
+        };
+        slot.client.subscribe(&self.phrases, &mut slot.output, &mut listener);
+        self.live -= 1;
+        self.pending.insert(index);
         self.flush(index);
     }
 

@@ -8,20 +8,24 @@
 //!
 //! - `target`: whom clients connect to and what they say. `frame`, `client`, `message`: the protocol, without sockets.
 //! - `driver`: the sockets. `publisher`: the events. `recorder`: the counts.
-//! - `scenario`: what happens in which order. `churn`: clients that come and go.
+//! - `scenario`: what happens in which order. `churn`: clients that come and go. `resubscribe`: those that stay and
+//!   subscribe anew. `throughput`, `confirmed`: as many events as the server takes.
 //!
 //! It is to be lighter than any server, so that one core can drive the server on another: no allocation and no task for
 //! a message, one `recv` and its share of a wait. Linux only: it stands on epoll and `/proc`.
 
 mod churn;
 mod client;
+mod confirmed;
 mod driver;
 pub(crate) mod frame;
 pub(crate) mod message;
 mod publisher;
 mod recorder;
+mod resubscribe;
 mod scenario;
 mod target;
+mod throughput;
 mod watched;
 
 use std::io;
@@ -36,6 +40,9 @@ use crate::report::subscriptions::{Interval, SubscriptionRun};
 
 /// Clients of one run: as many as a machine's ports and descriptors can be made to suffice for.
 pub const CLIENTS_MAX: usize = 1_000_000;
+
+/// Events of one run that may be on their way: more than any queue of a server is long.
+pub const WINDOW_MAX: u64 = 65_536;
 
 /// Why a run did not take place, or could not go on.
 #[derive(Debug, thiserror::Error)]
@@ -87,10 +94,12 @@ pub struct Settings {
     pub hold: Duration,
     /// The share of clients that never read: [`Scenario::SlowConsumers`].
     pub slow_share: f64,
-    /// How many clients come and go a second, and for how long: [`Scenario::Churn`].
+    /// How many clients come and go a second, or subscribe anew: [`Scenario::Churn`], [`Scenario::Resubscribe`].
     pub churn_rate: f64,
-    /// See `churn_rate`.
-    pub churn_time: Duration,
+    /// For how long that goes on, and [`Scenario::Throughput`].
+    pub duration: Duration,
+    /// Events that may be on their way: [`Scenario::Throughput`].
+    pub window: u64,
     /// From how many loopback addresses to connect; as many as ports need if nothing is said.
     pub sources: Option<usize>,
     /// When a client that is not subscribed is given up.
@@ -115,6 +124,12 @@ impl Settings {
         }
         if !(self.rate > 0.0 && self.churn_rate > 0.0) {
             return Err("a rate is more than 0".to_owned());
+        }
+        if self.window == 0 || self.window > WINDOW_MAX {
+            return Err(format!("from 1 to {WINDOW_MAX} events can be on their way"));
+        }
+        if self.scenario == Scenario::Throughput && self.subscription.keys > 1 {
+            return Err("throughput is that of one trigger: everybody gets every event, so there are no keys".to_owned());
         }
         if self.scenario.needs_events() && self.events.is_none() {
             return Err(format!(

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::client::End;
+use super::confirmed::Confirmed;
 use crate::histogram::Histogram;
 use crate::process::{Process, Usage};
 use crate::report::Failure;
@@ -46,6 +47,10 @@ pub(super) struct Recorder {
     pub(super) disordered: u64,
     pub(super) gaps: u64,
     pub(super) errors: u64,
+    /// Results without what each result of their client has to contain.
+    pub(super) foreign: u64,
+    /// Which events everybody has got, where somebody waits for that.
+    pub(super) confirmed: Option<Confirmed>,
     /// How connections ended that nobody meant to end.
     pub(super) ends: BTreeMap<End, u64>,
     /// The same of those that never read.
@@ -88,6 +93,8 @@ impl Recorder {
             disordered: 0,
             gaps: 0,
             errors: 0,
+            foreign: 0,
+            confirmed: None,
             ends: BTreeMap::new(),
             slow_ends: BTreeMap::new(),
             complaint: None,
@@ -120,6 +127,9 @@ impl Recorder {
         }
         self.received += 1;
         self.lost += outcome.lost;
+        if let Some(confirmed) = &mut self.confirmed {
+            confirmed.received(tally.received);
+        }
         self.interval_count += 1;
         self.gaps += u64::from(outcome.gap);
         self.errors += u64::from(outcome.has_errors);
@@ -137,15 +147,24 @@ impl Recorder {
         }
     }
 
+    /// Counts a result that is not its client's own.
+    pub(super) fn belongs(&mut self, client: usize, is_own: bool) {
+        self.foreign += u64::from(!is_own && client < self.readers);
+    }
+
+    /// Keeps a message as the first thing that went wrong, if it is the first.
+    pub(super) fn keep_complaint(&mut self, text: &[u8]) {
+        if self.complaint.is_none() {
+            self.complaint = Some(shown(text));
+        }
+    }
+
     /// Keeps the first result, and the first with errors as the first complaint.
     pub(super) fn keep(&mut self, text: &[u8], has_errors: bool) {
-        let shown =
-            || String::from_utf8_lossy(&text[..text.len().min(EXAMPLE_BYTES_MAX)]).into_owned();
-        if has_errors && self.complaint.is_none() {
-            self.complaint = Some(shown());
-        }
-        if self.message.is_none() && !has_errors {
-            self.message = Some(shown());
+        if has_errors {
+            self.keep_complaint(text);
+        } else if self.message.is_none() {
+            self.message = Some(shown(text));
         }
     }
 
@@ -155,7 +174,7 @@ impl Recorder {
             *tally = Tally { last_stamp: tally.last_stamp, ..Tally::default() };
         }
         (self.received, self.lost, self.deliveries, self.bytes) = (0, 0, 0, 0);
-        (self.disordered, self.gaps, self.errors) = (0, 0, 0);
+        (self.disordered, self.gaps, self.errors, self.foreign) = (0, 0, 0, 0);
         self.latency.clear();
     }
 
@@ -206,6 +225,11 @@ impl Recorder {
         self.resident_peak_kib = self.resident_peak_kib.max(usage.resident_kib);
         Some(usage)
     }
+}
+
+/// As much of a message as a report shows.
+fn shown(text: &[u8]) -> String {
+    String::from_utf8_lossy(&text[..text.len().min(EXAMPLE_BYTES_MAX)]).into_owned()
 }
 
 /// How connections ended, most frequent first.

@@ -9,10 +9,10 @@ use std::fmt;
 use std::time::Duration;
 
 use super::driver::Driver;
-use super::publisher::{Batch, Publisher, now_us};
+use super::publisher::{Batch, Pace, Publisher, now_us};
 use super::recorder::{Recorder, failures};
 use super::watched::{Moment, Watched};
-use super::{Settings, SubscriptionsError, churn};
+use super::{Settings, SubscriptionsError, churn, resubscribe, throughput};
 use crate::process::Process;
 use crate::report::subscriptions::{Interval, Rejoined, Server, Slow, SubscriptionRun, Vanished};
 use crate::report::{Failure, Latency};
@@ -37,6 +37,10 @@ pub enum Scenario {
     ReconnectStorm,
     /// Clients come, subscribe, unsubscribe and go, again and again.
     Churn,
+    /// Clients stay connected, unsubscribe and subscribe again.
+    Resubscribe,
+    /// Events are published as fast as everybody gets them.
+    Throughput,
 }
 
 /// Handshakes at a time where nothing else is asked for: fewer than any server's backlog of connections.
@@ -79,7 +83,12 @@ const DESCRIPTORS_SPARE: usize = 8;
 impl Scenario {
     /// Whether it is nothing without events.
     pub(super) fn needs_events(self) -> bool {
-        matches!(self, Self::FanOut | Self::Filters | Self::SlowConsumers)
+        matches!(self, Self::FanOut | Self::Filters | Self::SlowConsumers | Self::Throughput)
+    }
+
+    /// Whether clients are moved on one by one once they are subscribed.
+    pub(super) fn moves_clients(self) -> bool {
+        matches!(self, Self::Churn | Self::Resubscribe)
     }
 
     /// Its name on the command line and in reports.
@@ -93,6 +102,8 @@ impl Scenario {
             Self::MassDisconnect => "mass-disconnect",
             Self::ReconnectStorm => "reconnect-storm",
             Self::Churn => "churn",
+            Self::Resubscribe => "resubscribe",
+            Self::Throughput => "throughput",
         }
     }
 }
@@ -111,11 +122,11 @@ pub(super) struct Course<'a> {
     pub(super) watched: Watched,
     pub(super) progress: &'a mut dyn FnMut(&Interval),
     /// The number of the next event.
-    next_event: u64,
+    pub(super) next_event: u64,
     /// Clients that never read; the last ones.
     slow: usize,
     /// Those that were subscribed when the counts began, and read.
-    counted: Vec<usize>,
+    pub(super) counted: Vec<usize>,
 }
 
 pub(super) fn run(
@@ -222,6 +233,12 @@ impl Course<'_> {
                 self.settle()?;
                 self.measure(run)
             }
+            Scenario::Resubscribe => {
+                run.resubscribed = Some(resubscribe::run(self)?);
+                self.settle()?;
+                self.measure(run)
+            }
+            Scenario::Throughput => throughput::run(self, run),
             _ => self.measure(run),
         }
     }
@@ -270,8 +287,7 @@ impl Course<'_> {
             return Ok(());
         }
         self.warm_up()?;
-        self.counted = (0..self.settings.clients).filter(|it| self.driver.reads(*it)).collect();
-        self.driver.recorder.restart();
+        self.count_from_here();
         let first = self.next_event;
         let before = self.watched.moment();
         let own_before = Process::Own.usage()?;
@@ -308,10 +324,21 @@ impl Course<'_> {
         Ok(())
     }
 
+    /// From here on everybody who is subscribed has to get everything.
+    pub(super) fn count_from_here(&mut self) {
+        self.count_all();
+        self.driver.recorder.restart();
+    }
+
+    fn count_all(&mut self) {
+        self.counted = (0..self.settings.clients).filter(|it| self.driver.reads(*it)).collect();
+    }
+
     /// Publishes until everybody has got something.
-    fn warm_up(&mut self) -> Result<(), SubscriptionsError> {
+    pub(super) fn warm_up(&mut self) -> Result<(), SubscriptionsError> {
         let keys = self.settings.subscription.keys.max(1) as u64;
         self.driver.recorder.restart();
+        let first = self.next_event;
         for _ in 0..WARMUP_ROUNDS {
             self.begin(self.next_event, keys, WARMUP_GAP);
             let mut until = None;
@@ -328,7 +355,9 @@ impl Course<'_> {
                 if is_over && all_have {
                     self.check_result()?;
                     // What else is on its way belongs to the warm-up.
-                    return self.until_quiet(|_| false);
+                    self.count_all();
+                    let expected = self.expected(first);
+                    return self.until_quiet(|driver| driver.recorder.received >= expected);
                 }
                 if is_over {
                     break;
@@ -379,7 +408,7 @@ impl Course<'_> {
     }
 
     /// Waits until nothing has come for a while, or there is nothing to wait for.
-    fn until_quiet(
+    pub(super) fn until_quiet(
         &mut self,
         done: impl Fn(&Driver<'_>) -> bool,
     ) -> Result<(), SubscriptionsError> {
@@ -395,7 +424,7 @@ impl Course<'_> {
     }
 
     /// Gives servers an occasion to say what they have lost.
-    fn epilogue(&mut self, first: u64) -> Result<(), SubscriptionsError> {
+    pub(super) fn epilogue(&mut self, first: u64) -> Result<(), SubscriptionsError> {
         let keys = self.settings.subscription.keys.max(1) as u64;
         for _ in 0..EPILOGUES_MAX {
             let recorder = &self.driver.recorder;
@@ -408,7 +437,7 @@ impl Course<'_> {
     }
 
     /// Compares what each client got with what was published for it.
-    fn account(&mut self, first: u64, run: &mut SubscriptionRun) {
+    pub(super) fn account(&mut self, first: u64, run: &mut SubscriptionRun) {
         let recorder = &self.driver.recorder;
         for &client in &self.counted {
             let expected = self.expected_of(client, first);
@@ -423,6 +452,7 @@ impl Course<'_> {
         run.disordered = recorder.disordered;
         run.gaps = recorder.gaps;
         run.errors = recorder.errors;
+        run.foreign = recorder.foreign;
         if self.slow == 0 {
             return;
         }
@@ -454,7 +484,7 @@ impl Course<'_> {
     }
 
     /// How many results are to come of the events from `first` on, for all that are counted.
-    fn expected(&self, first: u64) -> u64 {
+    pub(super) fn expected(&self, first: u64) -> u64 {
         self.counted.iter().map(|client| self.expected_of(*client, first)).sum()
     }
 
@@ -510,13 +540,26 @@ impl Course<'_> {
     fn begin(&mut self, first: u64, count: u64, gap: Duration) {
         let keys = self.settings.subscription.keys.max(1) as u64;
         self.next_event = first + count;
+        self.publish_batch(Batch { first, keys, pace: Pace::Steady { count, gap } });
+    }
+
+    /// Lets the publisher begin.
+    pub(super) fn publish_batch(&self, batch: Batch) {
         if let Some(publisher) = &self.publisher {
-            publisher.begin(Batch { first, count, gap, keys });
+            publisher.begin(batch);
         }
     }
 
-    fn finished(&self) -> Result<Option<()>, SubscriptionsError> {
-        let Some(publisher) = &self.publisher else { return Ok(Some(())) };
+    /// Lets the publisher look whether it may go on.
+    pub(super) fn wake_publisher(&self) {
+        if let Some(publisher) = &self.publisher {
+            publisher.wake();
+        }
+    }
+
+    /// How many events the last batch had, once it is published.
+    pub(super) fn finished(&self) -> Result<Option<u64>, SubscriptionsError> {
+        let Some(publisher) = &self.publisher else { return Ok(Some(0)) };
         publisher.finished().map_err(SubscriptionsError::Settings)
     }
 

@@ -47,6 +47,9 @@ pub struct Subscription {
     pub variables: Option<Map<String, Value>>,
     /// How many keys there are: client `n` has the key `n` modulo this number.
     pub keys: usize,
+    /// What each result has to contain; `$K` and `$I` are replaced in it too. Tells whether results get to whom they
+    /// are meant for.
+    pub expects: Option<String>,
     /// The length of a header `authorization` that each client has of its own; none for 0.
     pub header_bytes: usize,
 }
@@ -132,6 +135,12 @@ impl Subscription {
         number % self.keys.max(1)
     }
 
+    /// What each result of client `number` has to contain, if anything is said about that.
+    pub(super) fn expected_text(&self, number: usize) -> Option<String> {
+        let text = self.expects.as_deref()?;
+        Some(text.replace(KEY, &self.key(number).to_string()).replace(NUMBER, &number.to_string()))
+    }
+
     /// Writes the message that subscribes client `number`, by the id `1`.
     pub(super) fn write_subscribe(&self, number: usize, into: &mut Vec<u8>) {
         let (key, number) = (self.key(number).to_string(), number.to_string());
@@ -170,7 +179,7 @@ mod tests {
             query: "subscription($k: ID!) { a(k: $k, l: \"$K\") }".to_owned(),
             variables: serde_json::from_str(r#"{"k":"key-$K","i":"$I"}"#).unwrap(),
             keys: 3,
-            header_bytes: 0,
+            ..Subscription::default()
         };
         let mut bytes = Vec::new();
         subscription.write_subscribe(4, &mut bytes);

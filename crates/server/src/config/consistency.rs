@@ -18,6 +18,7 @@ pub(super) fn check(config: &Config, places: &Places, findings: &mut Findings) {
     origins(config, places, findings);
     subgraph_certificates(config, places, findings);
     traffic_retries(config, places, findings);
+    tokens(config, places, findings);
 }
 
 /// Warns about settings for subgraphs that are not among `names`.
@@ -247,6 +248,46 @@ fn identity(path: &str, files: [&Option<PathBuf>; 2], places: &Places, findings:
         .error("missing-key", format!("`{path}.{has}` needs `{path}.{lacks}` beside it"))
         .at_place(places.get(&format!("{path}.{has}")), "alone it proves nothing")
         .help(format!("add `{lacks}`, the path of a PEM file"));
+}
+
+fn tokens(config: &Config, places: &Places, findings: &mut Findings) {
+    let jwt = &config.authentication.jwt;
+    if jwt.required && jwt.issuers.is_empty() {
+        findings
+            .error("conflict", "`authentication.jwt.required` is true, and no issuer is accepted")
+            .at_place(places.get("authentication.jwt.required"), "nobody could have a token")
+            .help("add `issuers`, or take `required` out");
+    }
+    for (index, issuer) in jwt.issuers.iter().enumerate() {
+        let path = format!("authentication.jwt.issuers[{index}]");
+        // A public key that is taken for a secret would let everybody sign.
+        let is_public = issuer.secret.is_none();
+        let wrong = issuer.algorithms.iter().position(|it| it.is_public() != is_public);
+        if let Some(number) = wrong {
+            let (algorithm, keys) = (issuer.algorithms[number], ["a secret", "public keys"]);
+            findings
+                .error(
+                    "conflict",
+                    format!("`{algorithm:?}` does not go with {}", keys[usize::from(is_public)]),
+                )
+                .at_place(
+                    places.get(&format!("{path}.algorithms[{number}]")),
+                    format!("needs {}", keys[usize::from(!is_public)]),
+                )
+                .help("remove it: each kind of key has algorithms of its own");
+        }
+        let url = issuer.jwks.as_ref().and_then(|it| it.url.as_deref()).unwrap_or_default();
+        let host = url.strip_prefix("http://").map(|rest| rest.split(['/', ':']).next());
+        if host.flatten().is_some_and(|host| !["localhost", "127.0.0.1", "[::1]"].contains(&host)) {
+            findings
+                .warning("not-secure", format!("`{path}.jwks.url` is fetched without TLS"))
+                .at_place(
+                    places.get(&format!("{path}.jwks.url")),
+                    "whoever stands in between can put in keys of their own",
+                )
+                .help("write `https://`");
+        }
+    }
 }
 
 fn traffic_retries(config: &Config, places: &Places, findings: &mut Findings) {

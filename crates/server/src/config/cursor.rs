@@ -1,9 +1,10 @@
 //! Cursors: how subscribers that come again go on where they were.
 
+use execute::ClaimPath;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::format::{CursorKeyText, SizeText};
+use super::format::{CursorKeyText, MemberPathText, SizeText};
 use super::secret::Secret;
 use super::size;
 
@@ -23,6 +24,12 @@ pub struct Cursor {
     // As `hub::CURSOR_KEYS_MAX`.
     #[schemars(with = "Vec<CursorKeyText>", length(max = 8), example = ["${CURSOR_KEY}"])]
     pub keys: Vec<Secret>,
+
+    /// Claims of a token that a cursor is bound to: it is refused (`CURSOR_FOREIGN`) if it comes from a client for which
+    /// they are other ones, or with no token. Name what is the same in each token of one client, such as `sub`, and
+    /// in each router. Clients that differ in them share no resolution. Whether a client may subscribe is checked in any case.
+    #[schemars(with = "Vec<MemberPathText>", length(max = 8), example = ["sub"])]
+    pub bind_claims: Vec<String>,
 
     /// Cursors also for events of providers of the kind `memory`. They hold as long as the process that gave them.
     #[schemars(example = true)]
@@ -44,11 +51,20 @@ pub struct Cursor {
     pub ring_bytes_total: usize,
 }
 
+impl Cursor {
+    /// The claims that a cursor is bound to.
+    pub fn claims(&self) -> Vec<ClaimPath> {
+        // Every one of them has been checked.
+        self.bind_claims.iter().filter_map(|it| ClaimPath::parse(it)).collect()
+    }
+}
+
 impl Default for Cursor {
     fn default() -> Self {
         Self {
             enabled: true,
             keys: Vec::new(),
+            bind_claims: Vec::new(),
             memory: false,
             // A second of a busy source, a minute of a quiet one: as long as most clients take to reconnect.
             ring_events: 128,

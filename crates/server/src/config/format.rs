@@ -90,6 +90,12 @@ formats! {
     RedisUrl, RedisUrlText, "redis-url", "the URL of a Redis server",
         "write `redis://HOST:PORT`, `rediss://HOST:PORT` for an encrypted connection, or \
          `unix:///run/redis.sock`";
+    HttpUrl, HttpUrlText, "http-url", "a URL",
+        "write scheme, host and path: `https://auth.example.com/.well-known/jwks.json`";
+    Issuer, IssuerText, "token-issuer", "a name", "write it as the tokens have it, letter by letter";
+    MemberPath, MemberPathText, "member-path", "the name of a member",
+        "write a name, or several with points between them: `sub`, `realm_access.roles`; what has `://` in it is one name";
+    Scheme, SchemeText, "token-scheme", "a word", "write letters, digits and hyphens: `Bearer`";
     HeaderName, HeaderNameText, "header-name", "the name of a header",
         "write letters, digits and hyphens: `authorization`, `x-api-key`";
     HeaderPattern, HeaderPatternText, "header-pattern", "a regular expression",
@@ -163,6 +169,13 @@ impl Format {
             Self::Path => check_path(text),
             Self::SubgraphUrl if text.starts_with("unix:") => check_socket(text),
             Self::SubgraphUrl => check_url(text, &["http", "https"]),
+            Self::HttpUrl => check_url(text, &["http", "https"]),
+            Self::MemberPath if execute::ClaimPath::parse(text).is_none() => {
+                Err("it has an empty name".into())
+            }
+            Self::Scheme if !text.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-') => {
+                Err("it is more than one word".into())
+            }
             Self::NatsUrl => check_nats_urls(text),
             Self::KafkaBroker => check_kafka_broker(text),
             Self::RedisUrl => check_redis_url(text),
@@ -177,7 +190,9 @@ impl Format {
             Self::Instance if text.contains('/') => Err("it contains `/`".into()),
             Self::Instance => check_provider_id(text),
             Self::Origin => check_origin(text),
-            Self::File | Self::SocketPath | Self::UserName | Self::Secret if text.is_empty() => {
+            Self::File | Self::SocketPath | Self::UserName | Self::Secret | Self::Issuer
+                if text.is_empty() =>
+            {
                 Err("it is empty".into())
             }
             Self::CursorKey if text.len() < CURSOR_KEY_BYTES_MIN => {
@@ -188,7 +203,13 @@ impl Format {
             }
             Self::SocketPath => Ok(()),
             Self::FileMode => Ok(parse_mode(text).map(drop)?),
-            Self::File | Self::UserName | Self::Secret | Self::CursorKey => Ok(()),
+            Self::File
+            | Self::UserName
+            | Self::Secret
+            | Self::CursorKey
+            | Self::Issuer
+            | Self::MemberPath
+            | Self::Scheme => Ok(()),
         }
     }
 }

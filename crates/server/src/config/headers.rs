@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use execute::ClaimPath;
 use http::{HeaderName, HeaderValue};
 use regex::{Regex, RegexBuilder};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-use super::format::{HeaderDefaultText, HeaderNameText, HeaderPatternText, HeaderValueText};
+use super::format::{
+    HeaderDefaultText, HeaderNameText, HeaderPatternText, HeaderValueText, MemberPathText,
+};
 use super::secret::HIDDEN;
 
 /// A compiled pattern may take this much memory; far more than patterns for header names need.
@@ -75,6 +78,40 @@ pub enum HeaderRule {
     Insert(HeaderInsertion),
     /// Removes headers that earlier rules added.
     Remove(HeaderSelection),
+    /// Sets a header to what the client's token says, and to nothing else.
+    Claim(ClaimForwarding),
+}
+
+/// A claim that subgraphs get as a header.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClaimForwarding {
+    /// Which claim.
+    #[serde(rename = "path", with = "claim_path")]
+    pub claim: ClaimPath,
+    /// The name of the header.
+    #[serde(with = "header_name")]
+    pub name: HeaderName,
+    /// Its value where there is no such claim.
+    #[serde(default, with = "optional_header_value", skip_serializing_if = "Option::is_none")]
+    pub default: Option<HeaderValue>,
+}
+
+mod claim_path {
+    use super::{ClaimPath, Deserialize, Deserializer, Error, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        path: &ClaimPath,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(path)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<ClaimPath, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        ClaimPath::parse(&text).ok_or_else(|| D::Error::custom("it has an empty name"))
+    }
 }
 
 /// Which headers are copied, and what becomes of them. One of `named` and `matching` is there.
@@ -202,17 +239,17 @@ impl<'de> Deserialize<'de> for HeaderPattern {
     }
 }
 
-mod header_name {
+pub(super) mod header_name {
     use super::{Deserialize, Deserializer, Error, HeaderName, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         name: &HeaderName,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(name.as_str())
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<HeaderName, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
@@ -309,6 +346,28 @@ pub(super) struct RequestRuleKeys {
     insert: Option<HeaderInsertionKeys>,
     /// Remove headers that earlier rules added.
     remove: Option<HeaderSelectionKeys>,
+    /// Set a header to a claim of the client's token: strings as they are, everything else as JSON. What the client
+    /// itself sends under this name never passes, also where there is no such claim; these rules come after
+    /// all others. Who differs in the claim shares no work.
+    claim: Option<ClaimForwardingKeys>,
+}
+
+/// A claim that subgraphs get as a header.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "describes the shape for the schema; never built")]
+struct ClaimForwardingKeys {
+    /// Which claim: a name, or several with points between them.
+    #[schemars(with = "MemberPathText", example = &"sub")]
+    path: String,
+    /// The name of the header.
+    #[schemars(with = "HeaderNameText", example = &"x-user")]
+    name: String,
+    /// Its value where there is no such claim, and for clients without a token. Without it, the subgraph then gets no
+    /// such header.
+    #[schemars(with = "Option<HeaderDefaultText>", example = &"anonymous")]
+    #[serde(default)]
+    default: Option<String>,
 }
 
 /// Which headers are copied: `named` or `matching`.

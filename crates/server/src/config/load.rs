@@ -110,6 +110,7 @@ pub fn parse(
     let config = config.map(|mut config| {
         config.supergraph.file = folder.join(&config.supergraph.file);
         config.listen.iter_mut().for_each(|listener| listener.resolve(folder));
+        config.authentication.resolve(folder);
         for subgraph in config.subgraphs.values_mut() {
             subgraph.tls.resolve(folder);
         }

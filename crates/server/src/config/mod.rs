@@ -13,6 +13,7 @@
 //! to, and honour it. Schema, checks and the reference follow.
 
 mod address;
+mod authentication;
 mod check;
 mod consistency;
 mod cursor;
@@ -48,6 +49,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use address::{AddressError, parse_address};
+pub use authentication::{Authentication, Jwks, Jwt, JwtAlgorithm, JwtHeader, JwtIssuer};
 pub use cursor::Cursor;
 pub use disclosure::IncludeSubgraphErrors;
 pub use events::{
@@ -57,8 +59,8 @@ pub use events::{
     UserInfo,
 };
 pub use headers::{
-    HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules, HeaderSelection, Headers, Merge,
-    Propagation,
+    ClaimForwarding, HeaderInsertion, HeaderPattern, HeaderRule, HeaderRules, HeaderSelection,
+    Headers, Merge, Propagation,
 };
 pub use http::{Batching, Compression, Http, Http2};
 pub use limits::Limits;
@@ -133,6 +135,9 @@ pub struct Config {
 
     /// Settings of single subgraphs, by the name they have in the supergraph.
     pub subgraphs: BTreeMap<String, SubgraphSettings>,
+
+    /// Who clients are: tokens, and whose are accepted (`docs/authentication.md`). By default nobody is asked.
+    pub authentication: Authentication,
 
     /// Which headers of a client's request reach the subgraphs, and which of their answers' reach the
     /// client. By default none do.
@@ -211,6 +216,7 @@ impl Default for Config {
             supergraph: Supergraph::default(),
             override_labels: BTreeMap::new(),
             subgraphs: BTreeMap::new(),
+            authentication: Authentication::default(),
             headers: Headers::default(),
             include_subgraph_errors: IncludeSubgraphErrors::default(),
             traffic: Traffic::default(),

@@ -9,12 +9,13 @@ use super::format::Format;
 use super::schema::plain_schema;
 
 /// Top-level keys in the order of the page: from what everybody sets to what few do.
-const SECTIONS: [&str; 23] = [
+const SECTIONS: [&str; 24] = [
     "listen",
     "path",
     "supergraph",
     "subgraphs",
     "override_labels",
+    "authentication",
     "headers",
     "include_subgraph_errors",
     "traffic",

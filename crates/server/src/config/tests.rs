@@ -113,12 +113,28 @@ reactors: 4
 supergraph: {file: /graphs/a.graphql}
 override_labels: {beta: true, gamma: 2.5%}
 subgraphs: {reviews: {url: "http://r/graphql"}}
+authentication:
+  jwt:
+    required: true
+    header: {name: x-token, prefix: ""}
+    init_payload: [token, headers.token]
+    max_token_size: 1KiB
+    issuers:
+      - issuer: https://a.example
+        audiences: [a, b]
+        algorithms: [RS256, EdDSA]
+        leeway: 0s
+        jwks: {url: "https://a.example/keys", refresh: 1m, timeout: 1s, max_size: 1KiB, ca: ca.pem}
+      - {jwks: {file: keys.json}}
+      - {public_key: "${SECRET}"}
+      - {secret: "${SECRET}", algorithms: [HS512]}
 headers:
   all:
     request:
       - propagate: {named: Authorization}
       - propagate: {matching: "^x-"}
       - remove: {named: x-internal}
+      - claim: {path: realm.tenant, name: x-tenant, default: none}
   subgraphs:
     reviews: {request: [{insert: {name: x-key, value: "${SECRET}"}}]}
 traffic:
@@ -189,7 +205,7 @@ events:
         tls: {ca: b.pem, certificate: d.pem, key: /l.pem}
         sentinel: {master: m, authentication: {username: v, password: "${SECRET}"}}
 cursor:
-  {enabled: false, keys: ["${SECRET}-of-16-bytes"], memory: true, ring_events: 1, ring_bytes: 2KiB, ring_bytes_total: 3KiB}
+  {enabled: false, keys: ["${SECRET}-of-16-bytes"], bind_claims: [sub], memory: true, ring_events: 1, ring_bytes: 2KiB, ring_bytes_total: 3KiB}
 introspection: false
 ide: {enabled: false}
 cors: {origins: ["https://a.example"]}

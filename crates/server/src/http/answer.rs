@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use execute::{GraphqlError, Payload};
+use execute::{ErrorCode, GraphqlError, Payload};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, VARY};
 use http::{Method, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -81,11 +81,19 @@ pub(crate) fn request_errors(
     malformed: bool,
 ) -> Answer {
     let status = match (media, errors.first()) {
+        (AnswerType::Json, Some(error)) if is_about_the_sender(error) => {
+            refusal::status(error.code)
+        }
         (AnswerType::Json, _) if !malformed => StatusCode::OK,
         (_, Some(error)) => refusal::status(error.code),
         (_, None) => StatusCode::INTERNAL_SERVER_ERROR,
     };
     refused(status, errors, media)
+}
+
+/// Is something wrong with who asks, and nothing with what? Proxies and clients look for that in the status.
+fn is_about_the_sender(error: &GraphqlError) -> bool {
+    matches!(error.code, ErrorCode::Unauthenticated | ErrorCode::Forbidden)
 }
 
 /// Request errors with a status that the HTTP layer chose.

@@ -12,6 +12,7 @@ use prepare::OperationRequest;
 
 use super::answer::{self, Answer};
 use super::media::AnswerType;
+use crate::authentication::Identity;
 use crate::operation::{self, Ready};
 use crate::router::Router;
 use crate::trace::RequestTrace;
@@ -21,6 +22,7 @@ pub(crate) async fn answer(
     router: &Arc<Router>,
     requests: &[OperationRequest],
     headers: &HeaderMap,
+    identity: &Identity,
     media: AnswerType,
 ) -> Answer {
     if media.stream().is_some() {
@@ -29,7 +31,7 @@ pub(crate) async fn answer(
         return answer::refused(StatusCode::NOT_ACCEPTABLE, &[error], media);
     }
     router.metrics.batch(requests.len());
-    let ready = join_all(requests.iter().map(|it| prepare(router, it, headers))).await;
+    let ready = join_all(requests.iter().map(|it| prepare(router, it, headers, identity))).await;
     let changes = |(ready, _): &Readied| ready.prepared.kind == OperationKind::Mutation;
     // Who writes a mutation and a query behind it means the query to see what the mutation did.
     let answers = if ready.iter().flatten().any(changes) {
@@ -52,9 +54,10 @@ async fn prepare(
     router: &Router,
     request: &OperationRequest,
     headers: &HeaderMap,
+    identity: &Identity,
 ) -> Result<Readied, Vec<GraphqlError>> {
     let trace = RequestTrace::wanted(&router.config, headers);
-    let ready = operation::prepare(router, request, headers).await?;
+    let ready = operation::prepare(router, request, headers, identity.clone()).await?;
     Ok((ready, trace))
 }
 

@@ -66,11 +66,16 @@ async fn route(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
 
 /// The GraphQL endpoint: every transport begins here.
 async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
-    if websocket::is_wanted(request.headers()) {
-        return websocket::upgrade(router, &request);
-    }
     if request.method() == Method::OPTIONS {
         return answer::options(answer::ENDPOINT_METHODS);
+    }
+    let identity = match router.identify(request.headers()).await {
+        Ok(identity) => identity,
+        Err(refusal) => return refusal.answer(),
+    };
+    if websocket::is_wanted(request.headers()) {
+        // Who has no token yet may bring it with `connection_init`.
+        return websocket::upgrade(router, &request, identity);
     }
     if request.method() == Method::GET && !cors::may_get(&router.config.cors, request.headers()) {
         let message = "pages of this origin may not use the endpoint: it is neither this host nor in \
@@ -79,6 +84,12 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
         return answer::refused(StatusCode::FORBIDDEN, &[error], AnswerType::Json);
     }
     let token = single::token_of(request.uri(), request.headers());
+    // Whoever has the token of a stream has been let in when it was reserved; `EventSource` sends no header.
+    let is_of_a_stream =
+        token.is_some() && [Method::GET, Method::DELETE].contains(request.method());
+    if !is_of_a_stream && let Err(refusal) = router.admit(&identity) {
+        return refusal.answer();
+    }
     match (request.method(), &token) {
         (&Method::PUT, _) => return single::reserve(router),
         (&Method::DELETE, Some(token)) => return single::stop(router, token, request.uri()),
@@ -105,15 +116,15 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
     let operation = match parsed {
         Ok(Requested::One(operation)) => operation,
         Ok(Requested::Batch(operations)) => {
-            return batch::answer(router, &operations, &head.headers, media).await;
+            return batch::answer(router, &operations, &head.headers, &identity, media).await;
         }
         Err(answer) => return *answer,
     };
     if let Some(token) = token {
-        return single::start(router, &token, &operation, &head.headers).await;
+        return single::start(router, &token, &operation, &head.headers, identity).await;
     }
     let mut trace = RequestTrace::wanted(&router.config, &head.headers);
-    let ready = match operation::prepare(router, &operation, &head.headers).await {
+    let ready = match operation::prepare(router, &operation, &head.headers, identity).await {
         Ok(ready) => ready,
         Err(errors) if media == AnswerType::EventStream => return sse::failed(&errors),
         Err(errors) => return answer::request_errors(&errors, media, false),

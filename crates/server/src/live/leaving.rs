@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderMap;
 #[cfg(target_os = "linux")]
 use wire::http1::Framing;
 #[cfg(target_os = "linux")]
 use wire::result_stream::Kind;
 
+use super::Caller;
 #[cfg(target_os = "linux")]
 use super::single;
 use super::websocket::{self, Spoken};
@@ -36,8 +36,8 @@ pub(crate) enum Leaving {
 pub(crate) struct WebSocket {
     /// Agreed on.
     pub(super) spoken: Spoken,
-    /// Those of the handshake.
-    pub(super) headers: HeaderMap,
+    /// Who shook hands.
+    pub(super) caller: Caller,
 }
 
 /// A response body of results after its head.
@@ -70,8 +70,8 @@ impl Leaving {
         }
         let Left { stream, early, permit: _permit } = left;
         match self {
-            Self::WebSocket(WebSocket { spoken, headers }) => {
-                websocket::run(router, stream, early, spoken, headers).await;
+            Self::WebSocket(WebSocket { spoken, caller }) => {
+                websocket::run(router, stream, early, spoken, caller).await;
             }
             // Does not leave where there are none.
             #[cfg(target_os = "linux")]

@@ -14,11 +14,26 @@ mod spread;
 pub(crate) mod sse;
 pub(crate) mod websocket;
 
+use http::HeaderMap;
+
+use crate::authentication::Identity;
 use crate::metrics::{Policy, PolicyLabel};
 use crate::router::Router;
 pub(crate) use backlog::QueueTotal;
 pub(crate) use leaving::{Leaving, Left};
 pub(crate) use websocket::SLOW_SUBSCRIBER;
+
+/// Who is behind a connection: what its operations are prepared with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Caller {
+    /// Those of the handshake, and of `connection_init` where that is allowed.
+    pub(crate) headers: HeaderMap,
+    /// Of the token that came last.
+    pub(crate) identity: Identity,
+}
+
+/// Reason of a connection that is closed because its client's token has expired, with the code 4403.
+const TOKEN_EXPIRED: &str = "token expired";
 
 /// Sleeps until then; for ever without an instant.
 async fn sleep_until(instant: Option<tokio::time::Instant>) {

@@ -13,14 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use http::HeaderMap;
 use reactor::{Mailbox, Reactor, Settings, Stream};
 use socket2::SockRef;
 use wire::http1::{Framing, ResponseBody};
 use wire::result_stream::{Kind, ResultStream};
 
 use super::leaving::{Leaving, Left, Streamed, WebSocket};
-use super::spread;
+use super::{Caller, spread};
 use crate::router::Router;
 use application::{Adoption, Begin, Live, Message};
 use machine::ClientMachine;
@@ -107,24 +106,26 @@ impl ReactorHandles {
         let kernel_queue = router.config.subscriptions.kernel_queue_bytes;
         let _ = SockRef::from(&socket).set_send_buffer_size(kernel_queue);
         let now = Instant::now();
-        let (machine, headers, begin) = match leaving {
-            Leaving::WebSocket(WebSocket { spoken, headers }) => {
+        let (machine, caller, begin) = match leaving {
+            Leaving::WebSocket(WebSocket { spoken, caller }) => {
                 let machine = ClientMachine::WebSocket(spoken.machine(router, now));
-                (machine, client::needed_headers(&router.config.headers, &headers), Begin::Later)
+                let headers = client::needed_headers(&router.config.headers, &caller.headers);
+                (machine, Caller { headers, identity: caller.identity }, Begin::Later)
             }
             Leaving::ResultStream(Streamed { framing, kind, ready }) => {
                 let machine = result_stream(router, framing, kind, now);
-                (machine, HeaderMap::new(), Begin::Operation(Box::new(ready)))
+                let caller = Caller { identity: ready.identity.clone(), ..Caller::default() };
+                (machine, caller, Begin::Operation(Box::new(ready)))
             }
             Leaving::SingleConnection(framing, opened) => {
                 let machine = result_stream(router, framing, Kind::EventStream, now);
-                (machine, HeaderMap::new(), Begin::Stream(opened))
+                (machine, Caller::default(), Begin::Stream(opened))
             }
         };
         let adoption = Adoption {
             stream: Stream::new(socket, session),
             early: [&*early, &*unread].concat(),
-            headers,
+            caller,
             permit,
             open: router.metrics.stream(machine.transport()),
             machine,

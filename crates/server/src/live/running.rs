@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use execute::{ErrorCode, GraphqlError};
-use http::HeaderMap;
 use hub::{Member, SubscribeRequest, Subscription};
 use plan::OperationKind;
 use prepare::OperationRequest;
 use tokio::task::AbortHandle;
 
+use super::Caller;
 use super::outlet::{ConnectionOutlet, Delivery};
+use crate::authentication::{EXPIRED, Identity, expired_error};
 use crate::metrics::{Open, Transport};
 use crate::operation::{self, Ready};
 use crate::renewal;
@@ -38,7 +39,16 @@ enum Operation {
     /// Dropping it unsubscribes. The hub hears of it through a queue, so nothing comes back into this list
     /// while it is borrowed.
     #[expect(dead_code, reason = "held for its drop")]
-    Subscription(Subscription, Open),
+    Subscription(Subscription, Open, Option<AbortOnDrop>),
+}
+
+/// A task that ends with its owner.
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Running {
@@ -64,13 +74,14 @@ impl Running {
         Self { router, outlet, connection, transport, operations }
     }
 
-    /// Starts an operation that was not prepared yet, for a client with these headers. Its results come out of the
+    /// Starts an operation that was not prepared yet, for that client. Its results come out of the
     /// outlet.
-    pub(crate) fn start(&self, number: u32, request: OperationRequest, headers: Arc<HeaderMap>) {
+    pub(crate) fn start(&self, number: u32, request: OperationRequest, caller: Arc<Caller>) {
         let this = self.clone();
         self.spawn(number, async move {
-            let trace = RequestTrace::wanted(&this.router.config, &headers);
-            match operation::prepare(&this.router, &request, &headers).await {
+            let trace = RequestTrace::wanted(&this.router.config, &caller.headers);
+            let (headers, identity) = (&caller.headers, caller.identity.clone());
+            match operation::prepare(&this.router, &request, headers, identity).await {
                 Ok(ready) => this.run(number, ready, trace).await,
                 Err(errors) => this.failed(number, errors),
             }
@@ -111,19 +122,38 @@ impl Running {
     }
 
     async fn subscribe(&self, number: u32, ready: Ready) {
+        let identity = ready.identity.clone();
         let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
         let member = Member { connection: self.connection, operation: number };
         match subscribe(&self.router, ready, outlet, member).await {
             Ok(subscription) => {
                 let open = self.router.metrics.subscription(self.transport);
+                let expiry = self.ends_with(number, identity);
                 let mut operations = self.operations.lock();
                 // Without an entry the client has gone, or the end has come already: the subscription with it.
                 if let Some(entry) = operations.get_mut(&number) {
-                    *entry = Operation::Subscription(subscription, open);
+                    *entry = Operation::Subscription(subscription, open, expiry);
                 }
             }
             Err(error) => self.failed(number, vec![error]),
         }
+    }
+
+    /// Ends a subscription with the token that it began with.
+    fn ends_with(&self, number: u32, identity: Identity) -> Option<AbortOnDrop> {
+        // The whole of a WebSocket ends with it, and says so itself.
+        if identity.is_anonymous() || self.transport == Transport::websocket {
+            return None;
+        }
+        let this = self.clone();
+        let task = tokio::task::spawn_local(async move {
+            identity.expiry().await;
+            this.router.metrics.unauthenticated(EXPIRED);
+            // The last thing it does: what is forgotten aborts it.
+            this.outlet.end(Delivery::Failed { operation: number, errors: vec![expired_error()] });
+            this.forget(number);
+        });
+        Some(AbortOnDrop(task.abort_handle()))
     }
 
     fn failed(&self, number: u32, errors: Vec<GraphqlError>) {
@@ -196,7 +226,8 @@ async fn join_group(
     member: Member,
 ) -> Result<Subscription, GraphqlError> {
     let resume = ready.resume.take();
-    let mut operation = renewal::live_operation(ready, router.config.limits.time)?;
+    let claims = renewal::claims_of(&ready);
+    let mut operation = renewal::live_operation(ready, claims, router.config.limits.time)?;
     loop {
         let generation = operation.generation;
         let request = SubscribeRequest {

@@ -25,6 +25,7 @@ use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::{Operations, Running, too_slow};
 use super::sse::{head, shutting_down_error};
 use super::{count_dropped, sleep_until};
+use crate::authentication::Identity;
 use crate::http::answer::{self, Answer, AnswerBody};
 use crate::http::media::AnswerType;
 use crate::metrics::{Open, Transport};
@@ -171,6 +172,7 @@ pub(crate) async fn start(
     token: &str,
     request: &OperationRequest,
     headers: &HeaderMap,
+    identity: Identity,
 ) -> Answer {
     let Some(stream) = router.streams.find(token, Instant::now()) else { return not_found() };
     let id = match operation_id(&request.extensions) {
@@ -184,7 +186,7 @@ pub(crate) async fn start(
             return failed(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, message);
         }
     };
-    let ready = match operation::prepare(router, request, headers).await {
+    let ready = match operation::prepare(router, request, headers, identity).await {
         Ok(ready) => ready,
         Err(errors) => {
             let status =

@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use prepare::OperationRequest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wire::connection::Connection;
-use wire::graphql_transport_ws::{Event, INVALID_MESSAGE};
+use wire::graphql_transport_ws::{Event, FORBIDDEN, INVALID_MESSAGE};
 use wire::subprotocol::{SUPPORTED, Subprotocol};
 use wire::websocket::CloseCode;
 use wire::websocket::handshake;
@@ -22,7 +22,8 @@ use wire::websocket::handshake;
 use super::leaving::{Leaving, WebSocket};
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::{Running, too_slow};
-use super::{count_dropped, init_payload, sleep_until, spread};
+use super::{Caller, TOKEN_EXPIRED, count_dropped, init_payload, sleep_until, spread};
+use crate::authentication::{self, EXPIRED, Identity, Introduced, Refusal};
 use crate::http::answer::{self, Answer, AnswerBody};
 use crate::http::cors;
 use crate::http::stream::ClientStream;
@@ -57,7 +58,7 @@ pub(crate) fn is_wanted(headers: &HeaderMap) -> bool {
 }
 
 /// Answers an upgrade request; on success the connection leaves HTTP.
-pub(crate) fn upgrade(router: &Router, request: &Request<Incoming>) -> Answer {
+pub(crate) fn upgrade(router: &Router, request: &Request<Incoming>, identity: Identity) -> Answer {
     if request.version() == Version::HTTP_2 {
         let text = "HTTP/2 is not spoken for WebSocket connections here: open them by HTTP/1.1\n";
         return answer::text(StatusCode::BAD_REQUEST, text);
@@ -98,7 +99,8 @@ pub(crate) fn upgrade(router: &Router, request: &Request<Incoming>) -> Answer {
         }
     }
     let spoken = Spoken { subprotocol: accept.subprotocol, deflates: accept.deflate.is_some() };
-    let leaving = WebSocket { spoken, headers: request.headers().clone() };
+    let leaving =
+        WebSocket { spoken, caller: Caller { headers: request.headers().clone(), identity } };
     *answer.body_mut() = AnswerBody::Leaving(Box::new(Leaving::WebSocket(leaving)));
     answer
 }
@@ -128,7 +130,7 @@ pub(super) async fn run(
     socket: ClientStream,
     early: Bytes,
     spoken: Spoken,
-    headers: HeaderMap,
+    caller: Caller,
 ) {
     let now = Instant::now();
     let mut connection = spoken.machine(router, now);
@@ -136,7 +138,9 @@ pub(super) async fn run(
     let _open = router.metrics.stream(Transport::websocket);
     let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
     let running = Running::new(router, &outlet, number, Transport::websocket);
-    let mut headers = Arc::new(headers);
+    let mut caller = Arc::new(caller);
+    // A token that is being verified. The client waits for it, and for nothing else.
+    let mut introduction = Introduction::None;
     let mut time_to_leave = pin!(router.time_to_leave());
     let mut shutting_down = false;
     let mut incoming = BytesMut::with_capacity(READ_BYTES);
@@ -149,7 +153,7 @@ pub(super) async fn run(
     drop(early);
     loop {
         while let Some(event) = connection.poll_event() {
-            obey(router, &mut connection, &running, &mut headers, event);
+            obey(router, &mut connection, &running, &mut caller, &mut introduction, event);
         }
         fill(router, &mut connection, &outlet, &running, &mut outgoing);
         if connection.is_closed() {
@@ -202,6 +206,15 @@ pub(super) async fn run(
                     while connection.poll_transmit(Instant::now()).is_some() {}
                 }
             }
+            identified = introduction.finish(router), if introduction.is_some() => {
+                introduced(router, &mut connection, &mut caller, identified);
+                introduction = Introduction::None;
+            }
+            () = caller.identity.expiry(), if connection.is_open() => {
+                router.metrics.unauthenticated(EXPIRED);
+                connection.protocol.close(FORBIDDEN, TOKEN_EXPIRED);
+                caller = Arc::default();
+            }
             () = &mut time_to_leave, if !shutting_down => {
                 shutting_down = true;
                 connection.protocol.close(CloseCode(1001), "The router is shutting down");
@@ -225,18 +238,25 @@ fn obey(
     router: &Router,
     connection: &mut Connection<Subprotocol>,
     running: &Running,
-    headers: &mut Arc<HeaderMap>,
+    caller: &mut Arc<Caller>,
+    introduction: &mut Introduction,
     event: Event,
 ) {
     match event {
         Event::Init { payload } => {
             let allowed = &router.config.websocket.init_payload_headers;
-            match init_payload::headers(allowed, payload, headers) {
-                Ok(merged) => {
-                    *headers = Arc::new(merged);
-                    connection.protocol.accept_init(None);
+            match init_payload::headers(allowed, payload.clone(), &caller.headers) {
+                Ok(headers) => {
+                    let identity = caller.identity.clone();
+                    *caller = Arc::new(Caller { headers, identity });
                 }
-                Err(reason) => connection.protocol.close(INVALID_MESSAGE, &reason),
+                Err(reason) => return connection.protocol.close(INVALID_MESSAGE, &reason),
+            }
+            match authentication::introduced(router, payload.as_ref(), &caller.identity) {
+                Introduced::Known(identified) => {
+                    introduced(router, connection, caller, identified);
+                }
+                Introduced::By(token) => *introduction = Introduction::Of(token),
             }
         }
         Event::Subscribe { number, request, .. } => {
@@ -251,11 +271,48 @@ fn obey(
                     variables: request.variables.unwrap_or_default(),
                     extensions: request.extensions.unwrap_or_default(),
                 },
-                Arc::clone(headers),
+                Arc::clone(caller),
             );
         }
         Event::Complete { number, .. } => running.stop(number),
         Event::Ended(_) => running.stop_all(),
+    }
+}
+
+/// What a `connection_init` waits for.
+enum Introduction {
+    None,
+    Of(String),
+}
+
+impl Introduction {
+    fn is_some(&self) -> bool {
+        matches!(self, Self::Of(_))
+    }
+
+    /// Begins anew when it was given up: what has been verified is remembered.
+    async fn finish(&self, router: &Router) -> Result<Identity, Refusal> {
+        match self {
+            Self::Of(token) => authentication::identify(router, token).await,
+            Self::None => std::future::pending().await,
+        }
+    }
+}
+
+/// It is known who has sent `connection_init`.
+fn introduced(
+    router: &Router,
+    connection: &mut Connection<Subprotocol>,
+    caller: &mut Arc<Caller>,
+    identified: Result<Identity, Refusal>,
+) {
+    match identified.and_then(|identity| router.admit(&identity).map(|()| identity)) {
+        Ok(identity) => {
+            let headers = caller.headers.clone();
+            *caller = Arc::new(Caller { headers, identity });
+            connection.protocol.accept_init(None);
+        }
+        Err(_) => connection.protocol.forbid(),
     }
 }
 

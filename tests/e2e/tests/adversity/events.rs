@@ -219,12 +219,39 @@ fn a_test_event_that_cannot_be_published_is_refused_with_the_reason() {
         GET  /health/live         is the process alive?
         GET  /health/ready        may it get traffic?
         GET  /metrics             counters for Prometheus
-        GET  /admin/subscriptions live triggers, groups and their subscribers
+        GET  /admin/subscriptions providers, live triggers, groups and their subscribers
         GET  /debug/pprof/        profiles, where the configuration allows them
-        POST /admin/publish?provider=memory/default&topic=T  publishes the body as an event
+        POST /admin/publish?provider=memory/default&topic=T  publishes the body as an event,
+        or, as application/x-ndjson, each of its lines
 
     "#]]
     .assert_eq(&outcomes);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_body_of_lines_is_an_event_for_each_of_them_in_order() {
+    let shop = Shop::open();
+    let mut socket = Socket::ready(shop.address());
+    socket.subscribe("1", "subscription { productChanged { id } }");
+    shop.wait_for_subscribers(1);
+    let event = |id: u32| format!(r#"{{"__typename":"Product","id":"{id}"}}"#);
+    let body = format!("{}\n\n{}\n{}\n", event(1), event(2), event(3));
+    let headers = [("content-type", "application/x-ndjson")];
+    let publish = |topic: &str| {
+        let target = format!("/admin/publish?topic={topic}");
+        request(shop.router.admin(), "POST", &target, &headers, body.as_bytes()).unwrap()
+    };
+    let answer = publish("products");
+    assert_eq!((answer.status, answer.text().as_str()), (200, "published\n"));
+    for id in ["1", "2", "3"] {
+        assert_eq!(socket.message()["payload"]["data"]["productChanged"]["id"], id);
+    }
+    expect![[r#"
+        502 text/plain; charset=utf-8
+        0 of 3 events are published: provider memory/default refused the event for topic "a\nb": it contains a control character
+    "#]]
+    .assert_eq(&shown(&publish("a%0Ab")));
     shop.assert_unharmed();
 }
 

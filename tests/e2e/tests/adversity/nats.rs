@@ -25,7 +25,7 @@ fn shop(port: u16) -> Shop {
     );
     Shop::with_provider(
         "nats/default",
-        &format!("events: {{publish_timeout: 1s, providers: {{nats: [{provider}]}}}}"),
+        &format!("events: {{publish_timeout: 3s, providers: {{nats: [{provider}]}}}}"),
     )
 }
 

@@ -14,8 +14,8 @@ const P99_MAX: f64 = 2.0;
 /// How much the 99th percentile of the others may change because some never read.
 const P99_CHANGE_MAX: f64 = 0.2;
 
-/// Clients that never read, of [`CLIENTS`].
-const NEVER_READERS: u32 = 1_000;
+/// One of so many clients never reads: 1,000 of 10,000.
+const NEVER_READERS_SHARE: u32 = 10;
 
 /// What one side showed.
 #[derive(Default)]
@@ -56,9 +56,9 @@ const HEAD: &str = "| | CPU per result, µs | p50, ms | p99, ms | bytes a subscr
 
 /// Floor and router send the same messages to the same clients.
 pub(super) fn floor(stage: &Stage<'_>, query: &str) -> Result<Vec<Value>, Failure> {
-    let seconds = stage.seconds();
+    let (seconds, count) = (stage.seconds(), stage.bench.clients.unwrap_or(CLIENTS));
     let extra = ["--events", &seconds, "--rate", "1"];
-    let clients = |name| Clients { name, count: CLIENTS, query, extra: &extra };
+    let clients = |name| Clients { name, count, query, extra: &extra };
     let mock = stage.mock(0)?;
     // What the floor is to say is learned from the router.
     let first = Clients { count: 10, ..clients("first") };
@@ -89,7 +89,7 @@ pub(super) fn floor(stage: &Stage<'_>, query: &str) -> Result<Vec<Value>, Failur
         }
     }
     println!(
-        "\n{CLIENTS} clients, {seconds} events, one a second; median (smallest–largest) of {} pairs.\n\n{HEAD}",
+        "\n{count} clients, {seconds} events, one a second; median (smallest–largest) of {} pairs.\n\n{HEAD}",
         stage.bench.pairs
     );
     of_floor.print("floor");
@@ -107,11 +107,12 @@ pub(super) fn never_readers(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
     let query = "subscription { tick { id note } }";
     let event = r#"{"__typename":"Tick","id":"$T","note":"$P"}"#;
     let common = ["--event", event, "--padding", "2048", "--events", "500", "--rate", "10"];
-    let share = format!("{:.4}", f64::from(NEVER_READERS) / f64::from(CLIENTS));
+    let all = stage.bench.clients.unwrap_or(CLIENTS);
+    let never = all / NEVER_READERS_SHARE;
+    let share = format!("{:.6}", f64::from(never) / f64::from(all));
     let slow_words = [&common[..], &["--scenario", "slow-consumers", "--slow", &share]].concat();
-    let without =
-        Clients { name: "all read", count: CLIENTS - NEVER_READERS, query, extra: &common };
-    let with = Clients { name: "1,000 never read", count: CLIENTS, query, extra: &slow_words };
+    let without = Clients { name: "all read", count: all - never, query, extra: &common };
+    let with = Clients { name: "some never read", count: all, query, extra: &slow_words };
     let (mut runs, mut of_without, mut of_with) = (Vec::new(), Side::default(), Side::default());
     let mut met = Sample::default();
     for _ in 0..stage.bench.pairs {
@@ -140,8 +141,8 @@ pub(super) fn never_readers(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
     );
     let least = met.min();
     println!(
-        "| met their policy, in the worst run | {least} | {NEVER_READERS} | {} |",
-        verdict(least >= f64::from(NEVER_READERS))
+        "| met their policy, in the worst run | {least} | {never} | {} |",
+        verdict(least >= f64::from(never))
     );
     Ok(runs)
 }

@@ -30,7 +30,7 @@ pub(super) fn memory(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
         "| clients | bytes a subscription | memory before, MiB | memory, MiB | threads |\n|---|---|---|---|---|"
     );
     let (mut runs, mut all) = (Vec::new(), Vec::new());
-    for count in COUNTS {
+    for count in stage.bench.clients.map_or(COUNTS.into(), |count| vec![count]) {
         let router = stage.router(None, "")?;
         // The program's own pages, read when somebody first needs them, are no client's memory.
         stage
@@ -73,7 +73,12 @@ pub(super) fn header_bytes(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
         let extra = [&IDLE[..], &["--header-bytes", &length]].concat();
         let run = stage.clients(
             &router,
-            &Clients { name: &name, count: CLIENTS, query: PLAIN, extra: &extra },
+            &Clients {
+                name: &name,
+                count: stage.bench.clients.unwrap_or(CLIENTS),
+                query: PLAIN,
+                extra: &extra,
+            },
         )?;
         check(&run)?;
         let each = number(&run["server"]["bytes_per_subscription"]);
@@ -88,7 +93,7 @@ pub(super) fn header_bytes(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
 pub(super) fn idle(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
     println!("| clients | cores in use | threads | cores at most | met |\n|---|---|---|---|---|");
     let (mut runs, mut threads) = (Vec::new(), Vec::new());
-    for count in [100, CLIENTS] {
+    for count in [100, stage.bench.clients.unwrap_or(CLIENTS)] {
         let router = stage.router(None, "")?;
         let name = format!("{count} idle");
         let extra = ["--scenario", "idle", "--hold", "20s"];
@@ -114,7 +119,12 @@ pub(super) fn storm(stage: &Stage<'_>, scenario: &str) -> Result<Vec<Value>, Fai
     let extra = ["--scenario", scenario];
     let run = stage.clients(
         &router,
-        &Clients { name: scenario, count: CLIENTS, query: PLAIN, extra: &extra },
+        &Clients {
+            name: scenario,
+            count: stage.bench.clients.unwrap_or(CLIENTS),
+            query: PLAIN,
+            extra: &extra,
+        },
     )?;
     check(&run)?;
     let server = &run["server"];

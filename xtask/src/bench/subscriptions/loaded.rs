@@ -34,16 +34,15 @@ pub(super) fn sustained(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
     println!(
         "| events/s | expected | received | lost, and told | missing | p50, ms | p99, ms | max, ms | most memory, MiB | met |\n|---|---|---|---|---|---|---|---|---|---|"
     );
+    let count = stage.bench.clients.unwrap_or(SUSTAINED_CLIENTS);
     let mut runs = Vec::new();
     for (rate, gets_all) in SUSTAINED {
         let router = stage.router(None, "subscriptions: {policy: drop_oldest}\n")?;
         let (name, events) = (format!("{rate} events/s"), (rate * stage.bench.seconds).to_string());
         let rate = rate.to_string();
         let extra = ["--events", &events, "--rate", &rate];
-        let run = stage.clients(
-            &router,
-            &Clients { name: &name, count: SUSTAINED_CLIENTS, query: PLAIN, extra: &extra },
-        )?;
+        let run =
+            stage.clients(&router, &Clients { name: &name, count, query: PLAIN, extra: &extra })?;
         let met = check(&run).is_ok() && (!gets_all || number(&run["lost"]) == 0.0);
         println!(
             "| {rate} | {} | {} | {} | {} | {:.1} | {:.1} | {:.1} | {:.1} | {} |",
@@ -70,15 +69,16 @@ pub(super) fn partitions(stage: &Stage<'_>) -> Result<Vec<Value>, Failure> {
     let extra =
         ["--variables", variables, "--events", "10", "--rate", "0.5", "--quiet-time", "20s"];
     let query = "subscription ($viewer: ID!) { tickFor(viewer: $viewer) { id name } }";
-    let run = stage
-        .clients(&router, &Clients { name: "partitions", count: CLIENTS, query, extra: &extra })?;
+    let count = stage.bench.clients.unwrap_or(CLIENTS);
+    let run =
+        stage.clients(&router, &Clients { name: "partitions", count, query, extra: &extra })?;
     check(&run)?;
     let slowest = number(&run["latency"]["max_us"]) / 1e6;
     println!(
         "| clients, each a group | p50, ms | slowest of all, s | at most, s | met |\n|---|---|---|---|---|"
     );
     println!(
-        "| {CLIENTS} | {:.0} | {slowest:.2} | {PARTITIONS_SECONDS_MAX} | {} |",
+        "| {count} | {:.0} | {slowest:.2} | {PARTITIONS_SECONDS_MAX} | {} |",
         number(&run["latency"]["p50_us"]) / 1e3,
         verdict(slowest <= PARTITIONS_SECONDS_MAX)
     );

@@ -6,14 +6,16 @@
 //! - `against`: floor and router, the router with and without clients that never read.
 //! - `holding`: memory, idleness, storms.
 //! - `loaded`: more events than usual, more groups, reloads.
+//! - `topics`: many of them at a time, and many that come and go, with each provider.
 
 mod against;
 mod holding;
 mod loaded;
+mod topics;
 
-use super::Bench;
 use super::machine::{Serving, write};
-use crate::{Failure, programs};
+use super::{Bench, brokers};
+use crate::Failure;
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -32,7 +34,7 @@ const JOINED: &str = "subscription { tick { id name } }";
 /// A measurement by its name.
 type Measurement = (&'static str, fn(&Stage<'_>) -> Result<Vec<Value>, Failure>);
 
-const MEASUREMENTS: [Measurement; 12] = [
+const MEASUREMENTS: [Measurement; 14] = [
     ("fan-out", |stage| against::floor(stage, PLAIN)),
     ("entity-join", |stage| against::floor(stage, JOINED)),
     ("never-readers", against::never_readers),
@@ -44,7 +46,12 @@ const MEASUREMENTS: [Measurement; 12] = [
     ("mass-disconnect", |stage| holding::storm(stage, "mass-disconnect")),
     ("sustained", loaded::sustained),
     ("partitions", loaded::partitions),
-    ("reloads", |stage| loaded::reloads(stage, loaded::SUSTAINED_CLIENTS)),
+    ("reloads", |stage| {
+        let subscribers = stage.bench.clients.unwrap_or(loaded::SUSTAINED_CLIENTS);
+        loaded::reloads(stage, subscribers)
+    }),
+    ("subjects", |stage| topics::subjects(stage.bench)),
+    ("resubscribe", |stage| topics::resubscribe(stage.bench)),
 ];
 
 /// The broker, and what else every measurement needs.
@@ -67,8 +74,7 @@ pub(super) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
             names.join(", ")
         ));
     }
-    let program = programs::find("nats-server")?;
-    let stage = Stage { bench, nats: bench.start_broker(&program)? };
+    let stage = Stage { bench, nats: brokers::nats(bench, &[])? };
     for (name, measurement) in chosen {
         println!("\n## {name}\n");
         let runs = measurement(&stage)?;
@@ -82,8 +88,7 @@ const CHURN_RATE: &str = "2000";
 
 /// Clients come, subscribe, unsubscribe and go; the verdict on what the router keeps of them.
 pub(super) fn churn(bench: &Bench) -> Result<(), Failure> {
-    let program = programs::find("nats-server")?;
-    let stage = Stage { bench, nats: bench.start_broker(&program)? };
+    let stage = Stage { bench, nats: brokers::nats(bench, &[])? };
     let router = stage.router(None, "")?;
     let duration = format!("{}s", bench.seconds);
     let words = [
@@ -129,8 +134,7 @@ pub(super) fn churn(bench: &Bench) -> Result<(), Failure> {
 
 /// The graph is loaded anew while so many get events; the verdict on whether they notice.
 pub(super) fn reloads(bench: &Bench, subscribers: u32) -> Result<(), Failure> {
-    let program = programs::find("nats-server")?;
-    let stage = Stage { bench, nats: bench.start_broker(&program)? };
+    let stage = Stage { bench, nats: brokers::nats(bench, &[])? };
     let runs = loaded::reloads(&stage, subscribers)?;
     bench.report("reloads", &runs)?;
     match runs.iter().all(loaded::is_undisturbed) {
@@ -213,17 +217,18 @@ impl Stage<'_> {
 }
 
 /// A number of a report; 0 where there is none.
-fn number(value: &Value) -> f64 {
+pub(super) fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or(0.0)
 }
 
 /// A run that lost something without a word, or did not get everybody subscribed, is none.
-fn check(run: &Value) -> Result<(), Failure> {
+pub(super) fn check(run: &Value) -> Result<(), Failure> {
     for (what, bad) in [
         ("results missing", number(&run["missing"])),
         ("results too many", number(&run["surplus"])),
         ("results out of order", number(&run["disordered"])),
         ("results with errors", number(&run["errors"])),
+        ("results of other clients", number(&run["foreign"])),
         ("clients not subscribed", number(&run["clients"]) - number(&run["subscribed"])),
     ] {
         if bad > 0.0 {

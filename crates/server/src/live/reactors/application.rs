@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use execute::{GraphqlError, Payload};
 use futures_util::future::{AbortHandle, Abortable};
-use http::HeaderMap;
 use hub::{EndReason, GroupId, Member, OutletCommand, Subscription};
 use plan::OperationKind;
 use prepare::OperationRequest;
@@ -16,15 +15,16 @@ use tokio::sync::oneshot;
 use wire::Machine;
 use wire::graphql_transport_ws::{Event, INVALID_MESSAGE};
 
-use super::client::{self, Client, Operation, Operations, SharedHeaders};
+use super::client::{self, Client, Operation, Operations, SharedCallers};
 use super::machine::{ClientMachine, ONLY_OPERATION, Shared};
 use super::members::Members;
 use super::outlet::ReactorOutlet;
+use crate::authentication::{self, EXPIRED, Identity, Introduced, LOOK_INTERVAL_MAX, Refusal};
 use crate::connections::ConnectionPermit;
 use crate::farewell;
 use crate::live::backlog::{Backlog, Bounds, Delivery, Taken};
 use crate::live::single::{Opened, Step};
-use crate::live::{count_dropped, init_payload, running};
+use crate::live::{Caller, count_dropped, init_payload, running};
 use crate::metrics::{Open, TimeoutPhase, Transport};
 use crate::operation::{self, Ready};
 use crate::router::Router;
@@ -44,6 +44,8 @@ pub(crate) enum Message {
     Filled(Token),
     /// A client without a socket says this.
     Said(Token, Bytes),
+    /// Who has sent `connection_init` on that connection.
+    Introduced(Token, Result<Identity, Refusal>),
     /// What has been sent to those without sockets?
     Sunk(oneshot::Sender<Sunk>),
     /// Some are to leave, and whoever comes later.
@@ -58,7 +60,7 @@ pub(crate) struct Adoption {
     pub(super) stream: Stream,
     pub(super) machine: ClientMachine,
     pub(super) early: Vec<u8>,
-    pub(super) headers: HeaderMap,
+    pub(super) caller: Caller,
     pub(super) permit: ConnectionPermit,
     pub(super) open: Open,
     pub(super) begin: Begin,
@@ -101,7 +103,9 @@ pub(crate) struct Live {
     groups: HashMap<GroupId, Members>,
     /// Of which groups something waits for a client whose socket is full.
     behind: HashMap<Token, Vec<GroupId>>,
-    headers: SharedHeaders,
+    callers: SharedCallers,
+    /// When the first of their tokens expires.
+    next_expiry: Option<Instant>,
     is_shutting_down: bool,
     /// Heads of frames are written here.
     head: Vec<u8>,
@@ -121,24 +125,20 @@ impl Live {
             outlet,
             groups: HashMap::new(),
             behind: HashMap::new(),
-            headers: SharedHeaders::default(),
+            callers: SharedCallers::default(),
+            next_expiry: None,
             is_shutting_down: false,
             head: Vec::new(),
         }
     }
 
     fn adopt(&mut self, sockets: &mut ClientSockets, adoption: Adoption) {
-        let Adoption { stream, machine, early, headers, permit, open, begin, later } = adoption;
-        let headers = self.headers.share(headers);
+        let Adoption { stream, machine, early, caller, permit, open, begin, later } = adoption;
+        self.note_expiry(&caller.identity);
+        let caller = self.callers.share(caller);
         let transport = machine.transport();
-        let client = Client {
-            headers,
-            operations: Operations::None,
-            backlog: None,
-            transport,
-            permit,
-            open,
-        };
+        let client =
+            Client { caller, operations: Operations::None, backlog: None, transport, permit, open };
         let token = match sockets.adopt(stream, machine, &early, client) {
             Ok(token) => token,
             Err((error, _)) => {
@@ -185,10 +185,10 @@ impl Live {
         let outlet = Arc::clone(&self.outlet);
         let starting =
             Starting { outlet, token, number, transport: client.transport, is_done: false };
-        let (serving, headers) = (Arc::clone(router), Arc::clone(&client.headers));
+        let (serving, caller) = (Arc::clone(router), Arc::clone(&client.caller));
         router.cores.run(Box::new(move || {
             Box::pin(async move {
-                let run = starting.run(&serving, wanted, &headers);
+                let run = starting.run(&serving, wanted, &caller);
                 // Aborted: the client has gone, or wants no more of it.
                 let _ = Abortable::new(run, registration).await;
             })
@@ -199,18 +199,95 @@ impl Live {
     fn initialise(&mut self, sockets: &mut ClientSockets, token: Token, payload: Option<Bytes>) {
         let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
         let allowed = &router.config.websocket.init_payload_headers;
-        let merged = init_payload::headers(allowed, payload, &client.headers);
-        if let Ok(merged) = &merged
-            && *merged != *client.headers
+        match init_payload::headers(allowed, payload.clone(), &client.caller.headers) {
+            Ok(merged) if merged != client.caller.headers => {
+                let headers = client::needed_headers(&router.config.headers, &merged);
+                let identity = client.caller.identity.clone();
+                client.caller = self.callers.share(Caller { headers, identity });
+            }
+            Ok(_) => {}
+            Err(reason) => {
+                if let Some(ClientMachine::WebSocket(it)) = sockets.machine_mut(token) {
+                    it.protocol.close(INVALID_MESSAGE, &reason);
+                }
+                return;
+            }
+        }
+        match authentication::introduced(router, payload.as_ref(), &client.caller.identity) {
+            Introduced::Known(identified) => self.introduced(sockets, token, identified),
+            Introduced::By(bearer) => {
+                // A signature takes as long as some hundred messages: that is work for a core.
+                let (router, outlet) = (Arc::clone(router), Arc::clone(&self.outlet));
+                let cores = Arc::clone(&router.cores);
+                cores.run(Box::new(move || {
+                    Box::pin(async move {
+                        let identified = authentication::identify(&router, &bearer).await;
+                        outlet.mailbox().send(Message::Introduced(token, identified));
+                    })
+                }));
+            }
+        }
+    }
+
+    /// It is known who has sent `connection_init`.
+    fn introduced(
+        &mut self,
+        sockets: &mut ClientSockets,
+        token: Token,
+        identified: Result<Identity, Refusal>,
+    ) {
+        let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
+        let admitted = identified.and_then(|it| router.admit(&it).map(|()| it));
+        let is_admitted = admitted.is_ok();
+        if let Ok(identity) = admitted
+            && identity.fingerprint() != client.caller.identity.fingerprint()
         {
-            let needed = client::needed_headers(&router.config.headers, merged);
-            client.headers = self.headers.share(needed);
+            let headers = client.caller.headers.clone();
+            client.caller = self.callers.share(Caller { headers, identity: identity.clone() });
+            self.note_expiry(&identity);
         }
         let Some(ClientMachine::WebSocket(connection)) = sockets.machine_mut(token) else { return };
-        match merged {
-            Ok(_) => connection.protocol.accept_init(None),
-            Err(reason) => connection.protocol.close(INVALID_MESSAGE, &reason),
+        match is_admitted {
+            true => connection.protocol.accept_init(None),
+            false => connection.protocol.forbid(),
         }
+    }
+
+    /// Somebody's connection is to end with their token.
+    fn note_expiry(&mut self, identity: &Identity) {
+        if let Some(left) = identity.time_left(SystemTime::now()) {
+            // The clock that tokens are measured by may be set meanwhile.
+            let at = Instant::now() + left.min(LOOK_INTERVAL_MAX);
+            self.next_expiry = Some(self.next_expiry.map_or(at, |next| next.min(at)));
+        }
+    }
+
+    /// Ends the connections of those whose token has expired. That looks at all of them, and is done once a second at
+    /// most: nothing has to be kept for each.
+    fn end_expired(&mut self, sockets: &mut ClientSockets) {
+        let now = SystemTime::now();
+        let mut next: Option<Duration> = None;
+        for token in sockets.tokens() {
+            let Some(client) = sockets.client(token) else { continue };
+            let Some(left) = client.caller.identity.time_left(now) else { continue };
+            if !left.is_zero() {
+                next = Some(next.map_or(left, |next| next.min(left)));
+                continue;
+            }
+            // Nothing that waits is for anybody any more; nor is it to be ended again.
+            client.caller = self.callers.share(Caller::default());
+            client.backlog = None;
+            client.stop_all();
+            if let Some(router) = &self.router {
+                router.metrics.unauthenticated(EXPIRED);
+            }
+            if let Some(machine) = sockets.machine_mut(token) {
+                machine.expire();
+            }
+            self.keeps_up(token);
+        }
+        let pause = next.map(|left| left.clamp(EXPIRY_INTERVAL_MIN, LOOK_INTERVAL_MAX));
+        self.next_expiry = pause.map(|pause| Instant::now() + pause);
     }
 
     /// Payloads below this size are not compressed.
@@ -417,6 +494,10 @@ impl Live {
     }
 }
 
+/// How often connections are looked through for those whose token has expired: a hundred thousand of them take some
+/// milliseconds.
+const EXPIRY_INTERVAL_MIN: Duration = Duration::from_secs(1);
+
 fn new_backlog(router: &Router) -> Box<Backlog> {
     Box::new(Backlog::new(Arc::clone(&router.queue_total)))
 }
@@ -476,6 +557,7 @@ impl Application for Live {
                     machine.receive(Instant::now(), &bytes);
                 }
             }
+            Message::Introduced(token, identified) => self.introduced(sockets, token, identified),
             Message::Sunk(reply) => {
                 // Whoever asked may have gone.
                 let _ = reply.send(sockets.sunk());
@@ -489,6 +571,14 @@ impl Application for Live {
                 }
             }
         }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.next_expiry
+    }
+
+    fn handle_timeout(&mut self, sockets: &mut ClientSockets) {
+        self.end_expired(sockets);
     }
 
     fn writable(&mut self, sockets: &mut ClientSockets, token: Token) {
@@ -555,12 +645,13 @@ struct Starting {
 }
 
 impl Starting {
-    async fn run(mut self, router: &Arc<Router>, wanted: Wanted, headers: &HeaderMap) {
+    async fn run(mut self, router: &Arc<Router>, wanted: Wanted, caller: &Caller) {
         let (mut trace, prepared) = match wanted {
             Wanted::Ready(ready) => (None, Ok(*ready)),
             Wanted::Request(request) => {
+                let Caller { headers, identity } = caller;
                 let trace = RequestTrace::wanted(&router.config, headers);
-                (trace, operation::prepare(router, &request, headers).await)
+                (trace, operation::prepare(router, &request, headers, identity.clone()).await)
             }
         };
         let outcome = match prepared {

@@ -7,6 +7,7 @@ use futures_util::future::AbortHandle;
 use http::HeaderMap;
 use hub::Subscription;
 
+use super::super::Caller;
 use super::super::backlog::Backlog;
 use super::super::single::Opened;
 use crate::config::{HeaderRule, HeaderRules, Headers};
@@ -16,8 +17,9 @@ use crate::metrics::{Open, Transport};
 
 /// One connection.
 pub(crate) struct Client {
-    /// Of its handshake, those that rules of the configuration read; shared by all clients with equal ones.
-    pub(super) headers: Arc<HeaderMap>,
+    /// Who it is, and of its handshake the headers that rules of the configuration read; shared by all clients with
+    /// equal ones.
+    pub(super) caller: Arc<Caller>,
     /// Operations in progress.
     pub(super) operations: Operations,
     /// Only a client whose socket is full has one.
@@ -146,19 +148,21 @@ pub(super) fn needed_headers(rules: &Headers, headers: &HeaderMap) -> HeaderMap 
     }
 }
 
-/// Equal header maps, once. Those that nobody uses any more are forgotten now and then.
+/// Equal callers, once. Those that nobody uses any more are forgotten now and then.
 #[derive(Default)]
-pub(super) struct SharedHeaders {
-    known: HashMap<Box<[u8]>, Weak<HeaderMap>>,
+pub(super) struct SharedCallers {
+    known: HashMap<Box<[u8]>, Weak<Caller>>,
     /// How many were in use when the list was last tidied.
     used: usize,
 }
 
-impl SharedHeaders {
-    /// The shared one that equals `headers`.
-    pub(super) fn share(&mut self, headers: HeaderMap) -> Arc<HeaderMap> {
-        let mut key = Vec::new();
-        for (name, value) in &headers {
+impl SharedCallers {
+    /// The shared one that equals `caller`.
+    pub(super) fn share(&mut self, caller: Caller) -> Arc<Caller> {
+        // It has one of two lengths, and the rest begins with lengths.
+        let mut key = caller.identity.fingerprint().to_vec();
+        key.insert(0, key.len() as u8);
+        for (name, value) in &caller.headers {
             for text in [name.as_str().as_bytes(), value.as_bytes()] {
                 key.extend_from_slice(&(text.len() as u32).to_be_bytes());
                 key.extend_from_slice(text);
@@ -168,17 +172,17 @@ impl SharedHeaders {
             return known;
         }
         if self.known.len() >= 2 * self.used + TIDIED_FROM {
-            self.known.retain(|_, headers| headers.strong_count() > 0);
+            self.known.retain(|_, caller| caller.strong_count() > 0);
             self.known.shrink_to_fit();
             self.used = self.known.len();
         }
-        let shared = Arc::new(headers);
+        let shared = Arc::new(caller);
         self.known.insert(key.into(), Arc::downgrade(&shared));
         shared
     }
 }
 
-/// A shorter list of headers is not worth tidying.
+/// A shorter list of callers is not worth tidying.
 const TIDIED_FROM: usize = 64;
 
 #[cfg(test)]
@@ -237,15 +241,17 @@ mod tests {
 
     #[test]
     fn equal_headers_are_shared_and_unused_ones_forgotten() {
-        let mut shared = SharedHeaders::default();
-        let first = shared.share(headers(&[("a", "1")]));
-        assert!(Arc::ptr_eq(&first, &shared.share(headers(&[("a", "1")]))));
-        assert!(!Arc::ptr_eq(&first, &shared.share(headers(&[("a", "2")]))));
+        let mut shared = SharedCallers::default();
+        let caller = |list| Caller { headers: headers(list), ..Caller::default() };
+        let first = shared.share(caller(&[("a", "1")]));
+        assert!(Arc::ptr_eq(&first, &shared.share(caller(&[("a", "1")]))));
+        assert!(!Arc::ptr_eq(&first, &shared.share(caller(&[("a", "2")]))));
         for _ in 0..10 * TIDIED_FROM {
             let name = HeaderValue::from_str(&format!("{}", shared.known.len())).expect("a number");
-            shared.share(HeaderMap::from_iter([(http::header::ACCEPT, name)]));
+            let headers = HeaderMap::from_iter([(http::header::ACCEPT, name)]);
+            shared.share(Caller { headers, ..Caller::default() });
         }
         assert!(shared.known.len() <= TIDIED_FROM + 2, "{}", shared.known.len());
-        assert!(Arc::ptr_eq(&first, &shared.share(headers(&[("a", "1")]))));
+        assert!(Arc::ptr_eq(&first, &shared.share(caller(&[("a", "1")]))));
     }
 }

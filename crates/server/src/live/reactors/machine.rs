@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use execute::{GraphqlError, Payload};
 use wire::connection::Connection;
-use wire::graphql_transport_ws::Event;
+use wire::graphql_transport_ws::{Event, FORBIDDEN};
 use wire::http1::ResponseBody;
 use wire::multipart::Form;
 use wire::result_stream::{Kind, ResultStream};
@@ -16,9 +16,10 @@ use wire::subprotocol::Subprotocol;
 use wire::websocket::{CloseCode, deflate_shared};
 use wire::{Chunks, Machine};
 
-use crate::live::SLOW_SUBSCRIBER;
+use crate::authentication::expired_error;
 use crate::live::running::too_slow;
 use crate::live::sse::shutting_down_error;
+use crate::live::{SLOW_SUBSCRIBER, TOKEN_EXPIRED};
 use crate::metrics::Transport;
 
 /// The machine of one connection.
@@ -168,6 +169,14 @@ impl ClientMachine {
                 connection.protocol.close(SLOW_SUBSCRIBER, &too_slow().message);
             }
             Self::ResultStream(_) => self.fail(ONLY_OPERATION, &[too_slow()]),
+        }
+    }
+
+    /// The client's token has expired.
+    pub(super) fn expire(&mut self) {
+        match self {
+            Self::WebSocket(connection) => connection.protocol.close(FORBIDDEN, TOKEN_EXPIRED),
+            Self::ResultStream(_) => self.fail(ONLY_OPERATION, &[expired_error()]),
         }
     }
 

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use reactor::{Stream, Sunk};
 use tokio::sync::oneshot;
 use wire::graphql_transport_ws::SUBPROTOCOL;
@@ -14,6 +13,7 @@ use super::application::{Adoption, Begin, Message};
 use super::machine::ClientMachine;
 use super::{ReactorHandles, Reactors};
 use crate::connections::NoRoom;
+use crate::live::Caller;
 use crate::live::websocket::Spoken;
 use crate::metrics::Transport;
 use crate::router::Router;
@@ -35,7 +35,7 @@ impl ReactorHandles {
             stream: Stream::nowhere(),
             machine: ClientMachine::WebSocket(spoken.machine(router, Instant::now())),
             early: greeting.to_vec(),
-            headers: HeaderMap::new(),
+            caller: Caller::default(),
             permit: router.connections.enter(None)?,
             open: router.metrics.stream(Transport::websocket),
             begin: Begin::Later,

@@ -44,11 +44,13 @@ const SLOW_PADDING_BYTES: usize = 2048;
 Clients speak graphql-transport-ws. Every event carries the time of its publishing ($T), by which it is timed, told from \
 others and put in order; the query has to select the field it stands in. Each client has to get every event of its key, \
 or be told how many were lost (extensions.lost). What else is missing makes the exit status 1.\n\n\
-Placeholders: in --query and --variables, $K is the client's key and $I its number; in --event and --publish, $K is the \
+Placeholders: in --query, --variables and --expect, $K is the client's key and $I its number; in --event and --publish, $K is the \
 event's key; in --event, $T is the time, $N the event's number, $P padding.\n\n\
 Scenarios: fan-out (everybody gets every event), filters (each client has a key of its own), slow-consumers (some never \
 read), idle (nothing happens for --hold), connect-storm (all connect at once), mass-disconnect and reconnect-storm (all \
-connections vanish at once), churn (--churn clients a second come, subscribe, unsubscribe and go).\n\n\
+connections vanish at once), churn (--churn clients a second come, subscribe, unsubscribe and go), resubscribe \
+(they stay connected, unsubscribe and subscribe again), throughput (events are published as fast as everybody gets \
+them, for --duration, with at most --window on their way).\n\n\
 Examples:\n  \
 starling bench subscriptions --url ws://127.0.0.1:4000/graphql --query 'subscription { tick { id } }' \\\n    \
 --publish nats://127.0.0.1:4222/tick --clients 10000 --events 100 --rate 10 --pid $(pidof starling) --floor\n  \
@@ -79,7 +81,7 @@ pub(crate) struct Arguments {
     #[arg(long, short = 'c')]
     clients: Option<usize>,
     /// Where events are published: nats://HOST:PORT/SUBJECT, memory://ADMIN_HOST:PORT/TOPIC (the router's memory
-    /// provider, by its admin listener) or http://… (a POST of each).
+    /// provider, by its admin listener), redis://HOST:PORT/CHANNEL, kafka://HOST:PORT/TOPIC or http://… (a POST of each).
     #[arg(long, value_name = "URL")]
     publish: Option<Destination>,
     /// The text of an event.
@@ -106,12 +108,18 @@ pub(crate) struct Arguments {
     /// idle: for how long.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     hold: Duration,
-    /// churn: how many clients a second.
+    /// churn, resubscribe: how many clients a second.
     #[arg(long, value_name = "RATE", default_value_t = 2000.0)]
     churn: f64,
-    /// churn: for how long.
+    /// churn, resubscribe, throughput: for how long.
     #[arg(long, short = 'd', value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     duration: Duration,
+    /// throughput: how many events may be on their way, published and not yet with everybody.
+    #[arg(long, value_name = "EVENTS", default_value_t = 64)]
+    window: u64,
+    /// What each result has to contain; $K and $I are replaced. Results without it are those of other clients.
+    #[arg(long, value_name = "TEXT")]
+    expect: Option<String>,
     /// From how many loopback addresses to connect, so that ports suffice; one for 20,000 clients, 16 for a churn.
     #[arg(long, value_name = "COUNT")]
     sources: Option<usize>,
@@ -162,6 +170,10 @@ enum ScenarioArgument {
     ReconnectStorm,
     /// Clients come, subscribe, unsubscribe and go.
     Churn,
+    /// Clients stay connected, unsubscribe and subscribe again.
+    Resubscribe,
+    /// Events are published as fast as everybody gets them.
+    Throughput,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
@@ -209,7 +221,10 @@ fn conclude(
 }
 
 fn settings(arguments: &Arguments) -> Result<Settings, String> {
-    use Scenario::{Churn, ConnectStorm, Filters, MassDisconnect, ReconnectStorm, SlowConsumers};
+    use Scenario::{
+        Churn, ConnectStorm, Filters, MassDisconnect, ReconnectStorm, Resubscribe, SlowConsumers,
+        Throughput,
+    };
     let scenario = match arguments.scenario {
         ScenarioArgument::FanOut => Scenario::FanOut,
         ScenarioArgument::ConnectStorm => ConnectStorm,
@@ -219,6 +234,8 @@ fn settings(arguments: &Arguments) -> Result<Settings, String> {
         ScenarioArgument::MassDisconnect => MassDisconnect,
         ScenarioArgument::ReconnectStorm => ReconnectStorm,
         ScenarioArgument::Churn => Churn,
+        ScenarioArgument::Resubscribe => Resubscribe,
+        ScenarioArgument::Throughput => Throughput,
     };
     // clap wants one where nothing is simulated.
     let url = arguments.url.as_deref().unwrap_or_default();
@@ -241,6 +258,7 @@ fn settings(arguments: &Arguments) -> Result<Settings, String> {
             query,
             variables: arguments.variables.as_deref().map(variables).transpose()?,
             keys,
+            expects: arguments.expect.clone(),
             header_bytes: arguments.header_bytes,
         },
         clients,
@@ -258,14 +276,15 @@ fn settings(arguments: &Arguments) -> Result<Settings, String> {
             ConnectStorm | ReconnectStorm => STORM_EVENTS,
             SlowConsumers => SLOW_EVENTS,
             // Each client one, and each two where that is not much.
-            Filters => (keys as u64).max(EVENTS),
+            Filters | Resubscribe => (keys as u64).max(EVENTS),
             _ => EVENTS,
         }),
         rate: arguments.rate,
         hold: arguments.hold,
         slow_share: arguments.slow,
         churn_rate: arguments.churn,
-        churn_time: arguments.duration,
+        duration: arguments.duration,
+        window: arguments.window,
         sources: arguments.sources.or((scenario == Churn).then_some(16)),
         timeout: arguments.timeout,
         quiet: arguments.quiet_time,

@@ -1,0 +1,124 @@
+//! When a key set is fetched: at an interval, when a token names a key that it does not have, and again after a failure.
+//! Told the time, asked what to do.
+
+use std::time::{Duration, Instant};
+
+/// How soon after an attempt an unknown key may cause another. Anybody can make up tokens with unknown keys, so this is
+/// what a flood of them costs the issuer.
+const ASKED_INTERVAL_MIN: Duration = Duration::from_secs(10);
+
+/// The first pause after a failure; it doubles with each further one.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+
+/// The longest pause after a failure, unless the interval itself is shorter.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    interval: Duration,
+    due: Instant,
+    attempted: Option<Instant>,
+    is_in_progress: bool,
+    failures: u32,
+}
+
+impl Schedule {
+    /// Due at once, and from then on every `interval`.
+    pub fn new(interval: Duration, now: Instant) -> Self {
+        Self { interval, due: now, attempted: None, is_in_progress: false, failures: 0 }
+    }
+
+    /// When the next attempt is due.
+    pub fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// A token names a key that is not known. Is it worth an attempt now? If so it is due.
+    pub fn ask(&mut self, now: Instant) -> bool {
+        let may = self.attempted.is_none_or(|last| now >= last + ASKED_INTERVAL_MIN);
+        if may {
+            self.due = self.due.min(now);
+        }
+        may
+    }
+
+    /// An attempt begins.
+    pub fn begins(&mut self, now: Instant) {
+        self.attempted = Some(now);
+        self.is_in_progress = true;
+    }
+
+    /// Is an attempt in progress, whose outcome is worth waiting for?
+    pub fn is_in_progress(&self) -> bool {
+        self.is_in_progress
+    }
+
+    /// It succeeded.
+    pub fn succeeded(&mut self, now: Instant) {
+        self.is_in_progress = false;
+        self.failures = 0;
+        self.due = now + self.interval;
+    }
+
+    /// It failed. Returns the pause until the next one.
+    pub fn failed(&mut self, now: Instant) -> Duration {
+        self.is_in_progress = false;
+        // Sixteen doublings are past any bound.
+        let pause = PAUSE_MIN * 2_u32.pow(self.failures.min(16));
+        let pause = pause.min(PAUSE_MAX).min(self.interval);
+        self.failures = self.failures.saturating_add(1);
+        self.due = now + pause;
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_due_at_once_and_then_at_the_interval() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(Duration::from_secs(600), start);
+        assert_eq!(schedule.due(), start);
+        schedule.begins(start);
+        schedule.succeeded(start);
+        assert_eq!(schedule.due(), start + Duration::from_secs(600));
+    }
+
+    #[test]
+    fn pauses_after_failures_double_up_to_a_bound() {
+        let now = Instant::now();
+        let mut schedule = Schedule::new(Duration::from_secs(600), now);
+        let pauses: Vec<_> = (0..8).map(|_| schedule.failed(now).as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        for _ in 0..100 {
+            schedule.failed(now);
+        }
+        schedule.succeeded(now);
+        assert_eq!(schedule.failed(now).as_secs(), 1);
+        let mut quick = Schedule::new(Duration::from_secs(5), now);
+        let longest = (0..8).map(|_| quick.failed(now)).max();
+        assert_eq!(longest, Some(Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn a_flood_of_unknown_keys_is_one_attempt_in_ten_seconds() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(Duration::from_secs(3600), start);
+        schedule.begins(start);
+        schedule.succeeded(start);
+        let mut attempts = 0;
+        for millis in 0..60_000 {
+            let now = start + Duration::from_millis(millis);
+            if schedule.ask(now) {
+                assert_eq!(schedule.due(), now);
+                schedule.begins(now);
+                schedule.succeeded(now);
+                attempts += 1;
+            }
+        }
+        assert_eq!(attempts, 5);
+    }
+}

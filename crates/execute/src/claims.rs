@@ -1,0 +1,249 @@
+//! What a verified token says of its bearer. Who verifies it stands outside; who reads which claim, too.
+
+use std::fmt;
+
+use astjson::{Document, Kind};
+use bytes::Bytes;
+
+/// Nesting of claims that is followed.
+const DEPTH_MAX: u32 = 32;
+
+/// The claims of a token: a JSON object's text. Kept as text, since it lives as long as a connection and is read when
+/// operations begin.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Claims(Bytes);
+
+/// Which claim: a name, and the names of members below it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ClaimPath(Box<[Box<str>]>);
+
+/// The values of those claims that somebody reads, and no others: what may be part of an identity. Their order is that
+/// of the paths, so equal claims are equal values.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct ClaimValues(Box<[(ClaimPath, Option<Box<str>>)]>);
+
+/// One value that can be compared.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ClaimScalar {
+    /// A string.
+    Text(Box<str>),
+    /// A number, as it is written.
+    Number(Box<str>),
+    /// `true` or `false`.
+    Boolean(bool),
+}
+
+impl Claims {
+    /// `None` if `text` is no JSON object, or is nested too deep.
+    pub fn new(text: Bytes) -> Option<Self> {
+        let mut document = Document::with_depth_limit(DEPTH_MAX);
+        let root = document.parse(text.clone()).ok()?;
+        (document.kind(root) == Kind::Object).then_some(Self(text))
+    }
+
+    /// The claims at `paths`. Without claims there are none at any of them.
+    pub fn select<'a>(
+        claims: Option<&Self>,
+        paths: impl IntoIterator<Item = &'a ClaimPath>,
+    ) -> ClaimValues {
+        let mut paths: Vec<_> = paths.into_iter().collect();
+        paths.sort_unstable();
+        paths.dedup();
+        if paths.is_empty() {
+            return ClaimValues::default();
+        }
+        let mut document = Document::with_depth_limit(DEPTH_MAX);
+        let root = claims.and_then(|claims| document.parse(claims.0.clone()).ok());
+        let value = |path: &ClaimPath| {
+            let mut node = root?;
+            for name in &path.0 {
+                if document.kind(node) != Kind::Object {
+                    return None;
+                }
+                node = document.get(node, name)?;
+            }
+            (!document.is_null(node)).then(|| document.to_string(node).into())
+        };
+        ClaimValues(paths.into_iter().map(|path| (path.clone(), value(path))).collect())
+    }
+
+    /// How much memory it takes.
+    pub fn bytes(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// Nobody's business.
+impl fmt::Debug for Claims {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Claims")
+    }
+}
+
+impl ClaimPath {
+    /// A claim, and members below it. `None`: there is no name, or an empty one.
+    pub fn new(names: impl IntoIterator<Item = impl Into<Box<str>>>) -> Option<Self> {
+        let names: Box<[Box<str>]> = names.into_iter().map(Into::into).collect();
+        (!names.is_empty() && names.iter().all(|name| !name.is_empty())).then_some(Self(names))
+    }
+
+    /// `realm_access.roles`: names with a point between them. What has `://` in it is one name: claims that nobody
+    /// else shall have are named by URLs.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.contains("://") {
+            true => Self::new([text]),
+            false => Self::new(text.split('.')),
+        }
+    }
+}
+
+impl fmt::Display for ClaimPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("."))
+    }
+}
+
+impl ClaimValues {
+    /// The JSON text of a claim; `None` where there is none, or it is null.
+    pub fn json(&self, path: &ClaimPath) -> Option<&str> {
+        let at = self.0.binary_search_by(|(known, _)| known.cmp(path)).ok()?;
+        self.0[at].1.as_deref()
+    }
+
+    /// The scalars that a claim is: itself, or the elements of a list. `None`: there is no such claim, or it is an
+    /// object, or a list with something else in it.
+    pub fn scalars(&self, path: &ClaimPath) -> Option<Vec<ClaimScalar>> {
+        let mut document = Document::with_depth_limit(DEPTH_MAX);
+        let root = document.parse(Bytes::copy_from_slice(self.json(path)?.as_bytes())).ok()?;
+        let scalar = |node| match document.kind(node) {
+            Kind::String => document.as_str(node).map(|it| ClaimScalar::Text(it.into())),
+            Kind::Number => Some(ClaimScalar::Number(document.raw(node).into())),
+            Kind::Bool => Some(ClaimScalar::Boolean(document.raw(node) == "true")),
+            Kind::Null | Kind::Array | Kind::Object => None,
+        };
+        match document.kind(root) {
+            Kind::Array => document.elements(root).map(scalar).collect(),
+            _ => scalar(root).map(|it| vec![it]),
+        }
+    }
+
+    /// The claim as one text: a string as it is, everything else as JSON.
+    pub fn text(&self, path: &ClaimPath) -> Option<Box<str>> {
+        let json = self.json(path)?;
+        match self.scalars(path).as_deref() {
+            Some([ClaimScalar::Text(text)]) if !json.starts_with('[') => Some(text.clone()),
+            _ => Some(json.into()),
+        }
+    }
+
+    /// Were the claims at `path` looked at, whether there are any or not?
+    pub fn knows(&self, path: &ClaimPath) -> bool {
+        self.0.binary_search_by(|(known, _)| known.cmp(path)).is_ok()
+    }
+
+    /// Of these, those at `paths`.
+    #[must_use]
+    pub fn only(&self, paths: &[ClaimPath]) -> Self {
+        let values = self.0.iter().filter(|(path, _)| paths.contains(path));
+        Self(values.cloned().collect())
+    }
+
+    /// What was looked at.
+    pub fn paths(&self) -> impl Iterator<Item = &ClaimPath> {
+        self.0.iter().map(|(path, _)| path)
+    }
+
+    /// Has nobody asked for any?
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Everything in one canonical string of bytes. Lengths stand before texts, so that nothing runs together.
+    pub fn append_canonical(&self, out: &mut Vec<u8>) {
+        let mut text = |text: &str| {
+            out.extend_from_slice(&(text.len() as u32).to_be_bytes());
+            out.extend_from_slice(text.as_bytes());
+        };
+        for (path, value) in &self.0 {
+            for name in &path.0 {
+                text(name);
+            }
+            // No name is empty, so this ends them; a value is some JSON, so it is not empty either.
+            text("");
+            text(value.as_deref().unwrap_or_default());
+        }
+    }
+}
+
+/// Which claims, and not what they say.
+impl fmt::Debug for ClaimValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.paths().map(ToString::to_string)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> ClaimPath {
+        ClaimPath::parse(text).expect("names")
+    }
+
+    fn claims() -> Claims {
+        let text = r#"{"sub":"u1","level":7,"a":{"roles":["x","y"]},"gone":null,"https://e.com/t":"ü \"q\"","mixed":[1,{}]}"#;
+        Claims::new(text.into()).expect("an object")
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_taken() {
+        let paths = [path("sub"), path("a.roles"), path("gone"), path("none"), path("sub")];
+        let values = Claims::select(Some(&claims()), &paths);
+        assert_eq!(values.paths().count(), 4);
+        assert_eq!(values.json(&path("sub")), Some("\"u1\""));
+        assert_eq!(values.json(&path("level")), None, "nobody asked for it");
+        assert!(!values.knows(&path("level")) && values.knows(&path("none")));
+        assert_eq!(values.json(&path("gone")), None);
+        let text = |text: &str| ClaimScalar::Text(text.into());
+        assert_eq!(values.scalars(&path("a.roles")), Some(vec![text("x"), text("y")]));
+        assert_eq!(values.text(&path("a.roles")).as_deref(), Some(r#"["x","y"]"#));
+        assert_eq!(values.text(&path("sub")).as_deref(), Some("u1"));
+        let debug = format!("{values:?} {:?}", claims());
+        assert!(!debug.contains("u1") && debug.contains("sub"), "{debug}");
+    }
+
+    #[test]
+    fn a_name_may_have_points_if_it_is_written_so() {
+        let whole = path("https://e.com/t");
+        let values = Claims::select(Some(&claims()), [&whole, &path("mixed"), &path("level")]);
+        assert_eq!(values.text(&whole).as_deref(), Some("ü \"q\""));
+        assert_eq!(values.scalars(&path("mixed")), None, "it cannot be compared");
+        assert_eq!(values.scalars(&path("level")), Some(vec![ClaimScalar::Number("7".into())]));
+        assert_eq!(ClaimPath::parse("a..b"), None);
+        assert_eq!(ClaimPath::new([""; 0]), None);
+    }
+
+    #[test]
+    fn nobody_has_no_claims_and_different_ones_are_never_one_text() {
+        let canonical = |text: &str, paths: &[&str]| {
+            let claims = Claims::new(text.to_owned().into());
+            let paths: Vec<_> = paths.iter().map(|it| path(it)).collect();
+            let mut out = Vec::new();
+            Claims::select(claims.as_ref(), &paths).append_canonical(&mut out);
+            out
+        };
+        let all = [
+            canonical("[]", &["a"]),
+            canonical(r#"{"a":"1"}"#, &["a"]),
+            canonical(r#"{"a":1}"#, &["a"]),
+            canonical(r#"{"a":{"b":1}}"#, &["a.b"]),
+            canonical(r#"{"a":"1","b":"2"}"#, &["a", "b"]),
+            canonical(r#"{"a":"12","b":""}"#, &["a", "b"]),
+            canonical("{}", &[]),
+        ];
+        for (index, one) in all.iter().enumerate() {
+            assert!(!all[..index].contains(one), "{index}");
+        }
+        assert_eq!(canonical(r#"{"b":"2","a":"1"}"#, &["b", "a"]), all[4]);
+    }
+}

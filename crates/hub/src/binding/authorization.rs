@@ -1,0 +1,566 @@
+//! `authorize:` of a directive: which claims the token of a client must have for a field with these arguments. Read and
+//! checked when a graph is loaded, decided for each subscription, publication and request.
+//!
+//! What cannot be decided, since a claim or an argument is not there, allows nothing, also under `NOT`.
+
+use execute::{ClaimPath, ClaimScalar, ClaimValues};
+use graph::{AppliedDirective, ConstValue, Field};
+
+use super::template::{Arguments, Scalar, Template};
+
+/// Nesting of conditions, as in filters.
+const DEPTH_MAX: usize = 8;
+
+/// Conditions of one field, and values of one condition.
+const CONDITIONS_MAX: usize = 64;
+
+/// Values that one condition compares with, lists in arguments expanded.
+const VALUES_MAX: usize = 1_000;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Authorization(Node);
+
+#[derive(Debug)]
+enum Node {
+    /// The claim, or one element of it if it is a list, is one of the values.
+    In(ClaimPath, Vec<Value>),
+    /// The claim, a list or words with spaces between them, has all of the values.
+    Contains(ClaimPath, Vec<Value>),
+    /// There is such a claim, or there is none.
+    Exists(ClaimPath, bool),
+    And(Vec<Node>),
+    Or(Vec<Node>),
+    Not(Box<Node>),
+}
+
+#[derive(Debug)]
+enum Value {
+    Constant(Box<str>),
+    /// Text with arguments or claims in it; nothing but one of them stands for each of its values.
+    Template(Template),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Truth {
+    True,
+    False,
+    Unknown,
+}
+
+impl Truth {
+    fn of(holds: bool) -> Self {
+        if holds { Self::True } else { Self::False }
+    }
+
+    /// All of them hold, or one does not, or that cannot be said.
+    fn all(truths: impl Iterator<Item = Self>) -> Self {
+        truths.fold(Self::True, |all, one| match (all, one) {
+            (Self::False, _) | (_, Self::False) => Self::False,
+            (Self::Unknown, _) | (_, Self::Unknown) => Self::Unknown,
+            _ => Self::True,
+        })
+    }
+
+    fn not(self) -> Self {
+        match self {
+            Self::True => Self::False,
+            Self::False => Self::True,
+            Self::Unknown => Self::Unknown,
+        }
+    }
+}
+
+impl Authorization {
+    /// Reads `authorize` of `directive` on `field`. `None`: everybody may.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub(super) fn read(
+        field: &Field,
+        directive: &AppliedDirective,
+    ) -> Result<Option<Self>, Vec<String>> {
+        let condition = match directive.argument("authorize") {
+            None | Some(ConstValue::Null) => return Ok(None),
+            Some(condition) => condition,
+        };
+        let mut reader = Reader { field, conditions: 0, errors: Vec::new() };
+        match reader.node(condition, 1) {
+            Some(node) if reader.errors.is_empty() => Ok(Some(Self(node))),
+            _ => Err(reader.errors),
+        }
+    }
+
+    /// The claims that it reads.
+    pub(super) fn claims(&self) -> Vec<ClaimPath> {
+        let mut paths = Vec::new();
+        self.0.append_claims(&mut paths);
+        paths
+    }
+
+    /// May somebody with these claims, for these arguments?
+    pub(super) fn allows(&self, claims: &ClaimValues, arguments: &dyn Arguments) -> bool {
+        self.0.decide(claims, arguments) == Truth::True
+    }
+}
+
+struct Reader<'a> {
+    field: &'a Field,
+    conditions: usize,
+    errors: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn fail<T>(&mut self, message: impl std::fmt::Display) -> Option<T> {
+        self.errors.push(format!("authorize: {message}"));
+        None
+    }
+
+    fn node(&mut self, value: &ConstValue, depth: usize) -> Option<Node> {
+        self.conditions += 1;
+        if depth > DEPTH_MAX || self.conditions > CONDITIONS_MAX {
+            return self.fail(format_args!(
+                "the condition is too large; at most {CONDITIONS_MAX} conditions, nested {DEPTH_MAX} deep, are allowed"
+            ));
+        }
+        let ConstValue::Object(members) = value else {
+            return self.fail("a condition must be an object");
+        };
+        let members: Vec<_> = members.iter().filter(|(_, it)| *it != ConstValue::Null).collect();
+        let claim = members.iter().find(|(name, _)| &**name == "claim");
+        let others: Vec<_> = members.iter().filter(|(name, _)| &**name != "claim").collect();
+        let [(name, value)] = others[..] else {
+            return self.fail(
+                "a condition has exactly one of IN, CONTAINS and EXISTS beside its claim, or one of AND, OR and NOT",
+            );
+        };
+        match (&**name, claim) {
+            ("AND", None) => self.list(name, value, depth).map(Node::And),
+            ("OR", None) => self.list(name, value, depth).map(Node::Or),
+            ("NOT", None) => self.node(value, depth + 1).map(|it| Node::Not(Box::new(it))),
+            ("IN" | "CONTAINS" | "EXISTS", Some((_, claim))) => {
+                let path = match claim {
+                    ConstValue::String(text) => ClaimPath::parse(text),
+                    _ => None,
+                };
+                let Some(path) = path else {
+                    return self.fail("claim must be a name, or several with points between them");
+                };
+                match &**name {
+                    "IN" => self.values(value, false).map(|it| Node::In(path, it)),
+                    "CONTAINS" => self.values(value, true).map(|it| Node::Contains(path, it)),
+                    _ => match value {
+                        ConstValue::Boolean(exists) => Some(Node::Exists(path, *exists)),
+                        _ => self.fail("EXISTS must be true or false"),
+                    },
+                }
+            }
+            ("IN" | "CONTAINS" | "EXISTS", None) => {
+                self.fail(format_args!("{name} needs a claim beside it"))
+            }
+            ("AND" | "OR" | "NOT", Some(_)) => {
+                self.fail(format_args!("{name} stands alone, without a claim beside it"))
+            }
+            _ => {
+                self.fail(format_args!("{name:?} is none of IN, CONTAINS, EXISTS, AND, OR and NOT"))
+            }
+        }
+    }
+
+    fn list(&mut self, name: &str, value: &ConstValue, depth: usize) -> Option<Vec<Node>> {
+        let items = list_of(value);
+        if items.is_empty() {
+            return self.fail(format_args!("{name} is empty"));
+        }
+        let nodes: Vec<_> = items.iter().filter_map(|it| self.node(it, depth + 1)).collect();
+        (nodes.len() == items.len()).then_some(nodes)
+    }
+
+    /// `may_be_lists`: an argument may stand for several values.
+    fn values(&mut self, value: &ConstValue, may_be_lists: bool) -> Option<Vec<Value>> {
+        let items = list_of(value);
+        if items.is_empty() || items.len() > CONDITIONS_MAX {
+            return self.fail(format_args!("there must be 1 to {CONDITIONS_MAX} values"));
+        }
+        let mut values = Vec::with_capacity(items.len());
+        for item in items {
+            values.push(match item {
+                ConstValue::Int(text) | ConstValue::Float(text) | ConstValue::Enum(text) => {
+                    Value::Constant(text.clone())
+                }
+                ConstValue::Boolean(value) => Value::Constant(value.to_string().into()),
+                ConstValue::String(text) => self.template(text, may_be_lists)?,
+                _ => return self.fail("a value must be a string, a number or a boolean"),
+            });
+        }
+        Some(values)
+    }
+
+    fn template(&mut self, text: &str, may_be_lists: bool) -> Option<Value> {
+        let template = match Template::parse(text) {
+            Ok(template) => template,
+            Err(error) => return self.fail(error),
+        };
+        let field = self.field;
+        for path in template.paths() {
+            let argument = field.arguments.iter().find(|it| it.name == path.argument);
+            let Some(argument) = argument else {
+                let names: Vec<_> = field.arguments.iter().map(|it| &*it.name).collect();
+                let known = match names.is_empty() {
+                    true => "the field has none".to_owned(),
+                    false => format!("the field has {}", names.join(", ")),
+                };
+                return self
+                    .fail(format_args!("there is no argument {:?}; {known}", path.argument));
+            };
+            // Otherwise one value that is allowed would let all others of the list through.
+            if argument.ty.starts_with('[') && !may_be_lists {
+                return self.fail(format_args!(
+                    "argument {:?} is a list, of which IN would allow all if it allows one: use CONTAINS",
+                    path.argument
+                ));
+            }
+        }
+        match template.is_constant() {
+            true => Some(Value::Constant(text.into())),
+            false => Some(Value::Template(template)),
+        }
+    }
+}
+
+/// As everywhere in GraphQL, one value stands for a list of one.
+fn list_of(value: &ConstValue) -> &[ConstValue] {
+    match value {
+        ConstValue::List(items) => items,
+        ConstValue::Null => &[],
+        one => std::slice::from_ref(one),
+    }
+}
+
+impl Node {
+    fn append_claims(&self, paths: &mut Vec<ClaimPath>) {
+        match self {
+            Self::In(path, values) | Self::Contains(path, values) => {
+                paths.push(path.clone());
+                for value in values {
+                    if let Value::Template(template) = value {
+                        paths.extend(template.claims().cloned());
+                    }
+                }
+            }
+            Self::Exists(path, _) => paths.push(path.clone()),
+            Self::And(nodes) | Self::Or(nodes) => {
+                nodes.iter().for_each(|it| it.append_claims(paths));
+            }
+            Self::Not(node) => node.append_claims(paths),
+        }
+    }
+
+    fn decide(&self, claims: &ClaimValues, arguments: &dyn Arguments) -> Truth {
+        match self {
+            Self::And(nodes) => Truth::all(nodes.iter().map(|it| it.decide(claims, arguments))),
+            Self::Or(nodes) => {
+                Truth::all(nodes.iter().map(|it| it.decide(claims, arguments).not())).not()
+            }
+            Self::Not(node) => node.decide(claims, arguments).not(),
+            Self::Exists(path, exists) => Truth::of(claims.json(path).is_some() == *exists),
+            Self::In(path, values) => {
+                let Some(scalars) = claims.scalars(path) else { return Truth::Unknown };
+                let is_one_of = |value: &Value| match value.texts(arguments).as_deref() {
+                    Some([text]) => Truth::of(scalars.iter().any(|it| is_written(it, text))),
+                    // Of several, one that is allowed would let the others through.
+                    _ => Truth::Unknown,
+                };
+                Truth::all(values.iter().map(|it| is_one_of(it).not())).not()
+            }
+            Self::Contains(path, values) => {
+                let Some(scalars) = claims.scalars(path) else { return Truth::Unknown };
+                let is_list = claims.json(path).is_some_and(|json| json.starts_with('['));
+                let has = |text: &str| match &scalars[..] {
+                    [ClaimScalar::Text(words)] if !is_list => {
+                        words.split(' ').any(|word| word == text)
+                    }
+                    all => all.iter().any(|it| is_written(it, text)),
+                };
+                let has_all = |value: &Value| match value.texts(arguments) {
+                    Some(texts) if !texts.is_empty() && texts.len() <= VALUES_MAX => {
+                        Truth::of(texts.iter().all(|text| has(text)))
+                    }
+                    _ => Truth::Unknown,
+                };
+                Truth::all(values.iter().map(has_all))
+            }
+        }
+    }
+}
+
+impl Value {
+    /// What it is with these arguments; `None`: it is nothing that can be compared.
+    fn texts(&self, arguments: &dyn Arguments) -> Option<Vec<String>> {
+        let template = match self {
+            Self::Constant(text) => return Some(vec![text.to_string()]),
+            Self::Template(template) => template,
+        };
+        match template.as_argument() {
+            Some(path) => arguments.scalars(path).ok()?.into_iter().map(Scalar::text).collect(),
+            None => template.text(arguments).ok().map(|text| vec![text]),
+        }
+    }
+}
+
+/// Is the claim what `text` says? Its own type decides: the number 7 is `7` and `7.0`, the string "7.0" is not `7`.
+fn is_written(claim: &ClaimScalar, text: &str) -> bool {
+    match claim {
+        ClaimScalar::Text(claim) => **claim == *text,
+        ClaimScalar::Boolean(claim) => text.parse() == Ok(*claim),
+        ClaimScalar::Number(claim) => {
+            **claim == *text
+                || match (claim.parse::<i64>(), text.parse::<i64>()) {
+                    (Ok(claim), Ok(text)) => claim == text,
+                    // Beyond these, numbers that differ may be one.
+                    _ => match (claim.parse::<f64>(), text.parse::<f64>()) {
+                        (Ok(claim), Ok(text)) => {
+                            claim == text
+                                && claim.is_finite()
+                                && claim.abs() <= (1_u64 << 53) as f64
+                        }
+                        _ => false,
+                    },
+                }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use execute::Claims;
+    use graph::Supergraph;
+
+    use super::super::template::JsonArguments;
+    use super::*;
+
+    fn read(condition: &str) -> Result<Authorization, Vec<String>> {
+        let sdl = format!(
+            r#"
+            schema
+              @link(url: "https://specs.apollo.dev/link/v1.0")
+              @link(url: "https://specs.apollo.dev/join/v0.5", for: EXECUTION)
+            {{ query: Query subscription: Subscription }}
+            enum join__Graph {{
+              EVENTS @join__graph(name: "events", url: "")
+              ORDERS @join__graph(name: "orders", url: "http://orders")
+            }}
+            scalar Any @join__type(graph: EVENTS)
+            type Query @join__type(graph: ORDERS) {{ orders: Int }}
+            type Order @join__type(graph: EVENTS) {{ id: ID! }}
+            type Subscription @join__type(graph: EVENTS) {{
+              moved(tenant: ID, tenants: [ID!], level: Int, any: Any): Order
+                @join__field(graph: EVENTS)
+                @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {{topics: ["a"], authorize: {condition}}})
+            }}
+            "#
+        );
+        let graph = Supergraph::from_sdl(&sdl, "s.graphql").unwrap_or_else(|it| panic!("{it}"));
+        let subscription = graph.subscription.expect("a subscription type");
+        let field = graph.field(graph.field_named(subscription, "moved").expect("its field"));
+        let directive = field.directives.iter().find(|it| &*it.name == "events__subscribe");
+        Authorization::read(field, directive.expect("a binding")).map(|it| it.expect("a condition"))
+    }
+
+    fn allows(condition: &str, claims: &str, arguments: &str) -> bool {
+        let authorization = read(condition).unwrap_or_else(|errors| panic!("{errors:?}"));
+        let claims = Claims::new(claims.to_owned().into());
+        let values = Claims::select(claims.as_ref(), &authorization.claims());
+        let arguments = JsonArguments::parse(&arguments.to_owned().into(), values.clone());
+        authorization.allows(&values, &arguments.expect("an object"))
+    }
+
+    #[test]
+    fn a_claim_is_one_of_the_values() {
+        let tenant = r#"{claim: "tenant", IN: ["{{ args.tenant }}"]}"#;
+        for (claims, arguments, expected) in [
+            (r#"{"tenant":"a"}"#, r#"{"tenant":"a"}"#, true),
+            (r#"{"tenant":"a"}"#, r#"{"tenant":"b"}"#, false),
+            (r#"{"tenant":["b","a"]}"#, r#"{"tenant":"a"}"#, true),
+            (r#"{"tenant":"a b"}"#, r#"{"tenant":"a"}"#, false),
+            (r#"{"tenant":7}"#, r#"{"tenant":"7"}"#, true),
+            (r#"{"tenant":"7"}"#, r#"{"tenant":7}"#, true),
+            (r#"{"tenant":null}"#, r#"{"tenant":null}"#, false),
+            (r#"{"tenant":""}"#, "{}", false),
+            (r#"{"tenant":{"a":1}}"#, r#"{"tenant":"a"}"#, false),
+            ("{}", r#"{"tenant":"a"}"#, false),
+            ("nobody", r#"{"tenant":"a"}"#, false),
+        ] {
+            assert_eq!(allows(tenant, claims, arguments), expected, "{claims} {arguments}");
+        }
+        let constants = r#"{claim: "role.name", IN: ["admin", 7, true]}"#;
+        for (claims, expected) in [
+            (r#"{"role":{"name":"admin"}}"#, true),
+            (r#"{"role":{"name":7.0}}"#, true),
+            (r#"{"role":{"name":true}}"#, true),
+            (r#"{"role":{"name":"user"}}"#, false),
+            (r#"{"role":"admin"}"#, false),
+        ] {
+            assert_eq!(allows(constants, claims, "{}"), expected, "{claims}");
+        }
+    }
+
+    #[test]
+    fn of_a_list_of_arguments_all_must_be_allowed() {
+        let all = r#"{claim: "tenants", CONTAINS: ["{{ args.tenants }}"]}"#;
+        let claims = r#"{"tenants":["a","b"]}"#;
+        assert!(allows(all, claims, r#"{"tenants":["a"]}"#));
+        assert!(allows(all, claims, r#"{"tenants":["b","a"]}"#));
+        assert!(!allows(all, claims, r#"{"tenants":["a","c"]}"#));
+        assert!(!allows(all, claims, r#"{"tenants":[]}"#));
+        assert!(!allows(all, claims, r#"{"tenants":["a",null]}"#));
+        // What turns out to be a list only then is no way around.
+        let any = r#"{claim: "tenants", IN: ["{{ args.any }}"]}"#;
+        assert!(allows(any, claims, r#"{"any":"a"}"#));
+        assert!(!allows(any, claims, r#"{"any":["a","c"]}"#));
+        assert!(!allows(any, claims, r#"{"any":{"a":"a"}}"#));
+    }
+
+    #[test]
+    fn a_scope_is_a_word_of_a_string_or_an_element_of_a_list() {
+        let scope = r#"{claim: "scope", CONTAINS: ["orders:read"]}"#;
+        assert!(allows(scope, r#"{"scope":"openid orders:read"}"#, "{}"));
+        assert!(allows(scope, r#"{"scope":["openid","orders:read"]}"#, "{}"));
+        assert!(!allows(scope, r#"{"scope":"orders:readwrite orders:rea"}"#, "{}"));
+        assert!(!allows(scope, r#"{"scope":["openid orders:read"]}"#, "{}"));
+        let both = r#"{claim: "scope", CONTAINS: ["a", "b"]}"#;
+        assert!(allows(both, r#"{"scope":"b c a"}"#, "{}"));
+        assert!(!allows(both, r#"{"scope":"a c"}"#, "{}"));
+    }
+
+    #[test]
+    fn what_cannot_be_decided_allows_nothing() {
+        let not = r#"{NOT: {claim: "tenant", IN: ["{{ args.tenant }}"]}}"#;
+        assert!(allows(not, r#"{"tenant":"a"}"#, r#"{"tenant":"b"}"#));
+        for (claims, arguments) in [
+            (r#"{"tenant":"a"}"#, r#"{"tenant":"a"}"#),
+            (r#"{"tenant":"a"}"#, "{}"),
+            (r#"{"tenant":"a"}"#, r#"{"tenant":null}"#),
+            ("{}", r#"{"tenant":"b"}"#),
+            ("nobody", r#"{"tenant":"b"}"#),
+        ] {
+            assert!(!allows(not, claims, arguments), "{claims} {arguments}");
+        }
+        let exists = |exists| format!(r#"{{claim: "sub", EXISTS: {exists}}}"#);
+        for (claims, is_there) in
+            [(r#"{"sub":"u"}"#, true), (r#"{"sub":null}"#, false), ("nobody", false)]
+        {
+            assert_eq!(allows(&exists(true), claims, "{}"), is_there, "{claims}");
+            assert_eq!(allows(&exists(false), claims, "{}"), !is_there, "{claims}");
+        }
+    }
+
+    #[test]
+    fn conditions_nest() {
+        let condition = r#"{OR: [
+            {claim: "role", IN: ["admin"]},
+            {AND: [{claim: "tenant", IN: ["{{ args.tenant }}"]}, {NOT: {claim: "blocked", IN: [true]}}]}
+        ]}"#;
+        let tenant = r#"{"tenant":"a"}"#;
+        assert!(allows(condition, r#"{"role":"admin"}"#, "{}"));
+        assert!(allows(condition, r#"{"tenant":"a","blocked":false}"#, tenant));
+        assert!(!allows(condition, r#"{"tenant":"a","blocked":true}"#, tenant));
+        assert!(
+            !allows(condition, r#"{"tenant":"a"}"#, tenant),
+            "whether it is blocked is not known"
+        );
+        assert!(!allows(condition, r#"{"role":"user","tenant":"b","blocked":false}"#, tenant));
+        let claims = r#"{claim: "tenant", IN: ["{{ claims.home }}"]}"#;
+        assert!(allows(claims, r#"{"tenant":"a","home":"a"}"#, "{}"));
+        assert!(!allows(claims, r#"{"tenant":"a","home":"b"}"#, "{}"));
+    }
+
+    #[test]
+    fn a_condition_that_cannot_be_meant_is_refused_with_the_reason() {
+        let one_of = "a condition has exactly one of IN, CONTAINS and EXISTS beside its claim, or one of AND, OR and NOT";
+        for (condition, error) in [
+            ("1", "a condition must be an object"),
+            ("{}", one_of),
+            (r#"{claim: "a"}"#, one_of),
+            (r#"{claim: "a", IN: ["1"], CONTAINS: ["1"]}"#, one_of),
+            (r#"{IN: ["1"]}"#, "IN needs a claim beside it"),
+            (r#"{claim: "a", AND: []}"#, "AND stands alone, without a claim beside it"),
+            ("{AND: []}", "AND is empty"),
+            (
+                r#"{claim: "a", XOR: 1}"#,
+                r#""XOR" is none of IN, CONTAINS, EXISTS, AND, OR and NOT"#,
+            ),
+            (
+                r#"{claim: "", IN: ["1"]}"#,
+                "claim must be a name, or several with points between them",
+            ),
+            (
+                r#"{claim: 7, IN: ["1"]}"#,
+                "claim must be a name, or several with points between them",
+            ),
+            (r#"{claim: "a", IN: []}"#, "there must be 1 to 64 values"),
+            (r#"{claim: "a", IN: [{b: 1}]}"#, "a value must be a string, a number or a boolean"),
+            (r#"{claim: "a", EXISTS: 1}"#, "EXISTS must be true or false"),
+            (
+                r#"{claim: "a", IN: ["{{ args.none }}"]}"#,
+                r#"there is no argument "none"; the field has tenant, tenants, level, any"#,
+            ),
+            (
+                r#"{claim: "a", IN: ["{{ args.tenants }}"]}"#,
+                r#"argument "tenants" is a list, of which IN would allow all if it allows one: use CONTAINS"#,
+            ),
+        ] {
+            assert_eq!(
+                read(condition).unwrap_err(),
+                [format!("authorize: {error}")],
+                "{condition}"
+            );
+        }
+        let deep = "{NOT: ".repeat(9) + r#"{claim: "a", EXISTS: true}"# + &"}".repeat(9);
+        assert!(read(&deep).unwrap_err()[0].contains("too large"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn nobody_is_allowed_by_what_is_said_of_claims_they_do_not_have(
+            shape in proptest::collection::vec(0..5_u8, 1..6),
+            argument in "[a-z]{0,3}",
+        ) {
+            // Any nesting of IN, CONTAINS, NOT, AND and OR over one claim that is not there.
+            let mut condition = r#"{claim: "tenant", IN: ["{{ args.tenant }}"]}"#.to_owned();
+            for step in shape {
+                condition = match step {
+                    0 => format!("{{NOT: {condition}}}"),
+                    1 => format!(r#"{{AND: [{condition}, {{NOT: {condition}}}]}}"#),
+                    2 => format!("{{OR: [{condition}]}}"),
+                    3 => format!("{{AND: [{condition}]}}"),
+                    _ => format!(r#"{{OR: [{condition}, {{claim: "tenant", CONTAINS: ["x"]}}]}}"#),
+                };
+                if condition.len() > 1_000 { break }
+            }
+            if read(&condition).is_ok() {
+                let arguments = format!(r#"{{"tenant":"{argument}"}}"#);
+                let is_allowed = allows(&condition, r#"{"other":"x"}"#, &arguments);
+                proptest::prop_assert!(!is_allowed);
+            }
+        }
+
+        #[test]
+        fn and_or_not_are_what_they_are_where_everything_is_known(
+            claim in "[ab]", first in "[ab]", second in "[ab]",
+        ) {
+            let leaf = |value: &str| format!(r#"{{claim: "t", IN: ["{value}"]}}"#);
+            let claims = format!(r#"{{"t":"{claim}"}}"#);
+            let holds = |condition: String| allows(&condition, &claims, "{}");
+            let (one, two) = (claim == first, claim == second);
+            let (a, b) = (leaf(&first), leaf(&second));
+            proptest::prop_assert_eq!(holds(format!("{{AND: [{a}, {b}]}}")), one && two);
+            proptest::prop_assert_eq!(holds(format!("{{OR: [{a}, {b}]}}")), one || two);
+            proptest::prop_assert_eq!(holds(format!("{{NOT: {a}}}")), !one);
+            proptest::prop_assert_eq!(
+                holds(format!("{{NOT: {{AND: [{a}, {b}]}}}}")),
+                holds(format!("{{OR: [{{NOT: {a}}}, {{NOT: {b}}}]}}"))
+            );
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Key sets of issuers: read at start, and those that can change again and again. When is decided by
+//! [`authentication::Schedule`]; whoever waits for a set is told when it has been looked at.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use authentication::{Algorithm, Issuer, IssuerId, KeySet, Schedule, Verifier};
+use net::{Roots, TlsClient};
+use tokio::sync::{Notify, watch};
+use upstream::Resource;
+
+use crate::config::{Jwks, Jwt, JwtAlgorithm, JwtIssuer};
+use crate::diagnostic::Diagnostic;
+
+/// How long a router that starts waits for key sets. Without them it serves, and refuses tokens until they come.
+const START_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// What is asked of the server (RFC 7517, section 8.5.2).
+const ACCEPT: &str = "application/jwk-set+json, application/json";
+
+/// Those of all issuers that are read more than once.
+#[derive(Debug)]
+pub(crate) struct KeySets(Vec<Arc<Followed>>);
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    issuer: IssuerId,
+    /// For logs and metrics.
+    pub(crate) name: String,
+    place: Place,
+    schedule: Mutex<Schedule>,
+    /// The schedule has changed.
+    wanted: Notify,
+    /// Counts looks that have ended.
+    looks: watch::Sender<u64>,
+    /// How many looks came to something, and how many did not.
+    pub(crate) fetched: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    /// What was read last.
+    last: Mutex<Vec<u8>>,
+}
+
+#[derive(Debug)]
+enum Place {
+    Url(Box<Resource>),
+    File(PathBuf, usize),
+}
+
+/// The issuers as configured, and the key sets to follow.
+///
+/// # Errors
+/// Everything that cannot be used.
+pub(super) fn read(settings: &Jwt) -> Result<(Vec<Issuer>, KeySets), Vec<Diagnostic>> {
+    let (mut issuers, mut followed, mut problems) = (Vec::new(), Vec::new(), Vec::new());
+    for (number, configured) in settings.issuers.iter().enumerate() {
+        let algorithms: Vec<_> = configured.algorithms().into_iter().map(algorithm).collect();
+        let path = format!("authentication.jwt.issuers[{number}]");
+        let keys = match keys_of(configured, &algorithms, &path) {
+            Ok(keys) => keys,
+            Err(message) => {
+                problems.push(Diagnostic::error("authentication", message));
+                continue;
+            }
+        };
+        let keys = match keys {
+            Keys::Fixed(keys) => keys,
+            Keys::Followed(place, interval) => {
+                let name = configured.issuer.clone().unwrap_or_else(|| number.to_string());
+                followed.push(Arc::new(Followed {
+                    issuer: IssuerId(number),
+                    name,
+                    place,
+                    schedule: Mutex::new(Schedule::new(interval, Instant::now())),
+                    wanted: Notify::new(),
+                    looks: watch::Sender::new(0),
+                    fetched: AtomicU64::new(0),
+                    failed: AtomicU64::new(0),
+                    last: Mutex::default(),
+                }));
+                KeySet::default()
+            }
+        };
+        issuers.push(Issuer {
+            name: configured.issuer.as_deref().map(Into::into),
+            audiences: configured.audiences.iter().map(|it| it.as_str().into()).collect(),
+            algorithms,
+            leeway: configured.leeway,
+            keys,
+        });
+    }
+    if problems.is_empty() { Ok((issuers, KeySets(followed))) } else { Err(problems) }
+}
+
+enum Keys {
+    Fixed(KeySet),
+    Followed(Place, Duration),
+}
+
+fn keys_of(configured: &JwtIssuer, algorithms: &[Algorithm], path: &str) -> Result<Keys, String> {
+    if let Some(secret) = &configured.secret {
+        let keys = KeySet::from_secret(secret.expose().as_bytes(), algorithms);
+        return keys.map(Keys::Fixed).map_err(|error| format!("`{path}.secret`: {error}"));
+    }
+    if let Some(key) = &configured.public_key {
+        let keys = KeySet::from_public_key(key.expose().as_bytes());
+        return keys.map(Keys::Fixed).map_err(|error| format!("`{path}.public_key`: {error}"));
+    }
+    let Some(jwks) = &configured.jwks else {
+        return Err(format!("`{path}` needs one of `jwks`, `public_key` and `secret`"));
+    };
+    let place = place_of(jwks).map_err(|error| format!("`{path}.jwks`: {error}"))?;
+    Ok(Keys::Followed(place, jwks.refresh))
+}
+
+fn place_of(jwks: &Jwks) -> Result<Place, String> {
+    if let Some(file) = &jwks.file {
+        return Ok(Place::File(file.clone(), jwks.max_size));
+    }
+    let Some(url) = &jwks.url else { return Err("it needs `url` or `file`".to_owned()) };
+    let tls = if url.starts_with("https:") {
+        let tls = match &jwks.ca {
+            Some(path) => {
+                let pem = std::fs::read(path);
+                let pem = pem.map_err(|error| format!("ca {}: {error}", path.display()))?;
+                TlsClient::new(Roots::Pem(&pem), None, &[b"http/1.1"])
+            }
+            None => TlsClient::with_native_roots(&[b"http/1.1"]),
+        };
+        Some(tls.map_err(|error| error.to_string())?)
+    } else {
+        None
+    };
+    let resource = Resource::new(url, tls, ACCEPT, jwks.max_size, jwks.timeout);
+    resource.map(|it| Place::Url(Box::new(it))).map_err(|error| error.to_string())
+}
+
+fn algorithm(configured: JwtAlgorithm) -> Algorithm {
+    match configured {
+        JwtAlgorithm::RS256 => Algorithm::RS256,
+        JwtAlgorithm::RS384 => Algorithm::RS384,
+        JwtAlgorithm::RS512 => Algorithm::RS512,
+        JwtAlgorithm::PS256 => Algorithm::PS256,
+        JwtAlgorithm::PS384 => Algorithm::PS384,
+        JwtAlgorithm::PS512 => Algorithm::PS512,
+        JwtAlgorithm::ES256 => Algorithm::ES256,
+        JwtAlgorithm::ES384 => Algorithm::ES384,
+        JwtAlgorithm::EdDSA => Algorithm::EdDSA,
+        JwtAlgorithm::HS256 => Algorithm::HS256,
+        JwtAlgorithm::HS384 => Algorithm::HS384,
+        JwtAlgorithm::HS512 => Algorithm::HS512,
+    }
+}
+
+impl KeySets {
+    /// All of them, for metrics.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Followed> {
+        self.0.iter().map(|it| &**it)
+    }
+
+    /// Follows them until shutdown, by tasks of this runtime. Returns when each was looked at once, or soon after.
+    pub(crate) async fn start(&self, verifier: &Arc<Verifier>, shutdown: &watch::Receiver<bool>) {
+        let first: Vec<_> = self.0.iter().map(|it| it.looks.subscribe()).collect();
+        for followed in &self.0 {
+            let (followed, verifier) = (Arc::clone(followed), Arc::clone(verifier));
+            let mut shutdown = shutdown.clone();
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = followed.follow(&verifier) => {}
+                    _ = shutdown.wait_for(|stop| *stop) => {}
+                }
+            });
+        }
+        let all = async {
+            for mut looks in first {
+                // The sender is ours.
+                let _ = looks.wait_for(|looks| *looks > 0).await;
+            }
+        };
+        let _ = tokio::time::timeout(START_TIME_MAX, all).await;
+    }
+
+    /// A token names a key of that issuer that is not known. Looks again if that is not too soon, and returns when it has
+    /// been done; `false`: there is nothing new.
+    pub(super) async fn look_again(&self, issuer: IssuerId) -> bool {
+        let Some(followed) = self.0.iter().find(|it| it.issuer == issuer) else { return false };
+        let mut looks = followed.looks.subscribe();
+        let before = *looks.borrow_and_update();
+        {
+            let mut schedule = followed.schedule();
+            if !schedule.is_in_progress() && !schedule.ask(Instant::now()) {
+                return false;
+            }
+        }
+        followed.wanted.notify_one();
+        // How long it takes is bounded by the timeout of the look; the sender is ours.
+        looks.wait_for(|looks| *looks > before).await.is_ok()
+    }
+}
+
+impl Followed {
+    async fn follow(&self, verifier: &Verifier) {
+        loop {
+            let due = self.schedule().due();
+            tokio::select! {
+                () = tokio::time::sleep_until(due.into()) => {}
+                () = self.wanted.notified() => continue,
+            }
+            self.schedule().begins(Instant::now());
+            let outcome = self.look(verifier).await;
+            let now = Instant::now();
+            match outcome {
+                Ok(()) => {
+                    self.fetched.fetch_add(1, Ordering::Relaxed);
+                    self.schedule().succeeded(now);
+                }
+                Err(reason) => {
+                    self.failed.fetch_add(1, Ordering::Relaxed);
+                    let pause = self.schedule().failed(now);
+                    tracing::warn!(
+                        issuer = self.name,
+                        reason,
+                        ?pause,
+                        has_keys = !self.last().is_empty(),
+                        "the key set of an issuer could not be read; the last good one goes on"
+                    );
+                }
+            }
+            self.looks.send_modify(|looks| *looks += 1);
+        }
+    }
+
+    async fn look(&self, verifier: &Verifier) -> Result<(), String> {
+        let text = match &self.place {
+            Place::Url(resource) => {
+                resource.get().await.map_err(|error| error.to_string())?.to_vec()
+            }
+            Place::File(path, bytes_max) => {
+                let read = tokio::fs::metadata(path).await.map(|it| it.len() > *bytes_max as u64);
+                match read {
+                    Ok(true) => return Err(format!("it is larger than {bytes_max} bytes")),
+                    Ok(false) => {}
+                    Err(error) => return Err(error.to_string()),
+                }
+                tokio::fs::read(path).await.map_err(|error| error.to_string())?
+            }
+        };
+        if *self.last() == text {
+            return Ok(());
+        }
+        let keys = KeySet::from_jwks(&text).map_err(|error| error.to_string())?;
+        tracing::info!(issuer = self.name, keys = keys.len(), "the key set of an issuer is read");
+        verifier.replace_keys(self.issuer, keys);
+        *self.last() = text;
+        Ok(())
+    }
+
+    /// Nothing runs user code under this lock, so a poisoned one holds a sound schedule.
+    fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As above.
+    fn last(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

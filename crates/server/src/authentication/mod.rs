@@ -1,0 +1,384 @@
+//! Who asks: the token of a request or of a `connection_init`, verified. Which keys there are is the business of
+//! [`key_sets`], what makes a token good that of the crate `authentication`.
+
+mod init_payload;
+mod key_sets;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use authentication::{IssuerId, Rejection, Verified, Verifier};
+use bytes::Bytes;
+use execute::{Claims, ErrorCode, GraphqlError};
+use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use crate::config::{Config, Jwt};
+use crate::diagnostic::Diagnostic;
+use crate::http::answer::{self, Answer};
+use crate::http::media::AnswerType;
+use crate::metrics::Metrics;
+use crate::router::Router;
+pub(crate) use key_sets::KeySets;
+
+/// Who somebody is: the token that says so, or nobody.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Identity(Option<Arc<Verified>>);
+
+impl Identity {
+    /// Without a token.
+    pub(crate) const ANONYMOUS: Self = Self(None);
+
+    /// What the token says.
+    pub(crate) fn claims(&self) -> Option<&Claims> {
+        self.0.as_ref().map(|verified| &verified.claims)
+    }
+
+    /// Is it nobody?
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Equal for equal tokens alone; empty without one.
+    pub(crate) fn fingerprint(&self) -> &[u8] {
+        self.0.as_ref().map_or(&[], |verified| &verified.fingerprint[..])
+    }
+
+    /// How long it counts; `None`: for ever.
+    pub(crate) fn time_left(&self, now: SystemTime) -> Option<Duration> {
+        self.0.as_ref().map(|verified| verified.time_left(now))
+    }
+
+    /// Returns when it counts no longer.
+    pub(crate) async fn expiry(&self) {
+        loop {
+            // Looked at again and again, since the clock that tokens are measured by may be set.
+            match self.time_left(SystemTime::now()) {
+                None => std::future::pending().await,
+                Some(Duration::ZERO) => return,
+                Some(left) => tokio::time::sleep(left.min(LOOK_INTERVAL_MAX)).await,
+            }
+        }
+    }
+}
+
+/// How long nobody looks whether a token has expired: as much as the clock may be set meanwhile without being noticed.
+pub(crate) const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(60);
+
+/// For metrics, as [`Rejection::Expired`].
+pub(crate) const EXPIRED: &str = "expired";
+
+/// What a client is told whose token expired while it was connected.
+pub(crate) fn expired_error() -> GraphqlError {
+    let message = "the token has expired; come again with a new one";
+    GraphqlError::new(ErrorCode::Unauthenticated, message)
+}
+
+/// What a `connection_init` says of who has sent it.
+pub(crate) enum Introduced {
+    /// Who it is.
+    Known(Result<Identity, Refusal>),
+    /// By a token that is to be verified: see [`identify`].
+    By(String),
+}
+
+/// Who has sent a `connection_init` with this payload on the connection of `before`.
+pub(crate) fn introduced(
+    router: &Router,
+    payload: Option<&Bytes>,
+    before: &Identity,
+) -> Introduced {
+    let Some(authentication) = &router.authentication else {
+        return Introduced::Known(Ok(Identity::ANONYMOUS));
+    };
+    match authentication.of_init_payload(&router.metrics, payload) {
+        Ok(None) => Introduced::Known(Ok(before.clone())),
+        Ok(Some(token)) => match authentication.recall(&token) {
+            Some(identity) => Introduced::Known(Ok(identity)),
+            None => Introduced::By(token),
+        },
+        Err(refusal) => Introduced::Known(Err(refusal)),
+    }
+}
+
+/// Who has brought that token.
+///
+/// # Errors
+/// It is wrong.
+pub(crate) async fn identify(router: &Router, token: &str) -> Result<Identity, Refusal> {
+    match &router.authentication {
+        Some(authentication) => authentication.identify(&router.metrics, token).await,
+        None => Ok(Identity::ANONYMOUS),
+    }
+}
+
+/// Why somebody is turned away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// There has to be a token, and there is none.
+    Missing,
+    /// There are several, or what is there is not written as one.
+    Unreadable(&'static str),
+    /// It is none that counts.
+    Rejected(Rejection),
+}
+
+impl Refusal {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Unreadable(_) => "unreadable",
+            Self::Rejected(rejection) => rejection.label(),
+        }
+    }
+
+    /// As an answer: 401, or 503 where that may change by itself.
+    pub(crate) fn answer(self) -> Answer {
+        let (status, challenge) = match self {
+            // RFC 6750, section 3.1: who has sent no token is told no error.
+            Self::Missing => (StatusCode::UNAUTHORIZED, "Bearer".to_owned()),
+            Self::Rejected(Rejection::NoKeys(_)) => {
+                (StatusCode::SERVICE_UNAVAILABLE, String::new())
+            }
+            Self::Unreadable(_) | Self::Rejected(_) => (
+                StatusCode::UNAUTHORIZED,
+                format!("Bearer error=\"invalid_token\", error_description=\"{self}\""),
+            ),
+        };
+        let error = GraphqlError::new(ErrorCode::Unauthenticated, self.to_string());
+        let mut answer = answer::refused(status, &[error], AnswerType::Json);
+        let headers = answer.headers_mut();
+        if challenge.is_empty() {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        } else if let Ok(challenge) = HeaderValue::try_from(challenge) {
+            headers.insert(WWW_AUTHENTICATE, challenge);
+        }
+        answer
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Missing => f.write_str("a token is needed"),
+            Self::Unreadable(reason) => f.write_str(reason),
+            Self::Rejected(rejection) => rejection.fmt(f),
+        }
+    }
+}
+
+/// Verifies tokens as configured. One for the whole process.
+#[derive(Debug)]
+pub(crate) struct Authentication {
+    settings: Jwt,
+    verifier: Arc<Verifier>,
+    key_sets: KeySets,
+}
+
+impl Authentication {
+    /// As configured; `None`: nobody is asked for a token. Key sets are empty until [`KeySets::start`].
+    ///
+    /// # Errors
+    /// Keys that cannot be used.
+    pub(crate) fn new(config: &Config) -> Result<Option<Self>, Vec<Diagnostic>> {
+        let settings = config.authentication.jwt.clone();
+        if settings.issuers.is_empty() {
+            return Ok(None);
+        }
+        let (issuers, key_sets) = key_sets::read(&settings)?;
+        let verifier = Arc::new(Verifier::new(issuers, settings.max_token_size));
+        Ok(Some(Self { settings, verifier, key_sets }))
+    }
+
+    /// Those that are fetched.
+    pub(crate) fn key_sets(&self) -> &KeySets {
+        &self.key_sets
+    }
+
+    pub(crate) fn verifier(&self) -> &Arc<Verifier> {
+        &self.verifier
+    }
+
+    /// Who has sent a request with these headers.
+    ///
+    /// # Errors
+    /// The token in them is wrong. Without one it is nobody: see [`Authentication::admit`].
+    pub(crate) async fn of_request(
+        &self,
+        metrics: &Metrics,
+        headers: &HeaderMap,
+    ) -> Result<Identity, Refusal> {
+        let identity = match self.token_in(headers) {
+            Ok(None) => Ok(Identity::ANONYMOUS),
+            Ok(Some(token)) => self.verify(token).await,
+            Err(refusal) => Err(refusal),
+        };
+        identity.inspect_err(|refusal| count(metrics, *refusal))
+    }
+
+    /// The token in the payload of a `connection_init`.
+    ///
+    /// # Errors
+    /// What is there is no token.
+    pub(crate) fn of_init_payload(
+        &self,
+        metrics: &Metrics,
+        payload: Option<&Bytes>,
+    ) -> Result<Option<String>, Refusal> {
+        let header = &self.settings.header;
+        let token = init_payload::token(&self.settings.init_payload, &header.prefix, payload);
+        token.inspect_err(|refusal| count(metrics, *refusal))
+    }
+
+    /// Who has brought that token, if that is known already.
+    pub(crate) fn recall(&self, token: &str) -> Option<Identity> {
+        self.verifier.recall(token, SystemTime::now()).map(|verified| Identity(Some(verified)))
+    }
+
+    /// Who has brought that token.
+    ///
+    /// # Errors
+    /// It is wrong.
+    pub(crate) async fn identify(
+        &self,
+        metrics: &Metrics,
+        token: &str,
+    ) -> Result<Identity, Refusal> {
+        self.verify(token).await.inspect_err(|refusal| count(metrics, *refusal))
+    }
+
+    /// Is that somebody who may ask?
+    ///
+    /// # Errors
+    /// It is nobody, and somebody is required.
+    pub(crate) fn admit(&self, metrics: &Metrics, identity: &Identity) -> Result<(), Refusal> {
+        if self.settings.required && identity.is_anonymous() {
+            count(metrics, Refusal::Missing);
+            return Err(Refusal::Missing);
+        }
+        Ok(())
+    }
+
+    async fn verify(&self, token: &str) -> Result<Identity, Refusal> {
+        let verify = || self.verifier.verify(token, SystemTime::now());
+        let verified = match verify() {
+            // It may be a new one, and worth a look.
+            Err(Rejection::UnknownKey(issuer) | Rejection::NoKeys(issuer))
+                if self.look_again(issuer).await =>
+            {
+                verify()
+            }
+            verified => verified,
+        };
+        verified.map(|verified| Identity(Some(verified))).map_err(Refusal::Rejected)
+    }
+
+    async fn look_again(&self, issuer: IssuerId) -> bool {
+        self.key_sets.look_again(issuer).await
+    }
+
+    fn token_in<'a>(&self, headers: &'a HeaderMap) -> Result<Option<&'a str>, Refusal> {
+        let header = &self.settings.header;
+        let mut values = headers.get_all(&header.name).iter();
+        let Some(value) = values.next() else { return Ok(None) };
+        if values.next().is_some() {
+            // Whoever stands in front may have looked at the other one.
+            return Err(Refusal::Unreadable("there are several headers with a token"));
+        }
+        let value = value.to_str().map_err(|_| Refusal::Unreadable(NO_TOKEN))?;
+        match after_prefix(value, &header.prefix) {
+            Some(token) if !token.is_empty() => Ok(Some(token)),
+            _ => Err(Refusal::Unreadable(NO_TOKEN)),
+        }
+    }
+}
+
+const NO_TOKEN: &str = "the header that should have a token has none";
+
+/// What stands behind the prefix, which is a word of its own in any letter case (RFC 9110, section 11.1).
+fn after_prefix<'a>(value: &'a str, prefix: &str) -> Option<&'a str> {
+    if prefix.is_empty() {
+        return Some(value.trim());
+    }
+    let (word, rest) = value.split_once(' ')?;
+    word.eq_ignore_ascii_case(prefix).then(|| rest.trim())
+}
+
+fn count(metrics: &Metrics, refusal: Refusal) {
+    metrics.unauthenticated(refusal.label());
+    tracing::debug!(reason = refusal.label(), "a client is refused");
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderName;
+
+    use super::*;
+    use crate::config::{JwtIssuer, Secret};
+
+    #[test]
+    fn the_prefix_is_a_word_of_its_own() {
+        for (value, prefix, expected) in [
+            ("Bearer abc", "Bearer", Some("abc")),
+            ("bearer  abc ", "Bearer", Some("abc")),
+            ("Bearerabc", "Bearer", None),
+            ("Bearer", "Bearer", None),
+            ("Basic abc", "Bearer", None),
+            (" abc", "", Some("abc")),
+        ] {
+            assert_eq!(after_prefix(value, prefix), expected, "{value}");
+        }
+    }
+
+    fn authentication(issuer: JwtIssuer) -> Authentication {
+        let mut config = Config::default();
+        config.authentication.jwt.issuers = vec![issuer];
+        Authentication::new(&config).expect("good keys").expect("an issuer")
+    }
+
+    fn shared_secret() -> JwtIssuer {
+        JwtIssuer {
+            issuer: None,
+            audiences: Vec::new(),
+            algorithms: Vec::new(),
+            leeway: Duration::ZERO,
+            jwks: None,
+            public_key: None,
+            secret: Some(Secret::new("0123456789abcdef0123456789abcdef")),
+        }
+    }
+    #[test]
+    fn a_token_is_in_one_header_of_the_right_scheme() {
+        let authentication = authentication(shared_secret());
+        let token = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                let name = HeaderName::from_static("authorization");
+                headers.append(name, HeaderValue::from_static(value));
+            }
+            authentication.token_in(&headers).map(|it| it.map(str::to_owned))
+        };
+        assert_eq!(token(&[]), Ok(None));
+        assert_eq!(token(&["Bearer abc"]), Ok(Some("abc".to_owned())));
+        let several = "there are several headers with a token";
+        assert_eq!(token(&["Bearer abc", "Bearer abc"]), Err(Refusal::Unreadable(several)));
+        for other in ["Basic abc", "Bearer ", ""] {
+            assert_eq!(token(&[other]), Err(Refusal::Unreadable(NO_TOKEN)), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_challenges_the_client_and_tells_it_no_more_than_it_may_know() {
+        let challenge = |refusal: Refusal| {
+            let answer = refusal.answer();
+            let challenge = answer.headers().get(WWW_AUTHENTICATE);
+            let challenge = challenge.map(|it| it.to_str().expect("text").to_owned());
+            (answer.status().as_u16(), challenge)
+        };
+        assert_eq!(challenge(Refusal::Missing), (401, Some("Bearer".to_owned())));
+        let expired = "Bearer error=\"invalid_token\", error_description=\"the token has expired\"";
+        let rejected = challenge(Refusal::Rejected(Rejection::Expired));
+        assert_eq!(rejected, (401, Some(expired.to_owned())));
+        assert_eq!(challenge(Refusal::Rejected(Rejection::NoKeys(IssuerId(0)))), (503, None));
+    }
+}

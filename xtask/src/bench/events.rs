@@ -1,0 +1,247 @@
+//! `cargo xtask bench events`: how many events a second go through one trigger, by provider, by the size of the event and
+//! by what is selected.
+//!
+//! The load generator publishes as fast as the router takes: at most a window of events is on its way, so that no queue
+//! is ever full and every loss is a mistake. An event is through when one subscriber has it, or a hundred.
+
+use super::Bench;
+use super::brokers::Broker;
+use super::machine::{Serving, with_urls, write};
+use super::statistics::Sample;
+use super::subscriptions::{check, number};
+use crate::Failure;
+use serde_json::{Value, json};
+
+/// Seconds that one run is measured for, if nobody says otherwise.
+pub(super) const SECONDS_DEFAULT: u32 = 2;
+
+/// How often each point is measured, if nobody says otherwise.
+pub(super) const REPEATS_DEFAULT: u32 = 3;
+
+/// Bytes of an event.
+const SIZES: [usize; 5] = [100, 1_000, 4_000, 16_000, 64_000];
+
+/// Fields that are selected beside the event's id.
+const FIELDS: [usize; 3] = [1, 10, 50];
+
+/// Fields that the graph has of either kind.
+const FIELDS_MAX: usize = 50;
+
+/// To how many an event has to come.
+const SUBSCRIBERS: [u32; 2] = [1, 100];
+
+/// Events on their way: as many as may wait in the hub for one group.
+const WINDOW_MAX: usize = 64;
+
+/// Bytes of events on their way: half of what may wait for one client (`subscriptions.queue_bytes`).
+const WINDOW_BYTES: usize = 512 * 1024;
+
+/// How long a broker may be silent until what is missing is taken for lost.
+const QUIET: &str = "10s";
+
+/// Digits of the time that each event carries.
+const STAMP: &str = "1790000000000001";
+
+/// What is measured at once.
+struct Point {
+    /// For `--filter`.
+    name: String,
+    /// As the report calls it, and how much of it.
+    by: &'static str,
+    at: usize,
+    query: String,
+    event: String,
+    padding: usize,
+}
+
+impl Point {
+    /// All of them, in the order of the plots.
+    fn all() -> Vec<Self> {
+        let mut points: Vec<Self> = SIZES.into_iter().map(Self::of_size).collect();
+        points.push(Self::of_fields("payload-fields", "p", 0));
+        for (by, letter) in [("payload-fields", "p"), ("joined-fields", "j")] {
+            points.extend(FIELDS.map(|fields| Self::of_fields(by, letter, fields)));
+        }
+        points
+    }
+
+    /// An event of so many bytes, all of which subscribers get.
+    fn of_size(bytes: usize) -> Self {
+        let event = r#"{"__typename":"Event","id":"$T","note":"$P"}"#;
+        let fixed = event.replace("$T", STAMP).replace("$P", "").len();
+        Self {
+            name: format!("payload-bytes-{bytes}"),
+            by: "payload-bytes",
+            at: bytes,
+            query: "subscription { event { id note } }".to_owned(),
+            event: event.to_owned(),
+            padding: bytes.saturating_sub(fixed),
+        }
+    }
+
+    /// Always the same event, of which so many fields are selected, or to which so many are joined.
+    fn of_fields(by: &'static str, letter: &str, fields: usize) -> Self {
+        let carried: String =
+            (1..=FIELDS_MAX).map(|field| format!(r#","p{field}":"value {field}""#)).collect();
+        let selected: String = (1..=fields).map(|field| format!(" {letter}{field}")).collect();
+        Self {
+            name: format!("{by}-{fields}"),
+            by,
+            at: fields,
+            query: format!("subscription {{ event {{ id{selected} }} }}"),
+            event: format!(r#"{{"__typename":"Event","id":"$T"{carried}}}"#),
+            padding: 0,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.event.replace("$T", STAMP).replace("$P", "").len() + self.padding
+    }
+
+    /// How many events may be on their way.
+    fn window(&self) -> usize {
+        (WINDOW_BYTES / self.bytes()).clamp(1, WINDOW_MAX)
+    }
+}
+
+/// Measures every point whose name contains `filter`, with each provider.
+pub(super) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
+    let mut points = Point::all();
+    points.retain(|point| filter.is_none_or(|filter| point.name.contains(filter)));
+    if points.is_empty() {
+        let names: Vec<String> = Point::all().into_iter().map(|point| point.name).collect();
+        return Err(format!("no point has that in its name; there are: {}", names.join(", ")));
+    }
+    let supergraph = bench.file("benches/events/supergraph.graphql");
+    let mock = bench.start_mock(&supergraph)?;
+    let mut runs = Vec::new();
+    println!(
+        "\n| provider | what | event, bytes | subscribers | events/s | CPU per event, µs | router cores | generator cores | p50, ms |\n|---|---|---|---|---|---|---|---|---|"
+    );
+    for &provider in &bench.providers {
+        let broker = Broker::start(bench, provider)?;
+        for point in &points {
+            for subscribers in SUBSCRIBERS {
+                runs.extend(measured(bench, &broker, point, subscribers, &mock)?);
+            }
+        }
+    }
+    let name = match bench.providers[..] {
+        [provider] => format!("events-{}", provider.key()),
+        _ => "events".to_owned(),
+    };
+    bench.report(&name, &runs)
+}
+
+/// One point, as often as it is to be measured, each time with a fresh router.
+fn measured(
+    bench: &Bench,
+    broker: &Broker,
+    point: &Point,
+    subscribers: u32,
+    mock: &Serving,
+) -> Result<Vec<Value>, Failure> {
+    let [mut rate, mut cpu, mut cores, mut generator, mut p50] =
+        [(); 5].map(|()| Sample::default());
+    let mut runs = Vec::new();
+    let provider = broker.provider;
+    for _ in 0..bench.pairs {
+        let router = router(bench, broker, mock)?;
+        let name = format!("{} {}, {subscribers} subscribers", provider.name(), point.name);
+        let mut words: Vec<String> = Vec::new();
+        for (flag, value) in [
+            ("--scenario", "throughput".to_owned()),
+            ("--name", name),
+            ("--query", point.query.clone()),
+            ("--event", point.event.clone()),
+            ("--padding", point.padding.to_string()),
+            ("--window", point.window().to_string()),
+            ("--clients", subscribers.to_string()),
+            ("--duration", format!("{}s", bench.seconds)),
+            ("--quiet-time", QUIET.to_owned()),
+            ("--publish", broker.destination(&router, "bench")?),
+        ] {
+            words.extend([flag.to_owned(), value]);
+        }
+        let mut run = bench.subscriptions(&router, words)?;
+        check(&run)?;
+        let throughput = &run["throughput"];
+        if number(&run["lost"]) > 0.0 || number(&throughput["events_per_second"]) == 0.0 {
+            return Err(format!(
+                "{}: {} results lost, of {}",
+                run["name"], run["lost"], run["expected"]
+            ));
+        }
+        if number(&throughput["payload_bytes"]) != point.bytes() as f64 {
+            return Err(format!(
+                "{}: events had {} bytes",
+                run["name"], throughput["payload_bytes"]
+            ));
+        }
+        rate.push(number(&throughput["events_per_second"]));
+        cpu.push(number(&throughput["server_cpu_us_per_event"]));
+        cores.push(number(&throughput["server_cores"]));
+        generator.push(number(&throughput["generator_cores"]));
+        p50.push(number(&run["latency"]["p50_us"]) / 1e3);
+        run["point"] = json!({ "by": point.by, "at": point.at, "provider": provider.name() });
+        runs.push(run);
+    }
+    println!(
+        "| {} | {} | {} | {subscribers} | {} | {:.1} | {:.2} | {:.2} | {:.2} |",
+        provider.name(),
+        point.name,
+        point.bytes(),
+        rate.show(0),
+        cpu.median(),
+        cores.median(),
+        generator.median(),
+        p50.median(),
+    );
+    Ok(runs)
+}
+
+/// A router whose events come from this broker, in front of a mocked subgraph.
+pub(super) fn router(bench: &Bench, broker: &Broker, mock: &Serving) -> Result<Serving, Failure> {
+    let scratch = bench.reports.join("scratch").join("events");
+    std::fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
+    let path = bench.file("benches/events/supergraph.graphql");
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| format!("{}: {error}", path.display()))?
+        .replace("\"PROVIDER\"", &format!("\"{}\"", broker.id()));
+    let (supergraph, config) = (scratch.join("supergraph.graphql"), scratch.join("starling.yaml"));
+    write(&supergraph, &with_urls(&text, &["fields"], mock.address))?;
+    // No client is asked whether it is there: idle is idle.
+    write(&config, &format!("{}websocket: {{ping_interval: 1h}}\n", broker.config()))?;
+    bench.start_starling(&config, &supergraph)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_have_the_size_that_is_asked_for_and_windows_fit_into_queues() {
+        for (point, (size, window)) in Point::all().iter().zip([
+            (100, 64),
+            (1_000, 64),
+            (4_000, 64),
+            (16_000, 32),
+            (64_000, 8),
+        ]) {
+            assert_eq!((point.bytes(), point.window()), (size, window), "{}", point.name);
+        }
+    }
+
+    #[test]
+    fn selections_differ_and_their_event_does_not() {
+        let points = Point::all();
+        let selections = &points[SIZES.len()..];
+        assert_eq!(selections.len(), 7);
+        assert!(selections.iter().all(|point| point.event == selections[0].event));
+        assert_eq!(selections[0].query, "subscription { event { id } }");
+        assert_eq!(selections[4].query, "subscription { event { id j1 } }");
+        assert!(
+            selections[3].query.ends_with(" p50 } }") && selections[6].query.ends_with(" j50 } }")
+        );
+    }
+}
