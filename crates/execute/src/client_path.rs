@@ -3,8 +3,8 @@
 
 use astjson::{Document, Kind, NodeId};
 use plan::{
-    Condition, EntityBatch, ObjectShape, Path, PathStep, Plan, RepresentationField, Shape,
-    ShapeField, ValueKind, ValueShape, Variables, Variant,
+    Condition, EntityBatch, ObjectShape, Path, PathStep, Plan, RepresentationField, Requirement,
+    Shape, ShapeField, ValueKind, ValueShape, Variables, Variant,
 };
 
 use crate::PathSegment;
@@ -352,12 +352,28 @@ impl<'a> Sent<'a> {
         self.batches().any(|batch| {
             batch.targets.iter().any(|target| {
                 let Some((above, below)) = self.split(&target.steps, trail) else { return false };
-                let is_sent = !below.is_empty()
-                    && self.is_member(&batch.representation.fields, above, below)
-                    && self.is_of_use(batch, above);
-                is_sent || self.is_read(batch, target, trail)
+                self.is_sent(batch, above, below) || self.is_read(batch, target, trail)
             })
         })
+    }
+
+    /// Is it part of what represents the object at the end of `above`, for something that is of use?
+    fn is_sent(self, batch: &EntityBatch, above: &[Step<'_>], below: &[Step<'_>]) -> bool {
+        let is_member =
+            |fields: &[RepresentationField]| self.is_member(fields, above, below, |_| true);
+        let members = &batch.representation.fields;
+        if below.is_empty() || !is_member(members) {
+            return false;
+        }
+        let needs_it = |requirement: &&Requirement| is_member(&requirement.fields);
+        let mut needing = batch.requirements.iter().filter(needs_it).peekable();
+        // Without the keys there is no answer at all.
+        if needing.peek().is_none() || self.is_member(members, above, below, |field| field.key) {
+            let added = |data_key: &str| batch.data_keys.iter().any(|it| **it == *data_key);
+            return self.is_of_use(added, above);
+        }
+        let added = |data_key: &str| needing.clone().any(|it| *it.data_key == *data_key);
+        self.is_of_use(added, above)
     }
 
     /// Those that are asked under these variables.
@@ -393,26 +409,29 @@ impl<'a> Sent<'a> {
         })
     }
 
-    /// Do members of what represents the object at the end of `above` lead along `below`?
+    /// Do members of what represents the object at the end of `above` lead along `below`, to one that is `wanted`?
     fn is_member(
         self,
         fields: &[RepresentationField],
         above: &[Step<'_>],
         below: &[Step<'_>],
+        wanted: fn(&RepresentationField) -> bool,
     ) -> bool {
         let object = above.last().map_or(Some(self.root), |step| step.value);
         let [first, rest @ ..] = below else { return true };
         fields.iter().any(|field| {
             *field.data_key == *first.data_key
                 && self.may_be(object, &field.types)
-                && self.is_member(&field.fields, std::slice::from_ref(first), rest)
+                && match rest {
+                    [] => wanted(field),
+                    _ => self.is_member(&field.fields, std::slice::from_ref(first), rest, wanted),
+                }
         })
     }
 
-    /// Is anything of what a batch adds to the object at the end of `above` shown, or sent on? Interface objects
+    /// Is anything of what `adds` knows of the object at the end of `above` shown, or sent on? Interface objects
     /// are asked for what only one of the types has, and nobody misses it in the others.
-    fn is_of_use(self, batch: &EntityBatch, above: &[Step<'_>]) -> bool {
-        let adds = |data_key: &str| batch.data_keys.iter().any(|it| **it == *data_key);
+    fn is_of_use(self, adds: impl Fn(&str) -> bool, above: &[Step<'_>]) -> bool {
         let (object, position, is_shown) = match above.last() {
             Some(step) => (step.value, step.position, step.is_shown),
             None => (Some(self.root), Position::root(&self.plan.shape), true),
@@ -426,11 +445,11 @@ impl<'a> Sent<'a> {
             .flat_map(|here| variants(here, self.document, object))
             .flat_map(|variant| &variant.fields)
             .any(|field| adds(&field.data_key) && field.is_shown(self.variables))
-            || self.batches().any(|next| self.needs(next, above, adds))
+            || self.batches().any(|next| self.needs(next, above, &adds))
     }
 
     /// Does a batch need something that `adds` knows of the object at the end of `above`?
-    fn needs(self, next: &EntityBatch, above: &[Step<'_>], adds: impl Fn(&str) -> bool) -> bool {
+    fn needs(self, next: &EntityBatch, above: &[Step<'_>], adds: &impl Fn(&str) -> bool) -> bool {
         let object = above.last().map_or(Some(self.root), |step| step.value);
         next.targets.iter().any(|target| {
             if !self.leads_along(&target.steps, above) {

@@ -19,7 +19,8 @@ pub use operation::{
 };
 pub use plan::{
     ContextSource, ContextVariable, EntityBatch, EventField, Fetch, FetchId, FetchKind, Path,
-    PathStep, Plan, Representation, RepresentationField, SubgraphOperation, SubscriptionRoot,
+    PathStep, Plan, Representation, RepresentationField, Requirement, SubgraphOperation,
+    SubscriptionRoot,
 };
 pub use planner::{BatchLimits, Batching, Effort, Limits, PlanError, plan, plan_with_effort};
 pub use shape::{

@@ -94,6 +94,9 @@ pub struct EntityBatch {
     pub representation: Representation,
     /// The keys in the data tree under which an answer adds something to an object, whatever its type.
     pub data_keys: Vec<Box<str>>,
+    /// What some of these need of the representation beside its keys. A member that is here for none of them is as good
+    /// as a key's: the whole answer hangs on it.
+    pub requirements: Vec<Requirement>,
     /// Objects are asked for if any of these holds, beside what the fetch needs; empty: always. While none
     /// does, the list is empty: what representations are made of may not have been fetched.
     pub any_of: Vec<Condition>,
@@ -102,6 +105,16 @@ pub struct EntityBatch {
     /// Further variables, whose values are read from objects further up. Objects for which these
     /// values differ cannot be asked for in one request.
     pub context: Vec<ContextVariable>,
+}
+
+/// What one field of an entity needs of its representation (`@requires`). Requests are made of
+/// [`EntityBatch::representation`] alone; this says whom it concerns when a member is missing.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Requirement {
+    /// The field's key in the data tree.
+    pub data_key: Box<str>,
+    /// The part of the representation that it needs.
+    pub fields: Vec<RepresentationField>,
 }
 
 /// A variable that `@fromContext` fills in.

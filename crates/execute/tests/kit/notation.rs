@@ -215,6 +215,7 @@ pub fn batch(text: &str) -> EntityBatch {
         representation,
         context,
         data_keys,
+        requirements: Vec::new(),
         any_of: Vec::new(),
         alone: None,
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use foldhash::{HashMap, HashSet, fast::FixedState};
-use graph::{SubgraphId, Supergraph};
+use graph::{FieldSetItem, SubgraphId, Supergraph};
 
 use super::{
     Batching, PlanError,
@@ -21,8 +21,8 @@ use super::{
 };
 use crate::{
     Condition, EntityBatch, EventField, Fetch, FetchId, FetchKind, Operation, OperationKind, Path,
-    Plan, Representation, RepresentationField, Shape, SubgraphOperation, SubscriptionRoot,
-    VariableId,
+    Plan, Representation, RepresentationField, Requirement, Shape, SubgraphOperation,
+    SubscriptionRoot, VariableId,
 };
 
 /// The plan, and how many fields its texts have in all: less than `steps_max`, or there is none.
@@ -337,6 +337,7 @@ fn entities(
         variables: BTreeSet<VariableId>,
         representation: Representation,
         data_keys: Vec<Box<str>>,
+        requirements: Vec<Requirement>,
         own_need: Option<Need>,
         need: Need,
         targets: Targets,
@@ -363,6 +364,7 @@ fn entities(
                 variables,
                 representation,
                 data_keys: data_keys(&writer.selections[node.selection]),
+                requirements: requirements(writer.graph, node, &writer.selections[node.selection]),
                 own_need: own_need.cloned(),
                 need: node.need.clone(),
                 targets: Targets::new(&node.target),
@@ -376,8 +378,16 @@ fn entities(
     let mut batches = Vec::new();
     let mut all_variables = BTreeSet::new();
     for (index, distinct) in distinct.into_iter().enumerate() {
-        let Distinct { selection, variables, representation, data_keys, need, targets, .. } =
-            distinct;
+        let Distinct {
+            selection,
+            variables,
+            representation,
+            data_keys,
+            requirements,
+            need,
+            targets,
+            ..
+        } = distinct;
         let (data_key, variable, alias) = match is_single {
             true => ("_entities".to_owned(), base.clone(), String::new()),
             false => (format!("_e{index}"), format!("{base}{index}"), format!("_e{index}:")),
@@ -401,6 +411,7 @@ fn entities(
             targets: targets.paths,
             representation,
             data_keys,
+            requirements,
             any_of: match need {
                 Need::Always => Vec::new(),
                 Need::AnyOf(conditions) => conditions,
@@ -423,6 +434,52 @@ fn entities(
 fn data_keys(selection: &SelectionNode) -> Vec<Box<str>> {
     let keys: BTreeSet<&str> = selection.entries().iter().map(|entry| &*entry.data_key).collect();
     keys.into_iter().map(Into::into).collect()
+}
+
+/// What the fields of a selection need beside keys, each once.
+fn requirements(graph: &Supergraph, node: &Node, selection: &SelectionNode) -> Vec<Requirement> {
+    let mut found: Vec<Requirement> = Vec::new();
+    for entry in selection.entries() {
+        let there = graph.field_in(entry.field, node.subgraph);
+        let Some(set) = there.and_then(|there| there.requires.as_ref()) else { continue };
+        let fields = required(graph, &node.representation, &set.items);
+        let known = found.iter_mut().find(|known| *known.data_key == *entry.data_key);
+        match known {
+            Some(known) => {
+                fields.into_iter().for_each(|field| merge_representation(&mut known.fields, field));
+            }
+            None => found.push(Requirement { data_key: entry.data_key.as_ref().into(), fields }),
+        }
+    }
+    found
+}
+
+/// The part of a representation that a field set names, on whatever type.
+fn required(
+    graph: &Supergraph,
+    representation: &[RepresentationField],
+    set: &[FieldSetItem],
+) -> Vec<RepresentationField> {
+    let mut found = Vec::new();
+    for item in set {
+        match item {
+            FieldSetItem::Field { field, fields, .. } => {
+                let name = &graph.field(*field).name;
+                for member in representation.iter().filter(|member| member.name == *name) {
+                    let fields = required(graph, &member.fields, &fields.items);
+                    merge_representation(
+                        &mut found,
+                        RepresentationField { fields, ..member.clone() },
+                    );
+                }
+            }
+            FieldSetItem::Fragment { fields, .. } => {
+                let of_type = required(graph, representation, &fields.items);
+                of_type.into_iter().for_each(|field| merge_representation(&mut found, field));
+            }
+        }
+    }
+    found
 }
 
 /// The places of objects that are asked for alike.
