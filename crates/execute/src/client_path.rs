@@ -11,6 +11,9 @@ use crate::PathSegment;
 use crate::bounds::ERROR_PLACE_VISITS_MAX;
 use crate::executable::batches_of;
 
+/// Requirements that require one another are followed so far; what is further away is taken to be of use.
+const REQUIREMENTS_MAX: u32 = 16;
+
 /// A position in the shape of the client's answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Position<'a> {
@@ -325,6 +328,17 @@ pub(crate) fn any_holds(any_of: &[Condition], variables: &Variables) -> bool {
     any_of.is_empty() || any_of.iter().any(|condition| condition.holds(variables))
 }
 
+/// The members of a representation below those that these steps lead along.
+fn members_at<'a>(
+    mut members: &'a [RepresentationField],
+    steps: &[Step<'_>],
+) -> Option<&'a [RepresentationField]> {
+    for step in steps {
+        members = &members.iter().find(|member| *member.data_key == *step.data_key)?.fields;
+    }
+    Some(members)
+}
+
 /// One key of a path through the tree.
 #[derive(Clone, Copy)]
 struct Step<'a> {
@@ -370,10 +384,10 @@ impl<'a> Sent<'a> {
         // Without the keys there is no answer at all.
         if needing.peek().is_none() || self.is_member(members, above, below, |field| field.key) {
             let added = |data_key: &str| batch.data_keys.iter().any(|it| **it == *data_key);
-            return self.is_of_use(added, above);
+            return self.is_of_use(&added, above, REQUIREMENTS_MAX);
         }
         let added = |data_key: &str| needing.clone().any(|it| *it.data_key == *data_key);
-        self.is_of_use(added, above)
+        self.is_of_use(&added, above, REQUIREMENTS_MAX)
     }
 
     /// Those that are asked under these variables.
@@ -429,9 +443,9 @@ impl<'a> Sent<'a> {
         })
     }
 
-    /// Is anything of what `adds` knows of the object at the end of `above` shown, or sent on? Interface objects
-    /// are asked for what only one of the types has, and nobody misses it in the others.
-    fn is_of_use(self, adds: impl Fn(&str) -> bool, above: &[Step<'_>]) -> bool {
+    /// Is anything of what `adds` knows of the object at the end of `above` shown, or sent on for something that is of
+    /// use, over so many requests? Interface objects are asked for what only one of the types has, and nobody misses it in the others.
+    fn is_of_use(self, adds: &dyn Fn(&str) -> bool, above: &[Step<'_>], requests: u32) -> bool {
         let (object, position, is_shown) = match above.last() {
             Some(step) => (step.value, step.position, step.is_shown),
             None => (Some(self.root), Position::root(&self.plan.shape), true),
@@ -445,12 +459,21 @@ impl<'a> Sent<'a> {
             .flat_map(|here| variants(here, self.document, object))
             .flat_map(|variant| &variant.fields)
             .any(|field| adds(&field.data_key) && field.is_shown(self.variables))
-            || self.batches().any(|next| self.needs(next, above, &adds))
+            || self.batches().any(|next| self.needs(next, above, adds, requests))
     }
 
-    /// Does a batch need something that `adds` knows of the object at the end of `above`?
-    fn needs(self, next: &EntityBatch, above: &[Step<'_>], adds: &impl Fn(&str) -> bool) -> bool {
+    /// Does a batch need something that `adds` knows of the object at the end of `above`, for something that is of use?
+    fn needs(
+        self,
+        next: &EntityBatch,
+        above: &[Step<'_>],
+        adds: &dyn Fn(&str) -> bool,
+        requests: u32,
+    ) -> bool {
         let object = above.last().map_or(Some(self.root), |step| step.value);
+        let is_added = |field: &RepresentationField| {
+            adds(&field.data_key) && self.may_be(object, &field.types)
+        };
         next.targets.iter().any(|target| {
             if !self.leads_along(&target.steps, above) {
                 return false;
@@ -458,15 +481,24 @@ impl<'a> Sent<'a> {
             if let Some(step) = target.steps.get(above.len()) {
                 return adds(&step.data_key);
             }
-            let mut fields = &next.representation.fields;
-            for step in &above[target.steps.len()..] {
-                match fields.iter().find(|field| *field.data_key == *step.data_key) {
-                    Some(field) => fields = &field.fields,
-                    // What a context reads is rare enough to take it for anything.
-                    None => return !next.context.is_empty(),
-                }
+            let (above, below) = above.split_at(target.steps.len());
+            // What a context reads is rare enough to take it for anything.
+            let Some(members) = members_at(&next.representation.fields, below) else {
+                return !next.context.is_empty();
+            };
+            let mut added = members.iter().filter(|field| is_added(field)).peekable();
+            if added.peek().is_none() {
+                return false;
             }
-            fields.iter().any(|field| adds(&field.data_key) && self.may_be(object, &field.types))
+            let needs_it = |requirement: &&Requirement| {
+                members_at(&requirement.fields, below).is_some_and(|it| it.iter().any(is_added))
+            };
+            let mut needing = next.requirements.iter().filter(needs_it).peekable();
+            if requests == 0 || needing.peek().is_none() || added.any(|field| field.key) {
+                return true;
+            }
+            let answers = |data_key: &str| needing.clone().any(|it| *it.data_key == *data_key);
+            self.is_of_use(&answers, above, requests - 1)
         })
     }
 

@@ -7,6 +7,7 @@ use execute::{AnswerHeaders, ClaimPath, ClaimValues, Claims, ForwardedHeaders};
 use graph::{SubgraphId, Supergraph};
 use http::header::{CONNECTION, DATE, SET_COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use sha2::{Digest, Sha256};
 use upstream::belongs_to_connection;
 
 use crate::config::{HeaderRule, Headers, Merge, Propagation};
@@ -59,7 +60,7 @@ impl Forwarding {
     /// What of `client`, the headers of the client's request, and of the claims of its token goes where.
     pub(crate) fn apply(
         &self,
-        client: &HeaderMap,
+        client: ClientHeaders<'_>,
         claims: Option<&Claims>,
     ) -> Arc<ForwardedHeaders> {
         let claims = Claims::select(claims, &self.claims);
@@ -83,15 +84,20 @@ fn special<'a>(
 }
 
 /// The forwarded headers in one canonical string of bytes: equal for two requests if no subgraph can
-/// tell them apart. Lengths stand before texts, so that nothing runs together.
+/// tell them apart. Lengths stand before texts, so that nothing runs together; a long text stands as its SHA-256, so that
+/// a token is not kept once more for each subscription.
 pub(crate) fn partition(headers: &ForwardedHeaders) -> Vec<u8> {
     let mut out = Vec::new();
     let mut list = |headers: &[(HeaderName, HeaderValue)]| {
         out.extend_from_slice(&(headers.len() as u32).to_be_bytes());
         for (name, value) in headers {
             for text in [name.as_str().as_bytes(), value.as_bytes()] {
+                // The length tells a digest from a text that looks like one.
                 out.extend_from_slice(&(text.len() as u32).to_be_bytes());
-                out.extend_from_slice(text);
+                match text.len() > DIGESTED_FROM {
+                    true => out.extend_from_slice(&Sha256::digest(text)),
+                    false => out.extend_from_slice(text),
+                }
             }
         }
     };
@@ -102,12 +108,33 @@ pub(crate) fn partition(headers: &ForwardedHeaders) -> Vec<u8> {
     out
 }
 
+/// Texts of this length and shorter stand in a [`partition`] as they are: a digest of them would not be shorter.
+const DIGESTED_FROM: usize = 32;
+
+/// The headers of a client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ClientHeaders<'a> {
+    /// Of a message: the values are slices of what was read from the connection.
+    OfMessage(&'a HeaderMap),
+    /// Kept with the connection: the values have memory of their own ([`own`]), which others may share.
+    Kept(&'a HeaderMap),
+}
+
+impl<'a> ClientHeaders<'a> {
+    /// Wherever they are.
+    pub(crate) fn map(self) -> &'a HeaderMap {
+        match self {
+            Self::OfMessage(map) | Self::Kept(map) => map,
+        }
+    }
+}
+
 fn forwarded(
     rules: &[HeaderRule],
-    client: &HeaderMap,
+    client: ClientHeaders<'_>,
     claims: &ClaimValues,
 ) -> Vec<(HeaderName, HeaderValue)> {
-    let mut taken = take(rules, client, belongs_to_connection);
+    let mut taken = take(rules, client.map(), belongs_to_connection);
     // After all others: nothing that a client sends itself may stand where subgraphs look for a claim.
     for rule in rules {
         let HeaderRule::Claim(it) = rule else { continue };
@@ -121,7 +148,11 @@ fn forwarded(
             replace(&mut taken, &it.name, values, Merge::Last);
         }
     }
-    let mut headers: Vec<_> = taken.into_iter().map(|it| (it.name, own(&it.value))).collect();
+    let kept = |value: HeaderValue| match client {
+        ClientHeaders::OfMessage(_) => own(&value),
+        ClientHeaders::Kept(_) => value,
+    };
+    let mut headers: Vec<_> = taken.into_iter().map(|it| (it.name, kept(it.value))).collect();
     // Canonical order: equal sets are equal partitions. The sort is stable, so repeated headers keep
     // their order.
     headers.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
@@ -282,6 +313,7 @@ fn is_named_by_connection(name: &HeaderName, message: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::ClientHeaders::{Kept, OfMessage};
     use super::*;
     use crate::config::{ClaimForwarding, HeaderInsertion, HeaderPattern, HeaderSelection};
 
@@ -316,7 +348,7 @@ mod tests {
     }
 
     fn sent(rules: &[HeaderRule]) -> Vec<String> {
-        text(&forwarded(rules, &client(), &ClaimValues::default()))
+        text(&forwarded(rules, OfMessage(&client()), &ClaimValues::default()))
     }
 
     fn matching(pattern: &str) -> Propagation {
@@ -372,7 +404,7 @@ mod tests {
         assert_eq!(sent(&[user(Some("nobody"))]), ["x-user: nobody"]);
         assert_eq!(sent(&[user(None)]), [""; 0]);
         let client = message(&[("x-account", "1"), ("x-account", "2")]);
-        let sent = forwarded(&[user(Some("nobody"))], &client, &ClaimValues::default());
+        let sent = forwarded(&[user(Some("nobody"))], OfMessage(&client), &ClaimValues::default());
         assert_eq!(text(&sent), ["x-user: 1", "x-user: 2"]);
     }
 
@@ -391,7 +423,7 @@ mod tests {
             // A later rule that lets the client's own header through comes to nothing.
             headers.all.request = vec![rule, HeaderRule::Propagate(named("x-tenant"))];
             let forwarding = Forwarding::new(&headers, &graph(&["a"]));
-            text(&forwarding.apply(&client(), claims).all)
+            text(&forwarding.apply(OfMessage(&client()), claims).all)
         };
         assert_eq!(sent(claim("tenant", None), claims.as_ref()), ["x-tenant: b"]);
         assert_eq!(sent(claim("roles", None), claims.as_ref()), [r#"x-tenant: ["x","y"]"#]);
@@ -413,7 +445,7 @@ mod tests {
         let forwarding = Forwarding::new(&headers, &graph(&["a"]));
         let of = |claims: &str| {
             let claims = Claims::new(claims.to_owned().into());
-            partition(&forwarding.apply(&HeaderMap::new(), claims.as_ref()))
+            partition(&forwarding.apply(OfMessage(&HeaderMap::new()), claims.as_ref()))
         };
         let first = of(r#"{"tenant":"a","sub":"u1","exp":1}"#);
         assert_eq!(first, of(r#"{"exp":2,"sub":"u2","tenant":"a"}"#));
@@ -444,6 +476,30 @@ mod tests {
     }
 
     #[test]
+    fn a_long_value_is_kept_once_however_many_have_it() {
+        let token = |last: char| format!("Bearer {}{last}", "x".repeat(2_000));
+        let header = |token: &str| {
+            HeaderMap::from_iter([(
+                name("authorization"),
+                HeaderValue::from_str(token).expect("a value"),
+            )])
+        };
+        let mut rules = Headers::default();
+        rules.all.request.push(HeaderRule::Propagate(named("authorization")));
+        let forwarding = Forwarding::new(&rules, &graph(&["first"]));
+        let kept = header(&token('a'));
+        let place = |headers: &ForwardedHeaders| headers.all[0].1.as_bytes().as_ptr();
+        let of_kept = forwarding.apply(Kept(&kept), None);
+        assert_eq!(place(&of_kept), kept["authorization"].as_bytes().as_ptr());
+        let of_message = forwarding.apply(OfMessage(&kept), None);
+        assert_ne!(place(&of_message), kept["authorization"].as_bytes().as_ptr());
+        assert_eq!(partition(&of_kept), partition(&of_message));
+        let other = forwarding.apply(Kept(&header(&token('b'))), None);
+        assert_ne!(partition(&of_kept), partition(&other));
+        assert!(partition(&of_kept).len() < 100, "{}", partition(&of_kept).len());
+    }
+
+    #[test]
     fn who_is_equal_on_one_graph_is_equal_on_the_next() {
         let mut rules = Headers::default();
         for subgraph in ["absent", "second"] {
@@ -453,15 +509,15 @@ mod tests {
         }
         let old = Forwarding::new(&rules, &graph(&["first", "second"]));
         let new = Forwarding::new(&rules, &graph(&["absent", "first", "second"]));
-        let headers = old.apply(&client(), None);
+        let headers = old.apply(OfMessage(&client()), None);
         assert_eq!(text(headers.of(SubgraphId(0))), [""; 0]);
         assert_eq!(text(headers.of(SubgraphId(1))), ["authorization: Bearer 1"]);
         // What the subgraph will get that is not there yet keeps users apart already.
         let mut other = client();
         other.insert(name("x-tenant"), HeaderValue::from_static("b"));
-        assert_ne!(partition(&headers), partition(&old.apply(&other, None)));
+        assert_ne!(partition(&headers), partition(&old.apply(OfMessage(&other), None)));
         let renumbered = new.renumbered(&headers);
-        assert_eq!(renumbered, new.apply(&client(), None));
+        assert_eq!(renumbered, new.apply(Kept(&client()), None));
         assert_eq!(text(renumbered.of(SubgraphId(0))), ["x-tenant: a"]);
         assert_eq!(text(renumbered.of(SubgraphId(2))), ["authorization: Bearer 1"]);
         assert_eq!(partition(&renumbered), partition(&headers));
@@ -471,7 +527,7 @@ mod tests {
     fn two_users_are_one_partition_only_if_everything_forwarded_is_equal() {
         let partition_of = |headers: &[(&'static str, &'static str)]| {
             let rules = [HeaderRule::Propagate(matching("^x-"))];
-            let all = forwarded(&rules, &message(headers), &ClaimValues::default());
+            let all = forwarded(&rules, OfMessage(&message(headers)), &ClaimValues::default());
             partition(&ForwardedHeaders { all, by_subgraph: Vec::new() })
         };
         let one = partition_of(&[("x-a", "1"), ("x-b", "2")]);

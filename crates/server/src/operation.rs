@@ -12,6 +12,7 @@ use plan::{OperationKind, Variables};
 use prepare::{OperationRequest, PrepareError, Prepared};
 
 use crate::authentication::Identity;
+use crate::forwarding::ClientHeaders;
 use crate::loaded::Loaded;
 use crate::refusal;
 use crate::router::Router;
@@ -44,7 +45,7 @@ pub(crate) struct Ready {
 pub(crate) async fn prepare(
     router: &Router,
     request: &OperationRequest,
-    client_headers: &http::HeaderMap,
+    client_headers: ClientHeaders<'_>,
     identity: Identity,
 ) -> Result<Ready, Vec<GraphqlError>> {
     let loaded = router.current();
@@ -63,7 +64,7 @@ pub(crate) async fn prepare(
         OperationKind::Query | OperationKind::Mutation => Bytes::new(),
     };
     let resume = match prepared.kind {
-        OperationKind::Subscription => cursor(request, client_headers).map_err(|()| {
+        OperationKind::Subscription => cursor(request, client_headers.map()).map_err(|()| {
             let message = "`extensions.cursor` must be the text that a payload had there";
             vec![GraphqlError::new(ErrorCode::CursorInvalid, message)]
         })?,

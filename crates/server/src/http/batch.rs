@@ -13,6 +13,7 @@ use prepare::OperationRequest;
 use super::answer::{self, Answer};
 use super::media::AnswerType;
 use crate::authentication::Identity;
+use crate::forwarding::ClientHeaders::OfMessage;
 use crate::operation::{self, Ready};
 use crate::router::Router;
 use crate::trace::RequestTrace;
@@ -57,7 +58,7 @@ async fn prepare(
     identity: &Identity,
 ) -> Result<Readied, Vec<GraphqlError>> {
     let trace = RequestTrace::wanted(&router.config, headers);
-    let ready = operation::prepare(router, request, headers, identity.clone()).await?;
+    let ready = operation::prepare(router, request, OfMessage(headers), identity.clone()).await?;
     Ok((ready, trace))
 }
 

@@ -18,6 +18,7 @@ use super::body::{self, BodyError};
 use super::media::{self, AnswerType};
 use super::request::{self, Requested};
 use super::{authority, batch, compression, cors, framing, known_bodies, page};
+use crate::forwarding::ClientHeaders::OfMessage;
 use crate::live::{once, single, sse, websocket};
 use crate::metrics::TimeoutPhase;
 use crate::operation;
@@ -124,11 +125,12 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
         return single::start(router, &token, &operation, &head.headers, identity).await;
     }
     let mut trace = RequestTrace::wanted(&router.config, &head.headers);
-    let ready = match operation::prepare(router, &operation, &head.headers, identity).await {
-        Ok(ready) => ready,
-        Err(errors) if media == AnswerType::EventStream => return sse::failed(&errors),
-        Err(errors) => return answer::request_errors(&errors, media, false),
-    };
+    let ready =
+        match operation::prepare(router, &operation, OfMessage(&head.headers), identity).await {
+            Ok(ready) => ready,
+            Err(errors) if media == AnswerType::EventStream => return sse::failed(&errors),
+            Err(errors) => return answer::request_errors(&errors, media, false),
+        };
     if head.method == Method::GET && ready.prepared.kind == OperationKind::Mutation {
         let message =
             "a mutation must be sent by POST: GET requests may be repeated by anyone on the way";

@@ -13,6 +13,7 @@ use tokio::task::AbortHandle;
 use super::Caller;
 use super::outlet::{ConnectionOutlet, Delivery};
 use crate::authentication::{EXPIRED, Identity, expired_error};
+use crate::forwarding::ClientHeaders::OfMessage;
 use crate::metrics::{Open, Transport};
 use crate::operation::{self, Ready};
 use crate::renewal;
@@ -80,7 +81,7 @@ impl Running {
         let this = self.clone();
         self.spawn(number, async move {
             let trace = RequestTrace::wanted(&this.router.config, &caller.headers);
-            let (headers, identity) = (&caller.headers, caller.identity.clone());
+            let (headers, identity) = (OfMessage(&caller.headers), caller.identity.clone());
             match operation::prepare(&this.router, &request, headers, identity).await {
                 Ok(ready) => this.run(number, ready, trace).await,
                 Err(errors) => this.failed(number, errors),

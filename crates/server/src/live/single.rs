@@ -26,6 +26,7 @@ use super::running::{Operations, Running, too_slow};
 use super::sse::{head, shutting_down_error};
 use super::{count_dropped, sleep_until};
 use crate::authentication::Identity;
+use crate::forwarding::ClientHeaders::OfMessage;
 use crate::http::answer::{self, Answer, AnswerBody};
 use crate::http::media::AnswerType;
 use crate::metrics::{Open, Transport};
@@ -186,7 +187,7 @@ pub(crate) async fn start(
             return failed(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, message);
         }
     };
-    let ready = match operation::prepare(router, request, headers, identity).await {
+    let ready = match operation::prepare(router, request, OfMessage(headers), identity).await {
         Ok(ready) => ready,
         Err(errors) => {
             let status =

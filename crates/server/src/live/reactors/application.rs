@@ -22,6 +22,7 @@ use super::outlet::ReactorOutlet;
 use crate::authentication::{self, EXPIRED, Identity, Introduced, LOOK_INTERVAL_MAX, Refusal};
 use crate::connections::ConnectionPermit;
 use crate::farewell;
+use crate::forwarding::ClientHeaders::Kept;
 use crate::live::backlog::{Backlog, Bounds, Delivery, Taken};
 use crate::live::single::{Opened, Step};
 use crate::live::{Caller, count_dropped, init_payload, running};
@@ -651,7 +652,7 @@ impl Starting {
             Wanted::Request(request) => {
                 let Caller { headers, identity } = caller;
                 let trace = RequestTrace::wanted(&router.config, headers);
-                (trace, operation::prepare(router, &request, headers, identity.clone()).await)
+                (trace, operation::prepare(router, &request, Kept(headers), identity.clone()).await)
             }
         };
         let outcome = match prepared {

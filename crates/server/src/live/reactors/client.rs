@@ -1,10 +1,11 @@
 //! What is kept for each connection beside its socket and machine: as little as its next operation needs.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, Weak};
 
 use futures_util::future::AbortHandle;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use hub::Subscription;
 
 use super::super::Caller;
@@ -132,14 +133,17 @@ impl Operations {
 pub(super) fn needed_headers(rules: &Headers, headers: &HeaderMap) -> HeaderMap {
     let all = std::iter::once(&rules.all).chain(rules.subgraphs.values());
     let all: Vec<&HeaderRule> = all.flat_map(|HeaderRules { request, .. }| request).collect();
-    let mut needed = HeaderMap::new();
-    for (name, value) in headers {
+    let is_needed = |name: &HeaderName| {
         let is_read =
             |rule: &&HeaderRule| matches!(rule, HeaderRule::Propagate(it) if it.selects(name));
         // What `connection` names never passes, so it decides about others.
-        if all.iter().any(is_read) || name == http::header::CONNECTION {
-            needed.append(name, forwarding::own(value));
-        }
+        all.iter().any(is_read) || name == http::header::CONNECTION
+    };
+    // With room for as many as there are: a map that grows by itself begins with room for six.
+    let count = headers.keys().filter(|name| is_needed(name)).count();
+    let mut needed = HeaderMap::with_capacity(count);
+    for (name, value) in headers.iter().filter(|(name, _)| is_needed(name)) {
+        needed.append(name, forwarding::own(value));
     }
     if needed.keys().all(|name| name == http::header::CONNECTION) {
         HeaderMap::new()
@@ -151,7 +155,10 @@ pub(super) fn needed_headers(rules: &Headers, headers: &HeaderMap) -> HeaderMap 
 /// Equal callers, once. Those that nobody uses any more are forgotten now and then.
 #[derive(Default)]
 pub(super) struct SharedCallers {
-    known: HashMap<Box<[u8]>, Weak<Caller>>,
+    /// By hash. Of different callers with the same one, the first is shared and the others are not: nothing is lost by
+    /// that but memory.
+    known: HashMap<u64, Weak<Caller>>,
+    hashes: RandomState,
     /// How many were in use when the list was last tidied.
     used: usize,
 }
@@ -159,17 +166,9 @@ pub(super) struct SharedCallers {
 impl SharedCallers {
     /// The shared one that equals `caller`.
     pub(super) fn share(&mut self, caller: Caller) -> Arc<Caller> {
-        // It has one of two lengths, and the rest begins with lengths.
-        let mut key = caller.identity.fingerprint().to_vec();
-        key.insert(0, key.len() as u8);
-        for (name, value) in &caller.headers {
-            for text in [name.as_str().as_bytes(), value.as_bytes()] {
-                key.extend_from_slice(&(text.len() as u32).to_be_bytes());
-                key.extend_from_slice(text);
-            }
-        }
-        if let Some(known) = self.known.get(&*key).and_then(Weak::upgrade) {
-            return known;
+        let hash = self.hash(&caller);
+        if let Some(known) = self.known.get(&hash).and_then(Weak::upgrade) {
+            return if are_equal(&known, &caller) { known } else { Arc::new(caller) };
         }
         if self.known.len() >= 2 * self.used + TIDIED_FROM {
             self.known.retain(|_, caller| caller.strong_count() > 0);
@@ -177,9 +176,22 @@ impl SharedCallers {
             self.used = self.known.len();
         }
         let shared = Arc::new(caller);
-        self.known.insert(key.into(), Arc::downgrade(&shared));
+        self.known.insert(hash, Arc::downgrade(&shared));
         shared
     }
+
+    fn hash(&self, caller: &Caller) -> u64 {
+        let mut hasher = self.hashes.build_hasher();
+        caller.identity.fingerprint().hash(&mut hasher);
+        for (name, value) in &caller.headers {
+            (name, value.as_bytes()).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+}
+
+fn are_equal(one: &Caller, other: &Caller) -> bool {
+    one.headers == other.headers && one.identity.fingerprint() == other.identity.fingerprint()
 }
 
 /// A shorter list of callers is not worth tidying.
@@ -187,7 +199,7 @@ const TIDIED_FROM: usize = 64;
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue};
+    use http::HeaderValue;
 
     use super::*;
     use crate::config::Propagation;
