@@ -209,11 +209,20 @@ listener.name.secure.oauthbearer.sasl.jaas.config={sasl}.oauthbearer.OAuthBearer
     /// Whether users may do no more with the topic than see that it is there, or whatever they like.
     pub(crate) fn hide_events(&self, topic: &str, hide: bool) {
         let action: &[&str] = if hide { &["--add"] } else { &["--remove", "--force"] };
+        self.change_permissions(topic, action, "User:*");
+    }
+
+    /// From now on only a user whom no test has may see the topic.
+    pub(crate) fn hide(&self, topic: &str) {
+        self.change_permissions(topic, &["--add"], "User:nobody");
+    }
+
+    fn change_permissions(&self, topic: &str, action: &[&str], principal: &str) {
         let done = self
             .java(&["-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
             .args(["org.apache.kafka.tools.AclCommand", "--bootstrap-server", &self.address()])
             .args(action)
-            .args(["--topic", topic, "--operation", "Describe", "--allow-principal", "User:*"])
+            .args(["--topic", topic, "--operation", "Describe", "--allow-principal", principal])
             .stdin(Stdio::null())
             .output()
             .expect("java is there");
