@@ -3,6 +3,7 @@
 mod broker;
 mod check;
 mod lag;
+mod leaders;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
