@@ -60,6 +60,18 @@ struct LagGauge {
     read_up_to: AtomicU64,
 }
 
+impl LagGauge {
+    fn tell(&self, events: Option<u64>, read: Option<SystemTime>) {
+        let read_up_to = match (events, read) {
+            (Some(0), _) => 0,
+            (_, Some(read)) => milliseconds(read),
+            (_, None) => UNKNOWN,
+        };
+        self.events.store(events.unwrap_or(UNKNOWN), Relaxed);
+        self.read_up_to.store(read_up_to, Relaxed);
+    }
+}
+
 /// The topics of one provider.
 #[derive(Debug, Default)]
 pub(crate) struct Topics {
@@ -174,14 +186,15 @@ impl StreamCounts {
     /// How many events the broker stores behind what the stream has read of all its topics, and when the latest of those was
     /// published.
     pub(crate) fn lag(&self, events: Option<u64>, read: Option<SystemTime>) {
-        let read_up_to = match (events, read) {
-            (Some(0), _) => 0,
-            (_, Some(read)) => milliseconds(read),
-            (_, None) => UNKNOWN,
-        };
         for counted in &self.0 {
-            counted.gauge.events.store(events.unwrap_or(UNKNOWN), Relaxed);
-            counted.gauge.read_up_to.store(read_up_to, Relaxed);
+            counted.gauge.tell(events, read);
+        }
+    }
+
+    /// The same of one of its topics.
+    pub(crate) fn lag_of(&self, topic: &str, events: Option<u64>, read: Option<SystemTime>) {
+        for counted in self.0.iter().filter(|counted| *counted.topic == *topic) {
+            counted.gauge.tell(events, read);
         }
     }
 

@@ -127,6 +127,15 @@ export const natsSupergraph = () =>
       `@join__directive(graphs: [EVENTS], name: "edfs__natsPublish", args: {subject: "${subject}", providerId: "default"})`,
   });
 
+/** The same, read from the JetStream stream `FLIGHTS`. */
+export const jetStreamSupergraph = () =>
+  supergraph({
+    subscribe: (subject) =>
+      `@join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["${subject}"], providerId: "nats/default", stream: {name: "FLIGHTS"}})`,
+    publish: (subject) =>
+      `@join__directive(graphs: [EVENTS], name: "events__publish", args: {topic: "${subject}", providerId: "nats/default"})`,
+  });
+
 /** The same at the Redis provider `default`. */
 export const redisSupergraph = () =>
   supergraph({

@@ -8,12 +8,14 @@ import { adopt } from "./children.mjs";
 import { natsServer } from "./programs.mjs";
 import { eventually, within } from "./waiting.mjs";
 
-/** Starts a server on `port`, or on one that is free. */
-export async function startNats(port = -1) {
+/** Starts a server on `port`, or on one that is free; with `stores`, one that has JetStream. */
+export async function startNats(port = -1, { stores = false } = {}) {
   const folder = await mkdtemp(path.join(tmpdir(), "starling-nats-"));
+  // The files beside the one in which it says where it listens are none of `.ports`.
+  const words = stores ? ["-js", "-sd", path.join(folder, "store")] : [];
   const child = spawn(
     natsServer(),
-    ["-a", "127.0.0.1", "-p", `${port}`, "--ports_file_dir", folder],
+    ["-a", "127.0.0.1", "-p", `${port}`, "--ports_file_dir", folder, ...words],
     { stdio: "ignore" },
   );
   const ended = once(child, "exit");

@@ -6,8 +6,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::client::Place;
+use super::partition::Partition;
 use crate::feed::{self, Feed};
 use crate::{Event, Mark, ProviderStats, StreamEnd};
 
@@ -122,8 +124,8 @@ pub(super) struct Delivered {
 }
 
 struct Topic {
-    /// The offset that is read next in each partition.
-    next: Vec<u64>,
+    /// In order.
+    partitions: Vec<Partition>,
     /// Who wants it, and the topic's number among theirs.
     listeners: Vec<(u64, u16)>,
 }
@@ -142,12 +144,12 @@ impl Board {
 
     /// Every partition, and where it is read next.
     pub(super) fn places(&self) -> Vec<(Place, u64)> {
-        let of = |(name, topic): (&Arc<str>, &Topic)| {
-            let name = Arc::clone(name);
-            let places = (0..).zip(topic.next.clone());
-            places.map(move |(partition, next)| ((Arc::clone(&name), partition), next))
-        };
-        self.topics.iter().flat_map(of).collect::<Vec<_>>()
+        let mut places = Vec::new();
+        for (name, topic) in &self.topics {
+            let partitions = (0..).zip(&topic.partitions);
+            places.extend(partitions.map(|(number, it)| ((Arc::clone(name), number), it.next)));
+        }
+        places
     }
 
     pub(super) fn listener(&self, id: u64) -> Option<&Listener> {
@@ -161,23 +163,23 @@ impl Board {
             let topic = self
                 .topics
                 .entry(Arc::clone(name))
-                .or_insert_with(|| Topic { next: Vec::new(), listeners: Vec::new() });
-            let count = listener.partitions(number).max(topic.next.len());
+                .or_insert_with(|| Topic { partitions: Vec::new(), listeners: Vec::new() });
+            let count = listener.partitions(number).max(topic.partitions.len());
             for partition in 0..count.min(PARTITIONS_MAX) {
                 // Fits, as the line above says.
                 let at = partition as u16;
                 let mut from = listener.next.get(&lane(number, at)).copied().unwrap_or(0);
                 let place = (Arc::clone(name), i32::from(at));
-                match topic.next.get_mut(partition) {
-                    Some(next) if *next <= from => continue,
-                    Some(next) => {
-                        *next = from;
+                match topic.partitions.get_mut(partition) {
+                    Some(partition) if partition.next <= from => continue,
+                    Some(partition) => {
+                        partition.next = from;
                         changes.push(Change { place, from, known: true });
                     }
                     None => {
                         // Those who are there have not heard of this partition: theirs is all of it.
                         from = if topic.listeners.is_empty() { from } else { 0 };
-                        topic.next.push(from);
+                        topic.partitions.push(Partition::new(from));
                         changes.push(Change { place, from, known: false });
                     }
                 }
@@ -196,7 +198,7 @@ impl Board {
             let Some(topic) = self.topics.get_mut(name) else { continue };
             topic.listeners.retain(|(other, _)| *other != id);
             if topic.listeners.is_empty() {
-                let count = self.topics.remove(name).map_or(0, |topic| topic.next.len());
+                let count = self.topics.remove(name).map_or(0, |topic| topic.partitions.len());
                 unwanted.extend((0..).take(count).map(|at| (Arc::clone(name), at)));
             }
         }
@@ -208,8 +210,8 @@ impl Board {
         let Some(topic) = self.topics.get_mut(name) else { return Vec::new() };
         let count = usize::try_from(count).unwrap_or(0).min(PARTITIONS_MAX);
         let mut changes = Vec::new();
-        for partition in (0..).take(count).skip(topic.next.len()) {
-            topic.next.push(0);
+        for partition in (0..).take(count).skip(topic.partitions.len()) {
+            topic.partitions.push(Partition::new(0));
             let place = (Arc::clone(name), partition);
             changes.push(Change { place, from: 0, known: false });
         }
@@ -244,11 +246,11 @@ impl Board {
     /// Whether an event is one that is read next, and not one that was fetched before the partition was begun
     /// elsewhere.
     pub(super) fn wants(&self, topic: &str, partition: i32, offset: u64) -> bool {
-        let next = self.topics.get(topic).and_then(|topic| {
+        let read = self.topics.get(topic).and_then(|topic| {
             let partition = usize::try_from(partition).ok()?;
-            topic.next.get(partition)
+            topic.partitions.get(partition)
         });
-        next.is_some_and(|next| offset >= *next)
+        read.is_some_and(|partition| offset >= partition.next)
     }
 
     /// Gives an event to all who want it, or notes with `None` that there is nothing to give.
@@ -263,12 +265,13 @@ impl Board {
         let mut delivered = Delivered::default();
         let Some(topic) = self.topics.get_mut(topic) else { return delivered };
         let Ok(partition) = u16::try_from(partition) else { return delivered };
-        let Some(next) = topic.next.get_mut(usize::from(partition)) else { return delivered };
-        if offset < *next {
+        let Some(read) = topic.partitions.get_mut(usize::from(partition)) else { return delivered };
+        if offset < read.next {
             // Fetched before the partition was begun elsewhere.
             return delivered;
         }
-        *next = offset + 1;
+        read.next = offset + 1;
+        read.read = event.and_then(|event| event.published).or(read.read);
         for &(id, number) in &topic.listeners {
             let Some(listener) = self.listeners.get_mut(&id) else { continue };
             let Some(event) = event else {
@@ -312,8 +315,8 @@ impl Board {
     pub(super) fn jump(&mut self, (name, partition): &Place, offset: u64) -> u64 {
         let Some(topic) = self.topics.get_mut(name) else { return 0 };
         let Ok(partition) = u16::try_from(*partition) else { return 0 };
-        let Some(next) = topic.next.get_mut(usize::from(partition)) else { return 0 };
-        *next = offset;
+        let Some(jumping) = topic.partitions.get_mut(usize::from(partition)) else { return 0 };
+        jumping.next = offset;
         let mut gaps = 0;
         for &(id, number) in &topic.listeners {
             let Some(listener) = self.listeners.get_mut(&id) else { continue };
@@ -325,6 +328,58 @@ impl Board {
             }
         }
         gaps
+    }
+}
+
+/// How far streams are behind.
+impl Board {
+    /// The partition ends there; see [`Partition::ends_at`].
+    pub(super) fn ends_at(&mut self, (name, partition): &Place, offset: u64, is_idle: bool) {
+        let partition = usize::try_from(*partition).ok();
+        let topic = self.topics.get_mut(name);
+        if let Some((topic, partition)) = topic.zip(partition)
+            && let Some(partition) = topic.partitions.get_mut(partition)
+        {
+            partition.ends_at(offset, is_idle);
+        }
+    }
+
+    /// Tells each stream how far it is behind in each of its topics, as far as that is known. Answers with the
+    /// partitions in which some stream is.
+    pub(super) fn tell_lag(&self) -> Vec<Place> {
+        let mut behind = Vec::new();
+        for (name, topic) in &self.topics {
+            let mut slow = vec![false; topic.partitions.len()];
+            for &(id, number) in &topic.listeners {
+                if let Some(listener) = self.listeners.get(&id) {
+                    topic.tell_lag(name, listener, number, &mut slow);
+                }
+            }
+            let slow = (0..).zip(slow).filter(|(_, is_slow)| *is_slow);
+            behind.extend(slow.map(|(partition, _)| (Arc::clone(name), partition)));
+        }
+        behind
+    }
+}
+
+impl Topic {
+    /// Notes in `slow` where the listener is behind.
+    fn tell_lag(&self, name: &str, listener: &Listener, number: u16, slow: &mut [bool]) {
+        let (mut events, mut read) = (0u64, None::<SystemTime>);
+        for ((at, partition), slow) in (0u16..=u16::MAX).zip(&self.partitions).zip(slow) {
+            let next = listener.next.get(&lane(number, at)).copied().unwrap_or(0);
+            // What was told before holds until all of them are known.
+            let Some(behind) = partition.behind(next) else { return };
+            if behind > 0 {
+                *slow = true;
+                events = events.saturating_add(behind);
+                read = match (read, partition.read) {
+                    (Some(one), Some(other)) => Some(one.min(other)),
+                    (one, other) => one.or(other),
+                };
+            }
+        }
+        listener.feed.counts().lag_of(name, Some(events), read);
     }
 }
 

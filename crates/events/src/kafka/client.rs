@@ -15,6 +15,10 @@ use super::context::Context;
 /// How long one question may take.
 pub(super) const ANSWER_TIME_MAX: Duration = Duration::from_secs(4);
 
+/// How long the question for the ends of partitions may take that are only counted: others wait behind it, and it
+/// comes again.
+const ENDS_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// A topic without a leader, or just created, is asked for again after this.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
@@ -41,6 +45,14 @@ impl Drop for Client {
         let consumer = self.0.take();
         std::thread::spawn(move || drop(consumer));
     }
+}
+
+/// What the cluster shows of a topic.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Described {
+    pub(super) partitions: usize,
+    /// The first partition that no broker leads.
+    pub(super) without_leader: Option<i32>,
 }
 
 /// Why a question has no answer.
@@ -125,23 +137,36 @@ impl Client {
 
     /// All partitions of the topics, which must exist. Waits a moment for one that was just created.
     pub(super) fn places(&self, topics: &[Arc<str>]) -> Result<Vec<Place>, Unanswered> {
-        let begun = Instant::now();
-        loop {
-            let result = self.partitions(topics).and_then(|counts| {
-                let mut places = Vec::new();
-                for (topic, count) in counts {
-                    places.extend((0..count?).map(|partition| (Arc::clone(&topic), partition)));
-                }
-                Ok(places)
-            });
-            match result {
-                Err(Unanswered::NoTopic(_)) if begun.elapsed() < UNKNOWN_TIME_MAX => {}
-                // A topic that has just been created has no leader yet.
-                Err(Unanswered::Away(_)) if begun.elapsed() < ANSWER_TIME_MAX => {}
-                result => return result,
+        patiently(|| {
+            let mut places = Vec::new();
+            for (topic, count) in self.partitions(topics)? {
+                places.extend((0..count?).map(|partition| (Arc::clone(&topic), partition)));
             }
-            std::thread::sleep(AGAIN_AFTER);
-        }
+            Ok(places)
+        })
+    }
+
+    /// What may be seen of a topic. Waits a moment for one that was just created.
+    pub(super) fn describe(&self, topic: &str) -> Result<Described, Unanswered> {
+        patiently(|| {
+            let metadata = self.consumer().fetch_metadata(Some(topic), ANSWER_TIME_MAX);
+            let metadata = metadata.map_err(|error| Unanswered::Away(code(&error)))?;
+            let found = metadata.topics().iter().find(|found| found.name() == topic);
+            let Some(found) = found else { return Err(Unanswered::NoTopic(topic.into())) };
+            if let Some(error) = found.error() {
+                let error = KafkaError::MetadataFetch(RDKafkaErrorCode::from(error));
+                return Err(Unanswered::of(&error, topic));
+            }
+            let partitions = found.partitions();
+            if partitions.is_empty() {
+                return Err(Unanswered::NoTopic(topic.into()));
+            }
+            let without_leader = partitions.iter().find(|partition| partition.leader() < 0);
+            Ok(Described {
+                partitions: partitions.len(),
+                without_leader: without_leader.map(|partition| partition.id()),
+            })
+        })
     }
 
     /// The offset that each partition has `at` ([`Offset::Beginning`], [`Offset::End`], or a time in
@@ -159,6 +184,22 @@ impl Client {
                 result => return result,
             }
         }
+    }
+
+    /// Where these partitions end now, those that the cluster tells of at once.
+    pub(super) fn ends(&self, places: Vec<Place>) -> Vec<(Place, u64)> {
+        let list =
+            list(places.iter().map(|(topic, partition)| (&**topic, *partition, Offset::End)));
+        let Ok(answer) = self.consumer().offsets_for_times(list, ENDS_TIME_MAX) else {
+            return Vec::new();
+        };
+        // The library fills in the list that it was given, in its order.
+        let found = places.into_iter().zip(answer.elements());
+        let found = found.filter_map(|(place, found)| match (found.error(), found.offset()) {
+            (Ok(()), Offset::Offset(offset)) => Some((place, u64::try_from(offset).ok()?)),
+            _ => None,
+        });
+        found.collect()
     }
 
     fn offsets_now(&self, places: &[Place], at: Offset) -> Result<Vec<u64>, Unanswered> {
@@ -206,6 +247,20 @@ impl Client {
         let list =
             list(places.iter().map(|(topic, partition)| (&**topic, *partition, Offset::Invalid)));
         self.consumer().incremental_unassign(&list).map_err(|error| error.to_string())
+    }
+}
+
+/// Asks until there is an answer, for as long as one may take.
+fn patiently<T>(ask: impl Fn() -> Result<T, Unanswered>) -> Result<T, Unanswered> {
+    let begun = Instant::now();
+    loop {
+        match ask() {
+            Err(Unanswered::NoTopic(_)) if begun.elapsed() < UNKNOWN_TIME_MAX => {}
+            // A topic that has just been created has no leader yet.
+            Err(Unanswered::Away(_)) if begun.elapsed() < ANSWER_TIME_MAX => {}
+            result => return result,
+        }
+        std::thread::sleep(AGAIN_AFTER);
     }
 }
 

@@ -10,10 +10,12 @@
 //! and nothing is lost as long as the broker keeps it.
 
 mod board;
+mod check;
 mod client;
 mod context;
 mod latest;
 mod opening;
+mod partition;
 mod publisher;
 mod readable;
 mod reading;
@@ -39,7 +41,7 @@ pub use settings::{
 use crate::feed::Feed;
 use crate::{
     Durable, Event, EventFuture, EventStream, Message, Provider, ProviderState, ProviderStats,
-    PublishError, SourceError, Start, TopicUsage, Wanted,
+    PublishError, SourceError, Start, TopicUsage, TopicUse, Verdict, Wanted,
 };
 use board::{Counted, Listener};
 use client::{Client, Unanswered};
@@ -162,6 +164,9 @@ impl Kafka {
         let (mut feed, stream) = Feed::new(self.common.settings.queue_events.max(2) + first);
         let topics = opening.topics.iter().map(|topic| &**topic);
         feed.count(self.common.health.stats.stream_counts(topics));
+        for (topic, behind) in opening.behind_by_topic() {
+            feed.counts().lag_of(topic, Some(behind), None);
+        }
         opening.passed(&latest).into_iter().for_each(|mark| feed.passed(mark));
         for event in latest {
             feed.offer(event);
@@ -263,6 +268,15 @@ impl Provider for Kafka {
     /// Kafka stores everything, durable or not.
     fn replays(&self, _: Option<&Durable>) -> bool {
         true
+    }
+
+    fn check(&self, wanted: TopicUse) -> EventFuture<'_, Verdict> {
+        Box::pin(async move {
+            match self.soon().await {
+                Ok(client) => check::topic(&self.common, client, &wanted).await,
+                Err(reason) => Verdict::Fails(reason),
+            }
+        })
     }
 
     fn is_connected(&self) -> bool {

@@ -105,6 +105,16 @@ impl Opening {
     pub(super) fn behind(&self) -> u64 {
         self.lanes.iter().fold(0, |sum, lane| sum.saturating_add(lane.end - lane.next))
     }
+
+    /// The same for each topic.
+    pub(super) fn behind_by_topic(&self) -> BTreeMap<&str, u64> {
+        let mut topics: BTreeMap<&str, u64> = BTreeMap::new();
+        for Lane { place: (topic, _), next, end, .. } in &self.lanes {
+            let behind = topics.entry(topic).or_default();
+            *behind = behind.saturating_add(end - next);
+        }
+        topics
+    }
 }
 
 /// The offset after what was read of a lane.

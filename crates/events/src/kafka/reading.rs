@@ -1,5 +1,5 @@
 //! What every reader does, the shared one and those of single streams: hand the library's messages to the
-//! board, look after topics that grow or go away, and after offsets that are there no more.
+//! board, look after topics that grow or go away, after offsets that are there no more, and how far streams are behind.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,12 +26,21 @@ const SECOND_LOOK_AFTER: Duration = Duration::from_secs(1);
 /// How often a topic must be unknown, one time after the other.
 const LOOKS_BEFORE_GONE: u32 = 2;
 
+/// How often the cluster is asked how far all partitions go: one question to each broker that leads some.
+const ENDS_ASKED_EVERY: Duration = Duration::from_secs(10);
+
+/// The same for those that a stream has not read to the end, of which so many are asked for at a time.
+const ENDS_ASKED_EVERY_WHERE_BEHIND: Duration = Duration::from_secs(1);
+const PLACES_BEHIND_ASKED_MAX: usize = 1024;
+
 const ENDING: &str = "the router is ending";
 
 /// What came back from the cluster.
 enum Found {
     Partitions(Result<PartitionCounts, Unanswered>),
     Range(Result<Vec<(Place, u64, u64)>, Unanswered>),
+    /// Of those that were wanted; the others are not known now.
+    Ends(Vec<(Place, u64)>),
     Readable(Vec<(Arc<str>, Readable)>),
 }
 
@@ -47,6 +56,13 @@ pub(super) struct Reading {
     refresh: Duration,
     /// When the topics are looked at next.
     look_at: Instant,
+    /// When the ends of partitions are asked for next, of all of them, and of those that are not read to the end.
+    ends_at: Instant,
+    ends_behind_at: Option<Instant>,
+    behind: Vec<Place>,
+    /// The library has nothing more for us, as far as we know; and so it was at some time since the ends were told.
+    is_idle: bool,
+    was_idle: bool,
     /// Offsets that are wanted may be out of range; to be looked at with the topics.
     range_due: bool,
     /// Topics that may be the one of which the broker has refused events; to be asked for.
@@ -66,6 +82,11 @@ impl Reading {
             health: Arc::clone(&common.health),
             refresh,
             look_at: Instant::now() + refresh,
+            ends_at: Instant::now() + refresh.min(ENDS_ASKED_EVERY_WHERE_BEHIND),
+            ends_behind_at: None,
+            behind: Vec::new(),
+            is_idle: false,
+            was_idle: false,
             range_due: false,
             suspects: VecDeque::new(),
             unknown: Vec::new(),
@@ -151,7 +172,8 @@ impl Reading {
                 Due(Some(found.unwrap_or_else(ending)))
             }
             None => {
-                sleep_until(self.look_at).await;
+                let next = [Some(self.look_at), Some(self.ends_at), self.ends_behind_at];
+                sleep_until(next.into_iter().flatten().min().unwrap_or(self.look_at)).await;
                 Due(None)
             }
         }
@@ -160,12 +182,60 @@ impl Reading {
     pub(super) async fn look(&mut self, due: Due) -> Result<(), Broken> {
         match due.0 {
             None => {
-                self.ask();
+                // Whatever has waited longest.
+                let ends_at = self.ends_behind_at.map_or(self.ends_at, |at| at.min(self.ends_at));
+                if ends_at < self.look_at {
+                    self.ask_for_ends();
+                } else {
+                    self.ask();
+                }
                 Ok(())
             }
             Some(Found::Partitions(found)) => self.partitions_found(found).await,
             Some(Found::Range(found)) => self.range_found(found).await,
             Some(Found::Readable(found)) => self.readable_found(found).await,
+            Some(Found::Ends(found)) => {
+                self.ends_found(found);
+                Ok(())
+            }
+        }
+    }
+
+    /// The library has nothing more for us at present.
+    pub(super) fn idle(&mut self) {
+        (self.is_idle, self.was_idle) = (true, true);
+    }
+
+    /// Asks how far partitions go, so that it can be told how far streams are behind. The library knows it, too, from
+    /// what it has fetched, but fetches nothing where a stream is full, which is where it matters.
+    fn ask_for_ends(&mut self) {
+        let now = Instant::now();
+        self.ends_behind_at = None;
+        let mut places = std::mem::take(&mut self.behind);
+        if now >= self.ends_at {
+            self.ends_at = now + self.refresh.min(ENDS_ASKED_EVERY);
+            places = self.board.places().into_iter().map(|(place, _)| place).collect();
+        }
+        if !places.is_empty() {
+            let client = Arc::clone(&self.client);
+            self.asking = Some(spawn_blocking(move || Found::Ends(client.ends(places))));
+        }
+    }
+
+    fn ends_found(&mut self, found: Vec<(Place, u64)>) {
+        if found.is_empty() {
+            // Whoever is away is asked with all the others, later.
+            return;
+        }
+        let was_idle = std::mem::replace(&mut self.was_idle, self.is_idle);
+        for (place, end) in found {
+            self.board.ends_at(&place, end, was_idle);
+        }
+        self.behind = self.board.tell_lag();
+        self.behind.truncate(PLACES_BEHIND_ASKED_MAX);
+        if !self.behind.is_empty() {
+            let after = self.refresh.min(ENDS_ASKED_EVERY_WHERE_BEHIND);
+            self.ends_behind_at = Some(Instant::now() + after);
         }
     }
 
@@ -354,6 +424,7 @@ impl Reading {
     /// Hands a message on. Answers with the event if somebody had no room for it.
     // hot path: one copy of the payload, whoever wants it.
     pub(super) fn received(&mut self, message: &BorrowedMessage<'_>) -> Option<Unsettled> {
+        self.is_idle = false;
         let offset = u64::try_from(message.offset()).unwrap_or(0);
         let (topic, partition) = (message.topic(), message.partition());
         if !self.board.wants(topic, partition, offset) {

@@ -113,7 +113,9 @@ impl SharedReader {
                     let replaced = match &mut reading {
                         Some(reading) => reading.replace_client(client).await,
                         None => {
-                            reading = Some(Reading::new(client, &self.common));
+                            let mut begun = Reading::new(client, &self.common);
+                            begun.idle();
+                            reading = Some(begun);
                             Ok(())
                         }
                     };
@@ -206,7 +208,10 @@ impl SharedReader {
                             }
                             Some(Some(Err(error))) => reading.failed(&error)?,
                             Some(None) => return Err(Broken("the library has ended".into())),
-                            None => break,
+                            None => {
+                                reading.idle();
+                                break;
+                            }
                         }
                         if left > 0 {
                             received = messages.next().now_or_never();

@@ -80,6 +80,10 @@ impl Single {
                     }
                     match stop {
                         Ok(Stop::CaughtUp) => {
+                            // The others are behind no more than that; they are told later.
+                            for topic in listener.topics.iter() {
+                                listener.feed.counts().lag_of(topic, Some(0), None);
+                            }
                             match self.give_back.upgrade() {
                                 Some(shared) => {
                                     if let Err(refused) = shared.send(listener).await {
@@ -140,7 +144,11 @@ impl Single {
                             while !reading.settle(&mut unsettled, id, false) {
                                 let Some(listener) = reading.board.listener(id) else { break };
                                 let room = listener.feed.has_room(1);
-                                let _ = timeout(PROVIDER_LOOKED_AT, room).await;
+                                // It is told how far the stream is behind also while that grows.
+                                tokio::select! {
+                                    _ = timeout(PROVIDER_LOOKED_AT, room) => {}
+                                    due = reading.due() => reading.look(due).await?,
+                                }
                                 if self.give_back.strong_count() == 0 {
                                     return Ok(Stop::Closed);
                                 }

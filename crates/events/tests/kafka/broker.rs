@@ -59,9 +59,18 @@ pub(crate) struct Broker {
     jars: PathBuf,
     port: u16,
     secure_port: u16,
+    /// The node that leads the cluster: this one, or another.
+    controller: Controller,
     /// Otherwise the folder goes with this value.
     keeper_removes: bool,
     running: Option<Running>,
+}
+
+#[derive(Clone, Copy)]
+enum Controller {
+    /// Listens at this port.
+    Own(u16),
+    Other(u16),
 }
 
 struct Running {
@@ -100,7 +109,7 @@ pub(crate) fn jars() -> Option<PathBuf> {
 pub(crate) fn shared() -> Option<&'static Broker> {
     static SHARED: OnceLock<Option<Broker>> = OnceLock::new();
     // Nobody drops what is static.
-    let start = || jars().map(|jars| Broker::start_any(&jars, "", true));
+    let start = || jars().map(|jars| Broker::start_any(&jars, "", None, true));
     SHARED.get_or_init(start).as_ref()
 }
 
@@ -116,18 +125,32 @@ impl Broker {
 
     /// With further settings.
     pub(crate) fn start_with(jars: &Path, settings: &str) -> Self {
-        Self::start_any(jars, settings, false)
+        Self::start_any(jars, settings, None, false)
     }
 
-    fn start_any(jars: &Path, settings: &str, keeper_removes: bool) -> Self {
+    /// A second node of the cluster that the first one leads. Its number is 2.
+    pub(crate) fn start_beside(first: &Self, settings: &str) -> Self {
+        let (Controller::Own(port) | Controller::Other(port)) = first.controller;
+        Self::start_any(&first.jars, settings, Some(port), false)
+    }
+
+    fn start_any(
+        jars: &Path,
+        settings: &str,
+        controller: Option<u16>,
+        keeper_removes: bool,
+    ) -> Self {
         for _ in 0..ATTEMPTS {
             let folder = tempfile::tempdir().expect("a folder");
             let (port, secure_port) = (free_port(), free_port());
+            let controller =
+                controller.map_or_else(|| Controller::Own(free_port()), Controller::Other);
             let mut broker = Self {
                 folder,
                 jars: jars.to_owned(),
                 port,
                 secure_port,
+                controller,
                 keeper_removes,
                 running: None,
             };
@@ -168,13 +191,19 @@ impl Broker {
         let read = |name: &str| std::fs::read_to_string(certificates.join(name)).expect(name);
         let own = self.folder.path().join("own.pem");
         std::fs::write(&own, read("localhost.key") + &read("localhost.pem")).expect("written");
-        let controller = free_port();
+        let (role, controller) = match self.controller {
+            Controller::Own(port) => (format!("listeners=CONTROLLER://127.0.0.1:{port},"), port),
+            // Of settings that stand twice the last one holds.
+            Controller::Other(port) => {
+                ("process.roles=broker\nnode.id=2\nlisteners=".to_owned(), port)
+            }
+        };
         let (plain, secure) = (self.port, self.secure_port);
         let sasl = "org.apache.kafka.common.security";
         let text = format!(
             "{SETTINGS}
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAIN://127.0.0.1:{plain},SECURE://localhost:{secure},CONTROLLER://127.0.0.1:{controller}
+{role}PLAIN://127.0.0.1:{plain},SECURE://localhost:{secure}
 advertised.listeners=PLAIN://127.0.0.1:{plain},SECURE://localhost:{secure}
 log.dirs={data}
 listener.name.secure.ssl.keystore.type=PEM
@@ -191,13 +220,20 @@ listener.name.secure.oauthbearer.sasl.jaas.config={sasl}.oauthbearer.OAuthBearer
         );
         std::fs::write(self.settings_file(), text).expect("written");
         let user = format!("[name={USER},password={PASSWORD}]");
+        // The cluster has its users from the node that leads it.
+        let users = match self.controller {
+            Controller::Own(_) => ["SCRAM-SHA-256", "SCRAM-SHA-512"].as_slice(),
+            Controller::Other(_) => &[],
+        };
+        let users = users
+            .iter()
+            .flat_map(|mechanism| ["--add-scram".to_owned(), format!("{mechanism}={user}")]);
         let formatted = self
             .java(&["-Xmx96m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
             .args(["kafka.tools.StorageTool", "format", "--cluster-id", "MkU3OEVBNTcwNTJENDM2Qg"])
             .arg("--config")
             .arg(self.settings_file())
-            .args(["--add-scram", &format!("SCRAM-SHA-256={user}")])
-            .args(["--add-scram", &format!("SCRAM-SHA-512={user}")])
+            .args(users)
             .stdin(Stdio::null())
             .output()
             .expect("java is there");
@@ -209,11 +245,20 @@ listener.name.secure.oauthbearer.sasl.jaas.config={sasl}.oauthbearer.OAuthBearer
     /// Whether users may do no more with the topic than see that it is there, or whatever they like.
     pub(crate) fn hide_events(&self, topic: &str, hide: bool) {
         let action: &[&str] = if hide { &["--add"] } else { &["--remove", "--force"] };
+        self.change_permissions(topic, action, "User:*");
+    }
+
+    /// From now on only a user whom no test has may see the topic.
+    pub(crate) fn hide(&self, topic: &str) {
+        self.change_permissions(topic, &["--add"], "User:nobody");
+    }
+
+    fn change_permissions(&self, topic: &str, action: &[&str], principal: &str) {
         let done = self
             .java(&["-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
             .args(["org.apache.kafka.tools.AclCommand", "--bootstrap-server", &self.address()])
             .args(action)
-            .args(["--topic", topic, "--operation", "Describe", "--allow-principal", "User:*"])
+            .args(["--topic", topic, "--operation", "Describe", "--allow-principal", principal])
             .stdin(Stdio::null())
             .output()
             .expect("java is there");

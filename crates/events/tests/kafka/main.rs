@@ -1,6 +1,9 @@
 //! The Kafka provider against a real broker.
 
 mod broker;
+mod check;
+mod lag;
+mod leaders;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -35,6 +38,18 @@ fn settings(address: String) -> KafkaSettings {
         fetch: KafkaFetch { wait_max: Duration::from_millis(50), ..KafkaFetch::default() },
         publish_timeout: Duration::from_secs(10),
         queue_events: 1024,
+    }
+}
+
+/// As one who may be refused something.
+fn as_user(broker: &Broker) -> KafkaSettings {
+    let certificates =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../net/tests/certificates");
+    let user = KafkaUser { username: USER.into(), password: PASSWORD.into() };
+    KafkaSettings {
+        tls: Some(KafkaTls { ca: Some(certificates.join("ca.pem")), ..KafkaTls::default() }),
+        authentication: Some(KafkaAuthentication::Plain(user)),
+        ..settings(broker.secure_address())
     }
 }
 
@@ -479,14 +494,7 @@ async fn streams_of_a_topic_that_may_be_seen_but_not_read_end_with_a_reason_and_
     let admin = Admin::of(broker);
     admin.create("hidden", 2).await;
     admin.create("visible", 1).await;
-    let certificates =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../net/tests/certificates");
-    let user = KafkaUser { username: USER.into(), password: PASSWORD.into() };
-    let as_user = KafkaSettings {
-        tls: Some(KafkaTls { ca: Some(certificates.join("ca.pem")), ..KafkaTls::default() }),
-        authentication: Some(KafkaAuthentication::Plain(user)),
-        ..settings(broker.secure_address())
-    };
+    let as_user = as_user(broker);
     let provider = connected(as_user.clone()).await;
     // May write everywhere.
     let publisher = self::provider(broker).await;

@@ -217,6 +217,35 @@ async fn streams_share_one_broker_subscription_per_subject_and_the_last_one_ends
 }
 
 #[tokio::test]
+async fn a_subject_that_is_given_up_and_wanted_again_is_heard_also_where_the_broker_noticed_nothing()
+ {
+    const SUBJECTS: u64 = 16;
+    const TIMES: u64 = 100;
+    let Some(program) = program() else { return };
+    let server = NatsServer::start(&program, -1, &[]);
+    let provider = provider(&server);
+    drop(subscribe(&provider, &["first"]).await);
+    eventually("nothing but the inbox is left", || server.subscriptions() == 1).await;
+    let before = server.subscriptions_made();
+    let client = foreign_client(&server).await;
+    let again = (0..SUBJECTS).map(|subject| {
+        let (subject, provider, client) = (format!("again.{subject}"), &provider, &client);
+        async move {
+            for number in 0..TIMES {
+                let mut stream = subscribe(provider, &[&subject]).await;
+                client.publish(subject.clone(), number.to_string().into()).await.expect("sent");
+                assert_eq!(next(&mut stream).await, format!("{subject} {number}"));
+            }
+        }
+    });
+    futures_util::future::join_all(again).await;
+    let made = server.subscriptions_made() - before;
+    assert!((SUBJECTS..=SUBJECTS * TIMES).contains(&made), "{made}");
+    eventually("nothing but the inbox is left again", || server.subscriptions() == 1).await;
+    assert_eq!(provider.stats().gaps.load(Relaxed), 0);
+}
+
+#[tokio::test]
 async fn a_broker_that_restarts_leaves_a_gap_and_the_streams_go_on() {
     let Some(program) = program() else { return };
     let server = NatsServer::start(&program, -1, &[]);

@@ -113,13 +113,24 @@ impl NatsServer {
 
     /// Subscriptions that the broker holds for clients.
     pub(crate) fn subscriptions(&self) -> u64 {
+        self.monitored("connz", "subscriptions")
+    }
+
+    /// Subscriptions that clients have made since it began.
+    pub(crate) fn subscriptions_made(&self) -> u64 {
+        self.monitored("subsz", "num_inserts")
+    }
+
+    /// The sum of these numbers on that page of the monitor.
+    fn monitored(&self, page: &str, number: &str) -> u64 {
         let address = SocketAddr::from(([127, 0, 0, 1], self.monitor));
         let mut socket = TcpStream::connect(address).expect("the monitor listens");
-        socket.write_all(b"GET /connz HTTP/1.0\r\n\r\n").expect("request");
+        let request = format!("GET /{page} HTTP/1.0\r\n\r\n");
+        socket.write_all(request.as_bytes()).expect("request");
         let mut answer = String::new();
         socket.read_to_string(&mut answer).expect("answer");
         answer
-            .split("\"subscriptions\":")
+            .split(&format!("\"{number}\":"))
             .skip(1)
             .map(|rest| {
                 let digits: String =

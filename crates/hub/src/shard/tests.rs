@@ -234,6 +234,23 @@ fn callers_who_give_up_while_the_source_opens_leave_nothing_behind() {
 }
 
 #[test]
+fn who_gives_up_and_comes_again_while_the_source_opens_gets_that_stream_and_misses_nothing() {
+    let (mut stage, outlet) = stage();
+    drop(stage.subscribe(&outlet, member(1), "a", 1, 1));
+    let answer = stage.subscribe(&outlet, member(2), "a", 1, 1);
+    assert_eq!(stage.opening.len(), 1, "asked for once, though two have subscribed");
+    let trigger = stage.open();
+    let subscription = joined(answer);
+    stage.event(trigger, "1");
+    stage.resolve_all();
+    assert_eq!(outlet.heard(member(2)), ["join", r#"{"data":1}"#]);
+    assert_eq!(outlet.heard(member(1)), Vec::<String>::new());
+    stage.leave(subscription);
+    assert_eq!(stage.closed, [trigger]);
+    assert!(is_empty(&stage.shard) && outlet.is_empty());
+}
+
+#[test]
 fn a_reload_changes_operations_between_two_events_and_nobody_notices() {
     let (mut stage, outlet) = stage();
     let (trigger, one) = live(&mut stage, &outlet);

@@ -1,8 +1,11 @@
 // A real Kafka broker, to which routers publish what they subscribe to.
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import path from "node:path";
 import { after, before, describe, it } from "node:test";
 import { createClient } from "graphql-ws";
 import process from "node:process";
+import { promisify } from "node:util";
 import WebSocket from "ws";
 import {
   SUBSCRIPTION, SUBSCRIPTION_BY_ID, event, expectedFlight, kafkaSupergraph, startSubgraphs,
@@ -89,6 +92,27 @@ describe("kafka", { skip: skipWithout(kafkaJars, "a Kafka broker") }, () => {
     const { altitude } = move.data.flightMovedById;
     assert.deepEqual(move.data, { flightMovedById: expectedFlight("1", altitude) });
     await client.dispose();
+  });
+
+  it("check --online says which topics are there", async () => {
+    const { stdout } = await promisify(execFile)(process.env.STARLING_BIN, [
+      "check", "--config", path.join(router.folder, "starling.yaml"), "--online", "--format", "json",
+    ]);
+    const { ok, checks } = JSON.parse(stdout);
+    const found = checks
+      .filter(({ where }) => where.startsWith("kafka/default"))
+      .map(({ verdict, what, where, reason }) => [verdict, what, where, reason].join(" ").trim());
+    assert.equal(ok, true, stdout);
+    const announced = "its topic depends on arguments";
+    assert.deepEqual(found.sort(), [
+      "ok connect kafka/default",
+      "ok subscribe kafka/default flights.moved, Subscription.flightMoved",
+      "unknown publish kafka/default flights.delays.{{…}}, Mutation.announceDelay " + announced,
+      "unknown publish kafka/default flights.moved, Mutation.moveFlight the topic is there; " +
+        "whether the user may write to it, Kafka tells only who publishes",
+      "unknown subscribe kafka/default flights.delays.{{…}}, Subscription.delayAnnounced " + announced,
+      "unknown subscribe kafka/default flights.moved.{{…}}, Subscription.flightMovedById " + announced,
+    ]);
   });
 
   it("nothing is lost while the broker is killed, and after the router was by a cursor at another", async () => {

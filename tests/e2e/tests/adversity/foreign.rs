@@ -17,6 +17,25 @@ impl NatsClient {
         Ok(client)
     }
 
+    /// Publishes, and waits until the server has passed it on.
+    pub(crate) fn publish(&mut self, subject: &str, payload: &str) -> Result<()> {
+        let size = payload.len();
+        self.say(&format!("PUB {subject} {size}\r\n{payload}\r\nPING\r\n"))?;
+        loop {
+            let mut line = String::new();
+            if self.0.read_line(&mut line)? == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            if line.starts_with("PONG") {
+                return Ok(());
+            } else if line.starts_with("PING") {
+                self.say("PONG\r\n")?;
+            } else if line.starts_with("-ERR") {
+                return Err(Error::other(line));
+            }
+        }
+    }
+
     /// Asks JetStream, or has an event stored under an id that counts once.
     pub(crate) fn request(
         &mut self,

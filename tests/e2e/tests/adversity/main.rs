@@ -23,6 +23,7 @@ mod initial_state;
 mod nats;
 mod online;
 mod operations;
+mod passing_events;
 mod reloads;
 mod requests;
 mod sharing;
