@@ -153,6 +153,8 @@ fn forwarded(
         ClientHeaders::Kept(_) => value,
     };
     let mut headers: Vec<_> = taken.into_iter().map(|it| (it.name, kept(it.value))).collect();
+    // They stay as long as a subscription, and took over memory for as many as there are at least, with more of each.
+    headers.shrink_to_fit();
     // Canonical order: equal sets are equal partitions. The sort is stable, so repeated headers keep
     // their order.
     headers.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
@@ -304,7 +306,7 @@ fn replace(taken: &mut Vec<Taken>, name: &HeaderName, values: Vec<HeaderValue>, 
     taken.extend(values.into_iter().map(|value| Taken { name: name.clone(), value, merge }));
 }
 
-fn is_named_by_connection(name: &HeaderName, message: &HeaderMap) -> bool {
+pub(crate) fn is_named_by_connection(name: &HeaderName, message: &HeaderMap) -> bool {
     let values = message.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     values
         .flat_map(|value| value.split(','))

@@ -129,15 +129,14 @@ impl Operations {
     }
 }
 
-/// Those of `headers` that a rule may copy. The others are not worth the memory: a browser sends a kilobyte of them.
+/// Those of a message's `headers` that a rule may copy. The others are not worth the memory: a browser sends a kilobyte of them.
 pub(super) fn needed_headers(rules: &Headers, headers: &HeaderMap) -> HeaderMap {
     let all = std::iter::once(&rules.all).chain(rules.subgraphs.values());
     let all: Vec<&HeaderRule> = all.flat_map(|HeaderRules { request, .. }| request).collect();
     let is_needed = |name: &HeaderName| {
         let is_read =
             |rule: &&HeaderRule| matches!(rule, HeaderRule::Propagate(it) if it.selects(name));
-        // What `connection` names never passes, so it decides about others.
-        all.iter().any(is_read) || name == http::header::CONNECTION
+        all.iter().any(is_read) && !forwarding::is_named_by_connection(name, headers)
     };
     // With room for as many as there are: a map that grows by itself begins with room for six.
     let count = headers.keys().filter(|name| is_needed(name)).count();
@@ -145,11 +144,7 @@ pub(super) fn needed_headers(rules: &Headers, headers: &HeaderMap) -> HeaderMap 
     for (name, value) in headers.iter().filter(|(name, _)| is_needed(name)) {
         needed.append(name, forwarding::own(value));
     }
-    if needed.keys().all(|name| name == http::header::CONNECTION) {
-        HeaderMap::new()
-    } else {
-        needed
-    }
+    needed
 }
 
 /// Equal callers, once. Those that nobody uses any more are forgotten now and then.
@@ -246,8 +241,10 @@ mod tests {
         rules.all.request.push(propagate("authorization"));
         let special = rules.subgraphs.entry("b".to_owned()).or_default();
         special.request.push(propagate("x-b"));
-        let expected =
-            headers(&[("authorization", "1"), ("x-b", "2"), ("connection", "upgrade, x-b")]);
+        // What `connection` names is for the next hop alone.
+        assert_eq!(needed_headers(&rules, &all), headers(&[("authorization", "1")]));
+        let all = headers(&[("authorization", "1"), ("x-b", "2"), ("connection", "upgrade")]);
+        let expected = headers(&[("authorization", "1"), ("x-b", "2")]);
         assert_eq!(needed_headers(&rules, &all), expected);
     }
 
