@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::consumer::{Consumer, StreamConsumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::metadata::MetadataPartition;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use super::context::Context;
@@ -164,7 +165,7 @@ impl Client {
             let without_leader = partitions.iter().find(|partition| partition.leader() < 0);
             Ok(Described {
                 partitions: partitions.len(),
-                without_leader: without_leader.map(|partition| partition.id()),
+                without_leader: without_leader.map(MetadataPartition::id),
             })
         })
     }

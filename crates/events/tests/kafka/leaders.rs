@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use events::{KafkaSettings, Provider as _};
 use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
+use rdkafka::metadata::MetadataPartition;
 use tokio::task::spawn_blocking;
 
 use crate::broker::{Broker, jars};
@@ -23,7 +24,7 @@ impl Admin {
         let found = found.expect("a broker answers");
         let mut partitions: Vec<_> = found.topics()[0].partitions().iter().collect();
         partitions.sort_by_key(|partition| partition.id());
-        partitions.into_iter().map(|partition| partition.leader()).collect()
+        partitions.into_iter().map(MetadataPartition::leader).collect()
     }
 
     fn brokers(&self) -> usize {
