@@ -37,6 +37,13 @@ pub(crate) const PAYLOAD_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// the small ones after it take as much: above this, what this operation has read counts.
 pub(crate) const PAYLOAD_ROOM_BYTES_MAX: usize = 256 * 1024;
 
+/// Bytes of one request in which several events are resolved together. What one of them asks by itself may be more.
+pub(crate) const JOINT_BODY_BYTES_MAX: usize = 256 * 1024;
+
+/// Requests at a time for what several events could not be told together: as many as a group would have in flight
+/// without.
+pub(crate) const ASKED_ALONE_AT_A_TIME: usize = 8;
+
 /// Known entities that one batch is compared with. Looking one up costs a fraction of asking for it, but only if
 /// it is wanted.
 pub(crate) const REMEMBERED_MAX: usize = 10_000;

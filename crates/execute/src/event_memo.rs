@@ -79,6 +79,18 @@ impl EventMemo {
         answer
     }
 
+    /// Has nobody asked for this? Whoever asks next is told that somebody has.
+    pub(crate) fn is_first(&self, key: &QueryKey) -> bool {
+        let mut answers = self.lock();
+        if answers.contains_key(key) {
+            return false;
+        }
+        if answers.len() < REQUESTS_MAX {
+            answers.insert(key.clone(), Arc::default());
+        }
+        true
+    }
+
     fn cell(&self, key: &QueryKey) -> Option<Arc<OnceCell<Answer>>> {
         let mut answers = self.lock();
         if let Some(known) = answers.get(key) {

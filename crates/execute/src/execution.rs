@@ -28,8 +28,10 @@ use crate::{
 mod absorb;
 mod batching;
 mod failure;
+mod joint;
 mod recall;
 mod request;
+pub(crate) mod together;
 
 use batching::Sent;
 
@@ -224,21 +226,14 @@ impl<'a> Execution<'a> {
         let executable = self.executable;
         let context = self.context;
         let plan = &**executable.plan();
-        let mut ready: VecDeque<usize> =
-            (0..self.waits_for.len()).filter(|&index| self.waits_for[index] == 0).collect();
+        let mut ready = self.ready_at_first();
         let mut in_flight = FuturesUnordered::new();
         let mut calls = Vec::new();
         let mut deadline = pin!(tokio::time::sleep_until(context.deadline.into()));
         loop {
             while let Some(index) = ready.pop_front() {
                 let fetch = &plan.fetches[index];
-                self.start(index, fetch, &mut calls);
-                if calls.is_empty() {
-                    self.complete(index, &mut ready);
-                    continue;
-                }
-                self.states[index] = State::InFlight;
-                self.open[index] = calls.len() as u32;
+                self.begin(index, fetch, &mut ready, &mut calls);
                 in_flight
                     .extend(calls.drain(..).map(|(request, it)| call(request, fetch, it, context)));
             }
@@ -246,22 +241,55 @@ impl<'a> Execution<'a> {
                 biased;
                 answered = in_flight.next() => {
                     let Some((request, outcome)) = answered else { return };
-                    self.absorb(request, outcome, &mut calls);
-                    let index = self.sent[request].fetch;
-                    self.open[index] = self.open[index] - 1 + calls.len() as u32;
-                    let fetch = &plan.fetches[index];
+                    let fetch = &plan.fetches[self.sent[request].fetch];
+                    self.answered(request, outcome, &mut ready, &mut calls);
                     in_flight.extend(
                         calls.drain(..).map(|(request, it)| call(request, fetch, it, context)),
                     );
-                    if self.open[index] == 0 {
-                        self.complete(index, &mut ready);
-                    }
                 }
                 () = &mut deadline => {
                     self.cut_off();
                     return;
                 }
             }
+        }
+    }
+
+    /// The fetches that wait for no other.
+    fn ready_at_first(&self) -> VecDeque<usize> {
+        (0..self.waits_for.len()).filter(|&index| self.waits_for[index] == 0).collect()
+    }
+
+    /// Starts a fetch, whose requests are in `calls` then. One without any is done.
+    fn begin(
+        &mut self,
+        index: usize,
+        fetch: &'a Fetch,
+        ready: &mut VecDeque<usize>,
+        calls: &mut Vec<(usize, Call<'a>)>,
+    ) {
+        self.start(index, fetch, calls);
+        if calls.is_empty() {
+            return self.complete(index, ready);
+        }
+        self.states[index] = State::InFlight;
+        self.open[index] = calls.len() as u32;
+    }
+
+    /// Takes in what came of a request. What must be asked again is in `calls` then; without any, and if it was the
+    /// last one, its fetch is done.
+    fn answered(
+        &mut self,
+        request: usize,
+        outcome: Outcome,
+        ready: &mut VecDeque<usize>,
+        calls: &mut Vec<(usize, Call<'a>)>,
+    ) {
+        self.absorb(request, outcome, calls);
+        let index = self.sent[request].fetch;
+        self.open[index] = self.open[index] - 1 + calls.len() as u32;
+        if self.open[index] == 0 {
+            self.complete(index, ready);
         }
     }
 

@@ -50,6 +50,7 @@ pub use error::{ErrorCode, GraphqlError, Location, PathSegment};
 pub use event_memo::{EventMemo, MemoRoom};
 pub use executable::Executable;
 pub use execution::execute;
+pub use execution::together::execute_together;
 pub use payload::{Missed, Payload};
 pub use print::{print_error, print_errors, request_error};
 pub use sharing::{Epoch, Sharing, SubgraphFlights};

@@ -100,20 +100,11 @@ async fn share(
 ) -> (Result<SubgraphAnswer, FetchError>, Option<Role>) {
     let (generation, deadline) = (&context.generation, context.deadline);
     let sharing = context.sharing.as_deref();
-    if let Some(Sharing { event: Some(memo), .. }) = sharing
-        && !is_mutation
-        && generation.disclosure.may_share(subgraph)
-    {
-        let headers = Arc::clone(&context.headers);
-        // Nothing changes for an event.
-        let (epoch, generation) = (0, generation.number);
-        let key = QueryKey { epoch, generation, subgraph, body: body.clone(), headers };
-        let fetch = || {
-            let headers = context.headers.of(subgraph);
-            let request = SubgraphRequest { body, is_mutation, headers, deadline };
-            context.generation.subgraph(subgraph).fetch(request)
-        };
-        return (memo.answer(key, fetch).await, None);
+    if !is_mutation && memo(context, subgraph).is_some() {
+        let headers = context.headers.of(subgraph);
+        let request = SubgraphRequest { body: body.clone(), is_mutation, headers, deadline };
+        let fetch = || generation.subgraph(subgraph).fetch(request);
+        return (for_event(context, subgraph, body, fetch).await, None);
     }
     if let Some(Sharing { epoch, subgraph_queries: Some(flights), .. }) = sharing
         && !is_mutation
@@ -146,6 +137,42 @@ async fn share(
     let headers = context.headers.of(subgraph);
     let request = SubgraphRequest { body, is_mutation, headers, deadline };
     (generation.subgraph(subgraph).fetch(request).await, None)
+}
+
+/// What is remembered of the event that is being resolved, as far as that subgraph is concerned.
+fn memo(context: &RequestContext, subgraph: SubgraphId) -> Option<&EventMemo> {
+    let memo = context.sharing.as_deref()?.event.as_ref()?;
+    context.generation.disclosure.may_share(subgraph).then_some(memo)
+}
+
+/// As what an event's query is remembered.
+fn key_for_event(context: &RequestContext, subgraph: SubgraphId, body: Bytes) -> QueryKey {
+    // Nothing changes for an event.
+    let (epoch, generation) = (0, context.generation.number);
+    QueryKey { epoch, generation, subgraph, body, headers: Arc::clone(&context.headers) }
+}
+
+/// The answer to a query that an event causes: the one that another group has got, or `fetch`'s.
+pub(crate) async fn for_event<F: Future<Output = Result<SubgraphAnswer, FetchError>>>(
+    context: &RequestContext,
+    subgraph: SubgraphId,
+    body: Bytes,
+    fetch: impl FnOnce() -> F,
+) -> Result<SubgraphAnswer, FetchError> {
+    match memo(context, subgraph) {
+        Some(memo) => memo.answer(key_for_event(context, subgraph, body), fetch).await,
+        None => fetch().await,
+    }
+}
+
+/// Is nobody else asking this for the event? Whoever is told so should, by [`for_event`], since the others wait for it.
+pub(crate) fn is_first_for_event(
+    context: &RequestContext,
+    subgraph: SubgraphId,
+    body: &Bytes,
+) -> bool {
+    memo(context, subgraph)
+        .is_none_or(|memo| memo.is_first(&key_for_event(context, subgraph, body.clone())))
 }
 
 /// What makes two queries one.

@@ -79,6 +79,25 @@ pub trait Resolve: Any + Send + Sync {
     /// future cancels it. Must end by itself, since later events of the group wait for it.
     fn resolve(self: Arc<Self>, event: TriggerEvent) -> LocalFuture<'static, Payload>;
 
+    /// Do several events cost less together than each of them by itself?
+    fn takes_batches(&self) -> bool {
+        false
+    }
+
+    /// Resolves several events: what [`Resolve::resolve`] says of one holds for each. The payloads are in their order.
+    fn resolve_batch(
+        self: Arc<Self>,
+        events: Vec<TriggerEvent>,
+    ) -> LocalFuture<'static, Vec<Payload>> {
+        Box::pin(async move {
+            let mut payloads = Vec::with_capacity(events.len());
+            for event in events {
+                payloads.push(Arc::clone(&self).resolve(event).await);
+            }
+            payloads
+        })
+    }
+
     /// Is there a current state, which whoever comes without a cursor gets first?
     fn has_state(&self) -> bool {
         false

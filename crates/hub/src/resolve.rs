@@ -45,28 +45,48 @@ pub struct EventResolver {
     pub request: OperationRequest,
 }
 
+impl EventResolver {
+    /// What the execution for an event starts from, and what travels with it.
+    fn begin(&self, event: &TriggerEvent) -> (Seed, RequestContext) {
+        let payload = match (event.too_large, &self.payload) {
+            (Some(bytes), _) => Err(format!("has {bytes} bytes, which is more than is accepted")),
+            (None, Some(mapping)) => mapping.apply(&event.event),
+            (None, None) => Ok(event.event.payload.clone()),
+        };
+        let context = RequestContext {
+            generation: Arc::clone(&self.generation),
+            headers: trace::with_context_of(&event.event, &self.headers),
+            deadline: Instant::now() + self.timeout,
+            // An event says that something has changed: a query that is older than it would not know.
+            sharing: event.sharing.clone(),
+            trace: None,
+            // Fields that read them are roots of queries and mutations.
+            claims: None,
+        };
+        (payload.map_or_else(Seed::BadEvent, Seed::Event), context)
+    }
+}
+
 impl Resolve for EventResolver {
     fn resolve(self: Arc<Self>, event: TriggerEvent) -> LocalFuture<'static, Payload> {
         Box::pin(async move {
-            let payload = match (event.too_large, &self.payload) {
-                (Some(bytes), _) => {
-                    Err(format!("has {bytes} bytes, which is more than is accepted"))
-                }
-                (None, Some(mapping)) => mapping.apply(&event.event),
-                (None, None) => Ok(event.event.payload.clone()),
-            };
-            let context = RequestContext {
-                generation: Arc::clone(&self.generation),
-                headers: trace::with_context_of(&event.event, &self.headers),
-                deadline: Instant::now() + self.timeout,
-                // An event says that something has changed: a query that is older than it would not know.
-                sharing: event.sharing,
-                trace: None,
-                // Fields that read them are roots of queries and mutations.
-                claims: None,
-            };
-            let seed = payload.map_or_else(Seed::BadEvent, Seed::Event);
+            let (seed, context) = self.begin(&event);
             execute::execute(&self.executable, &self.variables, None, seed, &context).await
+        })
+    }
+
+    fn takes_batches(&self) -> bool {
+        // Without anything to ask for, events have nothing in common.
+        !self.executable.plan().fetches.is_empty()
+    }
+
+    fn resolve_batch(
+        self: Arc<Self>,
+        events: Vec<TriggerEvent>,
+    ) -> LocalFuture<'static, Vec<Payload>> {
+        Box::pin(async move {
+            let events = events.iter().map(|event| self.begin(event)).collect();
+            execute::execute_together(&self.executable, &self.variables, events).await
         })
     }
 

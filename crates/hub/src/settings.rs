@@ -11,6 +11,9 @@ pub struct HubSettings {
     pub resolutions_in_flight: usize,
     /// Events of one group in flight, or done and waiting for an earlier one.
     pub group_in_flight: usize,
+    /// Events of one group resolved together, where several wait and that saves requests. A batch counts as one in
+    /// flight. 1: each by itself.
+    pub batch_events: usize,
     /// Events that wait in one group behind those in flight. One more drops the oldest of them.
     pub group_waiting: usize,
     /// Largest payload of an event, in bytes. Larger ones are dropped when they come, and their subscribers get an
@@ -35,6 +38,9 @@ impl Default for HubSettings {
             subscribers_max: 1_000_000,
             resolutions_in_flight: 1024,
             group_in_flight: 8,
+            // With eight in flight, half of what may wait for one subscription of a client by default: what is
+            // released at once, because the first was the last to be done, finds room there.
+            batch_events: 16,
             group_waiting: 64,
             // What NATS takes by default. An event is meant to carry keys, not documents.
             event_bytes_max: 1 << 20,
@@ -58,3 +64,7 @@ pub(crate) const MESSAGES_PER_TURN: usize = 64;
 /// Offers of an event to a group that one trigger may cause before other work gets its turn; one event is always
 /// finished. At some 100 ns each this is half a millisecond.
 pub(crate) const OFFERS_PER_TURN: usize = 4096;
+
+/// Bytes of a batch: of its events, or of as many payloads like the last, if those are larger. Eight such batches are what
+/// may wait for a client by default. One event may have more.
+pub(crate) const BATCH_BYTES_MAX: usize = 128 << 10;

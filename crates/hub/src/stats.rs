@@ -24,13 +24,17 @@ pub struct HubStats {
     pub events: AtomicU64,
     /// Those of them that were larger than [`crate::HubSettings::event_bytes_max`].
     pub events_too_large: AtomicU64,
-    /// Resolutions started: once per group and event.
+    /// Events whose resolution was started: once per group and event.
     pub resolutions: AtomicU64,
+    /// Batches among them: several events that waited, resolved together.
+    pub batches: AtomicU64,
+    /// Events resolved in batches, once per group.
+    pub batched_events: AtomicU64,
     /// Current states asked for: once for all who subscribed to the same while it was on its way.
     pub states: AtomicU64,
     /// Subscribers who got the state that an earlier one had asked for.
     pub states_shared: AtomicU64,
-    /// How long resolutions of both kinds took, from the start to the payload.
+    /// How long resolutions of events, batches and states took, from the start to the payload.
     pub resolve_durations: Durations,
     /// Resolutions that broke off without a payload (a defect, or the cores are going away).
     pub resolutions_failed: AtomicU64,

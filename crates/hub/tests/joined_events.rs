@@ -84,10 +84,13 @@ type Mutation @join__type(graph: EVENTS) {
 }
 "#;
 
-/// `orders` answers for every order that its total is 42, or what the header `x-total` says, after 5 ms.
+/// `orders` answers for every order that its total is 42, or what the header `x-total` says, after 5 ms. It does not know
+/// the order `unknown`.
 #[derive(Default)]
 struct Orders {
     requests: AtomicU64,
+    /// By how many milliseconds it is slower.
+    slower: AtomicU64,
     /// `traceparent` of the last request.
     trace: Mutex<Option<String>>,
 }
@@ -99,15 +102,9 @@ impl Subgraph for Orders {
     ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>> {
         self.requests.fetch_add(1, Relaxed);
         let body = String::from_utf8_lossy(&request.body).into_owned();
-        let is_root = !body.contains("_entities");
-        let known = match is_root {
-            true => body.contains(r#"\"7\""#) || body.contains(r#""7""#),
-            false => body.contains(r#"[{"__typename":"Order","id":"7"}]"#),
-        };
         if body.contains("broken") {
             return Box::pin(async { Err(FetchError::Overloaded) });
         }
-        assert!(known || body.contains("unknown"), "{body}");
         let header = |wanted: &str| {
             let found = request.headers.iter().find(|(name, _)| name == wanted);
             found.and_then(|(_, value)| value.to_str().ok())
@@ -115,21 +112,30 @@ impl Subgraph for Orders {
         *self.trace.lock().expect("one thread") = header("traceparent").map(Into::into);
         let total = header("x-total").unwrap_or("42");
         let status = if body.contains("status") { r#","status":"open""# } else { "" };
-        let order = match known {
-            true => format!(r#"{{"__typename":"Order","id":"7","total":{total}{status}}}"#),
-            false => "null".to_owned(),
+        let order = |id: &str| match id {
+            "unknown" => "null".to_owned(),
+            _ => format!(r#"{{"__typename":"Order","id":"{id}","total":{total}{status}}}"#),
         };
-        let body = match is_root {
-            true => format!(r#"{{"data":{{"asked":{order}}}}}"#),
-            false => format!(r#"{{"data":{{"_entities":[{order}]}}}}"#),
+        let body = if body.contains("_entities") {
+            let rest = body.split(r#"{"__typename":"Order","id":""#).skip(1);
+            let ids = rest.map(|rest| rest.split('"').next().unwrap_or_default());
+            let entities: Vec<_> = ids.map(order).collect();
+            assert!(!entities.is_empty(), "{body}");
+            format!(r#"{{"data":{{"_entities":[{}]}}}}"#, entities.join(","))
+        } else {
+            let is_known = body.contains(r#"\"7\""#) || body.contains(r#""7""#);
+            assert!(is_known || body.contains("unknown"), "{body}");
+            let order = order(if is_known { "7" } else { "unknown" });
+            format!(r#"{{"data":{{"asked":{order}}}}}"#)
         };
         let answer = SubgraphAnswer {
             status: http::StatusCode::OK,
             headers: http::HeaderMap::new(),
             body: body.into(),
         };
+        let delay = Duration::from_millis(5 + self.slower.load(Relaxed));
         Box::pin(async move {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::time::sleep(delay).await;
             Ok(answer)
         })
     }
@@ -275,6 +281,43 @@ async fn an_event_is_joined_once_for_all_who_ask_the_same() {
         assert_eq!(hub.stats().events.load(Relaxed), 1);
     })
     .await;
+}
+
+/// A hundred events published at once, and a subgraph that takes 50 ms: how many requests, and how long.
+async fn burst(batch_events: usize) -> (u64, Duration) {
+    let settings = HubSettings { batch_events, group_waiting: 100, ..HubSettings::default() };
+    let (requests, took) = (AtomicU64::new(0), Mutex::new(Duration::ZERO));
+    with_hub(settings, async |hub: Arc<Hub>| {
+        let (router, mut listener) = (Router::load(), Listener::new());
+        router.orders.slower.store(45, Relaxed);
+        let _held = router.subscribe(&hub, &listener, 1, QUERY, "").await;
+        assert_eq!(listener.next().await, "join");
+        let began = tokio::time::Instant::now();
+        for id in 0..100 {
+            let event = EVENT.replace('7', &id.to_string());
+            router.memory.publish(Message::new("orders.eu", event)).await.expect("published");
+        }
+        for id in 0..100 {
+            assert_eq!(listener.next().await, JOINED.replace('7', &id.to_string()));
+        }
+        *took.lock().expect("one thread") = began.elapsed();
+        requests.store(router.orders.requests.load(Relaxed), Relaxed);
+        let stats = hub.stats();
+        assert_eq!(stats.resolutions.load(Relaxed), 100);
+        assert_eq!(stats.batches.load(Relaxed), if batch_events > 1 { 6 } else { 0 });
+    })
+    .await;
+    (requests.into_inner(), took.into_inner().expect("nobody panicked"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_wait_for_a_slow_subgraph_are_joined_together() {
+    let (requests, took) = burst(1).await;
+    assert_eq!(requests, 100);
+    assert!(took >= Duration::from_millis(13 * 50), "eight at a time: {took:?}");
+    let (requests, took) = burst(16).await;
+    assert_eq!(requests, 8 + 6, "eight found room, the others came in batches");
+    assert!(took < Duration::from_millis(110), "{took:?}");
 }
 
 #[tokio::test]

@@ -513,6 +513,16 @@ impl Writer<'_> {
             ),
             ("starling_hub_resolutions", "Events resolved, once per group", &stats.resolutions),
             (
+                "starling_hub_batches",
+                "Batches of events that waited in a group and were resolved together",
+                &stats.batches,
+            ),
+            (
+                "starling_hub_batched_events",
+                "Events resolved in batches, once per group",
+                &stats.batched_events,
+            ),
+            (
                 "starling_hub_resolutions_failed",
                 "Resolutions that broke off by a defect",
                 &stats.resolutions_failed,

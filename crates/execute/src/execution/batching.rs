@@ -107,7 +107,7 @@ pub(super) fn cut(
 }
 
 /// The elements of the JSON list that stands at `list`, which we have written ourselves.
-fn items_of(body: &[u8], list: Range<usize>) -> Vec<Range<usize>> {
+pub(super) fn items_of(body: &[u8], list: Range<usize>) -> Vec<Range<usize>> {
     let mut items = Vec::new();
     let (mut depth, mut in_string, mut is_escaped) = (0_u32, false, false);
     let mut start = list.start + 1;

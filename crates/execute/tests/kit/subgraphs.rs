@@ -45,15 +45,7 @@ impl World {
             rules: Arc::clone(&rules),
             log: Arc::clone(&log),
         });
-        let generation = Generation {
-            number: 1,
-            graph_id: 1,
-            graph: Arc::new(supergraph(names)),
-            subgraphs,
-            publisher,
-            disclosure: Default::default(),
-        };
-        Self { log, generation: Arc::new(generation) }
+        Self { log, generation: generation(names, subgraphs, publisher) }
     }
 
     pub fn context(&self, deadline: std::time::Instant) -> RequestContext {
@@ -66,6 +58,22 @@ impl World {
             trace: None,
         }
     }
+}
+
+/// A generation in which these answer.
+pub fn generation(
+    names: &[String],
+    subgraphs: Vec<Arc<dyn Subgraph>>,
+    publisher: Arc<dyn Publisher>,
+) -> Arc<Generation> {
+    Arc::new(Generation {
+        number: 1,
+        graph_id: 1,
+        graph: Arc::new(supergraph(names)),
+        subgraphs,
+        publisher,
+        disclosure: Default::default(),
+    })
 }
 
 fn supergraph(names: &[String]) -> Supergraph {

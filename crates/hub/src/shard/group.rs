@@ -3,6 +3,9 @@
 //! Events go through three places in order: waiting (bounded; the oldest makes room), in flight (bounded;
 //! they may be done in any order), released (strictly in order of arrival). What was dropped is
 //! counted with the next event that follows, so that received plus announced is all there was.
+//!
+//! Whatever waits when there is room in flight again is resolved as one batch, if the operation takes batches. An
+//! event that finds room never waits for others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,6 +18,7 @@ use super::TriggerId;
 use super::outlets::{Members, OutletId, Outlets};
 use crate::cursor::{Cursors, Place, Resume, Scope};
 use crate::operation::ByKey;
+use crate::settings::BATCH_BYTES_MAX;
 use crate::stats::{self, HubStats};
 use crate::{EndReason, GroupId, GroupView, LiveOperation, OutletCommand, TriggerEvent};
 
@@ -22,6 +26,8 @@ use crate::{EndReason, GroupId, GroupView, LiveOperation, OutletCommand, Trigger
 pub(crate) enum Work {
     /// An event.
     Event(TriggerEvent),
+    /// Events that waited, one after the other.
+    Batch(Vec<TriggerEvent>),
     /// The current state, before any event.
     State,
 }
@@ -30,6 +36,8 @@ pub(crate) enum Work {
 pub(crate) enum Outcome {
     /// To be delivered.
     Payload(Payload),
+    /// One for each event of a batch.
+    Batch(Vec<Payload>),
     /// There is no state to tell.
     Nothing,
     /// It broke off.
@@ -57,7 +65,8 @@ pub(super) struct Offered {
 type Placed = Option<(Arc<Place>, Scope)>;
 
 pub(super) struct Waiting {
-    work: Work,
+    /// `None`: the current state.
+    event: Option<TriggerEvent>,
     number: u64,
     place: Placed,
     before: Missed,
@@ -68,6 +77,8 @@ struct InFlight {
     place: Placed,
     before: Missed,
     state: Progress,
+    /// It is the first of its resolution, which goes by its ticket.
+    is_first: bool,
 }
 
 /// How a group is on its way to the live events, see [`super::resume`].
@@ -94,6 +105,8 @@ pub(super) enum Mode {
 
 enum Progress {
     Resolving(AbortHandle),
+    /// Resolved in the batch that the one before it is in.
+    InBatch,
     /// `None`: there is nothing to tell.
     Done(Option<Payload>),
 }
@@ -119,6 +132,10 @@ pub(super) struct Group {
     pub(super) members: Members,
     pub(super) waiting: VecDeque<Waiting>,
     in_flight: VecDeque<InFlight>,
+    /// How many resolutions those are.
+    resolutions: usize,
+    /// Length of the last payload.
+    payload_bytes: usize,
     /// Ticket of the first in flight.
     first_ticket: u64,
     /// Missed since the last event that was taken.
@@ -147,6 +164,8 @@ impl Group {
             members: Members::default(),
             waiting: VecDeque::new(),
             in_flight: VecDeque::new(),
+            resolutions: 0,
+            payload_bytes: 0,
             first_ticket: 0,
             missed: Missed::default(),
             is_queued: false,
@@ -208,7 +227,7 @@ impl Group {
         debug_assert!(self.first_ticket == 0 && self.is_drained(), "a state comes first");
         self.state_after = Some(Box::new(after));
         let before = Missed::default();
-        self.waiting.push_back(Waiting { work: Work::State, number: 0, place: None, before });
+        self.waiting.push_back(Waiting { event: None, number: 0, place: None, before });
     }
 
     /// Is that the resolution of the current state?
@@ -227,15 +246,15 @@ impl Group {
     pub(super) fn offer(&mut self, offered: Offered) {
         let before = std::mem::take(&mut self.missed);
         let Offered { event, number, place } = offered;
-        let (work, place) = (Work::Event(event), place.zip(self.scope));
-        self.waiting.push_back(Waiting { work, number, place, before });
+        let (event, place) = (Some(event), place.zip(self.scope));
+        self.waiting.push_back(Waiting { event, number, place, before });
     }
 
     /// Drops the oldest events beyond `most` and remembers how many. Returns how many.
     pub(super) fn trim(&mut self, most: usize) -> usize {
         // A state is no event: it stays, and what is dropped is missing after it.
         let first = self.waiting.front();
-        let kept = usize::from(first.is_some_and(|it| matches!(it.work, Work::State)));
+        let kept = usize::from(first.is_some_and(|it| it.event.is_none()));
         let excess = self.waiting.len().saturating_sub(most + kept);
         let mut missed = Missed::default();
         for dropped in self.waiting.drain(kept..kept + excess) {
@@ -254,44 +273,92 @@ impl Group {
     }
 
     pub(super) fn can_start(&self, window: usize) -> bool {
-        !self.waiting.is_empty() && self.in_flight.len() < window
+        !self.waiting.is_empty() && self.resolutions < window
     }
 
-    /// Starts the next event if the window has room.
-    pub(super) fn start(&mut self, window: usize) -> Option<Start> {
+    /// Starts the next event if the window has room, and with it those behind it, `most` events in all.
+    pub(super) fn start(&mut self, window: usize, most: usize) -> Option<Start> {
         if !self.can_start(window) {
             return None;
         }
-        let Waiting { work, number, place, before } = self.waiting.pop_front()?;
+        let Waiting { event, number, place, before } = self.waiting.pop_front()?;
         let ticket = self.first_ticket + self.in_flight.len() as u64;
         let (handle, abort) = AbortHandle::new_pair();
         let state = Progress::Resolving(handle);
-        self.in_flight.push_back(InFlight { number, place, before, state });
+        self.in_flight.push_back(InFlight { number, place, before, state, is_first: true });
+        self.resolutions += 1;
+        let work = match event {
+            None => Work::State,
+            Some(event) if most > 1 && !self.waiting.is_empty() => self.batch(event, most),
+            Some(event) => Work::Event(event),
+        };
         Some(Start { ticket, work, abort })
     }
 
-    /// An event is done; releases what is now in order. Returns whether that was anything.
+    /// `first`, which is in flight, and those that wait behind it.
+    fn batch(&mut self, first: TriggerEvent, most: usize) -> Work {
+        let cost = |event: &TriggerEvent| event.event.payload.len().max(self.payload_bytes);
+        let mut bytes = cost(&first);
+        let fits = |waiting: &&Waiting| {
+            bytes += waiting.event.as_ref().map_or(usize::MAX / 2, cost);
+            bytes <= BATCH_BYTES_MAX
+        };
+        let more = self.waiting.iter().take(most - 1).take_while(fits).count();
+        if more == 0 {
+            return Work::Event(first);
+        }
+        let mut events = Vec::with_capacity(more + 1);
+        events.push(first);
+        for Waiting { event, number, place, before } in self.waiting.drain(..more) {
+            let state = Progress::InBatch;
+            self.in_flight.push_back(InFlight { number, place, before, state, is_first: false });
+            events.extend(event);
+        }
+        Work::Batch(events)
+    }
+
+    /// How many events are resolved by that resolution.
+    pub(super) fn events_of(&self, ticket: u64) -> usize {
+        let Some(index) = self.index_of(ticket) else { return 0 };
+        let others = self.in_flight.iter().skip(index + 1);
+        1 + others.take_while(|it| matches!(it.state, Progress::InBatch)).count()
+    }
+
+    fn index_of(&self, ticket: u64) -> Option<usize> {
+        let index = usize::try_from(ticket.checked_sub(self.first_ticket)?).ok()?;
+        (index < self.in_flight.len()).then_some(index)
+    }
+
+    /// A resolution is done; releases what is now in order. `others` are the payloads behind the first of a batch. Returns
+    /// whether anything was released.
     pub(super) fn resolved(
         &mut self,
         ticket: u64,
         payload: Option<Payload>,
+        others: Vec<Payload>,
         outlets: &Outlets,
         cursors: Option<&Cursors>,
         stats: &HubStats,
     ) -> bool {
-        let index = ticket.checked_sub(self.first_ticket).and_then(|it| usize::try_from(it).ok());
-        let Some(entry) = index.and_then(|index| self.in_flight.get_mut(index)) else {
+        let Some(index) = self.index_of(ticket) else {
             debug_assert!(false, "each ticket is done once");
             return false;
         };
-        entry.state = Progress::Done(payload);
+        debug_assert_eq!(others.len() + 1, self.events_of(ticket), "one payload for each event");
+        let payloads = std::iter::once(payload).chain(others.into_iter().map(Some));
+        for (entry, payload) in self.in_flight.iter_mut().skip(index).zip(payloads) {
+            entry.state = Progress::Done(payload);
+        }
         let mut has_released = false;
-        while let Some(InFlight { place, before, state: Progress::Done(payload), .. }) =
-            self.in_flight.pop_front_if(|first| matches!(first.state, Progress::Done(_)))
+        while let Some(InFlight {
+            place, before, state: Progress::Done(payload), is_first, ..
+        }) = self.in_flight.pop_front_if(|first| matches!(first.state, Progress::Done(_)))
         {
             self.first_ticket += 1;
+            self.resolutions -= usize::from(is_first);
             has_released = true;
             let Some(payload) = payload else { continue };
+            self.payload_bytes = payload.bytes.len();
             let payload = match (place, cursors) {
                 (Some((place, scope)), Some(cursors)) => {
                     place.with_cursor(cursors, scope, |text| {
@@ -328,6 +395,12 @@ impl Group {
     pub(super) fn resolving(&self) -> usize {
         let is_resolving = |it: &&InFlight| matches!(it.state, Progress::Resolving(_));
         self.in_flight.iter().filter(is_resolving).count()
+    }
+
+    /// How many events they resolve.
+    pub(super) fn events_resolving(&self) -> usize {
+        let is_done = |it: &&InFlight| matches!(it.state, Progress::Done(_));
+        self.in_flight.len() - self.in_flight.iter().filter(is_done).count()
     }
 
     /// Nothing is on its way to the members.

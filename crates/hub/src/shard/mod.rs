@@ -84,7 +84,7 @@ pub(crate) enum Effect {
     ReadOn { trigger: TriggerId, pass: u64 },
     /// Drop it, or the attempt to get it.
     CloseReader { trigger: TriggerId, pass: u64 },
-    /// Resolve an event or a state; [`Shard::resolved`] answers, unless it is aborted.
+    /// Resolve an event, several of them, or a state; [`Shard::resolved`] answers, unless it is aborted.
     Resolve {
         group: GroupId,
         ticket: u64,
@@ -564,21 +564,31 @@ impl Shard {
         self.close_if_unused(id);
     }
 
-    /// A resolution is done. `None`: it broke off.
+    /// A resolution is done.
     pub(crate) fn resolved(&mut self, group_id: GroupId, ticket: u64, outcome: Outcome) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         self.turns.give_back(1);
-        stats::subtract(&self.stats.resolving, 1);
+        let events = group.events_of(ticket);
+        stats::subtract(&self.stats.resolving, events);
         let is_state = group.is_state(ticket);
+        let mut others = Vec::new();
         let payload = match outcome {
-            Outcome::Payload(payload) => Some(payload),
+            Outcome::Payload(payload) if events == 1 => Some(payload),
+            Outcome::Batch(payloads) if events == payloads.len() => {
+                let mut payloads = payloads.into_iter();
+                let first = payloads.next();
+                others = payloads.collect();
+                first
+            }
             Outcome::Nothing => None,
-            Outcome::BrokeOff => {
+            Outcome::Payload(_) | Outcome::Batch(_) | Outcome::BrokeOff => {
                 stats::add(&self.stats.resolutions_failed, 1);
                 let what = if is_state { "current state" } else { "event" };
                 let message = format!("The {what} could not be resolved.");
                 let error = GraphqlError::new(ErrorCode::InternalServerError, message);
-                Some(execute::request_error(&[error]))
+                let payload = execute::request_error(&[error]);
+                others = vec![payload.clone(); events.saturating_sub(1)];
+                Some(payload)
             }
         };
         if is_state {
@@ -594,7 +604,7 @@ impl Shard {
             }
         }
         let cursors = self.cursors.as_deref();
-        if group.resolved(ticket, payload, &self.outlets, cursors, &self.stats) {
+        if group.resolved(ticket, payload, others, &self.outlets, cursors, &self.stats) {
             self.served(group_id);
         }
         self.moved_on(group_id);
@@ -681,20 +691,31 @@ impl Shard {
         group
     }
 
-    /// Starts one event of a group. False if there is none, its window is full, or no turn is left.
+    /// Starts one event of a group, or a batch of those that wait. False if there is none, its window is full, or no turn is left.
     fn start(&mut self, group_id: GroupId) -> bool {
         let Some(group) = self.groups.get_mut(&group_id) else { return false };
         let window = self.settings.group_in_flight.max(1);
         if !group.can_start(window) || !self.turns.take() {
             return false;
         }
-        let Some(start) = group.start(window) else { return false };
+        let resolve = &group.operation.resolve;
+        let most = if resolve.takes_batches() { self.settings.batch_events } else { 1 };
+        let Some(start) = group.start(window, most) else { return false };
+        let events = match &start.work {
+            Work::Batch(events) => events.len(),
+            Work::Event(_) | Work::State => 1,
+        };
         match start.work {
             Work::Event(_) => stats::add(&self.stats.resolutions, 1),
+            Work::Batch(_) => {
+                stats::add(&self.stats.resolutions, events);
+                stats::add(&self.stats.batches, 1);
+                stats::add(&self.stats.batched_events, events);
+            }
             Work::State => stats::add(&self.stats.states, 1),
         }
-        stats::add(&self.stats.resolving, 1);
-        stats::subtract(&self.stats.waiting, 1);
+        stats::add(&self.stats.resolving, events);
+        stats::subtract(&self.stats.waiting, events);
         self.effects.push(Effect::Resolve {
             group: group_id,
             ticket: start.ticket,
@@ -714,7 +735,7 @@ impl Shard {
         }
     }
 
-    /// One event of each group in line, and again, while there is room.
+    /// One event, or batch, of each group in line, and again, while there is room.
     fn start_ready(&mut self) {
         while self.turns.may_take()
             && let Some(group_id) = self.ready.pop_front()
@@ -751,8 +772,8 @@ impl Shard {
         self.forget_resumed(group_id);
         let Some(group) = self.groups.remove(&group_id) else { return };
         debug_assert!(group.is_empty(), "members are told before their group goes");
-        let resolving = group.resolving();
-        self.turns.give_back(resolving);
+        self.turns.give_back(group.resolving());
+        let resolving = group.events_resolving();
         stats::subtract(&self.stats.resolving, resolving);
         stats::subtract(&self.stats.waiting, group.waiting());
         stats::add(&self.stats.dropped_group_left, resolving);

@@ -24,8 +24,8 @@ use crate::operation::ByKey;
 use crate::stats;
 use crate::{EndReason, GroupId, LiveOperation, OutletCommand, TriggerEvent};
 
-/// Events from the reader that wait in one group before it is not read any more. They need not be many: the resolution of
-/// an event takes longer than the way of the next one through the shard.
+/// Events from the reader or the ring that wait in one group before it is given more. They need not be many: the resolution
+/// of an event takes longer than the way of the next one through the shard.
 const READ_AHEAD: usize = 8;
 
 /// How often in a row a group is looked after whose members do not keep up. Then it goes on, and the policy for slow clients
@@ -266,9 +266,12 @@ impl Shard {
             else {
                 return;
             };
-            if !group.waiting.is_empty() {
+            // What waits is for a batch: one by one, nothing is gained by it.
+            let takes_batches = group.operation.resolve.takes_batches();
+            if group.waiting.len() >= if takes_batches { READ_AHEAD } else { 1 } {
                 return;
             }
+            let has_all = group.waiting.is_empty();
             let trigger_id = group.trigger;
             let replay = self.triggers.get_mut(&trigger_id).and_then(|it| it.replay.as_mut());
             let Some(replay) = replay else { return };
@@ -276,6 +279,10 @@ impl Shard {
                 return self.hand_to_reader(group_id);
             }
             let Some(kept) = replay.ring.from(*next) else {
+                // What comes live may make it drop what waits.
+                if !has_all {
+                    return;
+                }
                 if replay::is_before(position, &replay.position) {
                     return self.go_live(group_id);
                 }

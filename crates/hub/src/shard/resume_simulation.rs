@@ -76,6 +76,7 @@ impl Simulation {
         let settings = HubSettings {
             resolutions_in_flight: 1 + random.below(12) as usize,
             group_in_flight: 1 + random.below(4) as usize,
+            batch_events: random.below(5) as usize,
             group_waiting: if is_rough { random.below(6) as usize } else { 100_000 },
             ring_events: random.below(12) as usize,
             ..HubSettings::default()
@@ -130,7 +131,11 @@ impl Simulation {
             self.stage.operation(&topic.to_string(), operation.into(), self.generation);
         let is_filtered = operation == FILTERED;
         wanted.filter = is_filtered.then(|| Arc::new(Filter::one_of("odd", &[0])));
-        if operation == WITH_STATE { Stage::with_state(wanted) } else { wanted }
+        if operation == WITH_STATE {
+            wanted = Stage::with_state(wanted);
+        }
+        // Some are resolved in batches, and nobody can tell.
+        if operation == 0 { wanted } else { Stage::with_batches(wanted) }
     }
 
     fn come(&mut self, topic: u64, operation: u64, resume: Option<Resume>) {

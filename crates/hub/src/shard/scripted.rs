@@ -122,13 +122,19 @@ impl Outlet for ScriptedOutlet {
 }
 
 /// The scripts resolve by hand.
+#[derive(Clone, Copy, Default)]
 struct ByHand {
     has_state: bool,
+    takes_batches: bool,
 }
 
 impl Resolve for ByHand {
     fn resolve(self: Arc<Self>, _event: TriggerEvent) -> LocalFuture<'static, Payload> {
         Box::pin(std::future::pending())
+    }
+
+    fn takes_batches(&self) -> bool {
+        self.takes_batches
     }
 
     fn has_state(&self) -> bool {
@@ -149,6 +155,8 @@ pub(super) struct Resolution {
     pub(super) group: GroupId,
     pub(super) ticket: u64,
     pub(super) event: Bytes,
+    /// The others of a batch.
+    pub(super) others: Vec<Bytes>,
     abort: AbortRegistration,
 }
 
@@ -264,13 +272,20 @@ impl Stage {
                 partition: Bytes::new(),
             },
             filter: None,
-            resolve: Arc::new(ByHand { has_state: false }),
+            resolve: Arc::new(ByHand::default()),
         }
     }
 
     /// The same of a field that has a current state.
     pub(super) fn with_state(operation: LiveOperation) -> LiveOperation {
-        LiveOperation { resolve: Arc::new(ByHand { has_state: true }), ..operation }
+        let takes_batches = operation.resolve.takes_batches();
+        LiveOperation { resolve: Arc::new(ByHand { has_state: true, takes_batches }), ..operation }
+    }
+
+    /// The same where several events cost less together.
+    pub(super) fn with_batches(operation: LiveOperation) -> LiveOperation {
+        let has_state = operation.resolve.has_state();
+        LiveOperation { resolve: Arc::new(ByHand { has_state, takes_batches: true }), ..operation }
     }
 
     /// The oldest trigger that waits gets its stream.
@@ -332,14 +347,18 @@ impl Stage {
 
     /// The resolution at `index` is done.
     pub(super) fn resolve(&mut self, index: usize) {
-        let Resolution { group, ticket, event, abort: _ } = self.resolutions.remove(index);
-        self.shard.resolved(group, ticket, Outcome::Payload(payload(&event)));
+        let Resolution { group, ticket, event, others, abort: _ } = self.resolutions.remove(index);
+        let outcome = match &others[..] {
+            [] => Outcome::Payload(payload(&event)),
+            others => Outcome::Batch(std::iter::once(&event).chain(others).map(payload).collect()),
+        };
+        self.shard.resolved(group, ticket, outcome);
         self.take_effects();
     }
 
     /// The state at `index` is none.
     pub(super) fn resolve_to_nothing(&mut self, index: usize) {
-        let Resolution { group, ticket, event, abort: _ } = self.resolutions.remove(index);
+        let Resolution { group, ticket, event, .. } = self.resolutions.remove(index);
         assert_eq!(event, STATE, "events are always something");
         self.shard.resolved(group, ticket, Outcome::Nothing);
         self.take_effects();
@@ -384,11 +403,15 @@ impl Stage {
                     self.readers_closed.push((trigger, pass));
                 }
                 Effect::Resolve { group, ticket, work, resolve: _, abort } => {
-                    let event = match work {
-                        Work::Event(event) => event.event.payload.clone(),
-                        Work::State => Bytes::from_static(STATE.as_bytes()),
+                    let payload = |event: &TriggerEvent| event.event.payload.clone();
+                    let mut events = match work {
+                        Work::Event(event) => vec![payload(&event)],
+                        Work::Batch(events) => events.iter().map(payload).collect(),
+                        Work::State => vec![Bytes::from_static(STATE.as_bytes())],
                     };
-                    self.resolutions.push(Resolution { group, ticket, event, abort });
+                    let others = events.split_off(1);
+                    let event = events.remove(0);
+                    self.resolutions.push(Resolution { group, ticket, event, others, abort });
                 }
             }
         }

@@ -371,6 +371,7 @@ fn place(cores: &dyn Cores, work: Work, resolve: Arc<dyn Resolve>) -> oneshot::R
                 let resolving = async {
                     match work {
                         Work::Event(event) => Outcome::Payload(resolve.resolve(event).await),
+                        Work::Batch(events) => Outcome::Batch(resolve.resolve_batch(events).await),
                         Work::State => {
                             resolve.state().await.map_or(Outcome::Nothing, Outcome::Payload)
                         }

@@ -133,6 +133,109 @@ fn a_group_that_is_behind_drops_its_oldest_and_says_how_many_while_others_go_on(
     assert_eq!(stage.stats.dropped_group_behind.load(Relaxed), 2);
 }
 
+/// A live trigger with one subscriber, whose operation takes batches.
+fn live_with_batches(
+    settings: HubSettings,
+) -> (Stage, Arc<ScriptedOutlet>, TriggerId, Subscription) {
+    let (mut stage, outlet) = (Stage::new(settings), Arc::default());
+    let operation = Stage::with_batches(stage.operation("a", 1, 1));
+    let answer = stage.subscribe_to(&outlet, member(1), operation);
+    let trigger = stage.open();
+    (stage, outlet, trigger, joined(answer))
+}
+
+/// By resolution: how many events.
+fn batches(stage: &Stage) -> Vec<usize> {
+    stage.resolutions.iter().map(|it| 1 + it.others.len()).collect()
+}
+
+#[test]
+fn what_waits_is_resolved_as_one_batch_and_released_in_order() {
+    let settings = HubSettings { group_in_flight: 2, batch_events: 3, ..HubSettings::default() };
+    let (mut stage, outlet, trigger, _subscription) = live_with_batches(settings);
+    for event in 1..=7 {
+        stage.event(trigger, &event.to_string());
+    }
+    assert_eq!(batches(&stage), [1, 1], "who finds room waits for nobody");
+    stage.resolve(1);
+    assert_eq!(batches(&stage), [1], "it counts until it is released");
+    stage.resolve(0);
+    assert_eq!(batches(&stage), [3, 2]);
+    assert_eq!(stage.shard.topology()[0].groups[0].in_flight, 5);
+    stage.resolve(1);
+    assert_eq!(outlet.heard(member(1)).len(), 3, "not before what came first");
+    stage.resolve(0);
+    let expected: Vec<_> = (1..=7).map(|event| format!("{{\"data\":{event}}}")).collect();
+    assert_eq!(outlet.heard(member(1))[1..], expected);
+    let stats = [&stage.stats.resolutions, &stage.stats.batches, &stage.stats.batched_events];
+    assert_eq!(stats.map(|it| it.load(Relaxed)), [7, 2, 5]);
+    stage.event(trigger, "8");
+    assert_eq!(batches(&stage), [1], "after quiet as ever");
+}
+
+#[test]
+fn what_was_dropped_is_told_with_the_event_behind_it_also_in_a_batch() {
+    let settings = HubSettings { group_in_flight: 1, group_waiting: 3, ..HubSettings::default() };
+    let (mut stage, outlet, trigger, _subscription) = live_with_batches(settings);
+    for event in ["1", "2", "3", "4"] {
+        stage.event(trigger, event);
+    }
+    stage.message(trigger, SourceMessage::Gap);
+    stage.event(trigger, "5");
+    stage.resolve_all();
+    let expected = [
+        r#"{"data":1}"#,
+        r#"{"data":3,"extensions":{"lost":1}}"#,
+        r#"{"data":4}"#,
+        r#"{"data":5,"extensions":{"gap":true}}"#,
+    ];
+    assert_eq!(outlet.heard(member(1))[1..], expected);
+}
+
+#[test]
+fn a_batch_is_bounded_in_bytes_of_events_and_of_payloads() {
+    let settings = HubSettings { group_in_flight: 1, ..HubSettings::default() };
+    let (mut stage, _outlet, trigger, _subscription) = live_with_batches(settings);
+    let large = format!("\"{}\"", "x".repeat(50 << 10));
+    for event in ["0", &large, &large, &large, "1", "2", "3"] {
+        stage.event(trigger, event);
+    }
+    stage.resolve(0);
+    assert_eq!(batches(&stage), [2], "a third would be too much");
+    stage.resolve(0);
+    assert_eq!(batches(&stage), [2], "small events, but the payloads were large");
+    stage.resolve(0);
+    assert_eq!(batches(&stage), [2]);
+}
+
+#[test]
+fn a_batch_that_breaks_off_is_an_error_for_each_of_its_events() {
+    let settings = HubSettings { group_in_flight: 1, ..HubSettings::default() };
+    let (mut stage, outlet, trigger, subscription) = live_with_batches(settings);
+    for event in ["1", "2", "3"] {
+        stage.event(trigger, event);
+    }
+    stage.resolve(0);
+    // One with too few payloads would be a defect too.
+    for outcome in [Outcome::BrokeOff, Outcome::Batch(Vec::new())] {
+        let broken = stage.resolutions.remove(0);
+        assert_eq!(broken.others.len(), 1);
+        stage.shard.resolved(broken.group, broken.ticket, outcome);
+        stage.take_effects();
+        for event in ["4", "5", "6"] {
+            stage.event(trigger, event);
+        }
+        stage.resolve(0);
+    }
+    let errors =
+        |heard: &[String]| heard.iter().filter(|it| it.contains("INTERNAL_SERVER_ERROR")).count();
+    assert_eq!(errors(&outlet.heard(member(1))), 4);
+    assert_eq!(stage.stats.resolutions_failed.load(Relaxed), 2);
+    stage.leave(subscription);
+    assert!(is_empty(&stage.shard), "a batch that nobody waits for gives its turn back");
+    assert_eq!(stage.stats.resolving.load(Relaxed), 0);
+}
+
 #[test]
 fn a_gap_is_announced_with_the_next_event() {
     let (mut stage, outlet) = stage();
