@@ -1,5 +1,7 @@
 //! Bounds of the hub.
 
+use std::time::Duration;
+
 /// How much the hub takes on before it refuses or drops. Every dropped event is announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HubSettings {
@@ -24,6 +26,9 @@ pub struct HubSettings {
     pub ring_bytes: usize,
     /// Bytes that all of them keep.
     pub ring_bytes_total: usize,
+    /// How often subscribers are told where they are whose events were all for others, where payloads have cursors.
+    /// `None`: never.
+    pub position_interval: Option<Duration>,
 }
 
 impl Default for HubSettings {
@@ -44,6 +49,8 @@ impl Default for HubSettings {
             ring_bytes: 1 << 20,
             // 256 triggers at their bound.
             ring_bytes_total: 256 << 20,
+            // Who comes again skips all but half a minute of what is not for it.
+            position_interval: Some(Duration::from_secs(30)),
         }
     }
 }
@@ -58,3 +65,7 @@ pub(crate) const MESSAGES_PER_TURN: usize = 64;
 /// Offers of an event to a group that one trigger may cause before other work gets its turn; one event is always
 /// finished. At some 100 ns each this is half a millisecond.
 pub(crate) const OFFERS_PER_TURN: usize = 4096;
+
+/// Triggers and groups that are looked at, in one go, for members to be told where they are. One that is told costs some
+/// 300 ns, or a microsecond where cursors are bound to claims, so this is a tenth of a millisecond or two.
+pub(crate) const LOOKS_PER_TURN: usize = 256;
