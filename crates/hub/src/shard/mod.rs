@@ -463,6 +463,7 @@ impl Shard {
                 let replay = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut());
                 if let Some(replay) = replay {
                     replay.passed(mark);
+                    self.tell_hole(id);
                     self.feed_those_ahead(id);
                 }
             }
@@ -503,6 +504,7 @@ impl Shard {
             },
             _ => None,
         };
+        self.tell_hole(id);
         let concerned = self.concerned(id, &event);
         let offered = || Offered { event: event.clone(), number, place: place.clone() };
         let mut index = 0;
@@ -552,14 +554,29 @@ impl Shard {
     }
 
     fn gap(&mut self, id: TriggerId) {
-        let Some(trigger) = self.triggers.get(&id) else { return };
+        if !self.triggers.contains_key(&id) {
+            return;
+        }
         stats::add(&self.stats.gaps, 1);
+        self.gap_for_live_groups(id);
+        self.gap_for_those_on_the_way(id);
+    }
+
+    fn gap_for_live_groups(&mut self, id: TriggerId) {
+        let Some(trigger) = self.triggers.get(&id) else { return };
         for group in trigger.groups.iter() {
             if let Some(group) = self.groups.get_mut(&group) {
                 group.gap();
             }
         }
-        self.gap_for_those_on_the_way(id);
+    }
+
+    /// A gap may have swallowed the begin of a lane that has just appeared.
+    fn tell_hole(&mut self, id: TriggerId) {
+        let replay = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut());
+        if replay.is_some_and(|it| it.take_hole()) {
+            self.gap_for_live_groups(id);
+        }
     }
 
     /// No event follows. What came before is still resolved and delivered.

@@ -230,6 +230,8 @@ pub(super) struct Replay {
     has_untold: bool,
     /// Where each lane stood when it was first heard of.
     begin: Position,
+    /// A lane has appeared, and what it held before may have been lost in a gap: nobody knew of it then.
+    has_hole: bool,
     pub(super) ring: Ring,
     /// Number of the next event.
     pub(super) next_number: u64,
@@ -263,6 +265,7 @@ impl Replay {
             looked_at: 0,
             has_untold: false,
             begin: Position::default(),
+            has_hole: false,
             ring: Ring::new(settings, room),
             next_number: 1,
             catching: IndexSet::default(),
@@ -307,6 +310,7 @@ impl Replay {
         if !is_known {
             // As the ring sees it: a lane that appears held nothing before.
             self.begin.advance(Mark { lane: mark.lane, ..Mark::default() });
+            self.has_hole |= !self.ring.knows_lanes;
         }
         self.next_number = number + 1;
         self.version += 1;
@@ -329,6 +333,7 @@ impl Replay {
     pub(super) fn passed(&mut self, mark: Mark) {
         if self.position.lane(mark.lane).is_none() {
             self.begin.advance(mark);
+            self.has_hole |= !self.ring.knows_lanes;
         }
         if self.position.advance(mark) {
             self.version += 1;
@@ -341,6 +346,12 @@ impl Replay {
     /// Something may be missing here.
     pub(super) fn gap(&mut self) {
         self.ring.break_off();
+    }
+
+    /// May those who came after a gap, and from before it, miss something of a lane that has appeared since? To be told to
+    /// all who get live events: a position from before does not tell who they are.
+    pub(super) fn take_hole(&mut self) -> bool {
+        std::mem::take(&mut self.has_hole)
     }
 
     /// May somebody who comes with that position be served from the ring?

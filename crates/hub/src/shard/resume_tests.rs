@@ -479,6 +479,27 @@ fn a_gap_of_the_reader_is_read_again_and_one_of_the_trigger_sends_to_the_reader(
 }
 
 #[test]
+fn a_lane_that_appears_after_a_gap_may_have_lost_its_begin_to_whoever_came_since() {
+    let mut play = Play::new(10);
+    let (trigger, _, _first) = play.live(0);
+    // The stream lost the first event of another lane, of which nothing is known yet.
+    play.stage.message(trigger, SourceMessage::Gap);
+    play.events(trigger, [1]);
+    play.stage.resolve_all();
+    let (one, answer) = play.come(2, after(&[(0, 1)]));
+    let _one = joined(answer);
+    assert!(play.stage.readers_opening.is_empty(), "the ring serves it");
+    for offset in [2, 3] {
+        let event = Event::new("topic", (100 + offset).to_string()).at(mark(1, offset));
+        play.stage.message(trigger, SourceMessage::Event(event));
+        play.stage.resolve_all();
+    }
+    let heard = play.outlet.heard(one);
+    let announced: Vec<_> = heard[1..].iter().map(|it| it.contains("\"gap\":true")).collect();
+    assert_eq!((play.heard(one), announced), (vec!["102".into(), "103".into()], vec![true, false]));
+}
+
+#[test]
 fn what_a_filter_keeps_back_counts_as_read() {
     let mut play = Play::new(10);
     let (trigger, _, _first) = play.live(0);
