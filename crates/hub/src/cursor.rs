@@ -118,6 +118,8 @@ pub(crate) enum CursorError {
 pub(crate) struct Place {
     /// Counts the events of the trigger.
     pub(crate) number: u64,
+    /// Counts the positions of the trigger; 0: it is none of these.
+    pub(crate) version: u64,
     pub(crate) mark: Mark,
     /// How far the stream was read with it.
     pub(crate) position: Position,
@@ -132,7 +134,13 @@ impl Place {
         position: Position,
         published: Option<SystemTime>,
     ) -> Self {
-        Self { number, mark, position, published, printed: OnceLock::new() }
+        Self { number, version: 0, mark, position, published, printed: OnceLock::new() }
+    }
+
+    /// The same as that position of the trigger.
+    #[must_use]
+    pub(crate) fn of_version(self, version: u64) -> Self {
+        Self { version, ..self }
     }
 
     /// The cursor as JSON text, written once for all groups of a scope. `None`: it would be too long.

@@ -90,8 +90,9 @@ impl Hub {
                 let (leaver, leaves) = Leaver::channel();
                 let shard = Shard::new(number, settings, shared.clone(), leaver);
                 let stats = Arc::clone(&stats);
-                let task =
-                    ShardTask::new(shard, stats, Arc::clone(&cores), command_receiver, leaves);
+                let interval = settings.position_interval;
+                let cores = Arc::clone(&cores);
+                let task = ShardTask::new(shard, stats, cores, command_receiver, leaves, interval);
                 tokio::spawn(task.run());
                 commands
             })
@@ -103,7 +104,7 @@ impl Hub {
     /// Subscribes. Returns when the source is open: every event from then on reaches the outlet, or its loss
     /// is announced. Dropping the future gives up without a trace.
     ///
-    /// The outlet gets `Join`, then any number of `Deliver`, then exactly one of `Leave` and `End`.
+    /// The outlet gets `Join`, then any number of `Deliver` and `Position`, then exactly one of `Leave` and `End`.
     ///
     /// # Errors
     /// `CURSOR_INVALID`, `CURSOR_FOREIGN`, `CURSOR_EXPIRED`, `PROVIDER_UNAVAILABLE`, `OVERLOADED`, `SHUTTING_DOWN`, or `GRAPH_RELOADED` for an operation of a graph

@@ -2,6 +2,7 @@
 //! per connection) and keeps the lists of members, the only ones there are: a group's event costs one command, and so
 //! does its end.
 
+use bytes::Bytes;
 use execute::{GraphqlError, Payload};
 
 /// A group of subscribers that get the same bytes.
@@ -33,6 +34,15 @@ pub enum OutletCommand {
         group: GroupId,
         /// What.
         payload: Payload,
+    },
+    /// All members of `group` have had everything up to here, though there was nothing for them since their last
+    /// result. Worth nothing to a member that has yet to be given a result, or to be told what it lost: it would go on
+    /// behind that.
+    Position {
+        /// The group.
+        group: GroupId,
+        /// What it may come again with, as payloads carry it: text without quotes or anything to escape.
+        cursor: Bytes,
     },
     /// `member` of `group` has asked for its end; nothing follows for it.
     Leave {

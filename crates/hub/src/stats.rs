@@ -42,6 +42,8 @@ pub struct HubStats {
     pub broadcasts: AtomicU64,
     /// Payloads for subscribers: the sum of members over all broadcasts.
     pub deliveries: AtomicU64,
+    /// Cursors for subscribers without a payload: the sum of members over all that were handed to outlets.
+    pub positions: AtomicU64,
     /// Events dropped because a group did not keep up, once per group.
     pub dropped_group_behind: AtomicU64,
     /// Events resolved in vain because the last member left meanwhile, once per group.

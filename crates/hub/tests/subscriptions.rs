@@ -4,6 +4,7 @@ mod stage;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use bytes::Bytes;
 use events::{
@@ -15,7 +16,7 @@ use hub::{
     GroupKey, Hub, HubSettings, LiveOperation, Member, Outlet, OutletCommand, Resolve, Source,
     SubscribeRequest, TriggerEvent, TriggerState,
 };
-use stage::{Listener, OneCore, with_hub};
+use stage::{Listener, OneCore, with_hub, with_hub_and_cursors};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
@@ -94,6 +95,38 @@ async fn an_event_reaches_subscribers_through_one_resolution_and_one_broadcast()
         // The shard has told the outlet before it answers.
         assert_eq!(hub.topology().await, []);
         assert_eq!(stats.subscribers.load(Relaxed), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_has_no_events_is_told_where_it_is_in_time_and_comes_again_from_there() {
+    let settings = HubSettings {
+        position_interval: Some(Duration::from_millis(5)),
+        ring_events: 0,
+        ..HubSettings::default()
+    };
+    with_hub_and_cursors(settings, async |hub: Arc<Hub>| {
+        let (provider, mut listener) = (memory(), Listener::new());
+        provider.publish(Message::new("a", "1")).await.unwrap();
+        let first = hub.subscribe(request(&provider, &listener, 1, Arc::new(Echo))).await.unwrap();
+        assert_eq!(listener.next().await, "join");
+        let told = listener.next().await;
+        let cursor = told.strip_prefix("position: ").expect("it is told").to_owned();
+        first.unsubscribe();
+        assert_eq!(listener.next().await, "end: unsubscribed");
+        // Nothing is left that might have to be told.
+        assert_eq!(hub.topology().await, []);
+
+        provider.publish(Message::new("a", "2")).await.unwrap();
+        let resume = Some(cursor.as_str().into());
+        let again = request(&provider, &listener, 2, Arc::new(Echo));
+        let _again = hub.subscribe(SubscribeRequest { resume, ..again }).await.unwrap();
+        assert_eq!(listener.next().await, "join");
+        let payload = listener.next().await;
+        assert!(payload.starts_with(r#"{"data":2,"#), "{payload}");
+        assert_ne!(payload.split('"').nth_back(1), Some(cursor.as_str()), "it is further now");
+        assert!(hub.stats().positions.load(Relaxed) >= 1);
     })
     .await;
 }
@@ -322,7 +355,9 @@ impl Outlet for Counting {
             OutletCommand::Leave { group, member } => {
                 members.entry((group, member.connection)).or_default().ends += 1;
             }
-            OutletCommand::Merge { .. } => panic!("nobody came with a cursor"),
+            OutletCommand::Merge { .. } | OutletCommand::Position { .. } => {
+                panic!("there are no cursors")
+            }
             OutletCommand::End { group, .. } => {
                 for ((of, _), counts) in members.iter_mut() {
                     counts.ends += u32::from(*of == group && counts.joins > counts.ends);

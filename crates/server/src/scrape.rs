@@ -529,6 +529,11 @@ impl Writer<'_> {
             ),
             ("starling_hub_broadcasts", "Payloads handed to outlets", &stats.broadcasts),
             ("starling_hub_deliveries", "Payloads for subscribers", &stats.deliveries),
+            (
+                "starling_hub_positions",
+                "Cursors for subscribers that had no payload for so long",
+                &stats.positions,
+            ),
             ("starling_hub_gaps", "Gaps that reached triggers", &stats.gaps),
             (
                 "starling_hub_filters_evaluated",

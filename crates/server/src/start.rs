@@ -230,6 +230,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     settings.ring_events = config.cursor.ring_events as usize;
     settings.ring_bytes = config.cursor.ring_bytes;
     settings.ring_bytes_total = config.cursor.ring_bytes_total;
+    settings.position_interval = Some(config.cursor.heartbeat).filter(|it| !it.is_zero());
     let cursors = cursors(&config)?;
     let hub = Hub::with_cursors(settings, Arc::clone(&cores) as Arc<dyn hub::Cores>, cursors);
     let page = config.ide.enabled.then(|| {

@@ -8,10 +8,12 @@
 
 mod client;
 pub(crate) mod envelope;
+mod position;
 mod server;
 
 pub use client::{Client, ClientEvent};
 pub use envelope::Request;
+pub(crate) use position::{POSITION_TAIL, append_position_head};
 pub use server::{Config, Event, GraphqlTransportWs, append_next_head, next_frame};
 pub(crate) use server::{NEXT, append_result_head};
 

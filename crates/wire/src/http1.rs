@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::multipart::{PAYLOAD_TAIL, RESULT_TAIL};
+use crate::multipart::{PAYLOAD_TAIL, POSITION_TAIL, RESULT_TAIL};
 use crate::sse::NEXT_SUFFIX;
 use crate::{Chunks, Machine};
 
@@ -40,12 +40,13 @@ pub enum Framing {
     UntilClose,
 }
 
-/// Tails of results, and how they end a chunk.
-const TAILS: [(&[u8], &[u8]); 4] = [
+/// Tails of results and positions, and how they end a chunk.
+const TAILS: [(&[u8], &[u8]); 5] = [
     (b"", b"\r\n"),
     (NEXT_SUFFIX, b"\n\n\r\n"),
     (RESULT_TAIL, b"\r\n--graphql\r\n"),
     (PAYLOAD_TAIL, b"}\r\n--graphql\r\n"),
+    (POSITION_TAIL, b"\r\n\r\n{}\r\n--graphql\r\n"),
 ];
 
 impl Framing {
@@ -256,6 +257,9 @@ mod tests {
         for kind in [Kind::EventStream].iter().chain(&forms) {
             let result = kind.next(r#"{"data":null}"#.into(), None);
             assert!(Framing::Chunked.tail(result.tail).is_some(), "{kind:?}");
+            let position = kind.position("c".into());
+            let is_framed = |it: Chunks| Framing::Chunked.tail(it.tail).is_some();
+            assert!(position.is_none_or(is_framed), "{kind:?}");
         }
     }
 

@@ -38,6 +38,9 @@ const CLOSING: &[u8] = b"--\r\n";
 const PART: &[u8] = b"\r\ncontent-type: application/json\r\n\r\n";
 const PAYLOAD_HEAD: &[u8] = b"\r\ncontent-type: application/json\r\n\r\n{\"payload\":";
 pub(crate) const PAYLOAD_TAIL: &[u8] = b"}\r\n--graphql";
+/// A sign of life with a header: whatever else stands in the object, Apollo's client takes it for a result.
+const POSITION_HEAD: &[u8] = b"\r\ncontent-type: application/json\r\ncursor: ";
+pub(crate) const POSITION_TAIL: &[u8] = b"\r\n\r\n{}\r\n--graphql";
 const RESULT_HEAD: &[u8] = b"\r\ncontent-type: application/json\r\n\r\n{\"hasNext\":true,";
 pub(crate) const RESULT_TAIL: &[u8] = b"\r\n--graphql";
 /// Behind a delimiter there may be spaces (RFC 2046, `transport-padding`). An empty object would be a
@@ -57,6 +60,17 @@ pub fn next_part(form: Form, payload: Bytes) -> Chunks {
         Form::Incremental => (PART, payload, RESULT_TAIL),
     };
     Chunks { head: Bytes::from_static(head), body, tail }
+}
+
+/// Where the client is, without a result: `cursor`, text that may stand in a header, shared and not copied. It is a header
+/// of the part (RFC 2046, section 5.1: who does not know it ignores it), and the part a sign of life. `None`: this form
+/// has none that could hold it.
+pub fn position_part(form: Form, cursor: Bytes) -> Option<Chunks> {
+    let head = Bytes::from_static(POSITION_HEAD);
+    match form {
+        Form::Subscription => Some(Chunks { head, body: cursor, tail: POSITION_TAIL }),
+        Form::Incremental => None,
+    }
 }
 
 /// One response body.
@@ -88,6 +102,13 @@ impl Multipart {
     pub fn next(&mut self, payload: Bytes) {
         if !self.is_completed {
             self.outgoing.push_back(next_part(self.form, payload));
+        }
+    }
+
+    /// Queues where the client is, see [`position_part`]. Dropped after the end.
+    pub fn position(&mut self, cursor: Bytes) {
+        if !self.is_completed {
+            self.outgoing.extend(position_part(self.form, cursor));
         }
     }
 
@@ -215,6 +236,30 @@ mod tests {
             multipart.complete();
             assert_eq!(parts(&drain(&mut multipart, now)), [expected]);
         }
+    }
+
+    #[test]
+    fn a_position_is_a_header_of_a_sign_of_life_where_there_is_one() {
+        let now = Instant::now();
+        for (form, expected) in [
+            (
+                Form::Subscription,
+                "\r\ncontent-type: application/json\r\ncursor: Abc-_9\r\n\r\n{}\r\n--graphql",
+            ),
+            (Form::Incremental, ""),
+        ] {
+            let mut multipart = Multipart::new(form, None, now);
+            drain(&mut multipart, now);
+            multipart.position("Abc-_9".into());
+            assert_eq!(drain(&mut multipart, now), expected, "{form:?}");
+            multipart.complete();
+            drain(&mut multipart, now);
+            multipart.position("late".into());
+            assert_eq!(drain(&mut multipart, now), "", "{form:?}");
+        }
+        let cursor = Bytes::from_static(b"Abc-_9");
+        let part = position_part(Form::Subscription, cursor.clone()).expect("it has one");
+        assert_eq!(part.body.as_ptr(), cursor.as_ptr());
     }
 
     #[test]

@@ -28,6 +28,15 @@ impl Kind {
             Kind::Multipart(form) => multipart::next_part(form, payload),
         }
     }
+
+    /// Where the client is, without a result: the cursor, base64url text, is shared by all who get it. `None`: the form
+    /// has no place for it.
+    pub fn position(self, cursor: Bytes) -> Option<Chunks> {
+        match self {
+            Kind::EventStream => Some(sse::position(cursor)),
+            Kind::Multipart(form) => multipart::position_part(form, cursor),
+        }
+    }
 }
 
 /// See the module.
@@ -75,6 +84,11 @@ impl ResultStream {
             ResultStream::EventStream(sse) => sse.next(payload, cursor.and_then(EventId::new)),
             ResultStream::Multipart(multipart) => multipart.next(payload),
         }
+    }
+
+    /// Queues where the client is, see [`Kind::position`]. Dropped after the end.
+    pub fn position(&mut self, cursor: Bytes) {
+        each!(self, stream => stream.position(cursor));
     }
 
     /// Queues the end of an operation that could not run, or not go on. `answer` is a JSON object with

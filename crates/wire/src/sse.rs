@@ -8,7 +8,9 @@ mod decoder;
 mod encoder;
 
 pub use decoder::{Config as DecoderConfig, DecodeError, Decoder, Event, Message};
-pub use encoder::{Config, EventId, NEXT_PREFIX, NEXT_SUFFIX, Sse, complete_event, next_event};
+pub use encoder::{
+    Config, EventId, NEXT_PREFIX, NEXT_SUFFIX, Sse, complete_event, next_event, position,
+};
 
 /// The content type of the response.
 pub const CONTENT_TYPE: &str = "text/event-stream";

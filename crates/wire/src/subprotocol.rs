@@ -9,7 +9,8 @@ use bytes::Bytes;
 use crate::connection::{Connection, Output, Protocol};
 use crate::graphql_transport_ws::envelope::{append_operation_prefix, operation_prefix_len};
 use crate::graphql_transport_ws::{
-    self, Config, Event, GraphqlTransportWs, NEXT, append_result_head,
+    self, Config, Event, GraphqlTransportWs, NEXT, POSITION_TAIL, append_position_head,
+    append_result_head,
 };
 use crate::graphql_ws::{self, DATA, GraphqlWs};
 use crate::websocket::{CloseCode, Closed, append_deflated_head};
@@ -75,6 +76,15 @@ impl Subprotocol {
         each!(self, machine => machine.next(id, payload))
     }
 
+    /// Tells where an operation is, without a result: `cursor` is text that needs no escapes. Returns whether that was
+    /// said: `graphql-ws` has no message for it.
+    pub fn position(&mut self, id: &str, cursor: Bytes) -> bool {
+        match self {
+            Subprotocol::TransportWs(machine) => machine.position(id, cursor),
+            Subprotocol::Ws(_) => false,
+        }
+    }
+
     /// Ends an operation that could not be executed; `errors` is a JSON list of GraphQL errors.
     pub fn error(&mut self, id: &str, errors: Bytes) -> bool {
         each!(self, machine => machine.error(id, errors))
@@ -123,6 +133,19 @@ impl Subprotocol {
         })
     }
 
+    /// Appends what stands before the cursor of a position, frame header included; what stands behind it is given. `None`:
+    /// the operation is not in progress, or the subprotocol has no message for it, and nothing was appended.
+    pub fn append_position_head(
+        &self,
+        number: u32,
+        cursor_len: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<&'static [u8]> {
+        let Subprotocol::TransportWs(machine) = self else { return None };
+        append_position_head(machine.id_of(number)?, cursor_len, out);
+        Some(POSITION_TAIL)
+    }
+
     fn result_type(&self) -> &'static str {
         match self {
             Subprotocol::TransportWs(_) => NEXT,
@@ -160,5 +183,40 @@ impl Protocol for Subprotocol {
 
     fn handle_timeout(&mut self, now: Instant) {
         each!(self, machine => machine.handle_timeout(now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One on which the operation "7" is in progress, as the first.
+    fn ready(subprotocol: &'static str, start: &'static str) -> Subprotocol {
+        let mut machine = Subprotocol::new(Arc::default(), Some(subprotocol), Instant::now());
+        machine.receive_text(r#"{"type":"connection_init"}"#.into());
+        machine.accept_init(None);
+        let text = format!(r#"{{"id":"7","type":"{start}","payload":{{"query":"{{a}}"}}}}"#);
+        machine.receive_text(text.into());
+        assert_eq!(machine.id_of(0), Some("7"));
+        while machine.poll_output().is_some() {}
+        machine
+    }
+
+    #[test]
+    fn a_position_is_told_where_there_is_a_message_for_it() {
+        let mut machine = ready(graphql_transport_ws::SUBPROTOCOL, "subscribe");
+        let mut frame = Vec::new();
+        let tail = machine.append_position_head(0, 1, &mut frame).expect("it is in progress");
+        frame.extend([b"c", tail].concat());
+        assert!(machine.position("7", "c".into()));
+        let Some(Output::Text(text)) = machine.poll_output() else { panic!("no message") };
+        assert_eq!(frame[2..], text.to_vec());
+        assert_eq!(machine.append_position_head(1, 1, &mut frame), None);
+
+        let mut machine = ready(graphql_ws::SUBPROTOCOL, "start");
+        assert!(!machine.position("7", "c".into()) && machine.poll_output().is_none());
+        frame.clear();
+        assert_eq!(machine.append_position_head(0, 1, &mut frame), None);
+        assert!(frame.is_empty());
     }
 }

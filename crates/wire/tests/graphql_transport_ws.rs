@@ -179,6 +179,22 @@ fn both_sides_answer_pings() {
 }
 
 #[test]
+fn a_position_between_results_disturbs_nobody() {
+    let mut pair = ready();
+    pair.client.protocol.subscribe("1", Bytes::from_static(SUBSCRIBE));
+    pair.deliver();
+    pair.server_events();
+    assert!(pair.server.protocol.next("1", r#"{"data":1}"#.into()));
+    assert!(pair.server.protocol.position("1", "Abc-_9".into()));
+    assert!(!pair.server.protocol.position("never was", "Abc-_9".into()));
+    assert!(pair.server.protocol.next("1", r#"{"data":2}"#.into()));
+    pair.deliver();
+    assert_eq!(pair.client_events(), [next("1", r#"{"data":1}"#), next("1", r#"{"data":2}"#)]);
+    assert_eq!(pair.server_events(), [], "the answer is one to a ping");
+    assert!(pair.server.is_open());
+}
+
+#[test]
 fn a_flood_of_pings_gets_one_pong() {
     let now = std::time::Instant::now();
     let mut server = GraphqlTransportWs::new(Arc::default(), Some("graphql-transport-ws"), now);

@@ -23,6 +23,13 @@ pub(crate) struct GroupIndex {
     unindexed: IndexSet<GroupId, Hasher>,
 }
 
+/// How many groups a walk has yet to meet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Left {
+    unfiltered: usize,
+    filtered: usize,
+}
+
 /// Mostly one.
 enum Groups {
     One(GroupId),
@@ -55,6 +62,23 @@ impl GroupIndex {
     /// How many groups have a filter.
     pub(crate) fn filtered(&self) -> usize {
         self.filtered.len()
+    }
+
+    /// Goes through all groups downward, from where `left` is: whoever is there all the time is met, whoever comes and
+    /// goes meanwhile.
+    pub(crate) fn walk(&self, left: &mut Left) -> Option<GroupId> {
+        let step = |left: &mut usize, groups: &IndexSet<GroupId, Hasher>| {
+            // The last one takes the place of one that goes, and has been met by then.
+            *left = (*left).min(groups.len()).checked_sub(1)?;
+            groups.get_index(*left).copied()
+        };
+        step(&mut left.filtered, &self.filtered)
+            .or_else(|| step(&mut left.unfiltered, &self.unfiltered))
+    }
+
+    /// The begin of a [`GroupIndex::walk`].
+    pub(crate) fn all(&self) -> Left {
+        Left { unfiltered: self.unfiltered.len(), filtered: self.filtered.len() }
     }
 
     /// The groups with a filter that `event` may concern, each once.

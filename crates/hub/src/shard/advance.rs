@@ -103,7 +103,11 @@ impl Shard {
             trigger.detach(id, &group.operation);
             trigger.attach(id, &operation, may_be_joined);
             group.operation = operation;
-            group.scope = scope;
+            group.change_scope(scope);
+            if let Some(replay) = &mut trigger.replay {
+                // It has another place among the groups now.
+                replay.look_again();
+            }
             stats::add(&self.stats.spliced, 1);
             // Its source may have ended while it was about to leave it.
             return self.end_if_drained(id);
@@ -152,6 +156,8 @@ impl Shard {
         group.scope = scope;
         group.moving_to = None;
         group.gap();
+        // Its members have cursors of the trigger that it left.
+        group.told = 0;
         stats::add(&self.stats.spliced, 1);
         stats::add(&self.stats.moved, 1);
         self.close_if_unused(left);

@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use events::Position;
 use execute::{Missed, Payload};
 use futures_util::future::{AbortHandle, AbortRegistration};
@@ -125,8 +126,8 @@ pub(super) struct Group {
     /// Of the events before that number it has had some out of turn: streams mix their lanes as they like.
     pub(super) even_from: u64,
     /// Its members have yet to get the current state. Events that they get after it follow that position, as far as it
-    /// was known when they came.
-    pub(super) state_after: Option<Box<Position>>,
+    /// was known when they came; and which version it is.
+    pub(super) state_after: Option<Box<(Position, u64)>>,
     /// Under what those find it who come with the same position. Nothing was delivered to it yet.
     pub(super) unserved: Option<Box<(ByKey, Resume)>>,
     pub(super) members: Members,
@@ -138,6 +139,9 @@ pub(super) struct Group {
     payload_bytes: usize,
     /// Ticket of the first in flight.
     first_ticket: u64,
+    /// Which version of its trigger's position the latest cursor is of that all members have; 0: none of these, or not
+    /// all of them have one.
+    pub(super) told: u64,
     /// Missed since the last event that was taken.
     missed: Missed,
     /// Stands in the shard's queue of groups that may start.
@@ -167,8 +171,18 @@ impl Group {
             resolutions: 0,
             payload_bytes: 0,
             first_ticket: 0,
+            told: 0,
             missed: Missed::default(),
             is_queued: false,
+        }
+    }
+
+    /// From now on cursors are printed for that one.
+    pub(super) fn change_scope(&mut self, scope: Option<Scope>) {
+        if self.scope != scope {
+            // Those that its members have are of no use any more.
+            self.told = 0;
+            self.scope = scope;
         }
     }
 
@@ -223,9 +237,9 @@ impl Group {
     }
 
     /// The current state comes before all events. The group is new.
-    pub(super) fn offer_state(&mut self, after: Position) {
+    pub(super) fn offer_state(&mut self, after: Position, version: u64) {
         debug_assert!(self.first_ticket == 0 && self.is_drained(), "a state comes first");
-        self.state_after = Some(Box::new(after));
+        self.state_after = Some(Box::new((after, version)));
         let before = Missed::default();
         self.waiting.push_back(Waiting { event: None, number: 0, place: None, before });
     }
@@ -359,6 +373,7 @@ impl Group {
             has_released = true;
             let Some(payload) = payload else { continue };
             self.payload_bytes = payload.bytes.len();
+            self.told = place.as_ref().map_or(self.told, |(place, _)| place.version);
             let payload = match (place, cursors) {
                 (Some((place, scope)), Some(cursors)) => {
                     place.with_cursor(cursors, scope, |text| {
@@ -386,7 +401,18 @@ impl Group {
         stats::add(&stats.deliveries, members as usize);
     }
 
-    #[cfg(test)]
+    /// Tells all members where they are.
+    pub(super) fn tell(&self, cursor: &Bytes, outlets: &Outlets, stats: &HubStats) {
+        let mut members = 0;
+        for (outlet, count) in self.members.by_outlet() {
+            let position = OutletCommand::Position { group: self.id, cursor: cursor.clone() };
+            outlets.send(outlet, position);
+            members += count;
+        }
+        stats::add(&stats.positions, members as usize);
+    }
+
+    /// Was something dropped of which its members have yet to hear, with the next event?
     pub(super) fn owes_news(&self) -> bool {
         self.missed != Missed::default()
     }

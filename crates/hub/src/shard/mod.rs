@@ -5,11 +5,14 @@
 mod advance;
 mod group;
 mod outlets;
+mod position;
 mod replay;
 mod resume;
 pub(crate) mod task;
 mod turns;
 
+#[cfg(test)]
+mod position_tests;
 #[cfg(test)]
 mod resume_simulation;
 #[cfg(test)]
@@ -47,6 +50,7 @@ use crate::{
 use group::{Group, Offered};
 pub(crate) use group::{Outcome, Work};
 use outlets::Outlets;
+use position::Round;
 use replay::Replay;
 pub(crate) use replay::RingRoom;
 use resume::Merged;
@@ -195,6 +199,10 @@ pub(crate) struct Shard {
     held: Vec<GroupId>,
     /// Triggers to which some come again who wait for others.
     gathering: Vec<TriggerId>,
+    /// Triggers that know positions.
+    placed: IndexSet<TriggerId, foldhash::fast::RandomState>,
+    /// The members of whose groups are being told where they are.
+    round: Option<Round>,
     outlets: Outlets,
     /// Groups that could start an event when a resolution ends.
     ready: VecDeque<GroupId>,
@@ -251,6 +259,8 @@ impl Shard {
             merged: HashMap::default(),
             held: Vec::new(),
             gathering: Vec::new(),
+            placed: IndexSet::default(),
+            round: None,
             leaver,
             triggers: HashMap::default(),
             by_source: HashMap::default(),
@@ -303,6 +313,9 @@ impl Shard {
         let has_cursors = self.cursors.as_ref().is_some_and(|it| it.are_for(&source));
         let room = || Arc::clone(&self.ring_room);
         let replay = has_cursors.then(|| Box::new(Replay::new(&self.settings, room())));
+        if has_cursors {
+            self.placed.insert(id);
+        }
         self.triggers.insert(id, Trigger::new(source, State::Opening(waiting), replay));
         stats::add(&self.stats.triggers, 1);
         id
@@ -349,7 +362,8 @@ impl Shard {
         let joinable = if has_state { &trigger.fresh } else { &trigger.by_key };
         if let Some(&known) = joinable.get(&joining.operation.group) {
             stats::add(&self.stats.states_shared, usize::from(has_state));
-            return self.admit(known, joining);
+            self.admit(known, joining);
+            return self.look_again(known);
         }
         if joining.reply.is_closed() {
             return;
@@ -366,13 +380,16 @@ impl Shard {
                     trigger.twins.insert(group_id);
                 }
                 trigger.fresh.insert(ByKey(operation), group_id);
-                let after = trigger.replay.as_ref().map(|replay| replay.position.clone());
-                group.offer_state(after.unwrap_or_default());
+                let replay = trigger.replay.as_ref();
+                let after = replay.map(|replay| (replay.position.clone(), replay.version));
+                let (after, version) = after.unwrap_or_default();
+                group.offer_state(after, version);
                 stats::add(&self.stats.waiting, 1);
             }
             self.groups.insert(group_id, group);
             stats::add(&self.stats.groups, 1);
             self.admit(group_id, joining);
+            self.look_again(group_id);
             if has_state {
                 while self.start(group_id) {}
                 self.queue_if_ready(group_id);
@@ -446,6 +463,7 @@ impl Shard {
                 let replay = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut());
                 if let Some(replay) = replay {
                     replay.passed(mark);
+                    self.tell_hole(id);
                     self.feed_those_ahead(id);
                 }
             }
@@ -486,6 +504,7 @@ impl Shard {
             },
             _ => None,
         };
+        self.tell_hole(id);
         let concerned = self.concerned(id, &event);
         let offered = || Offered { event: event.clone(), number, place: place.clone() };
         let mut index = 0;
@@ -535,14 +554,29 @@ impl Shard {
     }
 
     fn gap(&mut self, id: TriggerId) {
-        let Some(trigger) = self.triggers.get(&id) else { return };
+        if !self.triggers.contains_key(&id) {
+            return;
+        }
         stats::add(&self.stats.gaps, 1);
+        self.gap_for_live_groups(id);
+        self.gap_for_those_on_the_way(id);
+    }
+
+    fn gap_for_live_groups(&mut self, id: TriggerId) {
+        let Some(trigger) = self.triggers.get(&id) else { return };
         for group in trigger.groups.iter() {
             if let Some(group) = self.groups.get_mut(&group) {
                 group.gap();
             }
         }
-        self.gap_for_those_on_the_way(id);
+    }
+
+    /// A gap may have swallowed the begin of a lane that has just appeared.
+    fn tell_hole(&mut self, id: TriggerId) {
+        let replay = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut());
+        if replay.is_some_and(|it| it.take_hole()) {
+            self.gap_for_live_groups(id);
+        }
     }
 
     /// No event follows. What came before is still resolved and delivered.
@@ -595,11 +629,12 @@ impl Shard {
             let replay = self.triggers.get(&group.trigger).and_then(|it| it.replay.as_ref());
             let after = group.state_after.take();
             if let Some((replay, after)) = replay.zip(after) {
+                let (after, version) = *after;
                 let after = replay.with_lanes_since(&after);
                 // It has no mark of its own: a cursor that has no room for all lanes is none.
                 if !after.marks().is_empty() {
                     let place = Place::new(0, Mark::default(), after, None);
-                    group.place_state(Arc::new(place));
+                    group.place_state(Arc::new(place.of_version(version)));
                 }
             }
         }
@@ -807,6 +842,7 @@ impl Shard {
 
     fn remove_trigger(&mut self, id: TriggerId) {
         if let Some(trigger) = self.triggers.remove(&id) {
+            self.placed.swap_remove(&id);
             // A trigger that ends has left the index, and a new one may have its place there.
             if self.by_source.get(&trigger.source) == Some(&id) {
                 self.by_source.remove(&trigger.source);

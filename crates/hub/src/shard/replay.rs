@@ -7,12 +7,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::SystemTime;
 
 use events::{Mark, Position, Start};
 use indexmap::IndexSet;
 
 use super::Joining;
-use crate::cursor::{Place, Resume};
+use crate::cursor::{Cursors, Place, Resume, Scope};
 use crate::operation::ByKey;
 use crate::{GroupId, HubSettings, TriggerEvent};
 
@@ -209,12 +210,28 @@ pub(super) struct Gathering {
     pub(super) quiet: u32,
 }
 
+/// Positions that were told to members without an event, kept so that the ring serves those who come again with one: a
+/// lane that was read on without an event stands at a mark that the ring does not have.
+const TOLD_MAX: usize = 4;
+
 /// See the module.
 pub(super) struct Replay {
     /// How far the trigger's stream was read.
     pub(super) position: Position,
+    /// Counts how often that has changed.
+    pub(super) version: u64,
+    /// The latest event that it has a position of, and when that was published.
+    latest: Option<(Mark, Option<SystemTime>)>,
+    /// The latest that members were told, see [`TOLD_MAX`].
+    told: VecDeque<Position>,
+    /// Up to which version all groups were looked at, for their members to be told.
+    looked_at: u64,
+    /// Some of them may have to be looked at again though that has not changed.
+    has_untold: bool,
     /// Where each lane stood when it was first heard of.
     begin: Position,
+    /// A lane has appeared, and what it held before may have been lost in a gap: nobody knew of it then.
+    has_hole: bool,
     pub(super) ring: Ring,
     /// Number of the next event.
     pub(super) next_number: u64,
@@ -242,7 +259,13 @@ impl Replay {
     pub(super) fn new(settings: &HubSettings, room: Arc<RingRoom>) -> Self {
         Self {
             position: Position::default(),
+            version: 0,
+            latest: None,
+            told: VecDeque::new(),
+            looked_at: 0,
+            has_untold: false,
             begin: Position::default(),
+            has_hole: false,
             ring: Ring::new(settings, room),
             next_number: 1,
             catching: IndexSet::default(),
@@ -278,7 +301,7 @@ impl Replay {
         event: &TriggerEvent,
         number: u64,
         mark: Mark,
-        published: Option<std::time::SystemTime>,
+        published: Option<SystemTime>,
     ) -> Option<Arc<Place>> {
         let is_known = self.position.lane(mark.lane).is_some();
         if !self.position.advance(mark) {
@@ -287,9 +310,13 @@ impl Replay {
         if !is_known {
             // As the ring sees it: a lane that appears held nothing before.
             self.begin.advance(Mark { lane: mark.lane, ..Mark::default() });
+            self.has_hole |= !self.ring.knows_lanes;
         }
         self.next_number = number + 1;
-        let place = Arc::new(Place::new(number, mark, self.position.clone(), published));
+        self.version += 1;
+        self.latest = Some((mark, published));
+        let place = Place::new(number, mark, self.position.clone(), published);
+        let place = Arc::new(place.of_version(self.version));
         // What its groups share ends with them.
         let event = TriggerEvent { sharing: None, ..event.clone() };
         self.ring.push(Kept { event, place: Arc::clone(&place) });
@@ -306,8 +333,11 @@ impl Replay {
     pub(super) fn passed(&mut self, mark: Mark) {
         if self.position.lane(mark.lane).is_none() {
             self.begin.advance(mark);
+            self.has_hole |= !self.ring.knows_lanes;
         }
-        self.position.advance(mark);
+        if self.position.advance(mark) {
+            self.version += 1;
+        }
         if self.ring.base.lane(mark.lane).is_none() {
             self.ring.base.advance(mark);
         }
@@ -318,11 +348,54 @@ impl Replay {
         self.ring.break_off();
     }
 
+    /// May those who came after a gap, and from before it, miss something of a lane that has appeared since? To be told to
+    /// all who get live events: a position from before does not tell who they are.
+    pub(super) fn take_hole(&mut self) -> bool {
+        std::mem::take(&mut self.has_hole)
+    }
+
     /// May somebody who comes with that position be served from the ring?
     pub(super) fn ring_serves(&self, position: &Position) -> bool {
-        let is_seen =
-            |mark: &Mark| self.position.lane(mark.lane) == Some(*mark) || self.ring.has_seen(*mark);
+        let is_told = |mark: &Mark| self.told.iter().any(|it| it.lane(mark.lane) == Some(*mark));
+        let is_seen = |mark: &Mark| {
+            self.position.lane(mark.lane) == Some(*mark)
+                || self.ring.has_seen(*mark)
+                || is_told(mark)
+        };
         self.ring.covers(position) && position.marks().iter().all(is_seen)
+    }
+
+    /// Does somebody who comes with that have had all that there was?
+    pub(super) fn is_at(&self, resume: &Resume) -> bool {
+        matches!(resume, Resume::After(position) if *position == self.position)
+    }
+
+    /// The cursor of the present position, for members to whom it is told. `None`: nothing is known of it, or it does not
+    /// fit and no event says when it was.
+    pub(super) fn cursor(&mut self, cursors: &Cursors, scope: Scope) -> Option<String> {
+        if self.position.marks().is_empty() {
+            return None;
+        }
+        let (mark, published) = self.latest.unwrap_or_default();
+        if self.told.back() != Some(&self.position) {
+            if self.told.len() == TOLD_MAX {
+                self.told.pop_front();
+            }
+            self.told.push_back(self.position.clone());
+        }
+        cursors.encode(scope, &self.position, mark, published)
+    }
+
+    /// Some group has to be looked at for its members to be told where they are.
+    pub(super) fn look_again(&mut self) {
+        self.has_untold = true;
+    }
+
+    /// May the members of some group have to be told where they are? To be asked before all of them are looked at.
+    pub(super) fn begin_look(&mut self) -> bool {
+        let has_changed = self.looked_at != self.version;
+        self.looked_at = self.version;
+        std::mem::take(&mut self.has_untold) || has_changed
     }
 
     /// Number of the oldest event in the ring.

@@ -126,8 +126,14 @@ impl Shard {
         let operation = Arc::new(joining.operation.clone());
         let key = (ByKey(Arc::clone(&operation)), resume);
         if let Some(&group) = replay.unserved.get(&key) {
+            let is_told = replay.is_at(&key.1);
             stats::add(&self.stats.resumed_shared, 1);
-            return self.admit(group, joining);
+            self.admit(group, joining);
+            if !is_told {
+                // The group may have been told more than what this one comes with.
+                self.look_again(group);
+            }
+            return;
         }
         let resume = key.1;
         let mode = match &resume {
@@ -165,6 +171,7 @@ impl Shard {
         if mode == Mode::Reader {
             replay.reading.insert(group_id);
         }
+        let told = if replay.is_at(&resume) { replay.version } else { 0 };
         let key = (ByKey(Arc::clone(&operation)), resume.clone());
         replay.unserved.insert(key.clone(), group_id);
         let position = match resume {
@@ -173,6 +180,7 @@ impl Shard {
             Resume::Since { mark, .. } => [mark].into_iter().collect(),
         };
         let mut group = Group::new(group_id, id, operation, scope);
+        group.told = told;
         group.unserved = Some(Box::new(key));
         group.catching =
             Some(Box::new(Catching { position, mode, is_full: false, is_held: false, held: 0 }));
@@ -350,6 +358,7 @@ impl Shard {
         }
         if let Some(replay) = &mut trigger.replay {
             replay.catching.swap_remove(&group_id);
+            replay.look_again();
         }
         self.merge(group_id);
     }
@@ -428,8 +437,15 @@ impl Shard {
             self.outlets.send(outlet, OutletCommand::Merge { from, into });
             count += of_outlet;
         }
+        let told = group.told;
         if let Some(other) = self.groups.get_mut(&into) {
             other.add_members(&members);
+            if told < other.told {
+                other.told = told;
+                if let Some(replay) = &mut trigger.replay {
+                    replay.look_again();
+                }
+            }
         }
         self.merged.insert(from, Merged { into, members: count });
         stats::add(&self.stats.merged, 1);
@@ -833,7 +849,7 @@ impl Shard {
         if trigger.source == operation.source {
             let source = trigger.source.clone();
             group.operation = Arc::new(LiveOperation { source, ..operation.clone() });
-            group.scope = scope;
+            group.change_scope(scope);
             stats::add(&self.stats.spliced, 1);
             self.served(group_id);
         } else {

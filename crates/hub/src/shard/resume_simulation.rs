@@ -4,8 +4,10 @@
 //!
 //! - whoever comes with a cursor gets everything after it, in the order of each lane and once, unless told that it lost some;
 //! - who comes without one and wants the current state gets that first, and its cursor is as good as any;
-//! - in the end everybody has had everything, and equal groups are one.
+//! - whoever is told where it is has had all that is for it up to there, or knows of the loss, and gets nothing of it again;
+//! - in the end everybody has had everything and knows where it is, and equal groups are one.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -15,7 +17,7 @@ use super::scripted::{Answer, ScriptedOutlet, Stage};
 use super::simulation::{Random, for_seeds};
 use super::{GRAPH, Reading, TriggerId};
 use crate::cursor::{Cursors, Resume, Scope};
-use crate::{Filter, HubSettings, LiveOperation, Member, Subscription};
+use crate::{Filter, GroupId, HubSettings, LiveOperation, Member, Subscription};
 
 const STEPS: u32 = 400;
 const TOPICS: u64 = 2;
@@ -59,6 +61,8 @@ struct Simulation {
     random: Random,
     stage: Stage,
     cursors: Arc<Cursors>,
+    /// All that have been looked at.
+    decoded: RefCell<HashMap<String, Position>>,
     outlets: Vec<Arc<ScriptedOutlet>>,
     subscribers: Vec<Subscriber>,
     topics: [Topic; TOPICS as usize],
@@ -87,6 +91,7 @@ impl Simulation {
             random,
             stage: Stage::with_cursors(settings, Some(Arc::clone(&cursors))),
             cursors,
+            decoded: RefCell::default(),
             outlets: (0..OUTLETS).map(|_| Arc::default()).collect(),
             subscribers: Vec::new(),
             topics: Default::default(),
@@ -107,7 +112,8 @@ impl Simulation {
             42..52 => self.publish(),
             52..64 => self.deliver(),
             64..76 => self.read(),
-            76..94 => self.resolve(),
+            76..90 => self.resolve(),
+            90..94 => self.tell(),
             94..96 => self.lose(),
             96 => self.forget(),
             97 => self.give_up(),
@@ -165,6 +171,27 @@ impl Simulation {
         self.come(topic, operation, None);
     }
 
+    /// Some are told where they are.
+    fn tell(&mut self) {
+        self.stage.shard.tell_positions();
+        self.stage.take_effects();
+    }
+
+    /// What a cursor says that a subscriber has heard, with a payload or without one.
+    fn position_in(&self, subscriber: &Subscriber, heard: &str) -> Option<Position> {
+        let cursor = heard.split_once("\"cursor\":\"")?.1.split('"').next()?;
+        let decode = || {
+            let source = self.operation(subscriber.topic, subscriber.operation).source;
+            let scope = Scope::new(GRAPH, "Subscription.field", &source, &[]);
+            match self.cursors.decode(cursor, scope).expect("it is ours") {
+                Resume::After(position) => position,
+                Resume::Since { .. } => panic!("cursors of few lanes have positions"),
+            }
+        };
+        let mut decoded = self.decoded.borrow_mut();
+        Some(decoded.entry(cursor.to_owned()).or_insert_with(decode).clone())
+    }
+
     /// With any cursor that somebody has had, be it still there or not.
     fn come_again(&mut self) {
         if self.subscribers.is_empty() {
@@ -174,16 +201,13 @@ impl Simulation {
         let subscriber = &self.subscribers[index];
         let (topic, operation) = (subscriber.topic, subscriber.operation);
         let heard = self.outlets[subscriber.outlet].heard(subscriber.member);
-        let cursors: Vec<_> =
-            heard.iter().filter_map(|it| it.split_once("\"cursor\":\"")).collect();
+        let cursors: Vec<_> = heard.iter().filter(|it| it.contains("\"cursor\":\"")).collect();
         let Some(back) = cursors.len().checked_sub(1) else { return };
         // Mostly the last one, since clients bring that.
         let back = if self.random.below(3) == 0 { self.random.below(back as u64 + 1) } else { 0 };
-        let cursor = cursors[cursors.len() - 1 - back as usize].1.split('"').next().unwrap();
-        let source = self.operation(topic, operation).source;
-        let scope = Scope::new(GRAPH, "Subscription.field", &source, &[]);
-        let resume = self.cursors.decode(cursor, scope).expect("it is ours");
-        self.come(topic, operation, Some(resume));
+        let chosen = cursors[cursors.len() - 1 - back as usize];
+        let position = self.position_in(&self.subscribers[index], chosen);
+        self.come(topic, operation, position.map(Resume::After));
     }
 
     fn leave(&mut self) {
@@ -409,13 +433,31 @@ impl Simulation {
             Some(position.lane(lane as u32).map_or(0, |mark| mark.offset))
         };
         let mut latest: [Option<u64>; LANES] = std::array::from_fn(after);
+        // How far it was told that it is.
+        let mut told = [0; LANES];
         let mut has_lost = false;
         let is_filtered = subscriber.operation == FILTERED;
         let states: Vec<_> =
             (0..heard.len()).filter(|&at| heard[at].starts_with(r#"{"data":"state""#)).collect();
         let may_have_state = subscriber.operation == WITH_STATE && subscriber.after.is_none();
         assert!(states.is_empty() || (may_have_state && states == [1]), "{heard:?}");
+        let follows = |before: u64| if is_filtered { before / 2 * 2 + 2 } else { before + 1 };
         for payload in &heard {
+            if payload.starts_with("{\"cursor\"") {
+                let position = self.position_in(subscriber, payload).unwrap();
+                for mark in position.marks() {
+                    let lane = mark.lane as usize;
+                    // What was published before it came is not for it.
+                    let had = latest[lane].unwrap_or(subscriber.from[lane]);
+                    assert!(
+                        has_lost || mark.offset < follows(had),
+                        "lane {lane}: told {} after {had}: {heard:?}",
+                        mark.offset
+                    );
+                    told[lane] = told[lane].max(mark.offset);
+                }
+                continue;
+            }
             let Some((_, rest)) = payload.split_once("\"lane\":") else { continue };
             let (lane, rest) = rest.split_once(",\"offset\":").unwrap();
             let lane: usize = lane.parse().unwrap();
@@ -423,8 +465,9 @@ impl Simulation {
             let offset: u64 = digits.parse().unwrap();
             has_lost |= payload.contains("\"lost\":") || payload.contains("\"gap\":true");
             assert!(!is_filtered || offset.is_multiple_of(2), "filtered: {heard:?}");
+            assert!(offset > told[lane], "lane {lane}: {offset} after {}: {heard:?}", told[lane]);
             if let Some(before) = latest[lane] {
-                let expected = if is_filtered { before / 2 * 2 + 2 } else { before + 1 };
+                let expected = follows(before.max(told[lane]));
                 assert!(
                     offset == expected || (has_lost && offset > expected),
                     "lane {lane}: expected {expected} after {:?}: {heard:?}",
@@ -478,6 +521,8 @@ impl Simulation {
             topic.published = topic.published.map(|it| it + 2);
         }
         self.come_to_rest();
+        while self.stage.shard.tell_positions() {}
+        self.settle();
         for subscriber in &self.subscribers {
             if subscriber.subscription.is_none() {
                 continue;
@@ -493,6 +538,7 @@ impl Simulation {
             assert_eq!(has_state, wants_state, "{heard:?}");
             // What was dropped last is told with an event that has yet to come.
             let group = subscriber.subscription.as_ref().map(Subscription::group).unwrap();
+            self.check_told(subscriber, group, &heard);
             let has_lost = has_lost || self.stage.shard.owes_news(group);
             for (lane, published) in
                 self.topics[subscriber.topic as usize].published.into_iter().enumerate()
@@ -514,6 +560,18 @@ impl Simulation {
             }
         }
         self.leave_all();
+    }
+
+    /// Nobody has to have anything read again that was for others.
+    fn check_told(&self, subscriber: &Subscriber, group: GroupId, heard: &[String]) {
+        let shard = &self.stage.shard;
+        let group = &shard.groups[&shard.group_now(group)];
+        let replay = shard.triggers[&group.trigger].replay.as_ref().unwrap();
+        if group.catching.is_none() && !group.owes_news() && !replay.position.marks().is_empty() {
+            let last = heard.iter().rev().find_map(|it| self.position_in(subscriber, it));
+            let last = last.or_else(|| subscriber.after.clone());
+            assert_eq!(last.as_ref(), Some(&replay.position), "{heard:?}");
+        }
     }
 
     /// Nothing stays.

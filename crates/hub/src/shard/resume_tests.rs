@@ -10,13 +10,13 @@ use execute::ErrorCode;
 use super::scripted::{Answer, ScriptedOutlet, Stage, member};
 use super::{Reading, TriggerId};
 use crate::cursor::{Cursors, Resume};
-use crate::{Filter, HubSettings, Member, Subscription};
+use crate::{Filter, HubSettings, LiveOperation, Member, Subscription};
 
-fn mark(lane: u32, offset: u64) -> Mark {
+pub(super) fn mark(lane: u32, offset: u64) -> Mark {
     Mark { lane, offset, part: 0 }
 }
 
-fn position(marks: &[(u32, u64)]) -> Position {
+pub(super) fn position(marks: &[(u32, u64)]) -> Position {
     marks.iter().map(|&(lane, offset)| mark(lane, offset)).collect()
 }
 
@@ -24,25 +24,27 @@ fn after(marks: &[(u32, u64)]) -> Option<Resume> {
     Some(Resume::After(position(marks)))
 }
 
-struct Play {
-    stage: Stage,
-    outlet: Arc<ScriptedOutlet>,
+pub(super) struct Play {
+    pub(super) stage: Stage,
+    pub(super) outlet: Arc<ScriptedOutlet>,
+    pub(super) cursors: Arc<Cursors>,
     comers: u64,
 }
 
 impl Play {
-    fn new(ring_events: usize) -> Self {
+    pub(super) fn new(ring_events: usize) -> Self {
         Self::with(HubSettings { ring_events, ..HubSettings::default() })
     }
 
-    fn with(settings: HubSettings) -> Self {
+    pub(super) fn with(settings: HubSettings) -> Self {
         let cursors = Cursors::new([&b"a key of some length"[..]]).unwrap().of_memory(true);
-        let stage = Stage::with_cursors(settings, Some(Arc::new(cursors)));
-        Self { stage, outlet: Arc::default(), comers: 0 }
+        let cursors = Arc::new(cursors);
+        let stage = Stage::with_cursors(settings, Some(Arc::clone(&cursors)));
+        Self { stage, outlet: Arc::default(), cursors, comers: 0 }
     }
 
     /// A trigger on `topic` that stands at lane 0, offset `at`, with one subscriber.
-    fn live(&mut self, at: u64) -> (TriggerId, Member, Subscription) {
+    pub(super) fn live(&mut self, at: u64) -> (TriggerId, Member, Subscription) {
         let (comer, answer) = self.come(1, None);
         let trigger = self.stage.open();
         self.stage.message(trigger, SourceMessage::Passed(mark(0, at)));
@@ -50,9 +52,17 @@ impl Play {
     }
 
     fn come(&mut self, operation: u128, resume: Option<Resume>) -> (Member, Answer) {
+        let operation = self.stage.operation("topic", operation, 0);
+        self.come_for(operation, resume)
+    }
+
+    pub(super) fn come_for(
+        &mut self,
+        operation: LiveOperation,
+        resume: Option<Resume>,
+    ) -> (Member, Answer) {
         self.comers += 1;
         let member = member(self.comers);
-        let operation = self.stage.operation("topic", operation, 0);
         (member, self.stage.resume(&self.outlet, member, operation, resume))
     }
 
@@ -90,16 +100,16 @@ impl Play {
         }
     }
 
-    fn groups(&self) -> usize {
+    pub(super) fn groups(&self) -> usize {
         self.stage.shard.groups.len()
     }
 
-    fn count(&self, counter: impl Fn(&crate::HubStats) -> &AtomicU64) -> u64 {
+    pub(super) fn count(&self, counter: impl Fn(&crate::HubStats) -> &AtomicU64) -> u64 {
         counter(&self.stage.stats).load(Relaxed)
     }
 }
 
-fn joined(mut answer: Answer) -> Subscription {
+pub(super) fn joined(mut answer: Answer) -> Subscription {
     answer.try_recv().expect("an answer").expect("joined")
 }
 
@@ -466,6 +476,27 @@ fn a_gap_of_the_reader_is_read_again_and_one_of_the_trigger_sends_to_the_reader(
     assert_eq!(play.read(trigger, pass, 6), Reading::Over);
     play.stage.resolve_all();
     assert_eq!(play.heard(one), ["4", "5", "6", "7"]);
+}
+
+#[test]
+fn a_lane_that_appears_after_a_gap_may_have_lost_its_begin_to_whoever_came_since() {
+    let mut play = Play::new(10);
+    let (trigger, _, _first) = play.live(0);
+    // The stream lost the first event of another lane, of which nothing is known yet.
+    play.stage.message(trigger, SourceMessage::Gap);
+    play.events(trigger, [1]);
+    play.stage.resolve_all();
+    let (one, answer) = play.come(2, after(&[(0, 1)]));
+    let _one = joined(answer);
+    assert!(play.stage.readers_opening.is_empty(), "the ring serves it");
+    for offset in [2, 3] {
+        let event = Event::new("topic", (100 + offset).to_string()).at(mark(1, offset));
+        play.stage.message(trigger, SourceMessage::Event(event));
+        play.stage.resolve_all();
+    }
+    let heard = play.outlet.heard(one);
+    let announced: Vec<_> = heard[1..].iter().map(|it| it.contains("\"gap\":true")).collect();
+    assert_eq!((play.heard(one), announced), (vec!["102".into(), "103".into()], vec![true, false]));
 }
 
 #[test]

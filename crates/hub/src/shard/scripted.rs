@@ -95,6 +95,16 @@ impl Outlet for ScriptedOutlet {
                     heard.push(String::from_utf8(payload.bytes.to_vec()).unwrap());
                 }
             }
+            OutletCommand::Position { group, cursor } => {
+                for member in groups.get(&group).expect("only groups with members are told") {
+                    // What is dropped before it would be hidden by it.
+                    let owes = owed.get(member).is_some_and(|it| *it != Missed::default());
+                    if !*is_full && !owes {
+                        let cursor = std::str::from_utf8(&cursor).unwrap();
+                        heard.get_mut(&key(*member)).unwrap().push(position_of(cursor));
+                    }
+                }
+            }
             OutletCommand::Leave { group, member } => {
                 let members = groups.get_mut(&group).expect("only members leave");
                 let index = members.iter().position(|it| *it == member).expect("each leaves once");
@@ -140,6 +150,11 @@ impl Resolve for ByHand {
     fn has_state(&self) -> bool {
         self.has_state
     }
+}
+
+/// What a member hears when it is told where it is.
+pub(super) fn position_of(cursor: &str) -> String {
+    format!("{{\"cursor\":\"{cursor}\"}}")
 }
 
 /// What stands for a current state.

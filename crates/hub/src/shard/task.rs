@@ -25,6 +25,10 @@ const HELD_PAUSE: Duration = Duration::from_millis(5);
 /// How soon those are looked at again who come again and wait for others.
 const GATHER_PAUSE: Duration = Duration::from_millis(25);
 
+/// In which part of the interval subscribers are told where they are: clients may answer, and those of a hundred thousand
+/// groups shall not do so in one moment.
+const TOLD_PART: u32 = 4;
+
 /// What the hub asks of a shard.
 pub(crate) enum Command {
     Subscribe(Box<Joining>),
@@ -92,6 +96,17 @@ pub(crate) struct ShardTask {
     look_after_held: Option<tokio::time::Instant>,
     /// When to look after those who come again and wait for others.
     look_after_gathered: Option<tokio::time::Instant>,
+    telling: Telling,
+}
+
+/// When subscribers are told where they are.
+struct Telling {
+    /// From the begin of one round to that of the next.
+    interval: Option<Duration>,
+    /// When to begin a round, or go on with it. `None`: nobody might have to be told.
+    next: Option<tokio::time::Instant>,
+    /// When the one that goes on began.
+    began: Option<tokio::time::Instant>,
 }
 
 impl ShardTask {
@@ -101,8 +116,10 @@ impl ShardTask {
         cores: Arc<dyn Cores>,
         commands: mpsc::Receiver<Command>,
         leaves: mpsc::UnboundedReceiver<Leave>,
+        position_interval: Option<Duration>,
     ) -> Self {
         Self {
+            telling: Telling { interval: position_interval, next: None, began: None },
             shard,
             stats,
             cores,
@@ -122,6 +139,7 @@ impl ShardTask {
     pub(crate) async fn run(mut self) {
         loop {
             let (held, gathered) = (self.look_after_held, self.look_after_gathered);
+            let tell = self.telling.next;
             tokio::select! {
                 command = self.commands.recv() => match command {
                     Some(command) => self.command(command),
@@ -157,6 +175,11 @@ impl ShardTask {
                     self.look_after_gathered = None;
                     self.shard.look_after_gathered();
                 }
+                () = sleep_until(tell) => self.tell_positions(),
+            }
+            if self.telling.next.is_none() && self.shard.has_positions() {
+                let now = tokio::time::Instant::now();
+                self.telling.next = self.telling.interval.map(|interval| now + interval);
             }
             if self.shard.is_gathering() && self.look_after_gathered.is_none() {
                 self.look_after_gathered = Some(tokio::time::Instant::now() + GATHER_PAUSE);
@@ -169,6 +192,20 @@ impl ShardTask {
             tokio::task::coop::consume_budget().await;
         }
         self.shard.shut_down();
+    }
+
+    /// Goes on with a round, or begins one.
+    fn tell_positions(&mut self) {
+        let Telling { interval: Some(interval), began, next } = &mut self.telling else { return };
+        let now = tokio::time::Instant::now();
+        let round_began = *began.get_or_insert(now);
+        *next = if self.shard.tell_positions() {
+            let turns = u32::try_from(self.shard.turns_of_round()).unwrap_or(u32::MAX);
+            Some(now + *interval / TOLD_PART / turns)
+        } else {
+            *began = None;
+            self.shard.has_positions().then(|| round_began + *interval)
+        };
     }
 
     fn command(&mut self, command: Command) {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hub::{Cores, EndReason, Hub, HubSettings, Job, Outlet, OutletCommand};
+use hub::{Cores, Cursors, EndReason, Hub, HubSettings, Job, Outlet, OutletCommand};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
@@ -33,6 +33,23 @@ pub(crate) async fn with_hub<F: Future<Output = ()>>(
     settings: HubSettings,
     test: impl FnOnce(Arc<Hub>) -> F,
 ) {
+    play(settings, None, test).await;
+}
+
+/// The same where payloads have cursors, also those of the memory provider.
+pub(crate) async fn with_hub_and_cursors<F: Future<Output = ()>>(
+    settings: HubSettings,
+    test: impl FnOnce(Arc<Hub>) -> F,
+) {
+    let cursors = Cursors::new(std::iter::empty()).expect("random bytes").of_memory(true);
+    play(settings, Some(cursors), test).await;
+}
+
+async fn play<F: Future<Output = ()>>(
+    settings: HubSettings,
+    cursors: Option<Cursors>,
+    test: impl FnOnce(Arc<Hub>) -> F,
+) {
     let local = LocalSet::new();
     let (cores, mut jobs) = OneCore::new();
     local.spawn_local(async move {
@@ -40,7 +57,7 @@ pub(crate) async fn with_hub<F: Future<Output = ()>>(
             tokio::task::spawn_local(job());
         }
     });
-    let hub = Arc::new(Hub::new(settings, cores));
+    let hub = Arc::new(Hub::with_cursors(settings, cores, cursors));
     local.run_until(tokio::time::timeout(PATIENCE * 2, test(hub))).await.expect("in time");
 }
 
@@ -72,6 +89,9 @@ impl Listener {
             OutletCommand::Join { .. } => "join".into(),
             OutletCommand::Deliver { payload, .. } => {
                 String::from_utf8(payload.bytes.to_vec()).expect("payloads are text")
+            }
+            OutletCommand::Position { cursor, .. } => {
+                format!("position: {}", String::from_utf8_lossy(&cursor))
             }
             OutletCommand::Merge { .. } => "merged".into(),
             OutletCommand::Leave { .. } => "end: unsubscribed".into(),

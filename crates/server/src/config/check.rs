@@ -296,10 +296,12 @@ impl Checker<'_> {
         let least = schema.get("x-minimum").and_then(Value::as_u64);
         if let (Some(least), Some(given)) = (least, quantity(format, &scalar.text))
             && given < least
+            && !(given == 0 && format == Format::DurationOrZero)
         {
             let least = print_quantity(format, least);
+            let or_zero = if format == Format::DurationOrZero { ", or `0s`" } else { "" };
             self.findings
-                .error("out-of-range", format!("`{path}` must be at least `{least}`"))
+                .error("out-of-range", format!("`{path}` must be at least `{least}`{or_zero}"))
                 .at(range.clone(), unfit(scalar))
                 .help(format!("write `{least}` or more"));
             return None;

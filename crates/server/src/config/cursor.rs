@@ -1,12 +1,14 @@
 //! Cursors: how subscribers that come again go on where they were.
 
+use std::time::Duration;
+
 use execute::ClaimPath;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::format::{CursorKeyText, MemberPathText, SizeText};
+use super::format::{CursorKeyText, DurationOrZeroText, MemberPathText, SizeText};
 use super::secret::Secret;
-use super::size;
+use super::{duration, size};
 
 /// Cursors, by which subscribers go on where they were.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -34,6 +36,13 @@ pub struct Cursor {
     /// Cursors also for events of providers of the kind `memory`. They hold as long as the process that gave them.
     #[schemars(example = true)]
     pub memory: bool,
+
+    /// How often subscribers are told the cursor of where they are, where all events since their last one were for
+    /// others: who comes again with it does not have these read again. `docs/subscriptions.md` says how each transport
+    /// does it. `0s` tells nobody.
+    #[serde(with = "duration::text")]
+    #[schemars(with = "DurationOrZeroText", example = &"2m", extend("x-minimum" = 1000))]
+    pub heartbeat: Duration,
 
     /// How many recent events of a source are kept for subscribers that come again; whoever was away for longer reads
     /// from the broker.
@@ -66,6 +75,8 @@ impl Default for Cursor {
             keys: Vec::new(),
             bind_claims: Vec::new(),
             memory: false,
+            // What a client has read again of what is not for it when it comes back: at most half a minute.
+            heartbeat: Duration::from_secs(30),
             // A second of a busy source, a minute of a quiet one: as long as most clients take to reconnect.
             ring_events: 128,
             ring_bytes: 1 << 20,

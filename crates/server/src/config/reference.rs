@@ -221,8 +221,10 @@ fn kind(schema: &Value) -> String {
     if let Some(format) = schema["format"].as_str().and_then(Format::from_name) {
         let noun = format.noun();
         let least = schema["x-minimum"].as_u64();
-        let bound = least
-            .map(|least| format!(", at least `{}`", super::format::print_quantity(format, least)));
+        let or_zero = if format == Format::DurationOrZero { ", or `0s`" } else { "" };
+        let bound = least.map(|least| {
+            format!(", at least `{}`{or_zero}", super::format::print_quantity(format, least))
+        });
         let articles = ["a ", "an ", "the "];
         let noun = articles.iter().find_map(|article| noun.strip_prefix(article)).unwrap_or(noun);
         return format!("{noun}{}", bound.unwrap_or_default());

@@ -205,7 +205,7 @@ events:
         tls: {ca: b.pem, certificate: d.pem, key: /l.pem}
         sentinel: {master: m, authentication: {username: v, password: "${SECRET}"}}
 cursor:
-  {enabled: false, keys: ["${SECRET}-of-16-bytes"], bind_claims: [sub], memory: true, ring_events: 1, ring_bytes: 2KiB, ring_bytes_total: 3KiB}
+  {enabled: false, keys: ["${SECRET}-of-16-bytes"], bind_claims: [sub], memory: true, heartbeat: 5s, ring_events: 1, ring_bytes: 2KiB, ring_bytes_total: 3KiB}
 introspection: false
 ide: {enabled: false}
 cors: {origins: ["https://a.example"]}

@@ -2,12 +2,14 @@
 //! and for all of them, and in number for each subscription; what happens at a bound is the configured policy.
 //!
 //! Answers of queries and ends of operations wait here too, and no policy touches them: a query without its
-//! answer is wrong. They are bounded by the operations that a connection may have at a time.
+//! answer is wrong. They are bounded by the operations that a connection may have at a time. So are positions, which wait
+//! for operations only of which nothing else does.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use execute::{GraphqlError, Missed, Payload};
 
 use crate::config::{OverflowPolicy, Subscriptions};
@@ -26,6 +28,13 @@ pub(crate) enum Delivery {
         payload: Payload,
         /// What the policy dropped before this one, announcements of the dropped ones included.
         missed: Missed,
+    },
+    /// Where it is, though it had no result for that.
+    Position {
+        /// Operation of the connection.
+        operation: u32,
+        /// What its client may come again with.
+        cursor: Bytes,
     },
     /// The last word: all results have been given.
     Complete {
@@ -137,6 +146,8 @@ struct Tally {
     waiting: usize,
     /// What was dropped and not announced yet.
     missed: Missed,
+    /// It waits to be told where it is.
+    has_position: bool,
 }
 
 impl Drop for Backlog {
@@ -228,6 +239,17 @@ impl Backlog {
         self.waiting.push_back(Waiting { delivery, is_event: true });
     }
 
+    /// Where an operation is. One that has yet to get an event, or to hear what it lost, is not told: its client would go on
+    /// behind that. Nor is one that has not taken the last position, so that no more than one waits for it.
+    pub(super) fn position(&mut self, operation: u32, cursor: Bytes) {
+        if !self.overflown && !self.tallies.contains_key(&operation) {
+            let tally = Tally { has_position: true, ..Tally::default() };
+            self.tallies.insert(operation, tally);
+            let delivery = Delivery::Position { operation, cursor };
+            self.waiting.push_back(Waiting { delivery, is_event: false });
+        }
+    }
+
     /// Which bound one more event of `size` bytes breaks. A single event that is over the bound alone waits
     /// nevertheless, since a subscriber who cannot have it would never have anything.
     fn bound_met(&self, bounds: Bounds, operation: u32, size: usize) -> Option<Bound> {
@@ -262,6 +284,7 @@ impl Backlog {
     /// The end of an operation. Nothing follows for it, so nothing is left that could announce what was dropped.
     pub(super) fn end(&mut self, end: Delivery) {
         let (Delivery::Next { operation, .. }
+        | Delivery::Position { operation, .. }
         | Delivery::Complete { operation }
         | Delivery::Failed { operation, .. }) = &end;
         self.forget_missed(*operation);
@@ -287,6 +310,12 @@ impl Backlog {
             self.total.give_back(payload.bytes.len());
             if let Some(tally) = self.tallies.get_mut(operation) {
                 tally.waiting -= 1;
+            }
+            self.tidy(*operation);
+        }
+        if let Delivery::Position { operation, .. } = &gone.delivery {
+            if let Some(tally) = self.tallies.get_mut(operation) {
+                tally.has_position = false;
             }
             self.tidy(*operation);
         }

@@ -37,7 +37,7 @@ pub(crate) async fn answer(router: &Arc<Router>, ready: Ready, media: AnswerType
             }
             Delivery::Failed { errors, .. } => answer::request_errors(&errors, media, false),
             // The source has nothing to tell.
-            Delivery::Complete { .. } => {
+            Delivery::Complete { .. } | Delivery::Position { .. } => {
                 answer::with_type(StatusCode::OK, media.content_type(), r#"{"data":null}"#.into())
             }
         },
@@ -58,6 +58,8 @@ enum First {
 async fn first(outlet: &ConnectionOutlet) -> First {
     loop {
         match outlet.take() {
+            // Where it is means nothing to somebody who waits for an event.
+            Taken::Delivery(Delivery::Position { .. }) => {}
             Taken::Delivery(delivery) => return First::Event(delivery),
             Taken::Overflown => return First::Overflown,
             Taken::Nothing => outlet.filled.notified().await,

@@ -134,6 +134,12 @@ impl Outlet for ConnectionOutlet {
                     queue.backlog.event(self.bounds, member.operation, payload.clone());
                 }
             }
+            OutletCommand::Position { group, cursor } => {
+                let members = queue.members.get(&group).cloned().unwrap_or_default();
+                for member in members {
+                    queue.backlog.position(member.operation, cursor.clone());
+                }
+            }
             OutletCommand::Leave { group, member } => {
                 if let Some(members) = queue.members.get_mut(&group) {
                     members.retain(|it| *it != member);
@@ -292,6 +298,40 @@ mod tests {
             panic!("nothing was kept")
         };
         assert_eq!(missed, Missed { lost: 3, gap: true });
+    }
+
+    #[test]
+    fn a_position_waits_in_its_turn_and_once_and_never_hides_what_is_owed() {
+        let outlet = outlet(OverflowPolicy::DropOldest, 1000, 1);
+        let group = GroupId(1);
+        for operation in [7, 8] {
+            outlet.send(OutletCommand::Join { group, member: Member { connection: 0, operation } });
+        }
+        let tell = |cursor: &'static str| {
+            outlet.send(OutletCommand::Position { group, cursor: cursor.into() });
+        };
+        let position = |operation, cursor: &'static str| {
+            Taken::Delivery(Delivery::Position { operation, cursor: cursor.into() })
+        };
+        // A second one does not wait behind the first.
+        tell("a");
+        tell("b");
+        outlet.send(OutletCommand::Deliver { group, payload: payload("1") });
+        assert_eq!([outlet.take(), outlet.take()], [position(7, "a"), position(8, "a")]);
+        // Of the first operation nothing waits any more.
+        let taken = outlet.take();
+        assert!(matches!(taken, Taken::Delivery(Delivery::Next { operation: 7, .. })));
+        tell("c");
+        let taken = outlet.take();
+        assert!(matches!(taken, Taken::Delivery(Delivery::Next { operation: 8, .. })));
+        assert_eq!([outlet.take(), outlet.take()], [position(7, "c"), Taken::Nothing]);
+        // An event that is lost without another one behind it that would say so.
+        let full =
+            outlet_within(OverflowPolicy::DropOldest, 1000, 1, &Arc::new(QueueTotal::new(0)));
+        event(&full, 7, payload("1"));
+        full.lock().backlog.position(7, "d".into());
+        assert_eq!(full.take(), Taken::Nothing);
+        assert!(outlet.lock().backlog.is_idle());
     }
 
     #[test]

@@ -343,6 +343,8 @@ impl Stream {
                     sse.next_of(id, payload.with_missed(missed).bytes);
                 }
             }
+            // The stream has one last id for all of its operations, and an event of another kind is an error to clients.
+            Delivery::Position { .. } => {}
             Delivery::Complete { operation } => {
                 if let Some(id) = names.end(operation) {
                     sse.complete_of(&id);

@@ -172,6 +172,7 @@ fn deliver(results: &mut ResultStream, delivery: Delivery) {
             let payload = payload.with_missed(missed);
             results.next(payload.bytes.clone(), payload.cursor());
         }
+        Delivery::Position { cursor, .. } => results.position(cursor),
         Delivery::Complete { .. } => results.complete(),
         Delivery::Failed { errors, .. } => results.fail(execute::request_error(&errors).bytes),
     }

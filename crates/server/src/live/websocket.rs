@@ -364,6 +364,11 @@ fn deliver(connection: &mut Connection<Subprotocol>, running: &Running, delivery
                 machine.next(&id, payload.with_missed(missed).bytes);
             }
         }
+        Delivery::Position { operation, cursor } => {
+            if let Some(id) = machine.id_of(operation).map(Box::<str>::from) {
+                machine.position(&id, cursor);
+            }
+        }
         Delivery::Complete { operation } => {
             running.forget(operation);
             if let Some(id) = machine.id_of(operation).map(Box::<str>::from) {

@@ -10,6 +10,7 @@ use super::envelope::{
     self, ClientMessage, Invalid, Request, append_operation_prefix, operation_message,
     operation_prefix_len,
 };
+use super::position::position_message;
 use super::{
     FORBIDDEN, INITIALISATION_TIMEOUT, INVALID_MESSAGE, SUBPROTOCOL, SUBPROTOCOL_NOT_ACCEPTABLE,
     SUBSCRIBER_ALREADY_EXISTS, TOO_MANY_INITIALISATION_REQUESTS, UNAUTHORIZED,
@@ -159,6 +160,16 @@ impl GraphqlTransportWs {
         let is_active = self.is_active(id);
         if is_active {
             self.pending.text(operation_message(id, NEXT, Some(payload)));
+        }
+        is_active
+    }
+
+    /// Tells where an operation is, without a result: `cursor` is text that needs no escapes. Returns whether the operation
+    /// is in progress.
+    pub fn position(&mut self, id: &str, cursor: Bytes) -> bool {
+        let is_active = self.is_active(id);
+        if is_active {
+            self.pending.text(position_message(id, cursor));
         }
         is_active
     }
@@ -330,14 +341,27 @@ pub(crate) const NEXT: &str = "next";
 
 /// [`append_next_head`] for a message of any type.
 pub(crate) fn append_result_head(id: &str, kind: &str, payload_len: usize, out: &mut Vec<u8>) {
+    append_head(operation_prefix_len(id, kind), payload_len + 1, out, |out| {
+        append_operation_prefix(id, kind, out);
+    });
+}
+
+/// Appends the header of a text frame and its beginning, which `write` appends, about `prefix_len` bytes; `rest_len` more
+/// are to follow.
+pub(super) fn append_head(
+    prefix_len: usize,
+    rest_len: usize,
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>),
+) {
     let start = out.len();
     // The header's size depends on the length of an id that may need escapes. So the usual size is
     // assumed, and corrected where it is wrong.
-    let assumed = FrameHeader::new(Opcode::Text, operation_prefix_len(id, kind) + payload_len + 1);
+    let assumed = FrameHeader::new(Opcode::Text, prefix_len + rest_len);
     out.extend_from_slice(&assumed);
-    append_operation_prefix(id, kind, out);
+    write(out);
     let prefix_len = out.len() - start - assumed.len();
-    let actual = FrameHeader::new(Opcode::Text, prefix_len + payload_len + 1);
+    let actual = FrameHeader::new(Opcode::Text, prefix_len + rest_len);
     if actual != assumed {
         out.splice(start..start + assumed.len(), actual.iter().copied());
     }

@@ -233,6 +233,14 @@ mod tests {
     }
 
     #[test]
+    fn a_position_is_no_event_and_the_id_of_what_follows() {
+        let mut stream = super::super::position("c7".into()).to_vec();
+        assert_eq!(read(&[&stream]), []);
+        stream.extend_from_slice(b"event: next\ndata: {}\n\n");
+        assert_eq!(read(&[&stream]), [event("next", "{}", Some("c7"))]);
+    }
+
+    #[test]
     fn an_endless_event_is_refused_however_it_is_cut() {
         let config = Config { event_bytes_max: 100 };
         let failure = Err(DecodeError::EventTooBig { limit: 100 });

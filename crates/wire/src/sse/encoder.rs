@@ -56,6 +56,16 @@ pub fn next_event(payload: Bytes, id: Option<EventId<'_>>) -> Chunks {
     Chunks { head: head.into(), body: Bytes::new(), tail: NEXT_SUFFIX }
 }
 
+/// What stands before an id that comes without an event.
+const ID_PREFIX: &[u8] = b"id: ";
+
+/// Where the client is, without an event: the id of the last one is `id` from now on, and nothing is dispatched (HTML
+/// living standard, section 9.2.6). It is for the caller that `id` is one, see [`EventId::new`]; it is shared and not
+/// copied.
+pub fn position(id: Bytes) -> Chunks {
+    Chunks { head: Bytes::from_static(ID_PREFIX), body: id, tail: NEXT_SUFFIX }
+}
+
 /// The `complete` event, after which the response body ends.
 pub fn complete_event() -> Chunks {
     Chunks::whole(COMPLETE)
@@ -120,6 +130,13 @@ impl Sse {
     pub fn next(&mut self, payload: Bytes, id: Option<EventId<'_>>) {
         if !self.is_completed {
             self.outgoing.push_back(next_event(payload, id));
+        }
+    }
+
+    /// Queues where the client is, see [`position`]. Dropped after [`Sse::complete`].
+    pub fn position(&mut self, id: Bytes) {
+        if !self.is_completed {
+            self.outgoing.push_back(position(id));
         }
     }
 
@@ -229,6 +246,24 @@ mod tests {
         assert_eq!(EventId::new("a\nevent: x"), None);
         assert_eq!(EventId::new("a\rb"), None);
         assert_eq!(EventId::new("a\0b"), None);
+    }
+
+    #[test]
+    fn a_position_is_an_id_without_an_event_and_shared() {
+        let id = Bytes::from_static(b"k7");
+        let said = position(id.clone());
+        assert_eq!(text(&said), "id: k7\n\n");
+        assert_eq!(said.body.as_ptr(), id.as_ptr());
+        let now = Instant::now();
+        let mut sse = Sse::new(&Config { heartbeat: None }, now);
+        sse.position(id.clone());
+        sse.complete();
+        sse.position(id);
+        let mut said = String::new();
+        while let Some(chunks) = sse.poll_transmit(now) {
+            said += &text(&chunks);
+        }
+        assert_eq!(said, ":\n\nid: k7\n\nevent: complete\ndata:\n\n");
     }
 
     #[test]

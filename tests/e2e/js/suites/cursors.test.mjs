@@ -1,6 +1,8 @@
 // Clients that lose their connections and go on with the cursor they got last.
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
+import { ApolloClient, HttpLink, InMemoryCache } from "@apollo/client";
+import { parse } from "graphql";
 import { createClient as createSseClient } from "graphql-sse";
 import { createClient } from "graphql-ws";
 import WebSocket from "ws";
@@ -21,7 +23,9 @@ describe("cursors", () => {
       supergraph: memorySupergraph(),
       config: {
         subgraphs: subgraphs.configuration,
-        cursor: { memory: true, keys: ["a key of more than 16 bytes"], ring_events: 50 },
+        cursor: {
+          memory: true, keys: ["a key of more than 16 bytes"], ring_events: 50, heartbeat: "1s",
+        },
         events: { providers: { memory: [{ id: "default", ring_events: 100_000 }] } },
       },
     });
@@ -95,6 +99,81 @@ describe("cursors", () => {
       assert.deepEqual(numbers.slice(-200), Array.from({ length: 200 }, (_, at) => 1_000_001 + at));
       client.dispose();
     }
+  });
+
+  it("graphql-ws hears where it is by on.ping, and goes on from there", async () => {
+    let heard;
+    const position = new Promise((resolve) => { heard = resolve; });
+    let client = createClient({
+      url: router.socket, webSocketImpl: WebSocket, retryAttempts: 0,
+      on: { ping: (received, payload) => received && heard(payload) },
+    });
+    const subscription = client.iterate({ query: QUERY });
+    const first = subscription.next();
+    const { id, cursor } = await within(position, "a position");
+    assert.equal(typeof id, "string");
+    await publish(2_000_000);
+    const { value } = await within(first, "the first event");
+    assert.equal(value.data.flightMoved.altitude, 2_000_000);
+    await client.dispose();
+    client = createClient({ url: router.socket, webSocketImpl: WebSocket, retryAttempts: 0 });
+    const again = client.iterate({ query: QUERY, extensions: { cursor } });
+    const missed = await within(again.next(), "what it missed");
+    assert.equal(missed.value.data.flightMoved.altitude, 2_000_000);
+    await client.dispose();
+  });
+
+  /** A `fetch` that shows what comes until `wanted` is found in it. */
+  function watching(wanted) {
+    let found;
+    const seen = new Promise((resolve) => { found = resolve; });
+    const watched = async (...request) => {
+      const response = await fetch(...request);
+      const [body, shown] = response.body.tee();
+      (async () => {
+        let text = "";
+        for await (const chunk of shown.pipeThrough(new TextDecoderStream())) {
+          text += chunk;
+          const match = text.match(wanted);
+          if (match) found(match[1]);
+        }
+      })().catch(() => {});
+      const { status, headers } = response;
+      return new Response(body, { status, headers });
+    };
+    return { fetch: watched, seen };
+  }
+
+  it("graphql-sse takes no notice of an id without an event", async () => {
+    const { fetch: fetchFn, seen } = watching(/(?:^|\n)id: (\S+)\n\n/);
+    const client = createSseClient({ url: router.graphql, retryAttempts: 0, fetchFn });
+    const subscription = client.iterate({ query: QUERY });
+    const first = subscription.next();
+    await within(seen, "a position");
+    await publish(3_000_000);
+    const { value } = await within(first, "the first event");
+    assert.equal(value.data.flightMoved.altitude, 3_000_000);
+    client.dispose();
+  });
+
+  it("Apollo Client takes a position for the sign of life that it is", async () => {
+    const { fetch: watched, seen } = watching(/\r\ncursor: (\S+)\r\n\r\n\{\}\r\n--graphql/);
+    const client = new ApolloClient({
+      link: new HttpLink({ uri: router.graphql, fetch: watched }), cache: new InMemoryCache(),
+    });
+    const results = [];
+    let heard;
+    const first = new Promise((resolve) => { heard = resolve; });
+    const subscription = client.subscribe({ query: parse(QUERY) }).subscribe({
+      next(result) { results.push(result); heard(); },
+      error(error) { results.push(error); heard(); },
+    });
+    await within(seen, "a position");
+    await publish(4_000_000);
+    await within(first, "the first event");
+    assert.deepEqual(results.map((it) => it.data?.flightMoved.altitude), [4_000_000]);
+    subscription.unsubscribe();
+    client.stop();
   });
 
   it("tells a client of graphql-ws that its cursor is none", async () => {

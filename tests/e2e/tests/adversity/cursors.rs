@@ -212,6 +212,79 @@ fn a_cursor_holds_at_another_router_with_the_same_keys_until_the_broker_says_oth
     other.assert_unharmed();
 }
 
+/// One of a thousand events is for it.
+fn only(id: usize) -> String {
+    format!(r#"subscription {{ productOf(id: "{id}") {{ id }} }}"#)
+}
+
+fn id_of(payload: &Value) -> &str {
+    payload["data"]["productOf"]["id"].as_str().unwrap_or_else(|| panic!("no event: {payload}"))
+}
+
+#[test]
+fn who_wants_few_of_many_events_is_told_where_it_is_and_has_none_of_the_others_read_again() {
+    // On reactors, and as tasks.
+    for reactors in ["", "reactors: 0\n"] {
+        let shop = Shop::with(&format!(
+            "
+cursor: {{memory: true, keys: [a key of more than 16 bytes], ring_events: 2, heartbeat: 1s}}
+{reactors}"
+        ));
+        let mut socket = Socket::ready(shop.address());
+        socket.subscribe("1", &only(7));
+        shop.wait_for_subscribers(1);
+        let mut stream = Stream::open(shop.address(), &only(7));
+        shop.wait_for_subscribers(2);
+        for number in 1..=40 {
+            shop.publish("products", event(number));
+        }
+        shop.wait_for_metric("starling_hub_events_total", 40);
+        let (mut id, payload) = stream.event_with_id();
+        assert_eq!(id_of(&payload), "7");
+        let old = id.clone();
+        let mut last = Value::Null;
+        // Somebody who comes now is where all events are behind it. Of others it is the same cursor.
+        let mut witness = Socket::ready(shop.address());
+        witness.subscribe("witness", &only(1000));
+        let here = witness.position("witness");
+        while last != here.as_str() {
+            let message = socket.any_message();
+            last = match message["type"].as_str() {
+                Some("next") => message["payload"]["extensions"]["cursor"].clone(),
+                Some("ping") => message["payload"]["cursor"].clone(),
+                _ => panic!("{message}"),
+            };
+            assert_eq!(message["payload"]["id"].as_str().unwrap_or("1"), "1");
+        }
+        while id != here {
+            id = stream.position();
+        }
+        drop((socket, stream));
+        shop.wait_for_subscribers(1);
+        for number in 41..=42 {
+            shop.publish("products", event(number));
+        }
+        let mut socket = Socket::ready(shop.address());
+        resume(&mut socket, "again", &only(7), &here);
+        shop.wait_for_subscribers(2);
+        let mut stream = Stream::open_after(shop.address(), &only(7), &here);
+        shop.wait_for_subscribers(3);
+        let count = |name: &str| shop.router.metric(name).unwrap_or(0);
+        assert_eq!(count("starling_hub_side_readers_total"), 0);
+        assert_eq!(count("starling_hub_events_replayed_total"), 0);
+        shop.publish("products", event(7));
+        assert_eq!(id_of(&socket.message()["payload"]), "7");
+        assert_eq!(id_of(&stream.event_with_id().1), "7");
+        // With the cursor of its last event it would have had all of them read again.
+        resume(&mut socket, "old", &only(7), &old);
+        assert_eq!(id_of(&socket.message()["payload"]), "7");
+        assert_eq!(count("starling_hub_side_readers_total"), 1);
+        assert!(count("starling_hub_positions_total") >= 3);
+        drop((socket, stream, witness));
+        shop.assert_unharmed();
+    }
+}
+
 #[test]
 fn who_resumes_and_reads_slowly_loses_nothing_of_what_it_missed() {
     let shop = Shop::with(

@@ -115,8 +115,25 @@ impl Socket {
         }
     }
 
-    /// The next message.
+    /// The next message. Where it is comes now and then, and does not count.
     pub(crate) fn message(&mut self) -> Value {
+        loop {
+            let message = self.any_message();
+            if message["type"] != "ping" {
+                return message;
+            }
+        }
+    }
+
+    /// The next message, which says where operation `id` is: its cursor.
+    pub(crate) fn position(&mut self, id: &str) -> String {
+        let message = self.any_message();
+        assert_eq!((&message["type"], &message["payload"]["id"]), (&json!("ping"), &json!(id)));
+        message["payload"]["cursor"].as_str().unwrap().to_owned()
+    }
+
+    /// The next message, whatever it is.
+    pub(crate) fn any_message(&mut self) -> Value {
         match self.hear() {
             Heard::Text(text) => serde_json::from_str(&text).unwrap(),
             Heard::Closed(closed) => panic!("closed instead of a message: {closed:?}"),

@@ -74,6 +74,19 @@ impl Stream {
         }
     }
 
+    /// The next id without an event.
+    pub(crate) fn position(&mut self) -> String {
+        loop {
+            let block = self.until("\n\n").expect("the stream goes on");
+            assert!(!block.contains("event:"), "{block}");
+            // The framing of chunks stands before it.
+            let id = block.lines().find_map(|line| line.strip_prefix("id: "));
+            if let Some(id) = id {
+                return id.to_owned();
+            }
+        }
+    }
+
     /// What comes until the stream ends, a line each, and how it ends.
     pub(crate) fn transcript(&mut self) -> String {
         let mut lines = String::new();

@@ -16,7 +16,7 @@ use wire::Machine;
 use wire::graphql_transport_ws::{Event, INVALID_MESSAGE};
 
 use super::client::{self, Client, Operation, Operations, SharedCallers};
-use super::machine::{ClientMachine, ONLY_OPERATION, Shared};
+use super::machine::{ClientMachine, ONLY_OPERATION, Shared, SharedPosition};
 use super::members::Members;
 use super::outlet::ReactorOutlet;
 use crate::authentication::{self, EXPIRED, Identity, Introduced, LOOK_INTERVAL_MAX, Refusal};
@@ -305,6 +305,10 @@ impl Live {
                 self.outlet.taken(group, payload.bytes.len());
                 self.broadcast(sockets, group, &payload);
             }
+            OutletCommand::Position { group, cursor } => {
+                self.outlet.position_taken(group);
+                self.tell(sockets, group, cursor);
+            }
             OutletCommand::Leave { group, member } => {
                 if let Some(members) = self.groups.get_mut(&group) {
                     members.remove(member);
@@ -364,6 +368,24 @@ impl Live {
             if sockets.client(token).is_none_or(|client| client.backlog.is_none()) {
                 self.keeps_up(token);
             }
+        }
+    }
+
+    /// Tells the members of a group where they are. Whoever does not keep up is not told: it has yet to get what stands
+    /// before that, or to hear that it lost it, and the next one will do.
+    fn tell(&mut self, sockets: &mut ClientSockets, group: GroupId, cursor: Bytes) {
+        let Some(members) = self.groups.get(&group) else { return };
+        let shared = SharedPosition::new(cursor);
+        for member in members.iter() {
+            let head = &mut self.head;
+            sockets.send_with(Token::from_u64(member.connection), |machine, client| {
+                if client.backlog.is_some() {
+                    return None;
+                }
+                head.clear();
+                let (body, tail) = machine.position(member.operation, &shared, head)?;
+                Some((&head[..], body, tail))
+            });
         }
     }
 
@@ -481,6 +503,8 @@ impl Live {
                 });
                 debug_assert_ne!(sent, Some(Sent::Blocked), "whoever calls this has looked");
             }
+            // They wait nowhere here.
+            Delivery::Position { .. } => {}
             Delivery::Complete { operation } => {
                 if let Some(machine) = sockets.machine_mut(token) {
                     machine.complete(operation);

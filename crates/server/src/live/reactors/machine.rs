@@ -76,6 +76,24 @@ fn place_of(kind: Kind) -> usize {
     }
 }
 
+/// Where the members of a group are, in the forms that they share.
+pub(super) struct SharedPosition {
+    cursor: Bytes,
+    /// In streams, by [`place_of`]. `None` in it: such a stream has no place for it.
+    streamed: [OnceCell<Option<Chunks>>; KINDS],
+}
+
+impl SharedPosition {
+    pub(super) fn new(cursor: Bytes) -> Self {
+        Self { cursor, streamed: Default::default() }
+    }
+
+    fn streamed(&self, kind: Kind) -> Option<&Chunks> {
+        let made = || kind.position(self.cursor.clone());
+        self.streamed[place_of(kind)].get_or_init(made).as_ref()
+    }
+}
+
 impl ClientMachine {
     /// As the events of many operations.
     pub(super) fn as_single_connection(&mut self) -> Option<&mut Sse> {
@@ -131,6 +149,32 @@ impl ClientMachine {
                 head.extend_from_slice(&result.head);
                 // Known for every kind.
                 Some((&result.body, framing.tail(result.tail)?))
+            }
+        }
+    }
+
+    /// Where an operation is, as [`ClientMachine::next`] gives a result. `None` also where the transport has no message for
+    /// it.
+    pub(super) fn position<'a>(
+        &self,
+        operation: u32,
+        shared: &'a SharedPosition,
+        head: &mut Vec<u8>,
+    ) -> Option<(&'a Bytes, &'static [u8])> {
+        match self {
+            Self::WebSocket(connection) => {
+                let cursor = &shared.cursor;
+                let tail =
+                    connection.protocol.append_position_head(operation, cursor.len(), head)?;
+                Some((cursor, tail))
+            }
+            Self::ResultStream(body) => {
+                let position = shared.streamed(body.body.kind())?;
+                let framing = body.framing();
+                framing.append_head(position.len(), head);
+                head.extend_from_slice(&position.head);
+                // Known for every kind.
+                Some((&position.body, framing.tail(position.tail)?))
             }
         }
     }

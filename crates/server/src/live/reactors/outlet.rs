@@ -45,6 +45,8 @@ struct Results {
     /// When each of those that wait was handed over, the oldest first.
     handed: VecDeque<Instant>,
     missed: Missed,
+    /// So does the news where its members are.
+    has_position: bool,
 }
 
 impl Results {
@@ -55,8 +57,13 @@ impl Results {
         self.handed.len() < RESULTS_MAX && !is_stuck
     }
 
+    /// Takes in the news where the members are, unless it would hide what was lost, or one waits already.
+    fn take_position(&mut self) -> bool {
+        self.missed == Missed::default() && !std::mem::replace(&mut self.has_position, true)
+    }
+
     fn are_over(&self) -> bool {
-        self.handed.is_empty() && self.missed == Missed::default()
+        self.handed.is_empty() && self.missed == Missed::default() && !self.has_position
     }
 }
 
@@ -76,6 +83,17 @@ impl ReactorOutlet {
         waiting.bytes -= bytes;
         if let Some(results) = waiting.groups.get_mut(&group) {
             results.handed.pop_front();
+            if results.are_over() {
+                waiting.groups.remove(&group);
+            }
+        }
+    }
+
+    /// The reactor has taken the news where the members of that group are.
+    pub(super) fn position_taken(&self, group: GroupId) {
+        let mut waiting = self.lock();
+        if let Some(results) = waiting.groups.get_mut(&group) {
+            results.has_position = false;
             if results.are_over() {
                 waiting.groups.remove(&group);
             }
@@ -143,6 +161,11 @@ impl Outlet for ReactorOutlet {
             *payload = payload.with_missed(std::mem::take(&mut results.missed));
             waiting.bytes += payload.bytes.len();
         }
+        if let OutletCommand::Position { group, .. } = &command
+            && !self.lock().groups.entry(*group).or_default().take_position()
+        {
+            return;
+        }
         self.mailbox.send(Message::Hub(command));
     }
 }
@@ -162,6 +185,17 @@ mod tests {
         // The oldest is taken: the next one has waited for a moment only.
         results.handed.pop_front();
         assert!(results.have_room(start + WAIT_MAX + Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn a_position_waits_once_and_never_hides_what_was_lost() {
+        let mut results = Results::default();
+        assert!(results.take_position() && !results.take_position());
+        assert!(!results.are_over());
+        results.has_position = false;
+        assert!(results.are_over());
+        results.missed = Missed { lost: 1, gap: false };
+        assert!(!results.take_position() && !results.has_position);
     }
 
     #[test]

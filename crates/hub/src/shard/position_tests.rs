@@ -1,0 +1,386 @@
+//! Subscribers without events are told where they are, played by hand.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use events::{Event, Position, SourceMessage, StreamEnd};
+
+use super::resume_tests::{Play, joined, mark, position};
+use super::scripted::Stage;
+use super::{GRAPH, Reading, TriggerId};
+use crate::cursor::{Resume, Scope};
+use crate::settings::LOOKS_PER_TURN;
+use crate::{Filter, HubSettings, LiveOperation, Member};
+
+/// What somebody hears.
+#[derive(Clone, PartialEq, Debug)]
+enum Heard {
+    /// An event of that number, and what was lost before it.
+    Event(u64, u64),
+    /// It is there.
+    At(Position),
+    Else(String),
+}
+
+use Heard::{At, Else};
+
+fn event(offset: u64) -> SourceMessage {
+    let payload = format!("{{\"odd\":{},\"n\":{offset}}}", offset % 2);
+    SourceMessage::Event(Event::new("topic", payload).at(mark(0, offset)))
+}
+
+fn at(offset: u64) -> Heard {
+    At(position(&[(0, offset)]))
+}
+
+impl Play {
+    fn publish(&mut self, trigger: TriggerId, offsets: impl IntoIterator<Item = u64>) {
+        for offset in offsets {
+            self.stage.message(trigger, event(offset));
+        }
+    }
+
+    /// An operation that wants even numbers only; under another number a group of its own.
+    fn even(&self, operation: u128) -> LiveOperation {
+        let filter = Some(Arc::new(Filter::one_of("odd", &[0])));
+        LiveOperation { filter, ..self.stage.operation("topic", operation, 0) }
+    }
+
+    /// An operation that no event is for.
+    fn nothing(&self, operation: u128) -> LiveOperation {
+        let filter = Some(Arc::new(Filter::one_of("odd", &[7])));
+        LiveOperation { filter, ..self.stage.operation("topic", operation, 0) }
+    }
+
+    /// All are told who have to be.
+    fn round(&mut self) {
+        while self.stage.shard.tell_positions() {}
+        self.stage.take_effects();
+    }
+
+    fn resume_of(&self, cursor: &str, operation: &LiveOperation) -> Resume {
+        let bound_to = &operation.bound_to;
+        let scope = Scope::new(GRAPH, "Subscription.field", &operation.source, bound_to);
+        self.cursors.decode(cursor, scope).expect("it is ours")
+    }
+
+    /// What somebody has heard since it joined.
+    fn hears(&self, member: Member) -> Vec<Heard> {
+        let operation = self.stage.operation("topic", 0, 0);
+        let hear = |text: String| {
+            let between = |begin: &str, end: char| {
+                let (_, rest) = text.split_once(begin)?;
+                rest.split(end).next().map(str::to_owned)
+            };
+            let number = |begin: &str| -> Option<u64> {
+                between(begin, '}')?.split(',').next()?.parse().ok()
+            };
+            if text.starts_with("{\"cursor\"") {
+                let cursor = between("\"cursor\":\"", '"').unwrap();
+                let Resume::After(position) = self.resume_of(&cursor, &operation) else {
+                    panic!("{text}")
+                };
+                return At(position);
+            }
+            let lost = number("\"lost\":").unwrap_or(0);
+            number("\"n\":").map_or_else(|| Else(text.clone()), |it| Heard::Event(it, lost))
+        };
+        self.outlet.heard(member).into_iter().skip(1).map(hear).collect()
+    }
+}
+
+#[test]
+fn who_gets_nothing_is_told_where_it_is_once_and_who_got_everything_is_not() {
+    let mut play = Play::new(10);
+    let (trigger, all, _all) = play.live(0);
+    let (none, answer) = play.come_for(play.nothing(2), None);
+    let _none = joined(answer);
+    play.publish(trigger, 1..=4);
+    play.stage.resolve_all();
+    play.round();
+    assert_eq!(play.hears(none), [at(4)]);
+    assert_eq!(play.hears(all), (1..=4).map(|it| Heard::Event(it, 0)).collect::<Vec<_>>());
+    play.round();
+    assert_eq!(play.hears(none), [at(4)], "nothing is new");
+    play.publish(trigger, [5]);
+    play.stage.resolve_all();
+    play.round();
+    assert_eq!(play.hears(none), [at(4), at(5)]);
+    assert_eq!(play.hears(all).len(), 5);
+    assert_eq!(play.count(|it| &it.positions), 2);
+    assert_eq!(play.count(|it| &it.deliveries), 5);
+}
+
+#[test]
+fn what_is_under_way_is_not_passed_over() {
+    let mut play = Play::new(10);
+    let (trigger, _, _all) = play.live(0);
+    let (even, answer) = play.come_for(play.even(2), None);
+    let _even = joined(answer);
+    play.publish(trigger, 1..=3);
+    play.round();
+    assert_eq!(play.hears(even), [], "2 has yet to come");
+    play.stage.resolve_all();
+    play.round();
+    assert_eq!(play.hears(even), [Heard::Event(2, 0), at(3)], "looked at again without an event");
+    play.publish(trigger, [4]);
+    play.stage.resolve_all();
+    play.round();
+    assert_eq!(play.hears(even)[2..], [Heard::Event(4, 0)], "its cursor says it all");
+}
+
+#[test]
+fn a_loss_is_told_before_a_position_beyond_it() {
+    let settings = HubSettings { group_in_flight: 1, group_waiting: 0, ..HubSettings::default() };
+    let mut play = Play::with(settings);
+    let (trigger, _, _all) = play.live(0);
+    let (even, answer) = play.come_for(play.even(2), None);
+    let _even = joined(answer);
+    play.publish(trigger, [2, 4]);
+    play.stage.resolve_all();
+    play.round();
+    assert_eq!(play.hears(even), [Heard::Event(2, 0)], "4 was dropped, and nobody knows");
+    play.publish(trigger, [6]);
+    play.stage.resolve_all();
+    play.publish(trigger, [7]);
+    play.round();
+    assert_eq!(play.hears(even), [Heard::Event(2, 0), Heard::Event(6, 1), at(7)]);
+    // The source may have lost something.
+    play.stage.message(trigger, SourceMessage::Gap);
+    play.publish(trigger, [9]);
+    play.round();
+    assert_eq!(play.hears(even).len(), 3);
+    play.publish(trigger, [10, 11]);
+    play.stage.resolve_all();
+    play.round();
+    assert_eq!(play.hears(even)[3..], [Heard::Event(10, 0), at(11)]);
+}
+
+#[test]
+fn an_outlet_that_drops_something_drops_what_would_hide_it() {
+    let mut play = Play::new(10);
+    let (trigger, _, _all) = play.live(0);
+    let (even, answer) = play.come_for(play.even(2), None);
+    let _even = joined(answer);
+    play.outlet.turn();
+    play.publish(trigger, [2, 3]);
+    play.stage.resolve_all();
+    play.outlet.turn();
+    play.round();
+    assert_eq!(play.hears(even), []);
+    play.publish(trigger, [4, 5]);
+    play.stage.resolve_all();
+    play.round();
+    assert_eq!(play.hears(even), [Heard::Event(4, 1), at(5)]);
+}
+
+#[test]
+fn who_comes_has_a_cursor_before_its_first_event() {
+    let mut play = Play::new(10);
+    let (_, first, _first) = play.live(7);
+    play.round();
+    assert_eq!(play.hears(first), [at(7)]);
+    let (second, answer) = play.come_for(play.stage.operation("topic", 1, 0), None);
+    let _second = joined(answer);
+    assert_eq!(play.groups(), 1);
+    play.round();
+    play.round();
+    assert_eq!(play.hears(second), [at(7)]);
+}
+
+#[test]
+fn who_comes_again_from_there_has_nothing_read_again() {
+    let mut play = Play::new(2);
+    let (trigger, _, _all) = play.live(0);
+    let (none, answer) = play.come_for(play.nothing(2), None);
+    let gone = joined(answer);
+    // The ring reaches back two events.
+    play.publish(trigger, 1..=9);
+    play.stage.resolve_all();
+    play.round();
+    let heard = play.outlet.heard(none);
+    let cursor = heard[1].split('"').nth(3).unwrap().to_owned();
+    play.stage.leave(gone);
+    play.publish(trigger, [10]);
+    play.stage.resolve_all();
+    let (again, resume) = (play.nothing(2), play.resume_of(&cursor, &play.nothing(2)));
+    let (again, answer) = play.come_for(again, Some(resume));
+    let _again = joined(answer);
+    assert!(play.stage.readers_opening.is_empty());
+    assert_eq!((play.count(|it| &it.resumed_from_ring), play.count(|it| &it.replayed)), (1, 0));
+    play.round();
+    play.round();
+    assert_eq!(play.hears(again), [at(10)]);
+    // From the very place where the trigger is, nothing is told.
+    let (operation, resume) = (play.nothing(3), Resume::After(position(&[(0, 10)])));
+    let (same, answer) = play.come_for(operation, Some(resume));
+    let _same = joined(answer);
+    play.round();
+    assert_eq!(play.hears(same), []);
+}
+
+#[test]
+fn a_lane_that_was_read_on_without_events_is_a_place_to_come_again_from() {
+    let mut play = Play::new(10);
+    let (trigger, _, _all) = play.live(0);
+    let (none, answer) = play.come_for(play.nothing(2), None);
+    let _none = joined(answer);
+    play.publish(trigger, [3]);
+    play.stage.message(trigger, SourceMessage::Passed(mark(0, 8)));
+    play.stage.resolve_all();
+    play.round();
+    assert_eq!(play.hears(none), [at(8)]);
+    play.publish(trigger, [12]);
+    play.stage.resolve_all();
+    let operation = play.stage.operation("topic", 3, 0);
+    let (again, answer) = play.come_for(operation, Some(Resume::After(position(&[(0, 8)]))));
+    let _again = joined(answer);
+    play.stage.resolve_all();
+    assert!(play.stage.readers_opening.is_empty(), "the ring has it");
+    assert_eq!(play.hears(again), [Heard::Event(12, 0)]);
+}
+
+#[test]
+fn whoever_is_on_the_way_is_told_by_what_it_is_given() {
+    let mut play = Play::new(1);
+    let (trigger, _, _all) = play.live(0);
+    play.publish(trigger, 1..=5);
+    play.stage.resolve_all();
+    let (even, answer) = play.come_for(play.even(2), Some(Resume::After(position(&[(0, 1)]))));
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    let _even = joined(answer);
+    assert_eq!(play.stage.read(trigger, pass, event(2)), Reading::On);
+    play.stage.resolve_all();
+    play.round();
+    assert_eq!(play.hears(even), [Heard::Event(2, 0)]);
+    for offset in [3, 4] {
+        play.stage.read(trigger, pass, event(offset));
+    }
+    play.round();
+    play.stage.resolve_all();
+    play.round();
+    assert_eq!(play.hears(even), [Heard::Event(2, 0), Heard::Event(4, 0), at(5)]);
+}
+
+#[test]
+fn two_groups_that_become_one_are_told_what_one_of_them_does_not_know() {
+    let mut play = Play::new(10);
+    let (trigger, _, _all) = play.live(0);
+    let (one, answer) = play.come_for(play.nothing(2), None);
+    let _one = joined(answer);
+    play.publish(trigger, 1..=3);
+    play.stage.resolve_all();
+    play.round();
+    let resume = Resume::After(position(&[(0, 1)]));
+    let (two, answer) = play.come_for(play.nothing(2), Some(resume));
+    let _two = joined(answer);
+    assert_eq!(play.groups(), 2, "all, and these two");
+    play.round();
+    assert_eq!((play.hears(one), play.hears(two)), (vec![at(3), at(3)], vec![at(3)]));
+}
+
+#[test]
+fn cursors_of_another_scope_are_followed_by_new_ones() {
+    let mut play = Play::new(10);
+    let (trigger, first, _first) = play.live(0);
+    play.publish(trigger, [1]);
+    play.stage.resolve_all();
+    play.round();
+    assert_eq!(play.hears(first), [Heard::Event(1, 0)]);
+    let renewed = LiveOperation {
+        bound_to: Bytes::from_static(b"sub"),
+        ..play.stage.operation("topic", 1, 1)
+    };
+    let (group, _) = play.stage.shard.operations_before(1).remove(0);
+    play.stage.advance(1, vec![(group, Ok(renewed.clone()))]);
+    play.round();
+    let heard = play.outlet.heard(first);
+    assert_eq!(heard.len(), 3, "{heard:?}");
+    let cursor = heard[2].split('"').nth(3).unwrap();
+    assert_eq!(play.resume_of(cursor, &renewed), Resume::After(position(&[(0, 1)])));
+}
+
+#[test]
+fn who_changes_over_to_another_source_is_told_of_the_change_first() {
+    let mut play = Play::new(10);
+    let (trigger, first, _first) = play.live(0);
+    play.publish(trigger, [1]);
+    play.stage.resolve_all();
+    let (group, _) = play.stage.shard.operations_before(1).remove(0);
+    let elsewhere = play.stage.operation("elsewhere", 1, 1);
+    play.stage.advance(1, vec![(group, Ok(elsewhere))]);
+    play.publish(trigger, [2]);
+    play.stage.resolve_all();
+    play.round();
+    let target = play.stage.open();
+    play.stage.message(target, SourceMessage::Passed(mark(0, 40)));
+    play.round();
+    let heard = play.hears(first);
+    assert_eq!(heard, [Heard::Event(1, 0), Heard::Event(2, 0)], "a gap is to be announced");
+}
+
+#[test]
+fn a_source_that_ends_tells_nobody_where_it_was() {
+    let mut play = Play::new(10);
+    let (trigger, _, _all) = play.live(0);
+    let (even, answer) = play.come_for(play.even(2), None);
+    let _even = joined(answer);
+    play.publish(trigger, [2, 3]);
+    play.stage.message(trigger, SourceMessage::End(StreamEnd::Closed));
+    play.round();
+    play.stage.resolve_all();
+    play.round();
+    let end = Else("end: PROVIDER_UNAVAILABLE".into());
+    assert_eq!(play.hears(even), [Heard::Event(2, 0), end]);
+    assert!(!play.stage.shard.has_positions(), "and is forgotten");
+}
+
+#[test]
+fn without_cursors_nobody_is_told_anything() {
+    let mut stage = Stage::new(HubSettings::default());
+    let outlet = Arc::default();
+    let answer = stage.subscribe(&outlet, super::scripted::member(1), "topic", 1, 0);
+    let trigger = stage.open();
+    let _held = joined(answer);
+    stage.message(trigger, event(1));
+    stage.resolve_all();
+    assert!(!stage.shard.has_positions() && !stage.shard.tell_positions());
+    assert_eq!(outlet.heard(super::scripted::member(1)).len(), 2);
+}
+
+#[test]
+fn a_round_takes_many_groups_bit_by_bit_and_meets_each_whoever_goes_meanwhile() {
+    const GROUPS: u128 = 2000;
+    let mut play = Play::new(10);
+    let (trigger, _, _all) = play.live(0);
+    let comers: Vec<_> = (0..GROUPS)
+        .map(|number| {
+            let operation = match number % 3 {
+                0 => play.stage.operation("topic", 10 + number, 0),
+                _ => play.nothing(10 + number),
+            };
+            let (member, answer) = play.come_for(operation, None);
+            (member, joined(answer))
+        })
+        .collect();
+    play.stage.message(trigger, SourceMessage::Passed(mark(0, 1)));
+    let (mut staying, mut turns) = (Vec::new(), 0);
+    let mut comers = comers.into_iter();
+    while play.stage.shard.tell_positions() {
+        turns += 1;
+        assert!(play.count(|it| &it.positions) <= turns * LOOKS_PER_TURN as u64);
+        // From all over the list.
+        for (number, (member, subscription)) in comers.by_ref().take(100).enumerate() {
+            match number % 2 {
+                0 => play.stage.leave(subscription),
+                _ => staying.push((member, subscription)),
+            }
+        }
+    }
+    staying.extend(comers);
+    assert!(turns as usize >= GROUPS as usize / LOOKS_PER_TURN, "{turns}");
+    assert!(play.stage.shard.turns_of_round() >= GROUPS as usize / 2 / LOOKS_PER_TURN);
+    assert!(staying.iter().all(|(member, _)| play.hears(*member) == [at(1)]));
+    // A round of which nothing is new looks at the trigger alone.
+    assert!(!play.stage.shard.tell_positions());
+}
