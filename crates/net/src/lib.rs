@@ -18,4 +18,4 @@ pub use tls::{Identity, Roots, TlsClient, TlsError};
 pub use tls_server::{
     TlsServer, TlsServerError, TlsServerFiles, TlsServerStream, negotiated_protocol,
 };
-pub use tls_session::{TlsProgress, TlsSession};
+pub use tls_session::{TlsClientSession, TlsProgress, TlsSession};

@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::{ConnectError, Stream};
+use crate::{ConnectError, Stream, TlsClientSession};
 
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -126,6 +126,18 @@ impl TlsClient {
     /// From now on says what `other` says, to all who have a clone. Connections that are open go on.
     pub fn replace(&self, other: &Self) {
         self.config.store(other.config.load_full());
+    }
+
+    /// A session with `host` that has said nothing yet, for those who own sockets without a runtime.
+    ///
+    /// # Errors
+    /// [`ConnectError::Tls`] where `host` is none that a certificate could be for.
+    pub fn session(&self, host: &str) -> Result<TlsClientSession, ConnectError> {
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| ConnectError::Tls("the host is not a valid server name"))?;
+        ClientConnection::new(self.config.load_full(), name)
+            .map(TlsClientSession::new)
+            .map_err(|_| ConnectError::Tls("the settings do not allow a session"))
     }
 
     /// Shakes hands as a client that wants to talk to `host`.

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
 
-use rustls::ServerConnection;
+use rustls::{ClientConnection, ConnectionCommon, ServerConnection};
 
 use crate::TlsServerStream;
 
@@ -43,32 +43,8 @@ impl TlsSession {
 
     /// Takes bytes from the network, in pieces of any size, and appends what they say to `plain`: no more bytes than
     /// there were, beside what had been read ahead.
-    pub fn receive(&mut self, mut bytes: &[u8], plain: &mut Vec<u8>) -> TlsProgress {
-        loop {
-            let Ok(state) = self.0.process_new_packets() else { return TlsProgress::Failed };
-            let count = state.plaintext_bytes_to_read();
-            if count > 0 {
-                let start = plain.len();
-                plain.resize(start + count, 0);
-                if self.0.reader().read_exact(&mut plain[start..]).is_err() {
-                    return TlsProgress::Failed;
-                }
-            }
-            if state.peer_has_closed() {
-                return TlsProgress::Ended;
-            }
-            if bytes.is_empty() {
-                break;
-            }
-            match self.0.read_tls(&mut bytes) {
-                Ok(count) if count > 0 => {}
-                // No room for a record that is larger than records may be.
-                _ => return TlsProgress::Failed,
-            }
-        }
-        // It gives the room that a large record took back only when it is about to read again.
-        let _ = self.0.read_tls(&mut Nothing);
-        TlsProgress::Open
+    pub fn receive(&mut self, bytes: &[u8], plain: &mut Vec<u8>) -> TlsProgress {
+        receive(&mut self.0, bytes, plain)
     }
 
     /// Appends the records that say `parts`, one after the other, to `records`.
@@ -86,17 +62,88 @@ impl TlsSession {
 
     /// Appends what the session itself has to say: alerts, tickets, answers to changes of keys.
     pub fn take_records(&mut self, records: &mut Vec<u8>) {
-        while self.0.wants_write() {
-            // A vector takes everything.
-            if self.0.write_tls(records).is_err() {
-                return;
-            }
-        }
+        take_records(&mut self.0, records);
     }
 
     /// Says that nothing follows. The record is among those that are taken next.
     pub fn close(&mut self) {
         self.0.send_close_notify();
+    }
+}
+
+/// The client's side of a TLS connection, from its first byte on: what is to be said waits in it for the end of the
+/// handshake. Made by [`crate::TlsClient::session`].
+pub struct TlsClientSession(Box<ClientConnection>);
+
+impl fmt::Debug for TlsClientSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsClientSession").field("version", &self.0.protocol_version()).finish()
+    }
+}
+
+impl TlsClientSession {
+    pub(crate) fn new(mut connection: ClientConnection) -> Self {
+        // As on the other side.
+        connection.set_buffer_limit(None);
+        Self(Box::new(connection))
+    }
+
+    /// As [`TlsSession::receive`]. What the handshake has to say is in [`TlsClientSession::take_records`] then.
+    pub fn receive(&mut self, bytes: &[u8], plain: &mut Vec<u8>) -> TlsProgress {
+        receive(&mut self.0, bytes, plain)
+    }
+
+    /// As [`TlsSession::send`].
+    pub fn send(&mut self, bytes: &[u8], records: &mut Vec<u8>) {
+        // Without a limit it takes everything.
+        let _ = self.0.writer().write_all(bytes);
+        self.take_records(records);
+    }
+
+    /// As [`TlsSession::take_records`].
+    pub fn take_records(&mut self, records: &mut Vec<u8>) {
+        take_records(&mut self.0, records);
+    }
+}
+
+fn receive<D>(
+    connection: &mut ConnectionCommon<D>,
+    mut bytes: &[u8],
+    plain: &mut Vec<u8>,
+) -> TlsProgress {
+    loop {
+        let Ok(state) = connection.process_new_packets() else { return TlsProgress::Failed };
+        let count = state.plaintext_bytes_to_read();
+        if count > 0 {
+            let start = plain.len();
+            plain.resize(start + count, 0);
+            if connection.reader().read_exact(&mut plain[start..]).is_err() {
+                return TlsProgress::Failed;
+            }
+        }
+        if state.peer_has_closed() {
+            return TlsProgress::Ended;
+        }
+        if bytes.is_empty() {
+            break;
+        }
+        match connection.read_tls(&mut bytes) {
+            Ok(count) if count > 0 => {}
+            // No room for a record that is larger than records may be.
+            _ => return TlsProgress::Failed,
+        }
+    }
+    // It gives the room that a large record took back only when it is about to read again.
+    let _ = connection.read_tls(&mut Nothing);
+    TlsProgress::Open
+}
+
+fn take_records<D>(connection: &mut ConnectionCommon<D>, records: &mut Vec<u8>) {
+    while connection.wants_write() {
+        // A vector takes everything.
+        if connection.write_tls(records).is_err() {
+            return;
+        }
     }
 }
 

@@ -169,6 +169,11 @@ impl Program {
         Self { running }
     }
 
+    /// What it has printed so far.
+    pub fn said(&self) -> String {
+        self.running.said()
+    }
+
     /// What it has printed to standard output so far.
     pub fn said_out(&self) -> String {
         self.running.said_apart().0

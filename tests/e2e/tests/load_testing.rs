@@ -211,6 +211,47 @@ fn events_are_published_as_fast_as_everybody_gets_them_and_none_is_lost() {
 }
 
 #[test]
+fn subscriptions_are_measured_over_tls_by_those_who_trust_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let certificates = concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/net/tests/certificates");
+    let graph = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/events/supergraph.graphql");
+    let graph = fs::read_to_string(graph).unwrap().replace("PROVIDER", "memory/default");
+    fs::write(file("graph.graphql"), graph).unwrap();
+    let config = format!(
+        "listen: [{{address: '127.0.0.1:0', tls: {{cert: '{certificates}/localhost.pem', key: '{certificates}/localhost.key'}}}}]\n\
+         admin: {{listen: '127.0.0.1:0'}}\nlog: {{format: json}}\n"
+    );
+    fs::write(file("starling.yaml"), config).unwrap();
+    let router = Program::start(
+        ["serve", "--config", &file("starling.yaml"), "--supergraph", &file("graph.graphql")],
+        "(TLS)",
+    );
+    let said = router.said();
+    let port_behind = |what: &str| {
+        let rest = said.split_once(what).unwrap().1.trim_start_matches("127.0.0.1:");
+        rest.split(|it: char| !it.is_ascii_digit()).next().unwrap().to_owned()
+    };
+    let (tls, admin) = (port_behind("\"address\":\""), port_behind("\"admin\":\""));
+    let measured = |authority: &str| {
+        let (url, publish) =
+            (format!("wss://localhost:{tls}/graphql"), format!("memory://127.0.0.1:{admin}/bench"));
+        let ca = format!("{certificates}/{authority}");
+        let mut words = vec!["bench", "subscriptions", "--url", &url, "--ca", &ca, "--quiet"];
+        words.extend(["--query", "subscription { event { id note } }", "--event", EVENT]);
+        // More than a record of TLS.
+        words.extend(["--padding", "20000", "--clients", "5", "--events", "10", "--rate", "20"]);
+        words.extend(["--publish", &publish, "--quiet-time", "15s"]);
+        run(words)
+    };
+    let (code, table, err) = measured("ca.pem");
+    assert_eq!(code, Some(0), "{table}{err}");
+    let (code, table, err) = measured("other.pem");
+    assert_eq!((code, table.as_str()), (Some(1), ""));
+    assert!(err.contains("TLS failed"), "{err}");
+}
+
+#[test]
 fn clients_that_unsubscribe_and_subscribe_again_get_the_events_of_their_topics() {
     let folder = tempfile::tempdir().unwrap();
     let Some(nats) = e2e::nats::NatsServer::start() else { return };

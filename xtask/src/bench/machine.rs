@@ -220,6 +220,23 @@ impl Bench {
         Ok(serving)
     }
 
+    /// The same where the configuration says that it listens at `address`, and how.
+    pub(super) fn start_starling_at(
+        &self,
+        config: &Path,
+        supergraph: &Path,
+        address: SocketAddr,
+    ) -> Result<Serving, Failure> {
+        let admin = free_address()?;
+        let mut command = pinned(MEASURED_CORE, &self.starling);
+        command.arg("serve").arg("--config").arg(config).arg("--supergraph").arg(supergraph);
+        command.args(["--admin-listen", &admin.to_string()]);
+        let mut serving =
+            self.started(command, "starling", address, "/graphql".to_owned(), None)?;
+        serving.admin = Some(admin);
+        Ok(serving)
+    }
+
     /// A broker, beside the load generator; `words` are its arguments for the address that it is to have.
     pub(super) fn start_beside(
         &self,
@@ -267,11 +284,14 @@ impl Bench {
         let mut command = pinned(OTHER_CORE, &self.tool);
         command
             .args(["bench", "subscriptions", "--quiet", "--pid", &server.pid().to_string()])
-            .args(["--url", &server.url().replacen("http", "ws", 1), "--json"])
+            .arg("--json")
             .arg(&report)
-            .args(words)
+            .args(&words)
             .stdin(Stdio::null())
             .stdout(Stdio::null());
+        if !words.iter().any(|word| word == "--url") {
+            command.args(["--url", &server.url().replacen("http", "ws", 1)]);
+        }
         let child =
             command.spawn().map_err(|error| format!("cannot run the load generator: {error}"))?;
         Ok(RunningLoad { child, report })

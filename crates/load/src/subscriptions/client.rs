@@ -47,6 +47,8 @@ pub(super) enum End {
     Malformed(&'static str),
     /// No connection.
     Connect,
+    /// The handshake of TLS failed, or its protocol was broken.
+    Tls,
     /// Not subscribed in time.
     Timeout,
 }
@@ -64,6 +66,7 @@ impl End {
             Self::Completed => "completed by the server".to_owned(),
             Self::Malformed(what) => format!("not the protocol: {what}"),
             Self::Connect => "cannot connect".to_owned(),
+            Self::Tls => "TLS failed".to_owned(),
             Self::Timeout => "not subscribed in time".to_owned(),
         }
     }

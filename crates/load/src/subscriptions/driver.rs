@@ -1,5 +1,6 @@
 //! The sockets of all clients: one thread, one epoll, edge-triggered, so that a message costs one `recv` and its share
-//! of a wait. What is done with them, and when, is `scenario`'s.
+//! of a wait. What is done with them, and when, is `scenario`'s. Over TLS a client has a session beside it: what it says
+//! becomes records when it is sent.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -7,6 +8,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use net::{TlsClientSession, TlsProgress};
 use rustix::event::{Timespec, epoll};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -37,6 +39,7 @@ const READS_MAX: usize = 64;
 /// One client and its socket.
 struct Slot {
     stream: Option<TcpStream>,
+    tls: Option<Box<Tls>>,
     client: Client,
     /// When its connection began.
     began: Duration,
@@ -48,6 +51,13 @@ struct Slot {
     is_paused: bool,
     /// Is being closed by us; its end is none to be counted.
     is_leaving: bool,
+}
+
+/// What a client has beside its socket where it speaks TLS.
+struct Tls {
+    session: TlsClientSession,
+    /// What the socket has not taken; hardly ever anything.
+    records: Vec<u8>,
 }
 
 /// See the module.
@@ -72,6 +82,8 @@ pub(super) struct Driver<'a> {
     next_tick: Duration,
     events: Vec<epoll::Event>,
     buffer: Vec<u8>,
+    /// What was read, without its TLS.
+    plain: Vec<u8>,
 }
 
 /// How far a client is, for those who move it on.
@@ -127,6 +139,7 @@ impl<'a> Driver<'a> {
         let clients = settings.clients;
         let slots = (0..clients).map(|number| Slot {
             stream: None,
+            tls: None,
             client: Client::default(),
             began: Duration::ZERO,
             output: Vec::new(),
@@ -151,6 +164,7 @@ impl<'a> Driver<'a> {
             next_tick: TICK,
             events: Vec::with_capacity(EVENTS),
             buffer: vec![0; READ_BYTES],
+            plain: Vec::new(),
         })
     }
 
@@ -250,6 +264,9 @@ impl<'a> Driver<'a> {
         let slot = &mut self.slots[index];
         slot.client = Client::default();
         slot.output.clear();
+        // That there can be one was seen when the target was read.
+        let session = self.settings.target.session().ok().flatten();
+        slot.tls = session.map(|session| Box::new(Tls { session, records: Vec::new() }));
         (slot.began, slot.is_paused, slot.is_leaving) = (began, false, false);
         self.settings.target.write_handshake(&self.settings.subscription, index, &mut slot.output);
         self.pending.insert(index);
@@ -317,7 +334,7 @@ impl<'a> Driver<'a> {
     /// Drops all connections without a word, as a network does.
     pub(super) fn drop_all(&mut self) {
         for slot in &mut self.slots {
-            slot.stream = None;
+            (slot.stream, slot.tls) = (None, None);
         }
         self.pending.clear();
         self.live = 0;
@@ -349,7 +366,7 @@ impl<'a> Driver<'a> {
             self.recorder.complaint.get_or_insert_with(|| format!("cannot connect: {what}"));
             return self.end(index, End::Connect);
         }
-        if flags.contains(EventFlags::OUT) && !slot.output.is_empty() {
+        if flags.contains(EventFlags::OUT) && slot.has_output() {
             self.flush(index);
         }
         let over = EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP;
@@ -373,6 +390,20 @@ impl<'a> Driver<'a> {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(_) => return self.end(index, End::Reset),
             };
+            let mut bytes = &self.buffer[..count];
+            let mut is_broken = false;
+            if let Some(Tls { session, records }) = slot.tls.as_deref_mut() {
+                self.plain.clear();
+                is_broken = session.receive(bytes, &mut self.plain) == TlsProgress::Failed;
+                session.take_records(records);
+                bytes = &self.plain;
+            }
+            if is_broken {
+                let what = "TLS failed; is the certificate one that is trusted (--ca)?";
+                self.recorder.complaint.get_or_insert_with(|| what.to_owned());
+                self.flush(index);
+                return self.end(index, End::Tls);
+            }
             let before = slot.client.stage;
             let mut listener = Listener {
                 settings: self.settings,
@@ -380,12 +411,7 @@ impl<'a> Driver<'a> {
                 reader: &mut self.reader,
                 client: index,
             };
-            let taken = slot.client.take(
-                &self.buffer[..count],
-                &self.phrases,
-                &mut slot.output,
-                &mut listener,
-            );
+            let taken = slot.client.take(bytes, &self.phrases, &mut slot.output, &mut listener);
             if let Err(end) = taken {
                 if !slot.is_leaving {
                     // Our half of the close handshake.
@@ -396,7 +422,7 @@ impl<'a> Driver<'a> {
             if before != self.slots[index].client.stage {
                 self.advanced(index, before);
             }
-            if !self.slots[index].output.is_empty() {
+            if self.slots[index].has_output() {
                 self.flush(index);
             }
             if count < READ_BYTES && !ends {
@@ -427,18 +453,26 @@ impl<'a> Driver<'a> {
     fn flush(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         let Some(stream) = &mut slot.stream else { return };
+        let output = match slot.tls.as_deref_mut() {
+            Some(Tls { session, records }) => {
+                // Before the handshake is over it waits in the session.
+                session.send(&std::mem::take(&mut slot.output), records);
+                records
+            }
+            None => &mut slot.output,
+        };
         let mut written = 0;
-        while written < slot.output.len() {
-            match stream.write(&slot.output[written..]) {
+        while written < output.len() {
+            match stream.write(&output[written..]) {
                 Ok(count) => written += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // Not connected yet, full, or broken: reading tells which.
                 Err(_) => break,
             }
         }
-        slot.output.drain(..written);
-        if slot.output.is_empty() {
-            slot.output = Vec::new();
+        output.drain(..written);
+        if output.is_empty() {
+            *output = Vec::new();
         }
     }
 
@@ -446,7 +480,7 @@ impl<'a> Driver<'a> {
     fn end(&mut self, index: usize, end: End) {
         let slot = &mut self.slots[index];
         // Closing takes it out of the poller too.
-        slot.stream = None;
+        (slot.stream, slot.tls) = (None, None);
         slot.output = Vec::new();
         if !self.pending.remove(&index) {
             self.live -= 1;
@@ -470,6 +504,12 @@ impl<'a> Driver<'a> {
         for index in late {
             self.end(index, End::Timeout);
         }
+    }
+}
+
+impl Slot {
+    fn has_output(&self) -> bool {
+        !self.output.is_empty() || self.tls.as_ref().is_some_and(|tls| !tls.records.is_empty())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 
+use net::{Roots, TlsClient, TlsClientSession};
 use serde_json::{Map, Value};
 use url::Url;
 
@@ -36,6 +37,7 @@ pub const HEADER_BYTES_MAX: usize = 60_000;
 pub struct Target {
     url: Url,
     address: SocketAddr,
+    tls: Option<TlsClient>,
 }
 
 /// What every client subscribes to.
@@ -55,19 +57,43 @@ pub struct Subscription {
 }
 
 impl Target {
-    /// Reads a URL and looks its host up.
+    /// Reads a URL and looks its host up. Over TLS (`wss`) whom the system trusts is trusted.
     ///
     /// # Errors
     /// A sentence that says what is wrong with the URL or its host.
     pub fn parse(text: &str) -> Result<Self, String> {
+        Self::trusting(text, None)
+    }
+
+    /// The same, where only the certificates of `authorities` (PEM) are trusted.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with the URL, its host or the certificates.
+    pub fn trusting(text: &str, authorities: Option<&[u8]>) -> Result<Self, String> {
         let url = Url::parse(text).map_err(|error| format!("`{text}` is not a URL: {error}"))?;
-        if !matches!(url.scheme(), "ws" | "http") {
-            return Err(format!(
-                "`{text}`: subscriptions are measured over plain WebSockets; write ws:// (TLS would measure two things at once)"
-            ));
+        let is_tls = match url.scheme() {
+            "ws" | "http" => false,
+            "wss" | "https" => true,
+            _ => return Err(format!("`{text}` is no WebSocket; write ws:// or wss://")),
+        };
+        if authorities.is_some() && !is_tls {
+            return Err(format!("`{text}` has no certificate to trust; write wss://"));
         }
-        let address = address_of(&url, 80)?;
-        Ok(Self { url, address })
+        let roots = authorities.map_or(Roots::Native, Roots::Pem);
+        let tls = is_tls.then(|| TlsClient::new(roots, None, &[b"http/1.1"])).transpose();
+        let tls = tls.map_err(|error| error.to_string())?;
+        let address = address_of(&url, if is_tls { 443 } else { 80 })?;
+        let target = Self { url, address, tls };
+        target.session()?;
+        Ok(target)
+    }
+
+    /// The TLS of a new connection, if there is any.
+    pub(super) fn session(&self) -> Result<Option<TlsClientSession>, String> {
+        let Some(tls) = &self.tls else { return Ok(None) };
+        let host = self.url.host_str().unwrap_or_default();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        tls.session(host).map(Some).map_err(|error| error.to_string())
     }
 
     /// The URL as it was given.
@@ -165,7 +191,8 @@ pub(super) fn address_of(url: &Url, port: u16) -> Result<SocketAddr, String> {
     (host.trim_start_matches('[').trim_end_matches(']'), port)
         .to_socket_addrs()
         .map_err(|error| format!("cannot find {host}: {error}"))?
-        .next()
+        // Of a host that has both; only there has loopback many addresses to connect from.
+        .min_by_key(SocketAddr::is_ipv6)
         .ok_or_else(|| format!("{host} has no address"))
 }
 
@@ -214,8 +241,10 @@ mod tests {
         assert_eq!(here.sources(4_001, None).len(), 2);
         assert_eq!(here.sources(1, Some(16)).len(), 16);
         assert!(Target::parse("ws://10.0.0.1:9/").unwrap().sources(1, Some(3)).is_empty());
-        for text in ["", "wss://127.0.0.1/", "127.0.0.1:9", "ws://"] {
+        for text in ["", "ftp://127.0.0.1/", "127.0.0.1:9", "ws://"] {
             assert!(Target::parse(text).is_err(), "{text}");
         }
+        assert!(Target::trusting("ws://127.0.0.1:9/", Some(b"")).is_err(), "nobody to trust");
+        assert!(Target::trusting("wss://127.0.0.1:9/", Some(b"no PEM")).is_err());
     }
 }

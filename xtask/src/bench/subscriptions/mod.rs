@@ -13,7 +13,7 @@ mod holding;
 mod loaded;
 mod topics;
 
-use super::machine::{Serving, write};
+use super::machine::{Serving, free_address, write};
 use super::{Bench, brokers};
 use crate::Failure;
 use serde_json::Value;
@@ -34,11 +34,12 @@ const JOINED: &str = "subscription { tick { id name } }";
 /// A measurement by its name.
 type Measurement = (&'static str, fn(&Stage<'_>) -> Result<Vec<Value>, Failure>);
 
-const MEASUREMENTS: [Measurement; 14] = [
+const MEASUREMENTS: [Measurement; 15] = [
     ("fan-out", |stage| against::floor(stage, PLAIN)),
     ("entity-join", |stage| against::floor(stage, JOINED)),
     ("never-readers", against::never_readers),
-    ("memory", holding::memory),
+    ("memory", |stage| holding::memory(stage, false)),
+    ("memory-tls", |stage| holding::memory(stage, true)),
     ("header-bytes", holding::header_bytes),
     ("idle", holding::idle),
     ("connect-storm", |stage| holding::storm(stage, "connect-storm")),
@@ -156,8 +157,17 @@ struct Clients<'a> {
 impl Stage<'_> {
     /// The router in front of one mocked subgraph, whose answers take so long. `more` is added to its configuration.
     fn router(&self, mock: Option<&Serving>, more: &str) -> Result<Serving, Failure> {
-        let bench = self.bench;
-        let scratch = bench.reports.join("scratch").join("subscriptions");
+        let (config_path, supergraph) = self.configured(mock, more)?;
+        self.bench.start_starling(&config_path, &supergraph)
+    }
+
+    /// Writes a router's configuration and its supergraph.
+    fn configured(
+        &self,
+        mock: Option<&Serving>,
+        more: &str,
+    ) -> Result<(PathBuf, PathBuf), Failure> {
+        let scratch = self.bench.reports.join("scratch").join("subscriptions");
         std::fs::create_dir_all(&scratch)
             .map_err(|error| format!("{}: {error}", scratch.display()))?;
         // No client is asked whether it is there: idle is idle.
@@ -169,7 +179,28 @@ impl Stage<'_> {
         let config_path = scratch.join("starling.yaml");
         write(&config_path, &config)?;
         let supergraph = self.supergraph(mock)?;
-        bench.start_starling(&config_path, &supergraph)
+        Ok((config_path, supergraph))
+    }
+
+    /// The same without a subgraph, behind TLS; and the words for clients that connect to it.
+    fn tls_router(&self) -> Result<(Serving, [String; 4]), Failure> {
+        let bench = self.bench;
+        let address = free_address()?;
+        let certificates = bench.file("crates/net/tests/certificates");
+        let [cert, key, ca] =
+            ["localhost.pem", "localhost.key", "ca.pem"].map(|it| certificates.join(it));
+        let (config_path, supergraph) = self.configured(
+            None,
+            &format!(
+                "listen: [{{address: '{address}', tls: {{cert: '{}', key: '{}'}}}}]\n",
+                cert.display(),
+                key.display()
+            ),
+        )?;
+        let router = bench.start_starling_at(&config_path, &supergraph, address)?;
+        let url = format!("wss://localhost:{}/graphql", address.port());
+        let words = ["--url".to_owned(), url, "--ca".to_owned(), ca.display().to_string()];
+        Ok((router, words))
     }
 
     /// The supergraph with its subgraph where it is mocked, if it is; written anew, which a running router notices.

@@ -58,9 +58,12 @@ starling bench subscriptions --url … --query … --scenario idle --clients 100
 starling bench subscriptions --url … --query 'subscription { tickOf(key: \"$K\") { id } }' --scenario filters \\\n    \
 --publish 'memory://127.0.0.1:8088/tick.$K'")]
 pub(crate) struct Arguments {
-    /// The endpoint, as ws://127.0.0.1:4000/graphql.
+    /// The endpoint, as ws://127.0.0.1:4000/graphql or wss://localhost:4443/graphql.
     #[arg(long, required_unless_present = "simulate")]
     url: Option<String>,
+    /// wss: trusts the certificates of this file (PEM), and no others.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
     /// Instead of a server, a router in this process with so many subscribers that have everything but a socket: what
     /// they cost, and how long an event takes to all of them.
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["url", "query", "operation", "publish", "pid", "scenario", "clients"])]
@@ -247,13 +250,14 @@ fn settings(arguments: &Arguments) -> Result<Settings, String> {
         (None, Some(file)) => super::read(file)?,
         (None, None) => return Err("say what to subscribe to: --query or --operation".to_owned()),
     };
+    let authorities = arguments.ca.as_deref().map(super::read).transpose()?;
     let is_slow = scenario == SlowConsumers;
     if scenario == MassDisconnect && arguments.pid.is_none() {
         return Err("mass-disconnect looks at the server's process; name it by --pid".to_owned());
     }
     Ok(Settings {
         name: arguments.name.clone().unwrap_or_else(|| url.to_owned()),
-        target: Target::parse(url)?,
+        target: Target::trusting(url, authorities.as_deref().map(str::as_bytes))?,
         subscription: Subscription {
             query,
             variables: arguments.variables.as_deref().map(variables).transpose()?,
