@@ -320,6 +320,37 @@ async fn events_that_wait_for_a_slow_subgraph_are_joined_together() {
     assert!(took < Duration::from_millis(110), "{took:?}");
 }
 
+/// Two seconds of 600 events a second, and a subgraph that takes 100 ms: how many were dropped.
+async fn stream(batch_events: usize) -> u64 {
+    let dropped = AtomicU64::new(0);
+    let settings = HubSettings { batch_events, ..HubSettings::default() };
+    with_hub(settings, async |hub: Arc<Hub>| {
+        let (router, mut listener) = (Router::load(), Listener::new());
+        router.orders.slower.store(95, Relaxed);
+        let _held = router.subscribe(&hub, &listener, 1, QUERY, "").await;
+        assert_eq!(listener.next().await, "join");
+        for id in 0..1200 {
+            if id % 3 == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let event = EVENT.replace('7', &id.to_string());
+            router.memory.publish(Message::new("orders.eu", event)).await.expect("published");
+        }
+        let last = JOINED.replace('7', "1199");
+        while listener.next().await != last {}
+        dropped.store(hub.stats().dropped_group_behind.load(Relaxed), Relaxed);
+    })
+    .await;
+    dropped.into_inner()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_keeps_up_with_a_stream_that_its_subgraph_could_not_follow_event_by_event() {
+    assert_eq!(stream(HubSettings::default().batch_events).await, 0);
+    let dropped = stream(1).await;
+    assert!(dropped > 900, "eighty a second are what there was: {dropped}");
+}
+
 #[tokio::test]
 async fn ten_thousand_partitions_that_a_subgraph_cannot_tell_apart_ask_it_once_for_each_event() {
     const PARTITIONS: u64 = 10_000;
