@@ -92,8 +92,17 @@ impl Socket {
         self.send(&message.to_string());
     }
 
-    /// The next thing that comes.
+    /// The next thing that comes. Where it is comes now and then, and does not count.
     pub(crate) fn hear(&mut self) -> Heard {
+        loop {
+            match self.hear_any() {
+                Heard::Text(text) if text.starts_with(r#"{"type":"ping""#) => {}
+                heard => return heard,
+            }
+        }
+    }
+
+    fn hear_any(&mut self) -> Heard {
         let mut buffer = [0; 16 << 10];
         // Pings come as long as the router lives, and do not count.
         let deadline = Instant::now() + PATIENCE;
@@ -115,14 +124,9 @@ impl Socket {
         }
     }
 
-    /// The next message. Where it is comes now and then, and does not count.
+    /// The next message.
     pub(crate) fn message(&mut self) -> Value {
-        loop {
-            let message = self.any_message();
-            if message["type"] != "ping" {
-                return message;
-            }
-        }
+        message(self.hear())
     }
 
     /// The next message, which says where operation `id` is: its cursor.
@@ -132,12 +136,9 @@ impl Socket {
         message["payload"]["cursor"].as_str().unwrap().to_owned()
     }
 
-    /// The next message, whatever it is.
+    /// The next message, also one that says where an operation is.
     pub(crate) fn any_message(&mut self) -> Value {
-        match self.hear() {
-            Heard::Text(text) => serde_json::from_str(&text).unwrap(),
-            Heard::Closed(closed) => panic!("closed instead of a message: {closed:?}"),
-        }
+        message(self.hear_any())
     }
 
     /// What comes until the connection is closed, a line each.
@@ -159,6 +160,13 @@ impl Socket {
             // A server that has closed reads nothing more; what it said before is still to be read.
             let _ = self.stream.write_all(&chunks.to_vec());
         }
+    }
+}
+
+fn message(heard: Heard) -> Value {
+    match heard {
+        Heard::Text(text) => serde_json::from_str(&text).unwrap(),
+        Heard::Closed(closed) => panic!("closed instead of a message: {closed:?}"),
     }
 }
 
