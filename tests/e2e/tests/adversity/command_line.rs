@@ -257,10 +257,10 @@ fn a_supergraph_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
         --- cut off
         exit 1
         error[supergraph]: syntax error: expected R_CURLY, got EOF
-          --> $HERE/supergraph.graphql:45:17
+          --> $HERE/supergraph.graphql:50:27
            |
-        45 |     @join__direc
-           |                 ^
+        50 |   productOf(id: ID!): Prod
+           |                           ^
 
         --- no supergraph
         exit 1

@@ -67,6 +67,7 @@ fn where_everything_is_there_the_table_says_so_and_the_exit_code_is_zero() {
          ok       subscribe  memory/default products, Subscription.productChanged\n\
          unknown  subscribe  memory/default products.{{…}}, Subscription.productChangedAt\n\
          \x20        why:       its topic depends on arguments\n\
+         ok       subscribe  memory/default products, Subscription.productOf\n\
          ok       subscribe  memory/default products, Subscription.productWatched\n\
          ok       subscribe  memory/default products, Subscription.productAsked\n\
          \n\
