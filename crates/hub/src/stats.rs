@@ -18,8 +18,10 @@ pub struct HubStats {
     pub triggers: AtomicU64,
     /// Groups.
     pub groups: AtomicU64,
-    /// Subscribers, those whose trigger is still opening included.
+    /// Members of groups: whatever comes from now on reaches them, or its loss is announced.
     pub subscribers: AtomicU64,
+    /// Those who have asked to be members and are not yet: their trigger is still opening, or nobody has looked at them.
+    pub joining: AtomicU64,
     /// Events that came from providers, once per trigger.
     pub events: AtomicU64,
     /// Those of them that were larger than [`crate::HubSettings::event_bytes_max`].
@@ -92,7 +94,7 @@ pub(crate) fn subtract(counter: &AtomicU64, count: usize) {
     counter.fetch_sub(count as u64, Relaxed);
 }
 
-/// One subscriber's place among [`crate::HubSettings::subscribers_max`]; free again when dropped.
+/// One subscriber's place among [`crate::HubSettings::subscribers_max`] until it is a member; free again when dropped.
 #[derive(Debug)]
 pub(crate) struct Seat(Arc<HubStats>);
 
@@ -105,14 +107,15 @@ impl Seat {
 
     pub(crate) fn take(stats: &Arc<HubStats>, most: usize) -> Option<Self> {
         let seat = Self(Arc::clone(stats));
-        let before = stats.subscribers.fetch_add(1, Relaxed);
+        // Who is just becoming a member may be counted twice, and one refused who would be the very last.
+        let before = stats.joining.fetch_add(1, Relaxed) + stats.subscribers.load(Relaxed);
         (before < most as u64).then_some(seat)
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        subtract(&self.0.subscribers, 1);
+        subtract(&self.0.joining, 1);
     }
 }
 

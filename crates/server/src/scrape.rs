@@ -482,7 +482,16 @@ impl Writer<'_> {
         let stats = router.hub.stats();
         self.gauge("starling_hub_triggers", "Open triggers", read(&stats.triggers))?;
         self.gauge("starling_hub_groups", "Groups of equal subscribers", read(&stats.groups))?;
-        self.gauge("starling_hub_subscribers", "Subscribers", read(&stats.subscribers))?;
+        self.gauge(
+            "starling_hub_subscribers",
+            "Subscribers who get what comes",
+            read(&stats.subscribers),
+        )?;
+        self.gauge(
+            "starling_hub_joining",
+            "Subscribers whose source is being opened",
+            read(&stats.joining),
+        )?;
         self.gauge(
             "starling_hub_events_waiting",
             "Events that wait in groups until earlier ones are resolved",

@@ -590,7 +590,9 @@ impl Simulation {
         assert!(shard.outlets.is_empty() && shard.merged.is_empty(), "something leaked");
         assert_eq!((shard.turns.taken(), shard.ring_room.used()), (0, 0));
         let stats = &self.stage.stats;
-        for gauge in [&stats.waiting, &stats.resolving, &stats.subscribers, &stats.groups] {
+        for gauge in
+            [&stats.waiting, &stats.resolving, &stats.subscribers, &stats.joining, &stats.groups]
+        {
             assert_eq!(gauge.load(std::sync::atomic::Ordering::Relaxed), 0, "counters leaked");
         }
         assert!(self.outlets.iter().all(|outlet| outlet.is_empty()), "members leaked");

@@ -460,7 +460,8 @@ impl Simulation {
         for gauge in [&self.stage.stats.waiting, &self.stage.stats.resolving] {
             assert_eq!(gauge.load(Relaxed), 0, "counters leaked");
         }
-        let seats = self.stage.stats.subscribers.load(Relaxed);
+        let stats = &self.stage.stats;
+        let seats = stats.subscribers.load(Relaxed) + stats.joining.load(Relaxed);
         assert_eq!(seats, 0, "seats leaked");
         for outlet in &self.outlets {
             assert!(outlet.is_empty(), "members leaked");
