@@ -7,8 +7,10 @@ mod group;
 mod outlets;
 mod position;
 mod replay;
+mod resolving;
 mod resume;
 pub(crate) mod task;
+mod trigger;
 mod turns;
 
 #[cfg(test)]
@@ -30,7 +32,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use events::{Event, Mark, SourceError, SourceMessage, StreamEnd, Wanted};
+use events::{Event, SourceError, SourceMessage, StreamEnd, Wanted};
 use execute::{ErrorCode, EventMemo, GraphqlError, MemoRoom, Sharing};
 use futures_util::future::AbortRegistration;
 use indexmap::IndexSet;
@@ -38,9 +40,8 @@ use tokio::sync::oneshot;
 
 pub(crate) use outlets::OutletId;
 
-use crate::cursor::{Cursors, Place, Resume, Scope};
+use crate::cursor::{Cursors, Resume, Scope};
 use crate::filter::FilteredEvent;
-use crate::filter::index::GroupIndex;
 use crate::operation::ByKey;
 use crate::stats::{self, HubStats, Seat, TriggerState, TriggerView};
 use crate::{
@@ -55,6 +56,7 @@ use replay::Replay;
 pub(crate) use replay::RingRoom;
 use resume::Merged;
 pub(crate) use resume::Reading;
+use trigger::{State, Trigger, Waiting};
 pub(crate) use turns::SharedTurns;
 use turns::Turns;
 
@@ -96,87 +98,6 @@ pub(crate) enum Effect {
         resolve: Arc<dyn Resolve>,
         abort: AbortRegistration,
     },
-}
-
-struct Trigger {
-    source: Source,
-    groups: GroupIndex,
-    /// Those that can be joined: all but a few that became equal to another one when a graph was replaced, or came
-    /// from another trigger and still have events of that.
-    by_key: HashMap<ByKey, GroupId, foldhash::fast::RandomState>,
-    /// Groups whose state is being asked for: whoever wants the same gets it with them.
-    fresh: HashMap<ByKey, GroupId, foldhash::fast::RandomState>,
-    /// Groups that get live events and have a twin that is found in their place: they become one when they stand at one event.
-    twins: IndexSet<GroupId, foldhash::fast::RandomState>,
-    events: u64,
-    state: State,
-    /// Where the source can be read again and cursors are wanted.
-    replay: Option<Box<Replay>>,
-}
-
-enum State {
-    /// These wait for the stream.
-    Opening(Waiting),
-    Live,
-    /// No event follows; groups end for this reason when they are drained.
-    Ending(EndReason),
-}
-
-#[derive(Default)]
-struct Waiting {
-    joining: Vec<Joining>,
-    /// Groups of other triggers, and what they run on once they are here.
-    moving: Vec<(GroupId, Arc<LiveOperation>)>,
-}
-
-impl Waiting {
-    fn is_empty(&self) -> bool {
-        self.joining.is_empty() && self.moving.is_empty()
-    }
-}
-
-impl Trigger {
-    fn new(source: Source, state: State, replay: Option<Box<Replay>>) -> Self {
-        let (groups, by_key) = (GroupIndex::default(), HashMap::default());
-        let (fresh, twins) = (HashMap::default(), IndexSet::default());
-        Self { source, groups, by_key, fresh, twins, events: 0, state, replay }
-    }
-
-    /// Number of the next event.
-    fn next_number(&self) -> u64 {
-        self.events + 1
-    }
-
-    /// A group is of this trigger from now on. One that may be joined is found, unless an equal one is there.
-    fn attach(&mut self, id: GroupId, operation: &Arc<LiveOperation>, may_be_joined: bool) {
-        self.groups.insert(id, operation.filter.as_deref());
-        if may_be_joined {
-            self.by_key.entry(ByKey(Arc::clone(operation))).or_insert(id);
-        }
-    }
-
-    fn is_found(&self, id: GroupId, operation: &LiveOperation) -> bool {
-        self.by_key.get(&operation.group) == Some(&id)
-    }
-
-    fn detach(&mut self, id: GroupId, operation: &LiveOperation) {
-        self.groups.remove(id, operation.filter.as_deref());
-        self.hide(id, operation);
-    }
-
-    /// Nobody gets the state of that group any more.
-    fn forget_fresh(&mut self, id: GroupId, operation: &LiveOperation) {
-        if self.fresh.get(&operation.group) == Some(&id) {
-            self.fresh.remove(&operation.group);
-        }
-    }
-
-    /// Nobody joins that group any more.
-    fn hide(&mut self, id: GroupId, operation: &LiveOperation) {
-        if self.is_found(id, operation) {
-            self.by_key.remove(&operation.group);
-        }
-    }
 }
 
 /// How a subscription gets back to its shard.
@@ -598,56 +519,6 @@ impl Shard {
         self.close_if_unused(id);
     }
 
-    /// A resolution is done.
-    pub(crate) fn resolved(&mut self, group_id: GroupId, ticket: u64, outcome: Outcome) {
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
-        self.turns.give_back(1);
-        let events = group.events_of(ticket);
-        stats::subtract(&self.stats.resolving, events);
-        let is_state = group.is_state(ticket);
-        let mut others = Vec::new();
-        let payload = match outcome {
-            Outcome::Payload(payload) if events == 1 => Some(payload),
-            Outcome::Batch(payloads) if events == payloads.len() => {
-                let mut payloads = payloads.into_iter();
-                let first = payloads.next();
-                others = payloads.collect();
-                first
-            }
-            Outcome::Nothing => None,
-            Outcome::Payload(_) | Outcome::Batch(_) | Outcome::BrokeOff => {
-                stats::add(&self.stats.resolutions_failed, 1);
-                let what = if is_state { "current state" } else { "event" };
-                let message = format!("The {what} could not be resolved.");
-                let error = GraphqlError::new(ErrorCode::InternalServerError, message);
-                let payload = execute::request_error(&[error]);
-                others = vec![payload.clone(); events.saturating_sub(1)];
-                Some(payload)
-            }
-        };
-        if is_state {
-            let replay = self.triggers.get(&group.trigger).and_then(|it| it.replay.as_ref());
-            let after = group.state_after.take();
-            if let Some((replay, after)) = replay.zip(after) {
-                let (after, version) = *after;
-                let after = replay.with_lanes_since(&after);
-                // It has no mark of its own: a cursor that has no room for all lanes is none.
-                if !after.marks().is_empty() {
-                    let place = Place::new(0, Mark::default(), after, None);
-                    group.place_state(Arc::new(place.of_version(version)));
-                }
-            }
-        }
-        let cursors = self.cursors.as_deref();
-        if group.resolved(ticket, payload, others, &self.outlets, cursors, &self.stats) {
-            self.served(group_id);
-        }
-        self.moved_on(group_id);
-        self.queue_if_ready(group_id);
-        self.end_if_drained(group_id);
-        self.start_ready();
-    }
-
     /// Ends everything; whoever comes later is refused.
     pub(crate) fn shut_down(&mut self) {
         self.is_shut_down = true;
@@ -724,63 +595,6 @@ impl Shard {
             group = into;
         }
         group
-    }
-
-    /// Starts one event of a group, or a batch of those that wait. False if there is none, its window is full, or no turn is left.
-    fn start(&mut self, group_id: GroupId) -> bool {
-        let Some(group) = self.groups.get_mut(&group_id) else { return false };
-        let window = self.settings.group_in_flight.max(1);
-        if !group.can_start(window) || !self.turns.take() {
-            return false;
-        }
-        let resolve = &group.operation.resolve;
-        let most = if resolve.takes_batches() { self.settings.batch_events } else { 1 };
-        let Some(start) = group.start(window, most) else { return false };
-        let events = match &start.work {
-            Work::Batch(events) => events.len(),
-            Work::Event(_) | Work::State => 1,
-        };
-        match start.work {
-            Work::Event(_) => stats::add(&self.stats.resolutions, 1),
-            Work::Batch(_) => {
-                stats::add(&self.stats.resolutions, events);
-                stats::add(&self.stats.batches, 1);
-                stats::add(&self.stats.batched_events, events);
-            }
-            Work::State => stats::add(&self.stats.states, 1),
-        }
-        stats::add(&self.stats.resolving, events);
-        stats::subtract(&self.stats.waiting, events);
-        self.effects.push(Effect::Resolve {
-            group: group_id,
-            ticket: start.ticket,
-            work: start.work,
-            resolve: Arc::clone(&group.operation.resolve),
-            abort: start.abort,
-        });
-        true
-    }
-
-    /// A group that could start an event, were there room, gets in line.
-    fn queue_if_ready(&mut self, group_id: GroupId) {
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
-        if !group.is_queued && group.can_start(self.settings.group_in_flight.max(1)) {
-            group.is_queued = true;
-            self.ready.push_back(group_id);
-        }
-    }
-
-    /// One event, or batch, of each group in line, and again, while there is room.
-    fn start_ready(&mut self) {
-        while self.turns.may_take()
-            && let Some(group_id) = self.ready.pop_front()
-        {
-            let Some(group) = self.groups.get_mut(&group_id) else { continue };
-            group.is_queued = false;
-            self.start(group_id);
-            self.moved_on(group_id);
-            self.queue_if_ready(group_id);
-        }
     }
 
     /// The last delivery of a source that ended.

@@ -1,0 +1,120 @@
+//! Resolutions of events and states: which group's turn it is, and what comes of them.
+
+use std::sync::Arc;
+
+use events::Mark;
+use execute::{ErrorCode, GraphqlError};
+
+use super::group::{Outcome, Work};
+use super::{Effect, Shard};
+use crate::cursor::Place;
+use crate::{GroupId, stats};
+
+impl Shard {
+    /// Starts one event of a group, or a batch of those that wait. False if there is none, its window is full, or no turn is left.
+    pub(super) fn start(&mut self, group_id: GroupId) -> bool {
+        let Some(group) = self.groups.get_mut(&group_id) else { return false };
+        let window = self.settings.group_in_flight.max(1);
+        if !group.can_start(window) || !self.turns.take() {
+            return false;
+        }
+        let resolve = &group.operation.resolve;
+        let most = if resolve.takes_batches() { self.settings.batch_events } else { 1 };
+        let Some(start) = group.start(window, most) else { return false };
+        let events = match &start.work {
+            Work::Batch(events) => events.len(),
+            Work::Event(_) | Work::State => 1,
+        };
+        match start.work {
+            Work::Event(_) => stats::add(&self.stats.resolutions, 1),
+            Work::Batch(_) => {
+                stats::add(&self.stats.resolutions, events);
+                stats::add(&self.stats.batches, 1);
+                stats::add(&self.stats.batched_events, events);
+            }
+            Work::State => stats::add(&self.stats.states, 1),
+        }
+        stats::add(&self.stats.resolving, events);
+        stats::subtract(&self.stats.waiting, events);
+        self.effects.push(Effect::Resolve {
+            group: group_id,
+            ticket: start.ticket,
+            work: start.work,
+            resolve: Arc::clone(&group.operation.resolve),
+            abort: start.abort,
+        });
+        true
+    }
+
+    /// A group that could start an event, were there room, gets in line.
+    pub(super) fn queue_if_ready(&mut self, group_id: GroupId) {
+        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        if !group.is_queued && group.can_start(self.settings.group_in_flight.max(1)) {
+            group.is_queued = true;
+            self.ready.push_back(group_id);
+        }
+    }
+
+    /// One event, or batch, of each group in line, and again, while there is room.
+    pub(super) fn start_ready(&mut self) {
+        while self.turns.may_take()
+            && let Some(group_id) = self.ready.pop_front()
+        {
+            let Some(group) = self.groups.get_mut(&group_id) else { continue };
+            group.is_queued = false;
+            self.start(group_id);
+            self.moved_on(group_id);
+            self.queue_if_ready(group_id);
+        }
+    }
+
+    /// A resolution is done.
+    pub(crate) fn resolved(&mut self, group_id: GroupId, ticket: u64, outcome: Outcome) {
+        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        self.turns.give_back(1);
+        let events = group.events_of(ticket);
+        stats::subtract(&self.stats.resolving, events);
+        let is_state = group.is_state(ticket);
+        let mut others = Vec::new();
+        let payload = match outcome {
+            Outcome::Payload(payload) if events == 1 => Some(payload),
+            Outcome::Batch(payloads) if events == payloads.len() => {
+                let mut payloads = payloads.into_iter();
+                let first = payloads.next();
+                others = payloads.collect();
+                first
+            }
+            Outcome::Nothing => None,
+            Outcome::Payload(_) | Outcome::Batch(_) | Outcome::BrokeOff => {
+                stats::add(&self.stats.resolutions_failed, 1);
+                let what = if is_state { "current state" } else { "event" };
+                let message = format!("The {what} could not be resolved.");
+                let error = GraphqlError::new(ErrorCode::InternalServerError, message);
+                let payload = execute::request_error(&[error]);
+                others = vec![payload.clone(); events.saturating_sub(1)];
+                Some(payload)
+            }
+        };
+        if is_state {
+            let replay = self.triggers.get(&group.trigger).and_then(|it| it.replay.as_ref());
+            let after = group.state_after.take();
+            if let Some((replay, after)) = replay.zip(after) {
+                let (after, version) = *after;
+                let after = replay.with_lanes_since(&after);
+                // It has no mark of its own: a cursor that has no room for all lanes is none.
+                if !after.marks().is_empty() {
+                    let place = Place::new(0, Mark::default(), after, None);
+                    group.place_state(Arc::new(place.of_version(version)));
+                }
+            }
+        }
+        let cursors = self.cursors.as_deref();
+        if group.resolved(ticket, payload, others, &self.outlets, cursors, &self.stats) {
+            self.served(group_id);
+        }
+        self.moved_on(group_id);
+        self.queue_if_ready(group_id);
+        self.end_if_drained(group_id);
+        self.start_ready();
+    }
+}
