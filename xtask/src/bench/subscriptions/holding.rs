@@ -26,8 +26,8 @@ const HEADERS: [u32; 3] = [0, 512, 2_048];
 /// CPU of a core that is none: a tick of the kernel's clock in two seconds.
 const IDLE_CORES_MAX: f64 = 0.005;
 
-/// Clients that come and go before memory is looked at.
-const WARM: u32 = 200;
+/// Clients that come and go before memory is looked at: more than ever join at a time, so that what joining takes is there.
+const WARM: u32 = 300;
 
 const IDLE: [&str; 4] = ["--scenario", "idle", "--hold", "1s"];
 

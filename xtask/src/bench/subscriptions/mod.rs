@@ -61,12 +61,16 @@ struct Stage<'a> {
     nats: Serving,
 }
 
-/// Runs every measurement whose name contains `filter`.
+/// Runs the measurement that is called `filter`, or else every one whose name contains it.
 pub(super) fn run(bench: &Bench, filter: Option<&str>) -> Result<(), Failure> {
-    let chosen: Vec<&Measurement> = MEASUREMENTS
-        .iter()
-        .filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter)))
-        .collect();
+    let is_name = MEASUREMENTS.iter().any(|(name, _)| Some(*name) == filter);
+    let is_chosen = |name: &str| match filter {
+        Some(filter) if is_name => name == filter,
+        Some(filter) => name.contains(filter),
+        None => true,
+    };
+    let chosen: Vec<&Measurement> =
+        MEASUREMENTS.iter().filter(|(name, _)| is_chosen(name)).collect();
     if chosen.is_empty() {
         let names: Vec<&str> = MEASUREMENTS.iter().map(|(name, _)| *name).collect();
         return Err(format!(
