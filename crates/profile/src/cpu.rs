@@ -9,6 +9,7 @@ use pprof::ProfilerGuardBuilder;
 
 use crate::ProfileError;
 use crate::encoding::{Encoding, Function, ValueType};
+use crate::names::function;
 
 /// Samples a second of CPU time. Not a round number, so that nothing periodic hides between them.
 const FREQUENCY: i32 = 99;
@@ -47,12 +48,10 @@ pub fn cpu(wait: impl FnOnce()) -> Result<Vec<u8>, ProfileError> {
             .frames
             .iter()
             .map(|inlined| {
-                let function = |symbol: &pprof::Symbol| Function {
-                    name: symbol.name(),
-                    file: symbol.filename().into_owned(),
-                    line: symbol.lineno(),
+                let named = |symbol: &pprof::Symbol| {
+                    function(symbol.name(), symbol.filename().into_owned(), symbol.lineno())
                 };
-                inlined.iter().map(function).collect()
+                inlined.iter().map(named).collect()
             })
             .collect();
         let label = Some(("thread", stack.thread_name.as_str()));

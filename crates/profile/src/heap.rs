@@ -14,6 +14,7 @@ use tikv_jemalloc_ctl::{profiling, raw};
 
 use crate::ProfileError;
 use crate::encoding::{Encoding, Function, ValueType};
+use crate::names::{function, without_allocator};
 
 /// One allocation site of a dump.
 #[derive(Debug, PartialEq)]
@@ -54,6 +55,7 @@ pub fn heap() -> Result<Vec<u8>, ProfileError> {
             names.entry(*address).or_insert_with(|| functions_at(*address));
         }
         let stack = site.stack.iter().map(|address| names[address].as_slice());
+        let stack = without_allocator(stack);
         encoding.sample(stack, &[blocks, bytes], None);
     }
     Ok(encoding.finish())
@@ -127,11 +129,11 @@ fn functions_at(address: usize) -> Vec<Function> {
     let mut functions = Vec::new();
     // The call is before the address to which it returns.
     backtrace::resolve((address - 1) as *mut c_void, |symbol| {
-        functions.push(Function {
-            name: symbol.name().map_or_else(|| "?".to_owned(), |name| format!("{name:#}")),
-            file: symbol.filename().map(|file| file.display().to_string()).unwrap_or_default(),
-            line: symbol.lineno().unwrap_or(0),
-        });
+        functions.push(function(
+            symbol.name().map_or_else(|| "?".to_owned(), |name| format!("{name:#}")),
+            symbol.filename().map(|file| file.display().to_string()).unwrap_or_default(),
+            symbol.lineno().unwrap_or(0),
+        ));
     });
     if functions.is_empty() {
         functions.push(Function { name: format!("{address:#x}"), file: String::new(), line: 0 });

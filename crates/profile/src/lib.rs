@@ -11,6 +11,8 @@ mod cpu;
 mod encoding;
 #[cfg(target_os = "linux")]
 mod heap;
+#[cfg(target_os = "linux")]
+mod names;
 mod threads;
 mod usage;
 

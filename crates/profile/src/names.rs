@@ -1,0 +1,120 @@
+//! Functions as people know them. Debug information with lines alone has a function's own name, `new` or `poll`, and the
+//! file; the module is read off the file.
+
+use crate::encoding::Function;
+
+/// A function of that name in that file, named with its module.
+pub(crate) fn function(name: String, file: String, line: u32) -> Function {
+    let module = if name.contains("::") { None } else { module_of(&file) };
+    let name = module.map(|module| format!("{module}::{name}")).unwrap_or(name);
+    Function { name, file, line }
+}
+
+/// `tokio::runtime::task::core` for `…/tokio-1.54.1/src/runtime/task/core.rs`. `None`: it is no Rust, or lies somewhere else.
+fn module_of(file: &str) -> Option<String> {
+    let (folder, within) = file.strip_suffix(".rs")?.rsplit_once("/src/")?;
+    // Where Cargo keeps crates is a folder `src` too.
+    let package = folder.rsplit('/').next().filter(|_| !within.starts_with("index."))?;
+    let version = package.match_indices('-').map(|(at, _)| at);
+    let mut version =
+        version.filter(|at| package[at + 1..].starts_with(|it: char| it.is_ascii_digit()));
+    let package = version.next().map_or(package, |at| &package[..at]);
+    let mut parts: Vec<&str> = within.split('/').collect();
+    parts.pop_if(|last| matches!(*last, "mod" | "lib" | "main"));
+    let module =
+        std::iter::once(package.replace('-', "_")).chain(parts.into_iter().map(str::to_owned));
+    Some(module.collect::<Vec<_>>().join("::"))
+}
+
+/// Is it part of taking memory, and not of what the memory is for: jemalloc, and what of the standard library grows and
+/// boxes?
+fn is_of_allocator(function: &Function) -> bool {
+    let Function { name, file, line: _ } = function;
+    is_entry(function)
+        || ["jemalloc", "/library/alloc/src/"].iter().any(|it| file.contains(it))
+        || ["__rust_", "alloc::"].iter().any(|it| name.contains(it))
+}
+
+/// Is it one of jemalloc's functions that others call? Those within have any name.
+fn is_entry(function: &Function) -> bool {
+    function.name.starts_with("_rjem_")
+}
+
+/// A stack without the innermost frames that are the allocator's, which are the same wherever memory is taken. Locations are
+/// the functions inlined there, innermost first, and so is the stack.
+pub(crate) fn without_allocator<'a>(
+    stack: impl Iterator<Item = &'a [Function]>,
+) -> Vec<&'a [Function]> {
+    let stack: Vec<&[Function]> = stack.collect();
+    let entry = stack.iter().rposition(|location| location.iter().any(is_entry)).unwrap_or(0);
+    for (at, location) in stack.iter().enumerate().skip(entry) {
+        let within = location.iter().rposition(is_entry).map_or(0, |last| last + 1);
+        let outer = location[within..].iter().skip_while(|it| is_of_allocator(it)).count();
+        if outer > 0 {
+            let first = &location[location.len() - outer..];
+            return std::iter::once(first).chain(stack[at + 1..].iter().copied()).collect();
+        }
+    }
+    // One that is the allocator's all the way has nobody else to name.
+    stack
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_is_read_off_its_file() {
+        let registry = "/home/me/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f";
+        for (file, module) in [
+            (
+                &*format!("{registry}/tokio-1.54.1/src/runtime/task/core.rs"),
+                "tokio::runtime::task::core",
+            ),
+            (&format!("{registry}/tokio-util-0.7.20/src/codec/mod.rs"), "tokio_util::codec"),
+            ("/rustc/59807616e1/library/alloc/src/boxed.rs", "alloc::boxed"),
+            ("/build/starling/crates/hub/src/shard/mod.rs", "hub::shard"),
+            ("/build/starling/crates/starling/src/main.rs", "starling"),
+        ] {
+            assert_eq!(
+                function("new".to_owned(), file.to_owned(), 7).name,
+                format!("{module}::new")
+            );
+        }
+    }
+
+    #[test]
+    fn what_has_no_module_keeps_its_name() {
+        for (name, file) in [
+            ("prof_backtrace_impl", "/build/tikv-jemalloc-sys/src/prof_sys.c"),
+            (
+                "new",
+                "/home/me/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/flat-1.0.0/lib.rs",
+            ),
+            ("new", ""),
+            ("a::b", "/build/starling/crates/hub/src/shard/mod.rs"),
+        ] {
+            assert_eq!(function(name.to_owned(), file.to_owned(), 7).name, name);
+        }
+    }
+
+    #[test]
+    fn memory_is_of_whoever_asked_for_it() {
+        let at = |name: &str, file: &str| function(name.to_owned(), file.to_owned(), 1);
+        // Without debug information jemalloc's own functions have no file.
+        let prof = [at("prof_backtrace_impl", ""), at("_rjem_mallocx", "")];
+        let joining = [
+            at("alloc", "/registry/tikv-jemallocator-0.7.0/src/lib.rs"),
+            at("__rust_alloc", "/build/starling/crates/starling/src/main.rs"),
+            at("new", "/rustc/59807616e1/library/alloc/src/boxed.rs"),
+            at("join", "/build/starling/crates/hub/src/shard/mod.rs"),
+        ];
+        let caller = [at("wake", "/rustc/59807616e1/library/alloc/src/task.rs")];
+        let stack = || [&prof[..], &joining, &caller].into_iter();
+        let names = |stack: Vec<&[Function]>| -> Vec<String> {
+            stack.into_iter().flatten().map(|function| function.name.clone()).collect()
+        };
+        assert_eq!(names(without_allocator(stack())), ["hub::shard::join", "alloc::task::wake"]);
+        assert_eq!(without_allocator(stack().take(1)), [&prof[..]]);
+    }
+}
