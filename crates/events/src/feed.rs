@@ -62,7 +62,8 @@ impl Feed {
     }
 
     /// Queues an event if there is room. Never waits.
-    pub(crate) fn offer(&mut self, event: Event) -> Offered {
+    pub(crate) fn offer(&mut self, event: impl Into<Arc<Event>>) -> Offered {
+        let event = event.into();
         self.counts.received(&event.topic);
         let topic = Arc::clone(&event.topic);
         let offered = self.queue(event);
@@ -72,7 +73,7 @@ impl Feed {
         offered
     }
 
-    fn queue(&mut self, event: Event) -> Offered {
+    fn queue(&mut self, event: Arc<Event>) -> Offered {
         if self.gap_due {
             match self.sender.try_send(SourceMessage::Gap) {
                 Ok(()) => (self.gap_due, self.gap_sent) = (false, true),
@@ -115,7 +116,8 @@ impl Feed {
 
     /// Queues an event and waits for room: for events that the broker keeps until there is some. False: nobody
     /// listens any more.
-    pub(crate) async fn deliver(&mut self, event: Event) -> bool {
+    pub(crate) async fn deliver(&mut self, event: impl Into<Arc<Event>>) -> bool {
+        let event = event.into();
         self.counts.received(&event.topic);
         if self.gap_due {
             if self.sender.send(SourceMessage::Gap).await.is_err() {

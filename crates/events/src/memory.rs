@@ -202,7 +202,7 @@ impl Memory {
         let answer = async {
             while let Some(message) = stream.messages.recv().await {
                 if let SourceMessage::Event(event) = message {
-                    return Some(event.payload);
+                    return Some(event.payload.clone());
                 }
             }
             None
@@ -694,7 +694,7 @@ mod tests {
             let inbox = std::str::from_utf8(&headers[0].1).unwrap().to_owned();
             publish(&memory, &inbox, "answer");
             publish(&memory, &inbox, "another");
-            event.payload
+            event.payload.clone()
         };
         let (answer, asked) = tokio::join!(ask("a"), answering);
         assert_eq!((answer, asked), (Ok("answer".into()), "question".into()));

@@ -6,7 +6,6 @@ use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use events::Event;
 use execute::{GraphqlError, LocalFuture, Payload, Sharing};
 use plan::Variables;
@@ -23,7 +22,7 @@ pub struct GroupKey {
     pub variables: Arc<Variables>,
     /// What else a payload may depend on, on this graph or any later one: the headers and claims that are
     /// forwarded or decide about access, in a canonical form.
-    pub partition: Bytes,
+    pub partition: Box<[u8]>,
 }
 
 /// An operation on one graph, ready to resolve events.
@@ -36,7 +35,7 @@ pub struct LiveOperation {
     /// The coordinate of its root field, `Subscription.flightMoved`: cursors hold for that field alone.
     pub field: Arc<str>,
     /// Whose cursors: claims in a canonical form. Empty: anybody's.
-    pub bound_to: Bytes,
+    pub bound_to: Box<[u8]>,
     /// With whom to share.
     pub group: GroupKey,
     /// Which of the source's events concern it; `None`: all of them.

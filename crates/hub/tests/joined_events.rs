@@ -236,7 +236,7 @@ impl Router {
         let request = SubscribeRequest {
             resume: None,
             operation: LiveOperation {
-                bound_to: Bytes::new(),
+                bound_to: Box::default(),
                 field: "Subscription.field".into(),
                 generation: self.generation.number,
                 source: self
@@ -250,7 +250,7 @@ impl Router {
                 group: GroupKey {
                     operation_id: prepared.operation_id,
                     variables: Arc::clone(&resolver.variables),
-                    partition: Bytes::copy_from_slice(partition.as_bytes()),
+                    partition: partition.as_bytes().into(),
                 },
                 resolve: Arc::new(resolver),
             },
@@ -642,11 +642,11 @@ async fn answer(memory: &dyn Provider, topic: &str, answer: &'static str) -> Byt
     loop {
         let message = stream.messages.recv().await.expect("the provider is there");
         let SourceMessage::Event(event) = message else { continue };
-        let headers = event.headers.expect("a request says where its answer goes");
+        let headers = event.headers.as_ref().expect("a request says where its answer goes");
         let inbox = headers.iter().find(|(name, _)| &**name == "reply-to").expect("it does");
         let inbox = std::str::from_utf8(&inbox.1).expect("a topic").to_owned();
         memory.publish(Message::new(inbox, answer)).await.expect("published");
-        return event.payload;
+        return event.payload.clone();
     }
 }
 

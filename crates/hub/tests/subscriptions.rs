@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use bytes::Bytes;
 use events::{
     EventFuture, EventStream, Memory, MemorySettings, Message, Provider, ProviderStats,
     PublishError, SourceError, Wanted,
@@ -38,13 +37,13 @@ fn memory() -> Arc<dyn Provider> {
 }
 
 fn operation(source: Source, operation_id: u128, resolve: Arc<dyn Resolve>) -> LiveOperation {
-    let group = GroupKey { operation_id, variables: Arc::default(), partition: Bytes::new() };
+    let group = GroupKey { operation_id, variables: Arc::default(), partition: Box::default() };
     let field = "Subscription.field".into();
     LiveOperation {
         generation: 1,
         source,
         field,
-        bound_to: Bytes::new(),
+        bound_to: Box::default(),
         group,
         filter: None,
         resolve,

@@ -66,9 +66,6 @@ pub(crate) fn live_operation(
     loaded.bindings.authorize(field, &variables, &claims)?;
     let source = loaded.bindings.source(field, &variables, &claims)?;
     let filter = loaded.bindings.filter(field, &variables, &claims)?;
-    let graph = &loaded.generation.graph;
-    let root = graph.field(field.field);
-    let coordinate = format!("{}.{}", graph.ty(root.parent).name, root.name);
     let variables = Arc::new(variables);
     let mut bound_to = Vec::new();
     claims.only(&loaded.cursor_claims).append_canonical(&mut bound_to);
@@ -77,7 +74,8 @@ pub(crate) fn live_operation(
     Ok(LiveOperation {
         generation: loaded.generation.number,
         source,
-        field: coordinate.into(),
+        // What has a source has one.
+        field: loaded.bindings.coordinate(field.field).unwrap_or_default(),
         bound_to: bound_to.into(),
         filter,
         group: GroupKey {

@@ -305,11 +305,11 @@ impl Connection {
         ProviderStats::add(&self.stats.received, 1);
         let topic = if *message.subject == *name { name } else { message.subject.as_str().into() };
         let headers = headers::from_nats(message.headers.as_ref());
-        let event = Event { headers, ..Event::new(topic, message.payload) };
+        let event = Arc::new(Event { headers, ..Event::new(topic, message.payload) });
         for stream in &subject.streams {
             let Some(stream) = self.streams.get_mut(stream) else { continue };
             // A stream that is gone is closed through `dropped`.
-            if let Offered::Dropped { begins_gap } = stream.feed.offer(event.clone()) {
+            if let Offered::Dropped { begins_gap } = stream.feed.offer(Arc::clone(&event)) {
                 ProviderStats::add(&self.stats.dropped, 1);
                 ProviderStats::add(&self.stats.gaps, begins_gap.into());
             }

@@ -254,11 +254,11 @@ impl Channels {
             Some(topic) => String::from_utf8_lossy(&topic).into(),
             None => Arc::clone(name),
         };
-        let event = Event::new(topic, payload);
+        let event = Arc::new(Event::new(topic, payload));
         for id in &channel.streams {
             let Some(stream) = self.streams.get_mut(id) else { continue };
             // A stream that is gone is closed by the connection's task.
-            if matches!(stream.feed.offer(event.clone()), Offered::Dropped { .. }) {
+            if matches!(stream.feed.offer(Arc::clone(&event)), Offered::Dropped { .. }) {
                 ProviderStats::add(&self.stats.dropped, 1);
                 if std::mem::take(&mut stream.is_whole) {
                     ProviderStats::add(&self.stats.gaps, 1);

@@ -6,6 +6,7 @@ mod lag;
 mod leaders;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 
@@ -161,7 +162,7 @@ async fn message(stream: &mut EventStream) -> SourceMessage {
 }
 
 /// The next event; nothing but marks may stand before it.
-async fn event(stream: &mut EventStream) -> Event {
+async fn event(stream: &mut EventStream) -> Arc<Event> {
     loop {
         match message(stream).await {
             SourceMessage::Event(event) => return event,
@@ -184,7 +185,7 @@ async fn end(stream: &mut EventStream) -> StreamEnd {
     end
 }
 
-fn number(event: &Event) -> u64 {
+fn number(event: &Arc<Event>) -> u64 {
     let text = std::str::from_utf8(&event.payload).expect("text");
     let digits = text.trim_matches(|c: char| !c.is_ascii_digit());
     digits.parse().expect("a number")

@@ -123,7 +123,7 @@ async fn position(stream: &mut EventStream) -> u64 {
     }
 }
 
-async fn next_event(stream: &mut EventStream) -> Event {
+async fn next_event(stream: &mut EventStream) -> Arc<Event> {
     loop {
         match tokio::time::timeout(PATIENCE, stream.messages.recv()).await.expect("in time") {
             Some(SourceMessage::Event(event)) => return event,
@@ -133,7 +133,7 @@ async fn next_event(stream: &mut EventStream) -> Event {
     }
 }
 
-fn number(event: &Event) -> u64 {
+fn number(event: &Arc<Event>) -> u64 {
     std::str::from_utf8(&event.payload).expect("text").parse().expect("a number")
 }
 

@@ -131,7 +131,7 @@ async fn streams_at_several_nodes_are_one_subscription_and_go_on_at_its_position
     let mut passed = 0;
     while payloads.len() < 2 {
         match tokio::time::timeout(PATIENCE, resumed.messages.recv()).await {
-            Ok(Some(SourceMessage::Event(event))) => payloads.push(event.payload),
+            Ok(Some(SourceMessage::Event(event))) => payloads.push(event.payload.clone()),
             Ok(Some(SourceMessage::Passed(_))) if payloads.is_empty() => passed += 1,
             other => panic!("{other:?}"),
         }
@@ -144,7 +144,7 @@ async fn streams_at_several_nodes_are_one_subscription_and_go_on_at_its_position
     for _ in 0..6 {
         let message = tokio::time::timeout(PATIENCE, last.messages.recv()).await;
         if let Ok(Some(SourceMessage::Event(event))) = message {
-            events.push(event.payload);
+            events.push(event.payload.clone());
         } else if events.len() == 1 {
             break;
         }

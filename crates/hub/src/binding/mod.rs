@@ -82,6 +82,8 @@ pub struct BoundTopic {
 /// What a subscription field listens to.
 #[derive(Debug)]
 struct Subscribed {
+    /// `Subscription.orderMoved`
+    coordinate: Arc<str>,
     topics: Topics,
     start: Start,
     durable: Option<Arc<Durable>>,
@@ -172,6 +174,11 @@ impl Bindings {
             }
         }
         if errors.is_empty() { Ok(bindings) } else { Err(errors) }
+    }
+
+    /// `Subscription.orderMoved`, for cursors, which hold for that field alone. `None`: it is bound to no topic.
+    pub fn coordinate(&self, field: FieldId) -> Option<Arc<str>> {
+        self.subscribe.get(&field).map(|it| Arc::clone(&it.coordinate))
     }
 
     /// The claims that decide which events a subscription to `field` gets, and whether it gets any.
@@ -446,7 +453,9 @@ impl Binding {
         match (topics, start, durable, payload) {
             (Some(topics), Ok(start), Ok(durable), Ok(payload)) if errors.is_empty() => {
                 let payload = payload.map(Arc::new);
+                let coordinate = format!("{}.{}", graph.ty(field.parent).name, field.name);
                 Ok(Self::Subscribed(Subscribed {
+                    coordinate: coordinate.into(),
                     topics,
                     start,
                     durable,

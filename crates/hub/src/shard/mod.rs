@@ -111,9 +111,10 @@ pub(crate) struct Shard {
     ring_room: Arc<RingRoom>,
     cursors: Option<Arc<Cursors>>,
     leaver: Leaver,
-    triggers: HashMap<TriggerId, Trigger, foldhash::fast::RandomState>,
+    /// These and the groups are boxed: of the places of a table that doubles, up to half are air.
+    triggers: HashMap<TriggerId, Box<Trigger>, foldhash::fast::RandomState>,
     by_source: HashMap<Source, TriggerId, foldhash::fast::RandomState>,
-    groups: HashMap<GroupId, Group, foldhash::fast::RandomState>,
+    groups: HashMap<GroupId, Box<Group>, foldhash::fast::RandomState>,
     /// Groups that are one with another, while somebody has yet to leave under their names.
     merged: HashMap<GroupId, Merged, foldhash::fast::RandomState>,
     /// Groups on the way whose members do not keep up.
@@ -237,7 +238,8 @@ impl Shard {
         if has_cursors {
             self.placed.insert(id);
         }
-        self.triggers.insert(id, Trigger::new(source, State::Opening(waiting), replay));
+        let trigger = Trigger::new(source, State::Opening(waiting), replay);
+        self.triggers.insert(id, Box::new(trigger));
         stats::add(&self.stats.triggers, 1);
         id
     }
@@ -307,7 +309,7 @@ impl Shard {
                 group.offer_state(after, version);
                 stats::add(&self.stats.waiting, 1);
             }
-            self.groups.insert(group_id, group);
+            self.groups.insert(group_id, Box::new(group));
             stats::add(&self.stats.groups, 1);
             self.admit(group_id, joining);
             self.look_again(group_id);
@@ -396,7 +398,7 @@ impl Shard {
     }
 
     // hot path: once per event, then once per group. A group that is behind costs the others nothing.
-    fn event(&mut self, id: TriggerId, mut event: Event) -> usize {
+    fn event(&mut self, id: TriggerId, mut event: Arc<Event>) -> usize {
         let Some(trigger) = self.triggers.get_mut(&id) else { return 0 };
         if matches!(trigger.state, State::Ending(_)) {
             return 0;
@@ -413,10 +415,10 @@ impl Shard {
         let too_large = (bytes > self.settings.event_bytes_max).then_some(bytes);
         if too_large.is_some() {
             stats::add(&self.stats.events_too_large, 1);
-            event.payload = Bytes::new();
+            event = Arc::new(without_payload(&event));
         }
         let (mark, published, number) = (event.mark, event.published, trigger.events);
-        let event = TriggerEvent { event: Arc::new(event), too_large, sharing };
+        let event = TriggerEvent { event, too_large, sharing };
         let place = match (&mut trigger.replay, mark) {
             (Some(replay), Some(mark)) => match replay.event(&event, number, mark, published) {
                 // The provider connected again and began a little earlier.
@@ -558,7 +560,7 @@ impl Shard {
                 .groups
                 .iter()
                 .filter_map(|id| self.groups.get(&id))
-                .map(Group::view)
+                .map(|group| group.view())
                 .collect();
             let group_count = groups.len() as u64;
             let members = groups.iter().map(|group| group.members).sum();
@@ -585,7 +587,7 @@ impl Shard {
     /// Was something dropped of which the members of that group have yet to hear, with the next event?
     #[cfg(test)]
     fn owes_news(&self, group: GroupId) -> bool {
-        self.groups.get(&self.group_now(group)).is_some_and(Group::owes_news)
+        self.groups.get(&self.group_now(group)).is_some_and(|group| group.owes_news())
     }
 
     /// The group in which they are now who joined that one.
@@ -678,6 +680,11 @@ pub(crate) fn shutting_down() -> GraphqlError {
         ErrorCode::ShuttingDown,
         "The server is shutting down; subscribe again in a moment.",
     )
+}
+
+/// All that is kept of an event that is too large.
+fn without_payload(event: &Event) -> Event {
+    Event { payload: Bytes::new(), ..event.clone() }
 }
 
 /// What clients may know of a failure; the log has the rest.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use events::{Event, Position, SourceMessage, StreamEnd};
 
 use super::resume_tests::{Play, joined, mark, position};
@@ -26,7 +25,7 @@ use Heard::{At, Else};
 
 fn event(offset: u64) -> SourceMessage {
     let payload = format!("{{\"odd\":{},\"n\":{offset}}}", offset % 2);
-    SourceMessage::Event(Event::new("topic", payload).at(mark(0, offset)))
+    SourceMessage::Event(Event::new("topic", payload).at(mark(0, offset)).into())
 }
 
 fn at(offset: u64) -> Heard {
@@ -287,10 +286,8 @@ fn cursors_of_another_scope_are_followed_by_new_ones() {
     play.stage.resolve_all();
     play.round();
     assert_eq!(play.hears(first), [Heard::Event(1, 0)]);
-    let renewed = LiveOperation {
-        bound_to: Bytes::from_static(b"sub"),
-        ..play.stage.operation("topic", 1, 1)
-    };
+    let renewed =
+        LiveOperation { bound_to: b"sub"[..].into(), ..play.stage.operation("topic", 1, 1) };
     let (group, _) = play.stage.shard.operations_before(1).remove(0);
     play.stage.advance(1, vec![(group, Ok(renewed.clone()))]);
     play.round();

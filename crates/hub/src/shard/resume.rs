@@ -10,14 +10,15 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use events::{Event, Position, SourceError, SourceMessage, StreamEnd};
 use execute::{ErrorCode, GraphqlError};
 
 use super::group::{Catching, Group, Mode, Offered};
 use super::outlets::Outlets;
 use super::replay::{self, Gathering, Reader};
-use super::{Effect, Joining, Shard, State, TriggerId, refuse, source_end, source_error};
+use super::{
+    Effect, Joining, Shard, State, TriggerId, refuse, source_end, source_error, without_payload,
+};
 use crate::cursor::{Place, Resume};
 use crate::filter::FilteredEvent;
 use crate::operation::ByKey;
@@ -184,7 +185,7 @@ impl Shard {
         group.unserved = Some(Box::new(key));
         group.catching =
             Some(Box::new(Catching { position, mode, is_full: false, is_held: false, held: 0 }));
-        self.groups.insert(group_id, group);
+        self.groups.insert(group_id, Box::new(group));
         stats::add(&self.stats.groups, 1);
         self.admit(group_id, joining);
         self.feed(group_id);
@@ -684,8 +685,8 @@ impl Shard {
         let bytes = event.as_ref().map(|event| event.payload.len());
         let too_large = bytes.filter(|bytes| *bytes > self.settings.event_bytes_max);
         let event = event.map(|event| match too_large {
-            Some(_) => Arc::new(Event { payload: Bytes::new(), ..event }),
-            None => Arc::new(event),
+            Some(_) => Arc::new(without_payload(&event)),
+            None => event,
         });
         let values = event.as_ref().and_then(FilteredEvent::read);
         for group in reading {

@@ -323,7 +323,7 @@ impl Simulation {
         stream.next[lane] += 1;
         let odd = offset % 2;
         let payload = format!("{{\"odd\":{odd},\"lane\":{lane},\"offset\":{offset}}}");
-        Some(SourceMessage::Event(Event::new("t", payload).at(Self::mark(lane, offset))))
+        Some(SourceMessage::Event(Event::new("t", payload).at(Self::mark(lane, offset)).into()))
     }
 
     fn deliver(&mut self) {
@@ -399,7 +399,7 @@ impl Simulation {
 
     fn check(&self) {
         let shard = &self.stage.shard;
-        let running: usize = shard.groups.values().map(super::Group::resolving).sum();
+        let running: usize = shard.groups.values().map(|group| group.resolving()).sum();
         assert_eq!((running, running), (shard.turns.taken(), self.stage.resolutions.len()));
         let mut in_triggers = 0;
         for trigger in shard.triggers.values() {

@@ -67,7 +67,7 @@ impl Play {
     }
 
     fn event(offset: u64) -> SourceMessage {
-        SourceMessage::Event(Event::new("topic", offset.to_string()).at(mark(0, offset)))
+        SourceMessage::Event(Event::new("topic", offset.to_string()).at(mark(0, offset)).into())
     }
 
     fn events(&mut self, trigger: TriggerId, offsets: impl IntoIterator<Item = u64>) {
@@ -407,7 +407,7 @@ fn who_has_had_more_than_the_trigger_waits_for_it() {
     play.stage.message(trigger, SourceMessage::Passed(mark(1, 0)));
     let event = |lane, offset: u64| {
         let event = Event::new("topic", (u64::from(lane) * 100 + offset).to_string());
-        SourceMessage::Event(event.at(mark(lane, offset)))
+        SourceMessage::Event(event.at(mark(lane, offset)).into())
     };
     play.stage.message(trigger, SourceMessage::Gap);
     let (one, answer) = play.come(2, after(&[(0, 0), (1, 0)]));
@@ -491,7 +491,7 @@ fn a_lane_that_appears_after_a_gap_may_have_lost_its_begin_to_whoever_came_since
     assert!(play.stage.readers_opening.is_empty(), "the ring serves it");
     for offset in [2, 3] {
         let event = Event::new("topic", (100 + offset).to_string()).at(mark(1, offset));
-        play.stage.message(trigger, SourceMessage::Event(event));
+        play.stage.message(trigger, SourceMessage::Event(event.into()));
         play.stage.resolve_all();
     }
     let heard = play.outlet.heard(one);
@@ -506,7 +506,7 @@ fn what_a_filter_keeps_back_counts_as_read() {
     for offset in 1..=6 {
         let payload = format!("{{\"odd\":{},\"n\":{offset}}}", offset % 2);
         let event = Event::new("topic", payload).at(mark(0, offset));
-        play.stage.message(trigger, SourceMessage::Event(event));
+        play.stage.message(trigger, SourceMessage::Event(event.into()));
     }
     play.stage.resolve_all();
     let member = member(77);

@@ -277,14 +277,14 @@ impl Stage {
     /// An operation as [`Stage::subscribe`] makes it.
     pub(super) fn operation(&self, topic: &str, operation: u128, generation: u64) -> LiveOperation {
         LiveOperation {
-            bound_to: Bytes::new(),
+            bound_to: Box::default(),
             generation,
             source: Source::new(Arc::clone(&self.provider), vec![topic.into()]),
             field: "Subscription.field".into(),
             group: GroupKey {
                 operation_id: operation,
                 variables: Arc::default(),
-                partition: Bytes::new(),
+                partition: Box::default(),
             },
             filter: None,
             resolve: Arc::new(ByHand::default()),
@@ -319,7 +319,7 @@ impl Stage {
 
     pub(super) fn event(&mut self, trigger: TriggerId, payload: &str) {
         let event = Event::new("topic", payload.to_owned());
-        self.message(trigger, SourceMessage::Event(event));
+        self.message(trigger, SourceMessage::Event(event.into()));
     }
 
     pub(super) fn message(&mut self, trigger: TriggerId, message: SourceMessage) {

@@ -334,7 +334,7 @@ impl Simulation {
 
     fn check(&self) {
         let shard = &self.stage.shard;
-        let running: usize = shard.groups.values().map(super::Group::resolving).sum();
+        let running: usize = shard.groups.values().map(|group| group.resolving()).sum();
         assert_eq!(running, shard.turns.taken());
         assert_eq!(running, self.stage.resolutions.len());
         let events: usize = self.stage.resolutions.iter().map(|it| 1 + it.others.len()).sum();

@@ -217,7 +217,7 @@ fn the_state_carries_the_position_from_before_it_and_who_comes_with_that_gets_no
     let mut play = Play { stage, outlet: Arc::default(), comers: 0 };
     let event = |lane: u32, offset: u64| {
         let payload = format!("\"{lane}.{offset}\"");
-        SourceMessage::Event(Event::new("topic", payload).at(mark(lane, offset)))
+        SourceMessage::Event(Event::new("topic", payload).at(mark(lane, offset)).into())
     };
     let (one, answer) = play.come();
     let trigger = play.stage.open();

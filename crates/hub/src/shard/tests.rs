@@ -86,7 +86,7 @@ fn operation_variables_and_partition_all_keep_groups_apart() {
     let key = |variable: &str, partition: &'static str| crate::GroupKey {
         operation_id: 1,
         variables: Arc::new(plan::Variables { values: vec![Some(variable.into())] }),
-        partition: partition.into(),
+        partition: partition.as_bytes().into(),
     };
     assert_eq!(key("1", "a"), key("1", "a"));
     assert_ne!(key("1", "a"), key("2", "a"));

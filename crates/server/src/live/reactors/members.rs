@@ -55,6 +55,10 @@ impl Members {
             None => &mut self.first,
         };
         let Err(at) = chunk.binary_search(&key) else { return };
+        if chunk.capacity() == 0 {
+            // Where each client has a group of its own, that is all there ever are; by itself a list begins with room for four.
+            chunk.reserve_exact(1);
+        }
         if chunk.len() < CHUNK {
             return chunk.insert(at, key);
         }
