@@ -24,7 +24,6 @@ struct Side {
     p50_ms: Sample,
     p99_ms: Sample,
     peak_mib: Sample,
-    bytes: Sample,
     generator_us: Sample,
 }
 
@@ -34,25 +33,23 @@ impl Side {
         self.p50_ms.push(number(&run["latency"]["p50_us"]) / 1e3);
         self.p99_ms.push(number(&run["latency"]["p99_us"]) / 1e3);
         self.peak_mib.push(number(&run["server"]["resident_peak_mib"]));
-        self.bytes.push(number(&run["server"]["bytes_per_subscription"]));
         self.generator_us.push(number(&run["generator"]["cpu_us_per_delivery"]));
     }
 
     fn print(&self, name: &str) {
         println!(
-            "| {name} | {} | {} | {} | {:.0} | {:.1} | {:.1} |",
+            "| {name} | {} | {} | {} | {:.1} | {:.1} |",
             self.cpu_us.show(2),
             self.p50_ms.show(1),
             self.p99_ms.show(1),
-            self.bytes.median(),
             self.peak_mib.max(),
             self.generator_us.median(),
         );
     }
 }
 
-const HEAD: &str = "| | CPU per result, µs | p50, ms | p99, ms | bytes a subscription | most memory, MiB | generator, µs |\n\
-                    |---|---|---|---|---|---|---|";
+const HEAD: &str = "| | CPU per result, µs | p50, ms | p99, ms | most memory, MiB | generator, µs |\n\
+                    |---|---|---|---|---|---|";
 
 /// Floor and router send the same messages to the same clients.
 pub(super) fn floor(stage: &Stage<'_>, query: &str) -> Result<Vec<Value>, Failure> {
