@@ -65,6 +65,11 @@ type Subscription @join__type(graph: EVENTS) {
     })
   keyed: [Order!] @join__field(graph: EVENTS)
     @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["keyed"], key: {field: "id", from: KEY}})
+  mine(id: ID!): Order @join__field(graph: EVENTS)
+    @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["mine"], key: {field: "id", from: KEY}})
+    @join__directive(graphs: [EVENTS], name: "openfed__subscriptionFilter", args: {
+      condition: {IN: {fieldPath: "id", values: ["{{ args.id }}"]}}
+    })
   watched(id: ID!): Order @join__field(graph: EVENTS)
     @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["orders.eu"], initial: ENTITY})
   certain(id: ID!): Order! @join__field(graph: EVENTS)
@@ -511,6 +516,7 @@ async fn events_that_are_not_shaped_like_the_graph_are_mapped_before_they_are_jo
         for (number, query) in (0..).zip([
             r#"subscription { changed(id: "7") { id total } }"#,
             "subscription { keyed { id total } }",
+            r#"subscription { mine(id: "7") { id total } }"#,
             "subscription { weather { wind } }",
             "subscription { count }",
         ]) {
@@ -525,6 +531,8 @@ async fn events_that_are_not_shaped_like_the_graph_are_mapped_before_they_are_jo
             ("changes.7", None, r#"{"data":{"before":{}}}"#, nothing.into()),
             ("keyed", Some("7"), "[{},{}]", format!(r#"{{"data":{{"keyed":[{joined},{joined}]}}}}"#)),
             ("keyed", None, "[{}]", no_key.into()),
+            // A key is all that a filter by it looks at.
+            ("mine", Some("7"), "", format!(r#"{{"data":{{"mine":{joined}}}}}"#)),
             ("weather", None, r#"{"wind":5}"#, r#"{"data":{"weather":{"wind":5}}}"#.into()),
             ("count", None, r#"{"n":3}"#, r#"{"data":{"count":3}}"#.into()),
         ] {

@@ -91,6 +91,11 @@ impl PayloadMapping {
         &self.select
     }
 
+    /// Is there a key field that stands beside the payload?
+    pub(crate) fn has_key(&self) -> bool {
+        self.key.is_some()
+    }
+
     /// Where the member `name` of the field's value comes from, if not from the payload.
     pub(crate) fn origin(&self, name: &str) -> Option<&Arc<Origin>> {
         self.key.as_ref().filter(|key| *key.field == *name).map(|key| &key.origin)

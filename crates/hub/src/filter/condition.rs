@@ -22,7 +22,11 @@ const VALUES_MAX: usize = 1_000;
 
 /// A condition as it stands in the graph.
 #[derive(Debug)]
-pub(crate) struct ConditionTemplate(Node);
+pub(crate) struct ConditionTemplate {
+    node: Node,
+    /// See [`Filter`].
+    is_keyed: bool,
+}
 
 #[derive(Debug)]
 enum Node {
@@ -70,7 +74,9 @@ impl ConditionTemplate {
             }
         };
         match node {
-            Some(node) if reader.errors.is_empty() => Ok(Self(node)),
+            Some(node) if reader.errors.is_empty() => {
+                Ok(Self { node, is_keyed: payload.is_some_and(PayloadMapping::has_key) })
+            }
             _ => Err(reader.errors),
         }
     }
@@ -78,7 +84,7 @@ impl ConditionTemplate {
     /// The claims that it reads.
     pub(crate) fn claims(&self) -> Vec<ClaimPath> {
         let mut paths = Vec::new();
-        self.0.append_claims(&mut paths);
+        self.node.append_claims(&mut paths);
         paths
     }
 
@@ -88,7 +94,8 @@ impl ConditionTemplate {
     /// `BAD_USER_INPUT` for an argument that is no value to compare with, and for too many values.
     pub(crate) fn render(&self, arguments: &PlannedArguments<'_>) -> Result<Filter, GraphqlError> {
         let mut values = 0;
-        render(&self.0, arguments, &mut values).map(Filter)
+        let condition = render(&self.node, arguments, &mut values)?;
+        Ok(Filter { condition, is_keyed: self.is_keyed })
     }
 }
 

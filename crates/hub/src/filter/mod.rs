@@ -17,7 +17,11 @@ const DEPTH_MAX: u32 = 64;
 
 /// Which events a subscription gets.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Filter(Condition);
+pub struct Filter {
+    condition: Condition,
+    /// The field has a key beside the payload: an event without a payload is fine, and has nothing but that.
+    is_keyed: bool,
+}
 
 /// A condition with the values of one subscription.
 #[derive(Clone, PartialEq, Debug)]
@@ -88,15 +92,22 @@ pub(crate) struct FilteredEvent {
     event: Arc<Event>,
     document: Document,
     root: NodeId,
+    /// It has no payload, or none that was kept.
+    is_empty: bool,
 }
 
 impl FilteredEvent {
-    /// `None`: it is no JSON object. Such an event passes no filter.
+    /// `None`: it is neither a JSON object nor empty. Such an event passes no filter.
     pub(crate) fn read(event: &Arc<Event>) -> Option<Self> {
         let mut document = Document::with_depth_limit(DEPTH_MAX);
-        let root = document.parse(event.payload.clone()).ok()?;
+        let is_empty = event.payload.is_empty();
+        let root = match is_empty {
+            // What stands beside it may be all that there is to say.
+            true => document.new_object(),
+            false => document.parse(event.payload.clone()).ok()?,
+        };
         let event = Arc::clone(event);
-        (document.kind(root) == Kind::Object).then_some(Self { event, document, root })
+        (document.kind(root) == Kind::Object).then_some(Self { event, document, root, is_empty })
     }
 
     /// The value at `path`. `None`: there is none, or none that can be compared.
@@ -123,17 +134,17 @@ impl FilteredEvent {
 impl Filter {
     /// Does the event concern who has this filter?
     pub(crate) fn passes(&self, event: &FilteredEvent) -> bool {
-        self.0.holds(event)
+        (self.is_keyed || !event.is_empty) && self.condition.holds(event)
     }
 
     /// Is it as good as none? Then also what is no event at all concerns who has it.
     pub(crate) fn passes_everything(&self) -> bool {
-        matches!(&self.0, Condition::And(all) if all.is_empty())
+        matches!(&self.condition, Condition::And(all) if all.is_empty())
     }
 
     /// Values of which an event that passes has at least one. `None`: events may pass for other reasons.
     fn needs(&self) -> Option<Vec<(&Arc<FieldPath>, &Key)>> {
-        self.0.needs()
+        self.condition.needs()
     }
 }
 
@@ -168,18 +179,22 @@ impl Filter {
         let names = Box::new([field.into()]);
         let path = FieldPath { names, origin: None, comparison: Comparison::Text };
         let keys = values.iter().map(|value| Key::Text(value.to_string().into()));
-        Self(Condition::In(Arc::new(path), keys.collect()))
+        Self::plain(Condition::In(Arc::new(path), keys.collect()))
     }
 
     pub(crate) fn and(self, other: Self) -> Self {
-        Self(Condition::And(Box::new([self.0, other.0])))
+        Self::plain(Condition::And(Box::new([self.condition, other.condition])))
     }
 
     pub(crate) fn or(self, other: Self) -> Self {
-        Self(Condition::Or(Box::new([self.0, other.0])))
+        Self::plain(Condition::Or(Box::new([self.condition, other.condition])))
     }
 
     pub(crate) fn negated(self) -> Self {
-        Self(Condition::Not(Box::new(self.0)))
+        Self::plain(Condition::Not(Box::new(self.condition)))
+    }
+
+    fn plain(condition: Condition) -> Self {
+        Self { condition, is_keyed: false }
     }
 }
