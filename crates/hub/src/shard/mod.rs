@@ -519,6 +519,8 @@ impl Shard {
             self.end_if_drained(group);
         }
         self.close_if_unused(id);
+        // What was being resolved for those on the way is wanted no more: others have their turns.
+        self.start_ready();
     }
 
     /// Ends everything; whoever comes later is refused.

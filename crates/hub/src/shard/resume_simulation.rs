@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use events::{Event, Mark, Position, SourceError, SourceMessage, Start};
+use events::{Event, Mark, Position, SourceError, SourceMessage, Start, StreamEnd};
 
 use super::scripted::{Answer, ScriptedOutlet, Stage};
 use super::simulation::{Random, for_seeds};
@@ -114,7 +114,8 @@ impl Simulation {
             64..76 => self.read(),
             76..90 => self.resolve(),
             90..94 => self.tell(),
-            94..96 => self.lose(),
+            94 => self.lose(),
+            95 => self.lose_or_end(),
             96 => self.forget(),
             97 => self.give_up(),
             98 => self.look(),
@@ -375,6 +376,18 @@ impl Simulation {
         }
     }
 
+    /// The same, or it ends.
+    fn lose_or_end(&mut self) {
+        if !self.is_rough || self.random.below(4) > 0 {
+            return self.lose();
+        }
+        let first = self.live.keys().copied().min_by_key(|it| it.0);
+        if let Some(trigger) = first {
+            self.live.remove(&trigger);
+            self.stage.message(trigger, SourceMessage::End(StreamEnd::Closed));
+        }
+    }
+
     /// The broker drops old events.
     fn forget(&mut self) {
         if self.is_rough {
@@ -419,6 +432,9 @@ impl Simulation {
             assert!(!is_paused || replay.full > 0, "nobody waits for nothing");
         }
         assert_eq!(in_triggers, shard.groups.len());
+        let could_start = |it: &super::Group| it.can_start(shard.settings.group_in_flight);
+        let waits = shard.groups.values().any(|it| could_start(it));
+        assert!(!waits || !shard.turns.may_take(), "nobody waits in vain");
         assert!(shard.groups.values().all(|group| !group.is_empty()), "a group has members");
         for subscriber in &self.subscribers {
             self.check_heard(subscriber);
