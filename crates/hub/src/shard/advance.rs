@@ -155,6 +155,8 @@ impl Shard {
         group.operation = operation;
         group.scope = scope;
         group.moving_to = None;
+        // It counts the events of the trigger that it left.
+        group.even_from = 0;
         group.gap();
         // Its members have cursors of the trigger that it left.
         group.told = 0;

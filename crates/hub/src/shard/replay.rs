@@ -136,7 +136,7 @@ impl Ring {
     }
 
     /// Is everything after that position kept? Of lanes that only one of the two knows nothing is sure.
-    pub(super) fn covers(&self, position: &Position) -> bool {
+    fn covers(&self, position: &Position) -> bool {
         let (base, marks) = (self.base.marks(), position.marks());
         !base.is_empty()
             && base.len() == marks.len()
@@ -348,6 +348,12 @@ impl Replay {
         self.ring.break_off();
     }
 
+    /// Is everything after that position in the ring? Not while a lane that was read before a gap has been silent since:
+    /// somebody who has had nothing of that lane would be taken for one who has had all of it.
+    pub(super) fn ring_covers(&self, position: &Position) -> bool {
+        self.ring.base.marks().len() == self.position.marks().len() && self.ring.covers(position)
+    }
+
     /// May those who came after a gap, and from before it, miss something of a lane that has appeared since? To be told to
     /// all who get live events: a position from before does not tell who they are.
     pub(super) fn take_hole(&mut self) -> bool {
@@ -362,7 +368,7 @@ impl Replay {
                 || self.ring.has_seen(*mark)
                 || is_told(mark)
         };
-        self.ring.covers(position) && position.marks().iter().all(is_seen)
+        self.ring_covers(position) && position.marks().iter().all(is_seen)
     }
 
     /// Does somebody who comes with that have had all that there was?
@@ -473,7 +479,7 @@ mod tests {
         let mut replay = replay(8, &room);
         replay.passed(Mark { part: 7, ..mark(0, 10) });
         let other: Position = [Mark { part: 8, ..mark(0, 10) }].into_iter().collect();
-        assert!(replay.ring.covers(&other) && !replay.ring_serves(&other));
+        assert!(replay.ring_covers(&other) && !replay.ring_serves(&other));
     }
 
     #[test]

@@ -284,7 +284,7 @@ impl Shard {
             let trigger_id = group.trigger;
             let replay = self.triggers.get_mut(&trigger_id).and_then(|it| it.replay.as_mut());
             let Some(replay) = replay else { return };
-            if !replay.ring.covers(position) {
+            if !replay.ring_covers(position) {
                 return self.hand_to_reader(group_id);
             }
             let Some(kept) = replay.ring.from(*next) else {
@@ -520,6 +520,13 @@ impl Shard {
             return false;
         };
         reader.is_open = true;
+        let begins_with_time = matches!(reader.start, Resume::Since { .. });
+        if result.is_ok() && begins_with_time && !replay.reading.is_empty() {
+            // They fell out of the ring meanwhile, and what follows their places may be older than that time.
+            replay.gone = 0;
+            self.read(id);
+            return false;
+        }
         let waiting = std::mem::take(&mut replay.waiting);
         match result {
             Ok(()) => {
@@ -742,7 +749,7 @@ impl Shard {
         let has_room = group.may_be_given(&self.outlets);
         let is_crowded = group.waiting.len() >= READ_AHEAD || !has_room;
         let Some(catching) = group.catching.as_deref_mut() else { return };
-        if replay.ring.covers(&position) {
+        if replay.ring_covers(&position) {
             catching.mode = Mode::Ring { next: replay.ring_start() };
             replay.reading.swap_remove(&group_id);
             if std::mem::take(&mut catching.is_full) {

@@ -568,3 +568,94 @@ fn without_replay_payloads_are_as_ever_and_cursors_refused() {
     let answer = stage.resume(&outlet, member(2), operation, after(&[(0, 1)]));
     assert_eq!(refused(answer), ErrorCode::CursorExpired);
 }
+
+#[test]
+fn a_lane_that_was_silent_since_a_gap_is_read_by_whoever_has_had_nothing_of_it() {
+    let mut play = Play::new(10);
+    let (trigger, _, _first) = play.live(0);
+    let event = |lane, offset: u64| {
+        let event = Event::new("topic", (u64::from(lane) * 100 + offset).to_string());
+        SourceMessage::Event(event.at(mark(lane, offset)).into())
+    };
+    play.stage.message(trigger, event(1, 1));
+    play.stage.message(trigger, SourceMessage::Gap);
+    play.events(trigger, [1]);
+    play.stage.resolve_all();
+    // Printed where a stream brought the first lane before the second.
+    let (one, answer) = play.come(2, after(&[(0, 1)]));
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    let _one = joined(answer);
+    assert_eq!(play.stage.read(trigger, pass, event(1, 1)), Reading::On);
+    play.stage.message(trigger, event(1, 2));
+    assert_eq!(play.stage.read(trigger, pass, event(1, 2)), Reading::Over);
+    play.stage.message(trigger, event(1, 3));
+    play.stage.resolve_all();
+    assert_eq!(play.heard(one), ["101", "102", "103"]);
+}
+
+#[test]
+fn a_reader_that_begins_at_a_time_is_nothing_for_who_falls_out_of_the_ring_meanwhile() {
+    let mut play = Play::new(2);
+    let (trigger, _, _first) = play.live(0);
+    play.events(trigger, 1..=2);
+    // Its members take nothing for now.
+    play.outlet.turn();
+    let (slow, answer) = play.come(2, after(&[(0, 0)]));
+    let _slow = joined(answer);
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(7);
+    let (_, other) = play.come(3, Some(Resume::Since { mark: mark(0, 2), time }));
+    play.events(trigger, 3..=5);
+    play.stage.shard.look_after_held();
+    play.stage.take_effects();
+    let (_, _, is_wanted) = play.stage.open_reader(Ok(()));
+    assert!(!is_wanted, "nobody knows what was before that time");
+    assert_eq!(refused(other), ErrorCode::Overloaded);
+    assert_eq!(play.stage.readers_opening[0].2, Start::After(position(&[(0, 0)])));
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    play.outlet.turn();
+    for offset in 1..=3 {
+        play.read(trigger, pass, offset);
+    }
+    play.stage.resolve_all();
+    assert_eq!(play.heard(slow), ["1", "2", "3", "4", "5"]);
+}
+
+#[test]
+fn turns_of_those_whose_source_ends_are_for_others_at_once() {
+    let mut play = Play::with(HubSettings { resolutions_in_flight: 1, ..HubSettings::default() });
+    let (trigger, _, _first) = play.live(0);
+    play.events(trigger, 1..=2);
+    play.stage.resolve_all();
+    let (one, answer) = play.come(2, after(&[(0, 0)]));
+    let _one = joined(answer);
+    let (other, answer) = play.come_for(play.stage.operation("other", 1, 0), None);
+    let others = play.stage.open();
+    let _other = joined(answer);
+    play.stage.message(others, SourceMessage::Passed(mark(0, 0)));
+    play.events(others, [1]);
+    assert_eq!(play.stage.resolutions.len(), 1, "it waits for the only turn");
+    play.stage.message(trigger, SourceMessage::End(StreamEnd::Closed));
+    assert_eq!(play.heard(one), ["end: PROVIDER_UNAVAILABLE"]);
+    play.stage.resolve_all();
+    assert_eq!(play.heard(other), ["1"]);
+}
+
+#[test]
+fn a_group_that_has_moved_becomes_one_with_those_who_come_again_to_its_new_source() {
+    let mut play = Play::new(10);
+    let (_, _, _first) = play.live(0);
+    let (group, _) = play.stage.shard.operations_before(1).remove(0);
+    // As if streams of the source that it leaves had mixed their lanes.
+    play.stage.shard.groups.get_mut(&group).unwrap().even_from = 100;
+    let moved = play.stage.operation("other", 1, 1);
+    play.stage.advance(1, vec![(group, Ok(moved.clone()))]);
+    let trigger = play.stage.open();
+    play.stage.message(trigger, SourceMessage::Passed(mark(0, 0)));
+    play.events(trigger, [1]);
+    play.stage.resolve_all();
+    let (again, answer) = play.come_for(moved, after(&[(0, 0)]));
+    let _again = joined(answer);
+    play.stage.resolve_all();
+    assert_eq!(play.heard(again), ["1"]);
+    assert_eq!(play.groups(), 1);
+}
