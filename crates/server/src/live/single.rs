@@ -346,11 +346,14 @@ impl Stream {
             // The stream has one last id for all of its operations, and an event of another kind is an error to clients.
             Delivery::Position { .. } => {}
             Delivery::Complete { operation } => {
+                self.operations.stop(operation);
                 if let Some(id) = names.end(operation) {
                     sse.complete_of(&id);
                 }
             }
             Delivery::Failed { operation, errors } => {
+                // Of one that the hub has ended nobody else hears.
+                self.operations.stop(operation);
                 if let Some(id) = names.end(operation) {
                     sse.next_of(&id, execute::request_error(&errors).bytes);
                     sse.complete_of(&id);

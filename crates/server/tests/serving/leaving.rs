@@ -1,13 +1,15 @@
 //! Connections that leave HTTP/1.1 for a reactor, or for a task where there is none: nothing that was said before, with or
 //! behind the request is lost or mixed up.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use server::SupergraphSource;
 use wire::graphql_transport_ws::ClientEvent;
 
 use crate::http::{answer, connect, request};
-use crate::router::Router;
+use crate::router::{Router, SUPERGRAPH};
 use crate::socket::Socket;
 
 const UPGRADE: &str = "GET /graphql HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\n\
@@ -332,4 +334,25 @@ fn an_address_with_too_many_connections_is_told_so_until_one_ends() {
     // A WebSocket is a connection still.
     socket.subscribe("1", "{ __typename }");
     assert!(matches!(socket.hear(), ClientEvent::Next { .. }));
+}
+
+#[test]
+fn an_operation_of_a_stream_of_many_that_ends_by_itself_leaves_nothing_behind() {
+    for reactors in [1, 0] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("supergraph.graphql");
+        fs::write(&file, SUPERGRAPH).unwrap();
+        let source = SupergraphSource::File(file.clone());
+        let router = Router::serving(source, &format!("reactors: {reactors}"));
+        let token = reserved(&router);
+        let mut socket = open(&router, &token);
+        hear(&mut socket, ":\n\n");
+        start(&router, &token, "1", "subscription { tick { id } }");
+        router.wait_for(r#"starling_subscriptions_open{transport="sse"}"#, 1);
+        // It is not valid any more.
+        fs::write(&file, SUPERGRAPH.replace("tick:", "tock:")).unwrap();
+        hear(&mut socket, "event: complete\ndata: {\"id\":\"1\"}\n\n");
+        router.wait_for(r#"starling_subscriptions_open{transport="sse"}"#, 0);
+        router.wait_for(OPEN_STREAMS, 1);
+    }
 }
