@@ -281,6 +281,15 @@ impl Backlog {
         *missed = missed.and(payload.missed()).and(Missed { lost: 1, gap: false });
     }
 
+    /// The operation has lost something that never came here. Its next event tells.
+    #[cfg(target_os = "linux")]
+    pub(super) fn owe(&mut self, operation: u32, lost: Missed) {
+        if !self.overflown {
+            let missed = &mut self.tallies.entry(operation).or_default().missed;
+            *missed = missed.and(lost);
+        }
+    }
+
     /// The end of an operation. Nothing follows for it, so nothing is left that could announce what was dropped.
     pub(super) fn end(&mut self, end: Delivery) {
         let (Delivery::Next { operation, .. }

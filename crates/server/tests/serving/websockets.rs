@@ -1,12 +1,15 @@
 //! WebSocket clients that take nothing, or much at once.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::io::Write;
 use std::time::Duration;
 
+use server::SupergraphSource;
 use wire::graphql_transport_ws::ClientEvent;
 use wire::websocket::CloseCode;
 
-use crate::router::Router;
+use crate::router::{Router, SUPERGRAPH};
 use crate::socket::Socket;
 
 const OPEN: &str = r#"starling_streams_open{transport="websocket"}"#;
@@ -84,4 +87,43 @@ fn an_event_larger_than_the_queue_comes_nevertheless() {
     router.publish(&format!(r#"{{"__typename":"Tick","id":"1","note":"{note}"}}"#));
     let heard = socket.hear();
     assert!(matches!(heard, ClientEvent::Next { .. }), "{heard:?}");
+}
+
+#[test]
+fn who_is_owed_an_announcement_hears_of_the_end_though_nothing_waits_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("supergraph.graphql");
+    fs::write(&file, SUPERGRAPH).unwrap();
+    let router = Router::serving(
+        SupergraphSource::File(file.clone()),
+        "websocket: {ping_interval: 1h}\nsubscriptions: {policy: drop_oldest, queue_bytes: 1KiB}",
+    );
+    let mut socket = Socket::open(router.address);
+    socket.subscribe("a", "subscription { tick { id } }");
+    socket.subscribe("b", "subscription { tick { id note } }");
+    router.wait_for("starling_hub_subscribers", 2);
+    // More than the systems on the way keep. Of the last event one of the two finds no room beside the other.
+    let note = "x".repeat(1_000_000);
+    for number in 1..=16 {
+        let event = format!(r#"{{"__typename":"Tick","id":"e{number}","note":"{note}"}}"#);
+        router.publish(&event);
+    }
+    router.wait_for("starling_hub_deliveries_total", 32);
+    let last = br#""id":"e16""#;
+    loop {
+        let ClientEvent::Next { payload, .. } = socket.hear() else { panic!("no result") };
+        if payload.windows(last.len()).any(|it| it == last) {
+            break;
+        }
+    }
+    router.wait_for("starling_subscriptions_queue_bytes", 0);
+    fs::write(&file, SUPERGRAPH.replace("tick:", "tock:")).unwrap();
+    let mut ended = BTreeSet::new();
+    while ended.len() < 2 {
+        match socket.hear() {
+            ClientEvent::Next { .. } => {}
+            ClientEvent::Error { id, .. } => assert!(ended.insert(id)),
+            other => panic!("{other:?}"),
+        }
+    }
 }

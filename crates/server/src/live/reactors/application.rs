@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use execute::{GraphqlError, Payload};
+use execute::{GraphqlError, Missed, Payload};
 use futures_util::future::{AbortHandle, Abortable};
 use hub::{EndReason, GroupId, Member, OutletCommand, Subscription};
 use plan::OperationKind;
@@ -318,9 +318,15 @@ impl Live {
                     }
                 }
                 left(sockets, member);
+                // It may be all that kept the client from being one that keeps up.
+                self.empty(sockets, Token::from_u64(member.connection));
             }
             OutletCommand::Merge { from, into } => {
                 let merged = self.groups.remove(&from).unwrap_or_default();
+                let owed = self.outlet.take_missed(from);
+                if owed != Missed::default() {
+                    merged.iter().for_each(|member| self.owe(sockets, member, owed));
+                }
                 self.groups.entry(into).or_default().append(merged);
                 self.outlet.forget(from);
             }
@@ -418,6 +424,18 @@ impl Live {
         }
     }
 
+    /// A client is told with its next result what was lost before it came from another group.
+    fn owe(&self, sockets: &mut ClientSockets, member: Member, missed: Missed) {
+        let Some(router) = &self.router else { return };
+        let token = Token::from_u64(member.connection);
+        if !sockets.machine(token).is_some_and(|it| it.is_active(member.operation)) {
+            return;
+        }
+        let Some(client) = sockets.client(token) else { return };
+        let backlog = client.backlog.get_or_insert_with(|| new_backlog(router));
+        backlog.owe(member.operation, missed);
+    }
+
     /// The hub's last word about a subscription.
     fn ended(&mut self, sockets: &mut ClientSockets, member: Member, reason: &EndReason) {
         let (token, operation) = (Token::from_u64(member.connection), member.operation);
@@ -429,8 +447,18 @@ impl Live {
                 Delivery::Failed { operation, errors: vec![(**error).clone()] }
             }
         };
-        match &mut client.backlog {
-            Some(backlog) => backlog.end(end),
+        self.end(sockets, token, end);
+    }
+
+    /// The last word about an operation, behind what waits for its client.
+    fn end(&mut self, sockets: &mut ClientSockets, token: Token, end: Delivery) {
+        let backlog = sockets.client(token).and_then(|client| client.backlog.as_mut());
+        match backlog {
+            Some(backlog) => {
+                backlog.end(end);
+                // Somebody who is only owed an announcement has a socket with room, which tells nothing of itself.
+                self.empty(sockets, token);
+            }
             None => self.deliver(sockets, token, end),
         }
     }
@@ -461,11 +489,7 @@ impl Live {
             }
             Outcome::Failed(errors) => {
                 client.forget(operation);
-                let end = Delivery::Failed { operation, errors };
-                match &mut client.backlog {
-                    Some(backlog) => backlog.end(end),
-                    None => self.deliver(sockets, token, end),
-                }
+                self.end(sockets, token, Delivery::Failed { operation, errors });
             }
         }
     }

@@ -67,6 +67,27 @@ impl Results {
     }
 }
 
+impl Waiting {
+    /// May more of what its members missed be given to a group?
+    fn have_room(&self, group: GroupId, now: Instant) -> bool {
+        let results = self.groups.get(&group);
+        // What would be dropped can wait.
+        results.is_none_or(|it| it.handed.len() < RESULTS_AHEAD && it.have_room(now))
+            && 2 * self.bytes < BYTES_MAX
+            && !self.behind.contains_key(&group)
+    }
+
+    /// The members of `from` will be told with those of `into` what these lost. Of what they lost themselves, the rest is
+    /// still owed to them.
+    fn merge(&mut self, from: GroupId, into: GroupId) {
+        let told = self.groups.get(&into).map(|it| it.missed).unwrap_or_default();
+        if let Some(Results { missed, .. }) = self.groups.get_mut(&from) {
+            missed.lost = missed.lost.saturating_sub(told.lost);
+            missed.gap &= !told.gap;
+        }
+    }
+}
+
 impl ReactorOutlet {
     pub(super) fn new(mailbox: Arc<Mailbox<Message>>) -> Self {
         Self { mailbox, waiting: Mutex::default() }
@@ -113,6 +134,13 @@ impl ReactorOutlet {
         }
     }
 
+    /// What nobody of that group has been told of what they lost. Nobody else is told of it then.
+    pub(super) fn take_missed(&self, group: GroupId) -> Missed {
+        let mut waiting = self.lock();
+        let results = waiting.groups.get_mut(&group);
+        results.map(|it| std::mem::take(&mut it.missed)).unwrap_or_default()
+    }
+
     /// Nobody of that group is left.
     pub(super) fn forget(&self, group: GroupId) {
         let mut waiting = self.lock();
@@ -138,11 +166,7 @@ impl ReactorOutlet {
 
 impl Outlet for ReactorOutlet {
     fn has_room(&self, group: GroupId) -> bool {
-        let waiting = self.lock();
-        let results = waiting.groups.get(&group).map_or(0, |it| it.handed.len());
-        results < RESULTS_AHEAD
-            && 2 * waiting.bytes < BYTES_MAX
-            && !waiting.behind.contains_key(&group)
+        self.lock().have_room(group, Instant::now())
     }
 
     fn send(&self, mut command: OutletCommand) {
@@ -165,6 +189,9 @@ impl Outlet for ReactorOutlet {
             && !self.lock().groups.entry(*group).or_default().take_position()
         {
             return;
+        }
+        if let OutletCommand::Merge { from, into } = command {
+            self.lock().merge(from, into);
         }
         self.mailbox.send(Message::Hub(command));
     }
@@ -196,6 +223,37 @@ mod tests {
         assert!(results.are_over());
         results.missed = Missed { lost: 1, gap: false };
         assert!(!results.take_position() && !results.has_position);
+    }
+
+    #[test]
+    fn what_a_group_lost_before_it_merged_is_owed_to_its_members_once() {
+        let (from, into) = (GroupId(1), GroupId(2));
+        for (lost, told, owed) in [
+            ((3, false), (0, false), (3, false)),
+            ((3, true), (2, false), (1, true)),
+            ((1, true), (2, true), (0, false)),
+            ((0, false), (1, false), (0, false)),
+        ] {
+            let missed = |(lost, gap)| Missed { lost, gap };
+            let results = |it| Results { missed: missed(it), ..Results::default() };
+            let groups = HashMap::from([(from, results(lost)), (into, results(told))]);
+            let mut waiting = Waiting { groups, ..Waiting::default() };
+            waiting.merge(from, into);
+            let now = [from, into].map(|group| waiting.groups[&group].missed);
+            assert_eq!(now, [missed(owed), missed(told)], "{lost:?} {told:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_missed_waits_while_it_would_be_dropped() {
+        let (group, now) = (GroupId(1), Instant::now());
+        let mut waiting = Waiting::default();
+        assert!(waiting.have_room(group, now));
+        waiting.groups.entry(group).or_default().handed.push_back(now);
+        assert!(waiting.have_room(group, now + WAIT_MAX));
+        assert!(!waiting.have_room(group, now + WAIT_MAX + Duration::from_millis(1)));
+        waiting.groups.entry(group).or_default().handed.extend([now; RESULTS_AHEAD]);
+        assert!(!waiting.have_room(group, now));
     }
 
     #[test]
