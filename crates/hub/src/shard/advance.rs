@@ -58,7 +58,6 @@ impl Shard {
                 }
             }
         }
-        self.start_ready();
         let mut left = self.operations_before(self.generation);
         left.retain(|(id, _)| self.groups.get(id).is_some_and(|it| it.moving_to.is_none()));
         left
@@ -171,7 +170,6 @@ impl Shard {
         group.moving_to = None;
         stats::add(&self.stats.ended_by_reload, 1);
         self.end_group(id, &EndReason::Error(Box::new(error.clone())));
-        self.start_ready();
     }
 
     /// A group no longer waits for that trigger.

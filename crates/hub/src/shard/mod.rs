@@ -200,6 +200,8 @@ impl Shard {
 
     /// What is to be done now. To be asked for after each call of any other method.
     pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
+        // Whatever was done, a resolution or a whole group may have ended with it.
+        self.start_ready();
         std::mem::take(&mut self.effects)
     }
 
@@ -369,7 +371,6 @@ impl Shard {
         stats::subtract(&self.stats.subscribers, 1);
         if group.is_empty() {
             self.remove_group(group_id);
-            self.start_ready();
         }
     }
 
@@ -519,8 +520,6 @@ impl Shard {
             self.end_if_drained(group);
         }
         self.close_if_unused(id);
-        // What was being resolved for those on the way is wanted no more: others have their turns.
-        self.start_ready();
     }
 
     /// Ends everything; whoever comes later is refused.

@@ -115,6 +115,5 @@ impl Shard {
         self.moved_on(group_id);
         self.queue_if_ready(group_id);
         self.end_if_drained(group_id);
-        self.start_ready();
     }
 }

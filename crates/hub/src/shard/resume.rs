@@ -616,7 +616,6 @@ impl Shard {
         for group in ended {
             self.end_group(group, &EndReason::Error(Box::new(error.clone())));
         }
-        self.start_ready();
         let Some(replay) = self.triggers.get(&id).and_then(|it| it.replay.as_ref()) else {
             return;
         };
@@ -642,7 +641,6 @@ impl Shard {
         for group in reading {
             self.end_group(group, &EndReason::Error(Box::new(error.clone())));
         }
-        self.start_ready();
         self.close_if_unused(id);
     }
 
