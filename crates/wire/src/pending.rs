@@ -88,6 +88,15 @@ impl<E> Pending<E> {
         self.0.take(|queues| queues.events.pop_front())
     }
 
+    /// Takes back an event that nobody has heard yet. Whether there was one.
+    pub(crate) fn take_back(&mut self, is_it: impl Fn(&E) -> bool) -> bool {
+        let taken = self.0.take(|queues| {
+            let at = queues.events.iter().position(is_it)?;
+            queues.events.remove(at)
+        });
+        taken.is_some()
+    }
+
     pub(crate) fn forget_events(&mut self) {
         self.0.take(|queues| {
             queues.events.clear();
@@ -140,6 +149,9 @@ mod tests {
             assert_eq!(outputs, [text("pong"), text("first"), close]);
             assert!(pending.0.get().is_none());
         }
+        pending.event((8, 8));
+        assert!(!pending.take_back(|event| *event == (9, 9)));
+        assert!(pending.take_back(|event| *event == (8, 8)) && pending.0.get().is_none());
         pending.event((9, 9));
         pending.forget_events();
         assert!(pending.first_event().is_none() && pending.take_event().is_none());

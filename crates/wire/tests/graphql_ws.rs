@@ -95,6 +95,23 @@ fn operations_that_begin_before_the_acknowledgement_wait_for_it() {
 }
 
 #[test]
+fn what_waits_for_the_acknowledgement_is_bounded_by_the_operations_in_progress() {
+    let mut server = Server::new(Config::default());
+    server.hear(INIT);
+    assert_eq!(server.events().len(), 1);
+    for _ in 0..1000 {
+        // Begun, begun anew, and stopped.
+        server.hear(&START.replace('1', "2"));
+        server.hear(START);
+        server.hear(START);
+        server.hear(r#"{"type":"stop","id":"2"}"#);
+    }
+    server.machine.accept_init(None);
+    assert_eq!(server.events(), [subscribed("1", 2999)]);
+    assert_eq!(server.machine.in_progress(), 1);
+}
+
+#[test]
 fn a_client_that_is_turned_away_is_told_and_nothing_of_it_begins() {
     let mut server = Server::new(Config::default());
     server.hear(INIT);
