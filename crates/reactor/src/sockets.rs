@@ -299,9 +299,13 @@ impl<M: Machine, C> Sockets<M, C> {
         if !entry.stream.is_blocked() {
             return false;
         }
+        let unsent = entry.stream.unsent();
         if !entry.stream.flush(now) {
             self.lose(token);
             return false;
+        }
+        if entry.stream.unsent() < unsent {
+            entry.machine.taken(now);
         }
         if entry.has_more && entry.stream.unsent() < WRITE_AHEAD_BYTES {
             self.unread.push(token);

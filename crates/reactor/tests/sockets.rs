@@ -381,6 +381,27 @@ fn a_silent_peer_is_pinged_and_given_up() {
 }
 
 #[test]
+fn who_takes_a_large_message_slowly_is_not_given_up_for_a_ping_that_stands_behind_it() {
+    let mut fixture = Fixture::new(websocket::Config {
+        ping_interval: Some(Duration::from_millis(500)),
+        pong_timeout: Duration::from_millis(500),
+        ..websocket::Config::default()
+    });
+    let mut slow = fixture.connect(b"");
+    // More than the systems on the way keep, and more than is read here.
+    assert_eq!(fixture.sent("x".repeat(64 << 20)), [(0, Sent::Taken)]);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(2) {
+        let mut buffer = [0; 256 << 10];
+        slow.socket.read_exact(&mut buffer).expect("the reactor goes on");
+        let told = fixture.told.recv_timeout(Duration::from_millis(10));
+        assert_eq!(told, Err(mpsc::RecvTimeoutError::Timeout));
+    }
+    // A connection that was given up would take its time to say so.
+    assert_eq!(fixture.sent("more"), [(0, Sent::Blocked)]);
+}
+
+#[test]
 fn a_panic_of_the_application_costs_one_connection() {
     let mut fixture = Fixture::new(websocket::Config::default());
     let mut unlucky = fixture.connect(b"");

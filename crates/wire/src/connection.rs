@@ -90,6 +90,11 @@ impl<P: Protocol> Connection<P> {
         self.carry(now);
     }
 
+    /// The peer has taken bytes that waited for it.
+    pub fn taken(&mut self, now: Instant) {
+        self.websocket.taken(now);
+    }
+
     /// The transport has ended or failed.
     pub fn receive_eof(&mut self, now: Instant) {
         self.websocket.receive_eof();
@@ -184,5 +189,9 @@ impl<P: Protocol> Machine for Connection<P> {
 
     fn is_closed(&self) -> bool {
         Connection::is_closed(self)
+    }
+
+    fn taken(&mut self, now: Instant) {
+        Connection::taken(self, now);
     }
 }

@@ -29,6 +29,11 @@ pub trait Machine {
     fn is_open(&self) -> bool;
     /// Whether the transport can be closed once everything is written.
     fn is_closed(&self) -> bool;
+    /// The peer has taken bytes that waited for it: a sign of life, also of one that says nothing because it has not got
+    /// to what we asked.
+    fn taken(&mut self, now: Instant) {
+        let _ = now;
+    }
     /// A whole message was written beside the machine.
     fn sent(&mut self, now: Instant) {
         let _ = now;

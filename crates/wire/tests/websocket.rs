@@ -239,6 +239,26 @@ fn a_silent_peer_is_pinged_and_then_given_up() {
 }
 
 #[test]
+fn a_peer_that_takes_what_waits_for_it_is_there_though_it_does_not_get_to_the_ping() {
+    let (mut server, start) = server();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    server.taken(at(10));
+    assert_eq!(server.poll_timeout(), Some(at(40)));
+    server.handle_timeout(at(40));
+    assert_eq!(written(&mut server), [0x89, 0]);
+    server.taken(at(60));
+    server.handle_timeout(at(70));
+    assert_eq!((events(&mut server), server.poll_timeout()), (vec![], Some(at(90))));
+    server.handle_timeout(at(90));
+    assert_eq!(events(&mut server), [closed(1006, "no answer to a ping", ClosedBy::Loss)]);
+    // The closing handshake is not put off.
+    let (mut server, start) = self::server();
+    server.close(start, CloseCode::GOING_AWAY, "");
+    server.taken(start + Duration::from_secs(4));
+    assert_eq!(server.poll_timeout(), Some(start + Duration::from_secs(5)));
+}
+
+#[test]
 fn bytes_of_a_slow_message_are_a_sign_of_life() {
     let (mut server, start) = server();
     let frame = masked(0x81, b"slowly");

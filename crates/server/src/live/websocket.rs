@@ -148,6 +148,7 @@ pub(super) async fn run(
     let (mut reader, mut writer) = tokio::io::split(socket);
     let mut reading = true;
     let mut wrote = false;
+    let mut is_full = false;
     let mut farewell_until = None;
     connection.receive(now, &early);
     drop(early);
@@ -187,7 +188,12 @@ pub(super) async fn run(
                 Ok(0) | Err(_) => break,
                 Ok(count) => {
                     wrote = true;
+                    if is_full {
+                        // There is room again: the client has taken something.
+                        connection.taken(Instant::now());
+                    }
                     outgoing.advance(count);
+                    is_full = !outgoing.is_empty();
                     if outgoing.is_empty() {
                         // Gives back what a large answer needed.
                         outgoing = BytesMut::new();

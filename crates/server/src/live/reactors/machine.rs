@@ -284,6 +284,10 @@ impl Machine for ClientMachine {
         each!(self, machine => machine.is_closed())
     }
 
+    fn taken(&mut self, now: Instant) {
+        each!(self, machine => machine.taken(now));
+    }
+
     fn sent(&mut self, now: Instant) {
         each!(self, machine => machine.sent(now));
     }
