@@ -74,7 +74,8 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
         Ok(identity) => identity,
         Err(refusal) => return refusal.answer(),
     };
-    if websocket::is_wanted(request.headers()) {
+    // RFC 9110, section 7.8: in a request by HTTP/1.0 the wish is to be ignored.
+    if request.version() > Version::HTTP_10 && websocket::is_wanted(request.headers()) {
         // Who has no token yet may bring it with `connection_init`.
         return websocket::upgrade(router, &request, identity);
     }

@@ -90,6 +90,17 @@ fn a_handshake_with_a_body_is_none() {
 }
 
 #[test]
+fn a_handshake_by_http_1_0_is_none() {
+    everywhere(|router| {
+        let mut socket = connect(router.address);
+        let text = format!("{}\r\n", UPGRADE.replace("HTTP/1.1", "HTTP/1.0"));
+        socket.write_all(text.as_bytes()).unwrap();
+        let answer = answer(&mut socket);
+        assert_eq!((answer.status, &*answer.header("upgrade")), (400, ""));
+    });
+}
+
+#[test]
 fn answers_before_a_stream_are_whole_and_requests_behind_it_are_not_answered() {
     everywhere(|router| {
         let mut socket = connect(router.address);
