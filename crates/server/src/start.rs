@@ -39,7 +39,7 @@ use crate::http::unix;
 use crate::live::QueueTotal;
 #[cfg(target_os = "linux")]
 use crate::live::reactors::Reactors;
-use crate::live::single::Streams;
+use crate::live::single::{self, Streams};
 use crate::loaded::{self, SupergraphSource};
 use crate::metrics::{Metrics, ReloadResult};
 use crate::reload;
@@ -299,6 +299,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     let admin_task = AbortOnDrop(admin_task.abort_handle());
     tokio::spawn(changes.follow(Arc::clone(&router)));
     tokio::spawn(upstreams::follow(Arc::clone(&router)));
+    tokio::spawn(single::sweep(Arc::clone(&router)));
     if !certificates.is_empty() {
         tokio::spawn(certificates::follow(certificates, router.shutdown.clone()));
     }

@@ -110,6 +110,13 @@ pub(crate) fn method_not_allowed(allowed: &'static str, error: &GraphqlError) ->
     answer
 }
 
+/// A mutation that did not come by POST.
+pub(crate) fn mutation_by_get() -> Answer {
+    let message =
+        "a mutation must be sent by POST: GET requests may be repeated by anyone on the way";
+    method_not_allowed("POST", &GraphqlError::new(ErrorCode::BadRequest, message))
+}
+
 /// What may be asked, for whoever asks that.
 pub(crate) fn options(allowed: &'static str) -> Answer {
     let mut answer = empty(StatusCode::NO_CONTENT);

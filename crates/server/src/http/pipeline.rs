@@ -87,15 +87,19 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
     }
     let token = single::token_of(request.uri(), request.headers());
     // Whoever has the token of a stream has been let in when it was reserved; `EventSource` sends no header.
-    let is_of_a_stream =
-        token.is_some() && [Method::GET, Method::DELETE].contains(request.method());
+    let is_of_a_stream = token.is_some()
+        && match *request.method() {
+            Method::GET => single::is_opened_by(request.uri(), request.headers()),
+            Method::DELETE => true,
+            _ => false,
+        };
     if !is_of_a_stream && let Err(refusal) = router.admit(&identity) {
         return refusal.answer();
     }
     match (request.method(), &token) {
         (&Method::PUT, _) => return single::reserve(router),
         (&Method::DELETE, Some(token)) => return single::stop(router, token, request.uri()),
-        (&Method::GET, Some(token)) => {
+        (&Method::GET, Some(token)) if is_of_a_stream => {
             return single::open(router, token, request.version());
         }
         _ => {}
@@ -123,7 +127,7 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
         Err(answer) => return *answer,
     };
     if let Some(token) = token {
-        return single::start(router, &token, &operation, &head.headers, identity).await;
+        return single::start(router, &token, &operation, &head, identity).await;
     }
     let mut trace = RequestTrace::wanted(&router.config, &head.headers);
     let ready =
@@ -133,12 +137,7 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
             Err(errors) => return answer::request_errors(&errors, media, false),
         };
     if head.method == Method::GET && ready.prepared.kind == OperationKind::Mutation {
-        let message =
-            "a mutation must be sent by POST: GET requests may be repeated by anyone on the way";
-        return answer::method_not_allowed(
-            "POST",
-            &GraphqlError::new(ErrorCode::BadRequest, message),
-        );
+        return answer::mutation_by_get();
     }
     let is_subscription = ready.prepared.kind == OperationKind::Subscription;
     if is_subscription && once::is_wanted(&head.uri) {

@@ -102,7 +102,7 @@ impl Running {
             let _unfinished = unfinished;
             task.await;
         });
-        self.operations.lock().insert(number, Operation::Task(task.abort_handle()));
+        self.operations.begin(number, task.abort_handle());
     }
 
     async fn run(&self, number: u32, ready: Ready, mut trace: Option<RequestTrace>) {
@@ -164,8 +164,7 @@ impl Running {
 
     /// The operation is over; nothing is stopped that has ended by itself.
     pub(crate) fn forget(&self, number: u32) {
-        let over = self.operations.lock().remove(&number);
-        drop(over);
+        self.operations.forget(number);
     }
 
     /// The client wants no more of it.
@@ -180,12 +179,29 @@ impl Running {
 }
 
 impl Operations {
+    /// An operation is in the hands of a task.
+    pub(super) fn begin(&self, number: u32, task: AbortHandle) {
+        self.lock().insert(number, Operation::Task(task));
+    }
+
+    /// The operation is over; nothing is stopped that has ended by itself.
+    pub(crate) fn forget(&self, number: u32) {
+        let over = self.lock().remove(&number);
+        drop(over);
+    }
+
     /// The client wants no more of it.
     pub(crate) fn stop(&self, number: u32) {
         let stopped = self.lock().remove(&number);
         if let Some(Operation::Task(task)) = stopped {
             task.abort();
         }
+    }
+
+    /// Is none in progress?
+    #[cfg(test)]
+    pub(super) fn are_none(&self) -> bool {
+        self.lock().is_empty()
     }
 
     /// The connection is over.

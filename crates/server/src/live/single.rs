@@ -10,13 +10,17 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use astjson::{Document, Kind};
+use astjson::Document;
 use bytes::Bytes;
 use execute::{ErrorCode, GraphqlError};
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, HeaderValue, StatusCode, Uri, Version};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
+use plan::OperationKind;
 use prepare::OperationRequest;
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+use wire::result_stream::Kind;
 use wire::sse::{Config, Sse};
 
 #[cfg(target_os = "linux")]
@@ -28,7 +32,7 @@ use super::{count_dropped, sleep_until};
 use crate::authentication::Identity;
 use crate::forwarding::ClientHeaders::OfMessage;
 use crate::http::answer::{self, Answer, AnswerBody};
-use crate::http::media::AnswerType;
+use crate::http::media::{self, AnswerType};
 use crate::metrics::{Open, Transport};
 use crate::operation::{self, Ready};
 use crate::refusal;
@@ -40,6 +44,9 @@ const RESERVATIONS_MAX: usize = 10_000;
 
 /// How long a stream stays reserved that nobody opens.
 const RESERVATION_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How often those that nobody came for are looked for: their operations run until then.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Events handed to the HTTP library ahead of the socket; more wait in the outlet, where the configured bounds hold.
 const AHEAD: usize = 4;
@@ -116,6 +123,29 @@ pub(crate) fn token_of(uri: &Uri, headers: &HeaderMap) -> Option<Box<str>> {
     token.filter(|it| it.starts_with(TOKEN_PREFIX)).map(|it| it.into_owned().into())
 }
 
+/// Does a GET that carries a token open the stream? One with an operation, whose client takes no events, starts that, as
+/// POST does.
+pub(crate) fn is_opened_by(uri: &Uri, headers: &HeaderMap) -> bool {
+    let parameters = uri.query().unwrap_or_default().as_bytes();
+    let has_operation = url::form_urlencoded::parse(parameters).any(|(name, _)| name == "query");
+    let takes_events =
+        media::negotiate(headers).is_some_and(|it| it.stream == Some(Kind::EventStream));
+    takes_events || !has_operation
+}
+
+/// Ends streams that were reserved and never opened, until the router does.
+pub(crate) async fn sweep(router: Arc<Router>) {
+    let mut shutdown = router.shutdown.clone();
+    let mut looks = tokio::time::interval(SWEEP_INTERVAL);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = looks.tick() => router.streams.sweep(Instant::now()),
+            _ = shutdown.wait_for(|stop| *stop) => return,
+        }
+    }
+}
+
 /// PUT: reserves a stream and answers with its token.
 pub(crate) fn reserve(router: &Router) -> Answer {
     let mut random = [0; TOKEN_RANDOM_BYTES];
@@ -167,12 +197,12 @@ pub(crate) fn open(router: &Arc<Router>, token: &str, version: Version) -> Answe
     head(AnswerType::EventStream, AnswerBody::Stream(body))
 }
 
-/// POST: starts an operation whose results come over a stream.
+/// POST, and GET of a query: starts an operation whose results come over a stream.
 pub(crate) async fn start(
     router: &Arc<Router>,
     token: &str,
     request: &OperationRequest,
-    headers: &HeaderMap,
+    head: &Parts,
     identity: Identity,
 ) -> Answer {
     let Some(stream) = router.streams.find(token, Instant::now()) else { return not_found() };
@@ -187,7 +217,8 @@ pub(crate) async fn start(
             return failed(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, message);
         }
     };
-    let ready = match operation::prepare(router, request, OfMessage(headers), identity).await {
+    let ready = match operation::prepare(router, request, OfMessage(&head.headers), identity).await
+    {
         Ok(ready) => ready,
         Err(errors) => {
             let status =
@@ -195,6 +226,9 @@ pub(crate) async fn start(
             return answer::refused(status, &errors, AnswerType::Json);
         }
     };
+    if head.method == Method::GET && ready.prepared.kind == OperationKind::Mutation {
+        return answer::mutation_by_get();
+    }
     match stream.start(router, &id, ready) {
         Ok(()) => answer::empty(StatusCode::ACCEPTED),
         Err(Refusal::NotFound) => not_found(),
@@ -244,7 +278,9 @@ fn failed(status: StatusCode, code: ErrorCode, message: &str) -> Answer {
 fn operation_id(extensions: &Bytes) -> Option<String> {
     let mut document = Document::new();
     let root = document.parse(extensions.clone()).ok()?;
-    let id = document.get(root, "operationId").filter(|it| document.kind(*it) == Kind::String)?;
+    let id = document
+        .get(root, "operationId")
+        .filter(|it| document.kind(*it) == astjson::Kind::String)?;
     document.as_str(id).filter(|id| !id.is_empty()).map(Cow::into_owned)
 }
 
@@ -252,10 +288,9 @@ impl Streams {
     fn reserve(&self, token: &str, stream: Arc<Stream>, now: Instant) -> bool {
         let mut table = self.lock();
         if table.reserved >= RESERVATIONS_MAX {
-            // Looking for those that nobody came for is worth it only here.
-            let before = table.entries.len();
-            table.entries.retain(|_, entry| entry.reserved_until.is_none_or(|until| now < until));
-            table.reserved -= before - table.entries.len();
+            drop(table);
+            self.sweep(now);
+            table = self.lock();
             if table.reserved >= RESERVATIONS_MAX {
                 return false;
             }
@@ -277,7 +312,24 @@ impl Streams {
             entry.reserved_until = None;
         }
         table.reserved -= 1;
+        drop(table);
+        // One that came too late goes here, and its operations with it.
         if until <= now { Err(Refusal::NotFound) } else { Ok(stream) }
+    }
+
+    /// Forgets streams that nobody came for in time, and ends what was started on them.
+    fn sweep(&self, now: Instant) {
+        let mut table = self.lock();
+        if table.reserved == 0 {
+            return;
+        }
+        let entries = &mut table.entries;
+        let over = entries.extract_if(|_, entry| entry.reserved_until.is_some_and(|it| it <= now));
+        let over: Vec<_> = over.collect();
+        table.reserved -= over.len();
+        // What ends is nobody's business who waits for the list.
+        drop(table);
+        drop(over);
     }
 
     fn find(&self, token: &str, now: Instant) -> Option<Arc<Stream>> {
@@ -296,6 +348,13 @@ impl Streams {
     /// Nothing runs user code under this lock, so a poisoned one holds a sound list.
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Stream {
+    /// However it goes: operations would run for nobody, and what ends one with its token holds the list of all.
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -346,14 +405,13 @@ impl Stream {
             // The stream has one last id for all of its operations, and an event of another kind is an error to clients.
             Delivery::Position { .. } => {}
             Delivery::Complete { operation } => {
-                self.operations.stop(operation);
+                self.operations.forget(operation);
                 if let Some(id) = names.end(operation) {
                     sse.complete_of(&id);
                 }
             }
             Delivery::Failed { operation, errors } => {
-                // Of one that the hub has ended nobody else hears.
-                self.operations.stop(operation);
+                self.operations.forget(operation);
                 if let Some(id) = names.end(operation) {
                     sse.next_of(&id, execute::request_error(&errors).bytes);
                     sse.complete_of(&id);
@@ -514,6 +572,8 @@ async fn write(opened: Opened, pieces: mpsc::Sender<Bytes>, _open: Open) {
 
 #[cfg(test)]
 mod tests {
+    use http::header::ACCEPT;
+
     use super::*;
     use crate::config::Subscriptions;
     use crate::live::QueueTotal;
@@ -557,6 +617,46 @@ mod tests {
         assert_eq!(streams.lock().entries.len(), 2, "the open one and the new one");
     }
 
+    #[tokio::test]
+    async fn what_was_started_on_a_stream_that_nobody_opens_in_time_ends_with_it() {
+        let (streams, now) = (Streams::default(), Instant::now());
+        let reserve = |token, now| {
+            let (stream, task) = (stream(), tokio::spawn(std::future::pending::<()>()));
+            stream.operations.begin(0, task.abort_handle());
+            assert!(streams.reserve(token, stream, now));
+            task
+        };
+        let tasks = [reserve("never", now), reserve("too late", now)];
+        let later = reserve("later", now + Duration::from_secs(1));
+        let opened = reserve("opened", now);
+        let stream = streams.open("opened", now);
+        let end = now + RESERVATION_TIME_MAX;
+        assert_eq!(streams.open("too late", end).err(), Some(Refusal::NotFound));
+        streams.sweep(end);
+        for task in tasks {
+            let ended = tokio::time::timeout(Duration::from_secs(30), task).await;
+            assert!(ended.expect("it was stopped").is_err_and(|error| error.is_cancelled()));
+        }
+        assert!(!later.is_finished() && !opened.is_finished());
+        assert!(streams.find("later", end).is_some() && stream.is_ok());
+        let table = streams.lock();
+        assert_eq!((table.entries.len(), table.reserved), (2, 1));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_of_an_operation_that_has_ended() {
+        let stream = stream();
+        let mut sse = Sse::new(&Config { heartbeat: None }, Instant::now());
+        let errors = Vec::new();
+        for end in [Delivery::Complete { operation: 0 }, Delivery::Failed { operation: 1, errors }]
+        {
+            let number = stream.lock().begin("a", 1).expect("room for one");
+            stream.operations.begin(number, tokio::spawn(async {}).abort_handle());
+            stream.deliver(&mut sse, end);
+        }
+        assert!(stream.operations.are_none());
+    }
+
     #[test]
     fn ids_are_unique_while_they_last_and_none_begins_after_the_end() {
         let stream = stream();
@@ -586,6 +686,21 @@ mod tests {
         assert_eq!(token("/graphql", &headers), None);
         headers.insert(TOKEN_HEADER, HeaderValue::from_static("any"));
         assert_eq!(token("/graphql", &headers).as_deref(), Some("any"));
+    }
+
+    #[test]
+    fn a_get_with_a_token_opens_a_stream_unless_it_asks_for_an_operation_and_no_events() {
+        for (uri, accept, expected) in [
+            ("/graphql", "application/json", true),
+            ("/graphql?token=stream-7", "*/*", true),
+            ("/graphql?query=x", "text/event-stream", true),
+            ("/graphql?query=x", "application/json, text/event-stream", true),
+            ("/graphql?query=x", "application/json", false),
+            ("/graphql?query=x", "*/*", false),
+        ] {
+            let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]);
+            assert_eq!(is_opened_by(&Uri::from_static(uri), &headers), expected, "{uri} {accept}");
+        }
     }
 
     #[test]

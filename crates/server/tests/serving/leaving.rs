@@ -242,6 +242,7 @@ fn open(router: &Router, token: &str) -> TcpStream {
 }
 
 const OPEN_STREAMS: &str = r#"starling_streams_open{transport="sse"}"#;
+const OPEN_SUBSCRIPTIONS: &str = r#"starling_subscriptions_open{transport="sse"}"#;
 
 #[test]
 fn a_stream_of_many_operations_has_what_came_before_it_was_open_and_ends_them_with_itself() {
@@ -277,6 +278,42 @@ fn a_stream_of_many_operations_has_what_came_before_it_was_open_and_ends_them_wi
         let answer = request(router.address, "DELETE", target, &stopped, "");
         assert_eq!(answer.status, 404);
     });
+}
+
+#[test]
+fn a_query_for_a_stream_of_many_operations_may_come_by_get() {
+    everywhere(|router| {
+        let token = reserved(router);
+        let mut socket = open(router, &token);
+        hear(&mut socket, ":\n\n");
+        let target = "/graphql?query=%7B__typename%7D&extensions=%7B%22operationId%22%3A%22a%22%7D";
+        let headers = [("x-graphql-event-stream-token", &*token), ("accept", "application/json")];
+        let answer = request(router.address, "GET", target, &headers, "");
+        assert_eq!((answer.status, &*answer.body), (202, ""));
+        hear(&mut socket, r#"{"id":"a","payload":{"data":{"__typename":"Query"}}}"#);
+    });
+}
+
+#[test]
+fn nothing_is_kept_of_an_operation_that_ends_before_the_stream_of_many() {
+    for reactors in [1, 0] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("supergraph.graphql");
+        fs::write(&file, SUPERGRAPH).unwrap();
+        let graph = SupergraphSource::File(file.clone());
+        let router = Router::serving(graph, &format!("reactors: {reactors}"));
+        let token = reserved(&router);
+        let mut socket = open(&router, &token);
+        hear(&mut socket, ":\n\n");
+        start(&router, &token, "1", "subscription { tick { note } }");
+        router.wait_for(OPEN_SUBSCRIPTIONS, 1);
+        // In the next graph there is no such field.
+        fs::write(&file, SUPERGRAPH.replace("note", "remark")).unwrap();
+        let text = hear(&mut socket, "event: complete\ndata: {\"id\":\"1\"}\n\n");
+        assert!(text.contains("GRAPH_RELOADED"), "{text}");
+        router.wait_for(OPEN_SUBSCRIPTIONS, 0);
+        router.wait_for(OPEN_STREAMS, 1);
+    }
 }
 
 #[test]
