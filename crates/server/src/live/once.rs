@@ -7,10 +7,12 @@ use http::{StatusCode, Uri};
 
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::{Running, too_slow};
+use super::sse::shutting_down_error;
 use crate::http::answer::{self, Answer};
 use crate::http::media::AnswerType;
 use crate::metrics::Transport;
 use crate::operation::Ready;
+use crate::refusal;
 use crate::router::Router;
 
 /// The one operation.
@@ -23,14 +25,20 @@ pub(crate) fn is_wanted(uri: &Uri) -> bool {
     parameters.any(|(name, value)| name == "once" && value != "false")
 }
 
-/// Waits for the first event, but no longer than an operation may take (`limits.time`).
+/// Waits for the first event, but no longer than an operation may take (`limits.time`), and not when the router goes down.
 pub(crate) async fn answer(router: &Arc<Router>, ready: Ready, media: AnswerType) -> Answer {
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
     let _open = router.metrics.stream(Transport::once);
     let running = StopOnDrop(Running::new(router, &outlet, 0, Transport::once));
     running.0.start_ready(OPERATION, ready);
     let time = router.config.limits.time;
-    match tokio::time::timeout(time, first(&outlet)).await {
+    let first = async {
+        tokio::select! {
+            first = first(&outlet) => first,
+            () = router.time_to_leave() => First::Never,
+        }
+    };
+    match tokio::time::timeout(time, first).await {
         Ok(First::Event(delivery)) => match delivery {
             Delivery::Next { payload, missed, .. } => {
                 answer::payload(payload.with_missed(missed), media)
@@ -41,6 +49,10 @@ pub(crate) async fn answer(router: &Arc<Router>, ready: Ready, media: AnswerType
                 answer::with_type(StatusCode::OK, media.content_type(), r#"{"data":null}"#.into())
             }
         },
+        Ok(First::Never) => {
+            let error = shutting_down_error();
+            answer::refused(refusal::status(error.code), &[error], media)
+        }
         Ok(First::Overflown) => answer::request_errors(&[too_slow()], media, false),
         Err(_) => {
             let message = format!("no event came within {time:?} (`limits.time`)");
@@ -53,6 +65,8 @@ pub(crate) async fn answer(router: &Arc<Router>, ready: Ready, media: AnswerType
 enum First {
     Event(Delivery),
     Overflown,
+    /// Nobody waits for it any more.
+    Never,
 }
 
 async fn first(outlet: &ConnectionOutlet) -> First {

@@ -41,6 +41,20 @@ fn subscribers_of_a_router_that_stops_are_told_why() {
     stopping.wait();
 }
 
+#[test]
+fn who_waits_for_one_event_of_a_router_that_stops_is_told_why() {
+    let router = Router::start("");
+    let mut socket = connect(router.address);
+    let head = "GET /graphql?once&query=subscription%7Btick%7Bid%7D%7D HTTP/1.1\r\nhost: x\r\n\r\n";
+    socket.write_all(head.as_bytes()).unwrap();
+    router.wait_for("starling_hub_subscribers", 1);
+    let stopping = router.stop();
+    let answer = answer(&mut socket);
+    assert_eq!(answer.status, 503);
+    assert!(answer.body.contains(r#""code":"SHUTTING_DOWN""#), "{}", answer.body);
+    stopping.wait();
+}
+
 const BODY: &str = r#"{"query":"{ __typename }"}"#;
 
 /// A request whose body is not complete yet.
