@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName};
 use crate::config::Config;
 
 /// The header that asks.
-const HEADER: HeaderName = HeaderName::from_static("starling-trace");
+pub(crate) const HEADER: HeaderName = HeaderName::from_static("starling-trace");
 
 /// What is measured of one request.
 #[derive(Debug)]

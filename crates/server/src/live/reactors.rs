@@ -109,7 +109,7 @@ impl ReactorHandles {
         let (machine, caller, begin) = match leaving {
             Leaving::WebSocket(WebSocket { spoken, caller }) => {
                 let machine = ClientMachine::WebSocket(spoken.machine(router, now));
-                let headers = client::needed_headers(&router.config.headers, &caller.headers);
+                let headers = client::needed_headers(&router.config, &caller.headers);
                 (machine, Caller { headers, identity: caller.identity }, Begin::Later)
             }
             Leaving::ResultStream(Streamed { framing, kind, ready }) => {

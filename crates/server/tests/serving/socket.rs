@@ -20,11 +20,16 @@ pub(crate) struct Socket {
 
 impl Socket {
     pub(crate) fn open(address: SocketAddr) -> Self {
+        Self::open_with(address, &[])
+    }
+
+    /// With these headers in the handshake.
+    pub(crate) fn open_with(address: SocketAddr, headers: &[(&str, &str)]) -> Self {
         let mut stream = connect(address);
         let host = address.to_string();
         let key = *b"not very random.";
         let (mut handshake, request) =
-            ClientHandshake::new(&host, "/graphql", key, &[SUBPROTOCOL], &[]).unwrap();
+            ClientHandshake::new(&host, "/graphql", key, &[SUBPROTOCOL], headers).unwrap();
         stream.write_all(&request).unwrap();
         let mut buffer = [0; 4096];
         let upgraded = loop {

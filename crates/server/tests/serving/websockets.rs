@@ -65,6 +65,20 @@ fn many_subscriptions_of_one_connection_get_each_event_whatever_the_bound_of_eac
 }
 
 #[test]
+fn a_trace_is_told_to_whom_the_handshake_asks_for() {
+    for reactors in [1, 0] {
+        let router = Router::start(&format!("reactors: {reactors}\ntrace: {{enabled: true}}"));
+        for (headers, is_traced) in [(&[][..], false), (&[("starling-trace", "1")], true)] {
+            let mut socket = Socket::open_with(router.address, headers);
+            socket.subscribe("1", "{ __typename }");
+            let ClientEvent::Next { payload, .. } = socket.hear() else { panic!("no answer") };
+            let text = String::from_utf8_lossy(&payload);
+            assert_eq!(text.contains(r#""trace":{"#), is_traced, "{reactors}: {text}");
+        }
+    }
+}
+
+#[test]
 fn an_answer_larger_than_the_queue_comes_nevertheless() {
     for policy in ["disconnect", "drop_oldest", "latest"] {
         let router =

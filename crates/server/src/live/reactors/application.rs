@@ -202,7 +202,7 @@ impl Live {
         let allowed = &router.config.websocket.init_payload_headers;
         match init_payload::headers(allowed, payload.clone(), &client.caller.headers) {
             Ok(merged) if merged != client.caller.headers => {
-                let headers = client::needed_headers(&router.config.headers, &merged);
+                let headers = client::needed_headers(&router.config, &merged);
                 let identity = client.caller.identity.clone();
                 client.caller = self.callers.share(Caller { headers, identity });
             }

@@ -11,10 +11,11 @@ use hub::Subscription;
 use super::super::Caller;
 use super::super::backlog::Backlog;
 use super::super::single::Opened;
-use crate::config::{HeaderRule, HeaderRules, Headers};
+use crate::config::{Config, HeaderRule, HeaderRules};
 use crate::connections::ConnectionPermit;
 use crate::forwarding;
 use crate::metrics::{Open, Transport};
+use crate::trace;
 
 /// One connection.
 pub(crate) struct Client {
@@ -129,14 +130,17 @@ impl Operations {
     }
 }
 
-/// Those of a message's `headers` that a rule may copy. The others are not worth the memory: a browser sends a kilobyte of them.
-pub(super) fn needed_headers(rules: &Headers, headers: &HeaderMap) -> HeaderMap {
+/// Those of a message's `headers` that a rule may copy, or that ask for a trace of its operations where that is allowed. The
+/// others are not worth the memory: a browser sends a kilobyte of them.
+pub(super) fn needed_headers(config: &Config, headers: &HeaderMap) -> HeaderMap {
+    let rules = &config.headers;
     let all = std::iter::once(&rules.all).chain(rules.subgraphs.values());
     let all: Vec<&HeaderRule> = all.flat_map(|HeaderRules { request, .. }| request).collect();
     let is_needed = |name: &HeaderName| {
         let is_read =
             |rule: &&HeaderRule| matches!(rule, HeaderRule::Propagate(it) if it.selects(name));
         all.iter().any(is_read) && !forwarding::is_named_by_connection(name, headers)
+            || config.trace.enabled && *name == trace::HEADER
     };
     // With room for as many as there are: a map that grows by itself begins with room for six.
     let count = headers.keys().filter(|name| is_needed(name)).count();
@@ -230,22 +234,26 @@ mod tests {
             let named = Some(HeaderName::from_static(name));
             HeaderRule::Propagate(Propagation { named, ..Propagation::default() })
         };
-        let mut rules = Headers::default();
+        let mut config = Config::default();
         let all = headers(&[
             ("authorization", "1"),
             ("user-agent", "long"),
             ("x-b", "2"),
             ("connection", "upgrade, x-b"),
         ]);
-        assert_eq!(needed_headers(&rules, &all), headers(&[]));
-        rules.all.request.push(propagate("authorization"));
-        let special = rules.subgraphs.entry("b".to_owned()).or_default();
+        assert_eq!(needed_headers(&config, &all), headers(&[]));
+        config.headers.all.request.push(propagate("authorization"));
+        let special = config.headers.subgraphs.entry("b".to_owned()).or_default();
         special.request.push(propagate("x-b"));
         // What `connection` names is for the next hop alone.
-        assert_eq!(needed_headers(&rules, &all), headers(&[("authorization", "1")]));
+        assert_eq!(needed_headers(&config, &all), headers(&[("authorization", "1")]));
         let all = headers(&[("authorization", "1"), ("x-b", "2"), ("connection", "upgrade")]);
         let expected = headers(&[("authorization", "1"), ("x-b", "2")]);
-        assert_eq!(needed_headers(&rules, &all), expected);
+        assert_eq!(needed_headers(&config, &all), expected);
+        let all = headers(&[("starling-trace", "1")]);
+        assert_eq!(needed_headers(&config, &all), headers(&[]));
+        config.trace.enabled = true;
+        assert_eq!(needed_headers(&config, &all), all);
     }
 
     #[test]
