@@ -242,12 +242,17 @@ impl Backlog {
     /// Where an operation is. One that has yet to get an event, or to hear what it lost, is not told: its client would go on
     /// behind that. Nor is one that has not taken the last position, so that no more than one waits for it.
     pub(super) fn position(&mut self, operation: u32, cursor: Bytes) {
-        if !self.overflown && !self.tallies.contains_key(&operation) {
+        if !self.overflown && !self.concerns(operation) {
             let tally = Tally { has_position: true, ..Tally::default() };
             self.tallies.insert(operation, tally);
             let delivery = Delivery::Position { operation, cursor };
             self.waiting.push_back(Waiting { delivery, is_event: false });
         }
+    }
+
+    /// Does an event of that operation wait, or has its client yet to hear what it lost? What others are owed is nothing to it.
+    pub(super) fn concerns(&self, operation: u32) -> bool {
+        self.tallies.contains_key(&operation)
     }
 
     /// Which bound one more event of `size` bytes breaks. A single event that is over the bound alone waits

@@ -331,6 +331,8 @@ mod tests {
         event(&full, 7, payload("1"));
         full.lock().backlog.position(7, "d".into());
         assert_eq!(full.take(), Taken::Nothing);
+        assert!(full.lock().backlog.concerns(7));
+        assert!(!full.lock().backlog.concerns(8));
         assert!(outlet.lock().backlog.is_idle());
     }
 

@@ -385,7 +385,7 @@ impl Live {
         for member in members.iter() {
             let head = &mut self.head;
             sockets.send_with(Token::from_u64(member.connection), |machine, client| {
-                if client.backlog.is_some() {
+                if client.backlog.as_ref().is_some_and(|it| it.concerns(member.operation)) {
                     return None;
                 }
                 head.clear();
@@ -502,10 +502,11 @@ impl Live {
             match backlog.take() {
                 Taken::Delivery(delivery) => self.deliver(sockets, token, delivery),
                 Taken::Nothing | Taken::Overflown => {
+                    // What is owed to one operation, to be told with its next result, keeps nobody waiting.
                     if backlog.is_idle() {
                         client.backlog = None;
-                        self.keeps_up(token);
                     }
+                    self.keeps_up(token);
                     return;
                 }
             }

@@ -86,6 +86,27 @@ impl Waiting {
             missed.gap &= !told.gap;
         }
     }
+
+    fn falls_behind(&mut self, group: GroupId, is_behind: bool) {
+        if is_behind {
+            *self.behind.entry(group).or_default() += 1;
+        } else if let Some(members) = self.behind.get_mut(&group) {
+            *members -= 1;
+            if *members == 0 {
+                self.behind.remove(&group);
+            }
+        }
+    }
+
+    /// Who is behind stays counted until it keeps up again: it may come back to the group before that.
+    fn forget(&mut self, group: GroupId) {
+        if let Some(results) = self.groups.get_mut(&group) {
+            results.missed = Missed::default();
+            if results.are_over() {
+                self.groups.remove(&group);
+            }
+        }
+    }
 }
 
 impl ReactorOutlet {
@@ -123,15 +144,7 @@ impl ReactorOutlet {
 
     /// A member of that group does not keep up, or does again.
     pub(super) fn falls_behind(&self, group: GroupId, is_behind: bool) {
-        let mut waiting = self.lock();
-        if is_behind {
-            *waiting.behind.entry(group).or_default() += 1;
-        } else if let Some(members) = waiting.behind.get_mut(&group) {
-            *members -= 1;
-            if *members == 0 {
-                waiting.behind.remove(&group);
-            }
-        }
+        self.lock().falls_behind(group, is_behind);
     }
 
     /// What nobody of that group has been told of what they lost. Nobody else is told of it then.
@@ -143,14 +156,7 @@ impl ReactorOutlet {
 
     /// Nobody of that group is left.
     pub(super) fn forget(&self, group: GroupId) {
-        let mut waiting = self.lock();
-        waiting.behind.remove(&group);
-        if let Some(results) = waiting.groups.get_mut(&group) {
-            results.missed = Missed::default();
-            if results.are_over() {
-                waiting.groups.remove(&group);
-            }
-        }
+        self.lock().forget(group);
     }
 
     /// How many results have been dropped since the last call.
@@ -254,6 +260,20 @@ mod tests {
         assert!(!waiting.have_room(group, now + WAIT_MAX + Duration::from_millis(1)));
         waiting.groups.entry(group).or_default().handed.extend([now; RESULTS_AHEAD]);
         assert!(!waiting.have_room(group, now));
+    }
+
+    #[test]
+    fn who_leaves_a_group_and_comes_back_is_behind_until_it_keeps_up() {
+        let (mut waiting, group) = (Waiting::default(), GroupId(1));
+        waiting.falls_behind(group, true);
+        // Its only member has left, and its socket is still full when it comes back.
+        waiting.forget(group);
+        // Another one falls behind, and the first keeps up.
+        waiting.falls_behind(group, true);
+        waiting.falls_behind(group, false);
+        assert_eq!(waiting.behind.get(&group), Some(&1));
+        waiting.falls_behind(group, false);
+        assert!(waiting.behind.is_empty());
     }
 
     #[test]
