@@ -21,6 +21,16 @@ pub(crate) const IGNORED_BYTES_MAX: u32 = 1 << 20;
 /// would fill our memory with answers.
 pub(crate) const WRITE_AHEAD_BYTES: usize = 64 << 10;
 
+/// Bytes that are taken from a socket at once.
+pub(crate) const READ_BYTES_MAX: u16 = 16 << 10;
+
+/// The same of one whose bytes take long.
+pub(crate) const READ_BYTES_MIN: u16 = 1 << 10;
+
+/// How long one connection may make the others wait by what it says, but for what was read at once. Small messages, as
+/// many as fit, do not take so long; those that expand a thousandfold do.
+const TURN_TIME_MAX: Duration = Duration::from_millis(1);
+
 /// One connection.
 pub(crate) struct Entry<M, C> {
     pub(crate) stream: Stream,
@@ -31,6 +41,8 @@ pub(crate) struct Entry<M, C> {
     pub(crate) phase: Phase,
     /// Bytes that came after the end, see [`IGNORED_BYTES_MAX`].
     pub(crate) ignored: u32,
+    /// How much of what its peer says is read at once, see [`Entry::has_taken`].
+    pub(crate) appetite: u16,
     /// Stands in the list of those whose machine was spoken to.
     pub(crate) is_dirty: bool,
     /// Bytes may wait in the socket that were told and not read; nobody tells of them again.
@@ -60,6 +72,14 @@ pub enum End {
 }
 
 impl<M: Machine, C> Entry<M, C> {
+    /// It took that long to hear what was read at once. Whether others have their turn now: less is read next time then.
+    pub(crate) fn has_taken(&mut self, time: Duration) -> bool {
+        let is_long = time > TURN_TIME_MAX;
+        self.appetite =
+            if is_long { READ_BYTES_MIN } else { READ_BYTES_MAX.min(2 * self.appetite) };
+        is_long
+    }
+
     /// The tick of `wheel` in which something has to be done, though nothing comes. `stall_time_max`: how long a peer
     /// may take nothing at all of what waits for it.
     pub(crate) fn due(&self, wheel: &Wheel, stall_time_max: Duration) -> Option<Tick> {

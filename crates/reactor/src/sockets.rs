@@ -8,7 +8,8 @@ use net::TlsProgress;
 use wire::{Chunks, Machine};
 
 use crate::connection::{
-    End, Entry, FAREWELL_TIME_MAX, HANG_UP_TIME_MAX, IGNORED_BYTES_MAX, Phase, WRITE_AHEAD_BYTES,
+    End, Entry, FAREWELL_TIME_MAX, HANG_UP_TIME_MAX, IGNORED_BYTES_MAX, Phase, READ_BYTES_MAX,
+    WRITE_AHEAD_BYTES,
 };
 use crate::poller::{Epoll, Poller};
 use crate::slab::Slab;
@@ -87,6 +88,7 @@ impl<M: Machine, C> Sockets<M, C> {
                 tick: Tick::NONE,
                 phase: Phase::Open,
                 ignored: 0,
+                appetite: READ_BYTES_MAX,
                 is_dirty: false,
                 has_more: false,
             })
@@ -245,7 +247,9 @@ impl<M: Machine, C> Sockets<M, C> {
                 entry.has_more = true;
                 return;
             }
-            let (bytes, taken, is_all, is_last) = match entry.stream.receive(&mut self.lent) {
+            let began = Instant::now();
+            let received = entry.stream.receive(&mut self.lent, entry.appetite);
+            let (bytes, taken, is_all, is_last) = match received {
                 Received::Bytes { bytes, taken, is_all, is_last } => {
                     (bytes, taken, is_all, is_last)
                 }
@@ -263,6 +267,7 @@ impl<M: Machine, C> Sockets<M, C> {
                     return self.lose(token);
                 }
             }
+            let is_long = entry.has_taken(began.elapsed());
             self.touch(token);
             if is_all && !is_ending && !is_last {
                 return self.answer_session(token);
@@ -272,6 +277,9 @@ impl<M: Machine, C> Sockets<M, C> {
             self.answer_session(token);
             if is_last {
                 return self.lose(token);
+            }
+            if is_long {
+                break;
             }
         }
         if let Some(entry) = self.slab.get_mut(token)

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use net::{TlsProgress, TlsSession};
 use rustix::net::{RecvFlags, Shutdown};
 
+use crate::connection::READ_BYTES_MAX;
 use crate::outgoing::{self, Outgoing};
 
 /// A connected, non-blocking socket, and the TLS session on it if there is one.
@@ -38,11 +39,8 @@ pub struct Sunk {
     pub bytes: u64,
 }
 
-/// Bytes taken from a socket at once.
-const READ_BYTES: usize = 16 << 10;
-
 /// Memory for what a peer says that is kept: one record over it gives it back.
-const PLAIN_KEPT: usize = 2 * READ_BYTES;
+const PLAIN_KEPT: usize = 2 * READ_BYTES_MAX as usize;
 
 /// What one look at a socket gave.
 pub(crate) enum Received<'a> {
@@ -105,11 +103,13 @@ impl Stream {
         (&lent.plain, progress)
     }
 
-    /// Looks once what has arrived.
-    pub(crate) fn receive<'a>(&mut self, lent: &'a mut Lent) -> Received<'a> {
+    /// Looks once what has arrived, at most that many bytes of the network.
+    pub(crate) fn receive<'a>(&mut self, lent: &'a mut Lent, bytes_max: u16) -> Received<'a> {
         let Lent { received, plain, .. } = lent;
         let Some(socket) = &self.socket else { return Received::Nothing };
-        let taken = match rustix::net::recv(socket, &mut received[..], RecvFlags::DONTWAIT) {
+        let room = &mut received[..usize::from(bytes_max)];
+        let room_bytes = room.len();
+        let taken = match rustix::net::recv(socket, room, RecvFlags::DONTWAIT) {
             Ok((_, 0)) => return Received::Ended,
             Ok((_, count)) => count,
             Err(rustix::io::Errno::AGAIN) => return Received::Nothing,
@@ -117,7 +117,7 @@ impl Stream {
             Err(_) => return Received::Ended,
         };
         // A short read has emptied the socket (epoll(7)).
-        let is_all = (1..READ_BYTES).contains(&taken);
+        let is_all = (1..room_bytes).contains(&taken);
         let bytes = &received[..taken];
         let Some(session) = &mut self.session else {
             return Received::Bytes { bytes, taken, is_all, is_last: false };
@@ -231,7 +231,7 @@ impl Stream {
 impl Lent {
     pub(crate) fn new() -> Self {
         Self {
-            received: vec![0; READ_BYTES].into(),
+            received: vec![0; usize::from(READ_BYTES_MAX)].into(),
             plain: Vec::new(),
             scratch: Vec::new(),
             sunk: Sunk::default(),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,9 @@ struct Texts {
     outputs: VecDeque<Output>,
 }
 
+/// Binary messages that were heard, which only one test sends.
+static BINARIES: AtomicU64 = AtomicU64::new(0);
+
 impl Protocol for Texts {
     type Event = Bytes;
 
@@ -30,7 +33,9 @@ impl Protocol for Texts {
         self.events.push_back(text);
     }
 
-    fn receive_binary(&mut self, _: Bytes) {}
+    fn receive_binary(&mut self, _: Bytes) {
+        BINARIES.fetch_add(1, Ordering::Relaxed);
+    }
 
     fn ended(&mut self, _: Closed) {}
 
@@ -104,7 +109,8 @@ impl Application for Repeater {
                     Arc::clone(&self.websocket),
                     Texts::default(),
                     Instant::now(),
-                );
+                )
+                .with_deflate(true);
                 let stream = Stream::new(socket.into(), session);
                 sockets.adopt(stream, machine, early, number).expect("it can be watched");
                 self.tell(Told::Adopted);
@@ -157,6 +163,8 @@ impl Fixture {
 
     fn with(websocket: websocket::Config, settings: Settings) -> Self {
         let (sender, told) = mpsc::channel();
+        // Compressed messages are heard, and none is said.
+        let websocket = websocket::Config { deflate_bytes_min: usize::MAX, ..websocket };
         let websocket = Arc::new(websocket);
         let reactor = Reactor::start("reactor".to_owned(), settings, |_| Repeater {
             websocket,
@@ -476,6 +484,38 @@ fn who_floods_trickles_begins_frames_or_never_reads_takes_no_turn_of_others() {
     stop.store(true, Ordering::Relaxed);
     assert!(flood.join().expect("no panic") > 0);
     drop(silent);
+}
+
+#[test]
+fn messages_that_expand_a_thousandfold_take_no_turn_of_others() {
+    let mut fixture = Fixture::new(websocket::Config::default());
+    let mut other = fixture.connect(b"");
+    let mut flooding = fixture.connect(b"").socket;
+    // As large as a message may be; a frame with a mask that changes nothing.
+    let blocks = websocket::deflate_shared(&Bytes::from(vec![0; 1 << 20]), b"").expect("zeros");
+    let mut frame = b"\xc2\xfe".to_vec();
+    frame.extend_from_slice(&u16::try_from(blocks.len()).expect("zeros").to_be_bytes());
+    frame.extend_from_slice(&[0; 4]);
+    frame.extend_from_slice(&blocks);
+    assert!(frame.len() < 2048, "{}", frame.len());
+    let stop = Arc::new(AtomicBool::new(false));
+    let flood = std::thread::spawn({
+        let stop = Arc::clone(&stop);
+        move || {
+            let frames = frame.repeat(100);
+            while !stop.load(Ordering::Relaxed) && flooding.write_all(&frames).is_ok() {}
+        }
+    });
+    for _ in 0..20 {
+        other.say("still there?");
+        assert_eq!(other.hear_text(), "still there?");
+    }
+    let heard = BINARIES.load(Ordering::Relaxed);
+    stop.store(true, Ordering::Relaxed);
+    // A turn could take more than thirty of them.
+    assert!(heard < 20 * 10, "{heard} in twenty turns");
+    drop((other, fixture));
+    let _ = flood.join();
 }
 
 #[test]
