@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use events::{Event, Position, SourceError, SourceMessage, StreamEnd};
+use events::{Event, Mark, Position, SourceError, SourceMessage, StreamEnd};
 use execute::{ErrorCode, GraphqlError};
 
 use super::group::{Catching, Group, Mode, Offered};
@@ -684,7 +684,14 @@ impl Shard {
                 return Reading::Over;
             }
         };
+        let is_known = reader.position.lane(mark.lane).is_some();
         reader.position.advance(mark);
+        if event.is_none() && !is_known && matches!(reader.start, Resume::Since { .. }) {
+            self.expire_those_before(id, mark);
+        }
+        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
+            return Reading::Over;
+        };
         let reading: Vec<_> = replay.reading.iter().copied().collect();
         // Nothing holds the bytes of what nobody will read.
         let bytes = event.as_ref().map(|event| event.payload.len());
@@ -711,6 +718,23 @@ impl Shard {
         }
     }
 
+    /// A reader that begins at a time, which is before the places of all whom it serves, begins a lane with that mark. Who
+    /// stands before it misses what the broker has no more.
+    fn expire_those_before(&mut self, id: TriggerId, begin: Mark) {
+        let Some(replay) = self.triggers.get(&id).and_then(|it| it.replay.as_ref()) else { return };
+        let stands_before = |group: &GroupId| {
+            let catching = self.groups.get(group).and_then(|it| it.catching.as_deref());
+            let place = catching.and_then(|it| it.position.lane(begin.lane));
+            place.is_some_and(|place| place < begin)
+        };
+        let expired: Vec<_> = replay.reading.iter().copied().filter(stands_before).collect();
+        stats::add(&self.stats.cursors_expired, expired.len());
+        let error = source_error(&SourceError::Gone { provider: self.provider_of(id).into() });
+        for group in expired {
+            self.end_group(group, &EndReason::Error(Box::new(error.clone())));
+        }
+    }
+
     fn provider_of(&self, id: TriggerId) -> &str {
         self.triggers.get(&id).map_or("", |it| it.source.provider().name())
     }
@@ -719,7 +743,7 @@ impl Shard {
     fn read_by(
         &mut self,
         group_id: GroupId,
-        mark: events::Mark,
+        mark: Mark,
         event: Option<(&Arc<Event>, Option<usize>)>,
         values: Option<&FilteredEvent>,
     ) {

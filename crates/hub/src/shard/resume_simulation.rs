@@ -3,6 +3,7 @@
 //! and as repeatable as [`super::simulation`], whose seeds it shares. The promises:
 //!
 //! - whoever comes with a cursor gets everything after it, in the order of each lane and once, unless told that it lost some;
+//! - whoever comes with the place of an event and a time gets everything since, of the lane of the event what follows it;
 //! - who comes without one and wants the current state gets that first, and its cursor is as good as any;
 //! - whoever is told where it is has had all that is for it up to there, or knows of the loss, and gets nothing of it again;
 //! - in the end everybody has had everything and knows where it is, and equal groups are one.
@@ -10,6 +11,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use events::{Event, Mark, Position, SourceError, SourceMessage, Start, StreamEnd};
 
@@ -31,10 +33,25 @@ const FILTERED: u64 = 2;
 const WITH_STATE: u64 = 1;
 
 /// A topic at the broker: offsets count from 1 in each lane.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct Topic {
     published: [u64; LANES],
     forgotten: [u64; LANES],
+    /// When, for each that was published.
+    times: [Vec<u64>; LANES],
+}
+
+impl Topic {
+    fn publish(&mut self, lane: usize, time: u64) {
+        self.published[lane] += 1;
+        self.times[lane].push(time);
+    }
+
+    /// The first offset since, of each lane.
+    fn since(&self, time: u64) -> [u64; LANES] {
+        let first = |lane: usize| self.times[lane].partition_point(|it| *it < time);
+        std::array::from_fn(|lane| first(lane) as u64 + 1)
+    }
 }
 
 /// What a stream delivers next in each lane.
@@ -53,8 +70,29 @@ struct Subscriber {
     subscription: Option<Subscription>,
     /// Came with that.
     after: Option<Position>,
+    /// Or with that event and a time: the first offset since, of each lane.
+    since: Option<(Mark, [u64; LANES])>,
     /// What was published when it was let in.
     from: [u64; LANES],
+}
+
+impl Subscriber {
+    /// Came without a cursor.
+    fn is_new(&self) -> bool {
+        self.after.is_none() && self.since.is_none()
+    }
+}
+
+/// The event that somebody has heard.
+fn event_in(heard: &str) -> Option<(usize, u64)> {
+    let (_, rest) = heard.split_once("\"lane\":")?;
+    let (lane, rest) = rest.split_once(",\"offset\":").unwrap();
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    Some((lane.parse().unwrap(), digits.parse().unwrap()))
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()
 }
 
 struct Simulation {
@@ -66,6 +104,8 @@ struct Simulation {
     outlets: Vec<Arc<ScriptedOutlet>>,
     subscribers: Vec<Subscriber>,
     topics: [Topic; TOPICS as usize],
+    /// Goes on with each event that is published.
+    time: u64,
     live: HashMap<TriggerId, Stream>,
     readers: HashMap<(TriggerId, u64), Stream>,
     generation: u64,
@@ -95,6 +135,7 @@ impl Simulation {
             outlets: (0..OUTLETS).map(|_| Arc::default()).collect(),
             subscribers: Vec::new(),
             topics: Default::default(),
+            time: 0,
             live: HashMap::new(),
             readers: HashMap::new(),
             generation: 1,
@@ -153,6 +194,12 @@ impl Simulation {
             Some(Resume::After(position)) => Some(position.clone()),
             _ => None,
         };
+        let since = match &resume {
+            Some(Resume::Since { mark, time }) => {
+                Some((*mark, self.topics[topic as usize].since(seconds(*time))))
+            }
+            _ => None,
+        };
         let answer = self.stage.resume(&self.outlets[outlet], member, wanted, resume);
         let (answer, subscription, from) = (Some(answer), None, [0; LANES]);
         self.subscribers.push(Subscriber {
@@ -163,6 +210,7 @@ impl Simulation {
             answer,
             subscription,
             after,
+            since,
             from,
         });
     }
@@ -208,6 +256,16 @@ impl Simulation {
         let back = if self.random.below(3) == 0 { self.random.below(back as u64 + 1) } else { 0 };
         let chosen = cursors[cursors.len() - 1 - back as usize];
         let position = self.position_in(&self.subscribers[index], chosen);
+        if let Some((lane, offset)) = event_in(chosen)
+            && self.random.below(6) == 0
+        {
+            // As if there were more lanes than a cursor holds. Others had not delivered all when it was published.
+            let published = self.topics[topic as usize].times[lane][offset as usize - 1];
+            let time = published.saturating_sub(self.random.below(6));
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(time);
+            let since = Resume::Since { mark: Self::mark(lane, offset), time };
+            return self.come(topic, operation, Some(since));
+        }
         self.come(topic, operation, position.map(Resume::After));
     }
 
@@ -280,11 +338,19 @@ impl Simulation {
 
     fn open_reader(&mut self) {
         let Some((trigger, _, start)) = self.stage.readers_opening.first().cloned() else { return };
-        let Start::After(position) = start else { panic!("cursors of few lanes have positions") };
         let topic = self.topic_of(trigger);
-        let read = |lane: usize| position.lane(lane as u32).map_or(0, |mark| mark.offset);
-        let next: [u64; LANES] = std::array::from_fn(|lane| read(lane) + 1);
         let forgotten = self.topics[topic as usize].forgotten;
+        let next: [u64; LANES] = match start {
+            Start::After(position) => {
+                let read = |lane: usize| position.lane(lane as u32).map_or(0, |mark| mark.offset);
+                std::array::from_fn(|lane| read(lane) + 1)
+            }
+            Start::Since(time) => {
+                let next = self.topics[topic as usize].since(seconds(time));
+                std::array::from_fn(|lane| next[lane].max(forgotten[lane] + 1))
+            }
+            other => panic!("a reader goes on somewhere: {other:?}"),
+        };
         if (0..LANES).any(|lane| next[lane] <= forgotten[lane]) {
             let gone = SourceError::Gone { provider: "p".into() };
             self.stage.open_reader(Err(gone));
@@ -307,7 +373,8 @@ impl Simulation {
     fn publish(&mut self) {
         let topic = self.random.below(TOPICS) as usize;
         let lane = self.random.below(LANES as u64) as usize;
-        self.topics[topic].published[lane] += 1;
+        self.time += 1;
+        self.topics[topic].publish(lane, self.time);
     }
 
     /// The next message of a stream, from any of its lanes.
@@ -444,9 +511,17 @@ impl Simulation {
     /// Holes and repetitions; returns how far it got in each lane and whether it was told of a loss.
     fn check_heard(&self, subscriber: &Subscriber) -> ([u64; LANES], bool) {
         let heard = self.outlets[subscriber.outlet].heard(subscriber.member);
-        let after = |lane: usize| {
-            let position = subscriber.after.as_ref()?;
-            Some(position.lane(lane as u32).map_or(0, |mark| mark.offset))
+        let after = |lane: usize| match (&subscriber.after, &subscriber.since) {
+            (Some(position), _) => Some(position.lane(lane as u32).map_or(0, |mark| mark.offset)),
+            // Of the others it may get again what it has had.
+            (None, Some((mark, _))) => (mark.lane == lane as u32).then_some(mark.offset),
+            (None, None) => None,
+        };
+        // No later than with that it begins, unless the broker has dropped it.
+        let forgotten = &self.topics[subscriber.topic as usize].forgotten;
+        let since = |lane: usize| {
+            let (_, since) = subscriber.since.as_ref()?;
+            Some(since[lane].max(forgotten[lane] + 1))
         };
         let mut latest: [Option<u64>; LANES] = std::array::from_fn(after);
         // How far it was told that it is.
@@ -455,7 +530,7 @@ impl Simulation {
         let is_filtered = subscriber.operation == FILTERED;
         let states: Vec<_> =
             (0..heard.len()).filter(|&at| heard[at].starts_with(r#"{"data":"state""#)).collect();
-        let may_have_state = subscriber.operation == WITH_STATE && subscriber.after.is_none();
+        let may_have_state = subscriber.operation == WITH_STATE && subscriber.is_new();
         assert!(states.is_empty() || (may_have_state && states == [1]), "{heard:?}");
         let follows = |before: u64| if is_filtered { before / 2 * 2 + 2 } else { before + 1 };
         for payload in &heard {
@@ -464,7 +539,8 @@ impl Simulation {
                 for mark in position.marks() {
                     let lane = mark.lane as usize;
                     // What was published before it came is not for it.
-                    let had = latest[lane].unwrap_or(subscriber.from[lane]);
+                    let had = latest[lane].or(since(lane).map(|first| first - 1));
+                    let had = had.unwrap_or(subscriber.from[lane]);
                     assert!(
                         has_lost || mark.offset < follows(had),
                         "lane {lane}: told {} after {had}: {heard:?}",
@@ -474,11 +550,7 @@ impl Simulation {
                 }
                 continue;
             }
-            let Some((_, rest)) = payload.split_once("\"lane\":") else { continue };
-            let (lane, rest) = rest.split_once(",\"offset\":").unwrap();
-            let lane: usize = lane.parse().unwrap();
-            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-            let offset: u64 = digits.parse().unwrap();
+            let Some((lane, offset)) = event_in(payload) else { continue };
             has_lost |= payload.contains("\"lost\":") || payload.contains("\"gap\":true");
             assert!(!is_filtered || offset.is_multiple_of(2), "filtered: {heard:?}");
             assert!(offset > told[lane], "lane {lane}: {offset} after {}: {heard:?}", told[lane]);
@@ -488,6 +560,13 @@ impl Simulation {
                     offset == expected || (has_lost && offset > expected),
                     "lane {lane}: expected {expected} after {:?}: {heard:?}",
                     subscriber.after
+                );
+            } else if let Some(first) = since(lane) {
+                let first = if is_filtered { follows(first - 1) } else { first };
+                assert!(
+                    has_lost || offset <= first,
+                    "lane {lane}: expected {first} of {:?}: {heard:?}",
+                    subscriber.since
                 );
             }
             latest[lane] = Some(offset);
@@ -534,7 +613,10 @@ impl Simulation {
         self.come_to_rest();
         // One more event in each lane, so that readers of quiet lanes meet their triggers.
         for topic in &mut self.topics {
-            topic.published = topic.published.map(|it| it + 2);
+            for lane in (0..LANES).flat_map(|lane| [lane, lane]) {
+                self.time += 1;
+                topic.publish(lane, self.time);
+            }
         }
         self.come_to_rest();
         while self.stage.shard.tell_positions() {}
@@ -550,7 +632,7 @@ impl Simulation {
             }
             let (latest, has_lost) = self.check_heard(subscriber);
             let has_state = heard.get(1).is_some_and(|it| it.starts_with(r#"{"data":"state""#));
-            let wants_state = subscriber.operation == WITH_STATE && subscriber.after.is_none();
+            let wants_state = subscriber.operation == WITH_STATE && subscriber.is_new();
             assert_eq!(has_state, wants_state, "{heard:?}");
             // What was dropped last is told with an event that has yet to come.
             let group = subscriber.subscription.as_ref().map(Subscription::group).unwrap();

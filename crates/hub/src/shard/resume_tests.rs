@@ -659,3 +659,25 @@ fn a_group_that_has_moved_becomes_one_with_those_who_come_again_to_its_new_sourc
     assert_eq!(play.heard(again), ["1"]);
     assert_eq!(play.groups(), 1);
 }
+
+#[test]
+fn whoever_comes_with_an_event_that_the_broker_has_no_more_is_told() {
+    let mut play = Play::new(1);
+    let (trigger, _, _first) = play.live(0);
+    play.events(trigger, 1..=9);
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(7);
+    let since = |offset| Some(Resume::Since { mark: mark(0, offset), time });
+    let (old, answer) = play.come(2, since(2));
+    let (young, other) = play.come(2, since(4));
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    let _all = [joined(answer), joined(other)];
+    // What was published since begins with the fifth.
+    play.stage.read(trigger, pass, SourceMessage::Passed(mark(0, 4)));
+    assert_eq!(play.heard(old), ["end: CURSOR_EXPIRED"]);
+    for offset in 5..=8 {
+        play.read(trigger, pass, offset);
+    }
+    play.stage.resolve_all();
+    assert_eq!(play.heard(young), ["5", "6", "7", "8", "9"]);
+    assert_eq!(play.count(|it| &it.cursors_expired), 1);
+}
