@@ -19,7 +19,7 @@ use super::body::{self, BodyError};
 use super::client_connection::ClientConnection;
 use super::compression::{ExpansionBounds, NotExpanded};
 use super::media::{self, AnswerType};
-use super::request::{self, Requested};
+use super::request::{self, Malformed, Requested};
 use super::{authority, batch, compression, cors, framing, known_bodies, page};
 use crate::forwarding::ClientHeaders::OfMessage;
 use crate::live::{once, single, sse, websocket};
@@ -203,7 +203,7 @@ where
             receive(router, head, body, media).await?;
         }
         let request = request::from_query_string(head.uri.query().unwrap_or_default());
-        return request.map(Requested::One).map_err(|error| bad(error.0));
+        return request.map(Requested::One).map_err(|error| not_read(error, media));
     }
     let coding = match body_coding(head, media) {
         Ok(coding) => coding,
@@ -237,7 +237,14 @@ where
             };
             match reason {
                 NotExpanded::TooLarge(limit) => too_large(limit, "body"),
-                NotExpanded::TooDense(limit) => too_large(limit, "body_expansion_ratio"),
+                NotExpanded::TooDense(limit) => {
+                    let mut answer = too_large(limit, "body_expansion_ratio");
+                    if head.version < Version::HTTP_2 {
+                        // Such bodies are made to cost the router more than the client: one for each connection.
+                        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    }
+                    answer
+                }
                 NotExpanded::Broken(error) => bad(format!("the request body: {error}")),
                 NotExpanded::NotDone(reason) => not_done(reason),
             }
@@ -251,7 +258,23 @@ where
     } else {
         router.offload.run(client(), deadline, move || read(body)).await.map_err(not_done)?
     };
-    requested.map_err(|error| bad(error.0))
+    requested.map_err(|error| not_read(error, media))
+}
+
+/// The answer to a request that is not a well-formed GraphQL request.
+fn not_read(error: Malformed, media: AnswerType) -> Box<Answer> {
+    match error {
+        Malformed::Request(message) => malformed(StatusCode::BAD_REQUEST, message, media),
+        Malformed::PersistedQuery { batch } => {
+            let code = ErrorCode::PersistedQueryNotSupported;
+            let error = GraphqlError::new(code, error.to_string());
+            Box::new(match batch {
+                // Each client whose operation is in the batch looks for its own answer.
+                Some(count) => batch::refused(count, &error),
+                None => answer::refused(StatusCode::OK, &[error], media),
+            })
+        }
+    }
 }
 
 /// How the body of a request is compressed, or the answer that says why it cannot be read.
