@@ -17,6 +17,7 @@ use events::{
 use hub::{Cursors, Hub, HubSettings};
 use ide::{Page, PageConfig, Tab};
 use tokio::sync::watch;
+use wire::websocket::ClientBounds;
 
 use crate::admin;
 use crate::authentication::Authentication;
@@ -36,7 +37,7 @@ use crate::farewell::Farewell;
 use crate::http::compression::Compressor;
 use crate::http::listener::{self, Bound};
 use crate::http::unix;
-use crate::live::QueueTotal;
+use crate::live::{MessageReaders, QueueTotal};
 #[cfg(target_os = "linux")]
 use crate::live::reactors::Reactors;
 use crate::live::single::{self, Streams};
@@ -170,6 +171,9 @@ const ADMIN_LISTEN: &str = "`admin.listen`, --admin-listen";
 /// How many ports are tried after a taken one.
 const PORTS_TRIED: u16 = 100;
 
+/// How many messages of the largest size a client may send before its `connection_init` is acknowledged.
+const INIT_MESSAGES: usize = 4;
+
 /// Starts a router. Call it on a multi-threaded runtime: it becomes the control runtime.
 ///
 /// # Errors
@@ -250,6 +254,11 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         ping_interval: Some(config.websocket.ping_interval),
         pong_timeout: config.websocket.ping_interval,
         deflate_bytes_min: config.websocket.compression.min_size,
+        client_bounds: Some(ClientBounds {
+            init_message_bytes_max: config.websocket.max_init_message_size,
+            init_bytes_max: config.websocket.max_init_message_size.saturating_mul(INIT_MESSAGES),
+            ..ClientBounds::default()
+        }),
         ..wire::websocket::Config::default()
     };
     let protocol = wire::graphql_transport_ws::Config {
@@ -258,6 +267,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         keep_alive: Some(config.subscriptions.heartbeat),
         ..wire::graphql_transport_ws::Config::default()
     };
+    let message_readers = Arc::new(MessageReaders::new(cores.len()));
     let router = Arc::new(Router {
         cores,
         generation: watch::Sender::new(loaded.generation.number),
@@ -277,6 +287,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         metrics: Metrics::new(),
         compressor: Compressor::new(config.http.compression.clone(), count),
         streams: Streams::default(),
+        message_readers,
         websocket: Arc::new(websocket),
         protocol: Arc::new(protocol),
         shutdown,

@@ -31,6 +31,13 @@ pub struct WebSocket {
     #[schemars(with = "SizeText", example = &"256KiB", extend("x-minimum" = 1024))]
     pub max_message_size: usize,
 
+    /// How large a message of a client may be before its `connection_init` is acknowledged, also after it is expanded. A
+    /// larger one closes the connection with code 1009, and messages of four times this size together with code 1008.
+    /// Make room here for the largest token that clients send in the payload of `connection_init`.
+    #[serde(with = "size::text")]
+    #[schemars(with = "SizeText", example = &"32KiB", extend("x-minimum" = 1024))]
+    pub max_init_message_size: usize,
+
     /// How many operations may be open at a time on one connection.
     #[schemars(range(min = 1, max = 1_000_000), example = 50)]
     pub max_subscriptions_per_connection: u32,
@@ -54,6 +61,8 @@ impl Default for WebSocket {
             ping_interval: Duration::from_secs(30),
             // As `limits.body`: what fits over HTTP fits here.
             max_message_size: 2 << 20,
+            // What the headers of a request may have, which the payload stands for.
+            max_init_message_size: 16 << 10,
             max_subscriptions_per_connection: 1000,
             init_payload_headers: Vec::new(),
             compression: MessageCompression::default(),

@@ -151,7 +151,7 @@ http:
   compression: {enabled: false, min_size: 7KiB}
   batching: {enabled: true, max_operations: 8}
 websocket:
-  {init_timeout: 1s, ping_interval: 2s, max_message_size: 3KiB, max_subscriptions_per_connection: 4,
+  {init_timeout: 1s, ping_interval: 2s, max_message_size: 3KiB, max_init_message_size: 2KiB, max_subscriptions_per_connection: 4,
    compression: {enabled: false, min_size: 5KiB}, init_payload_headers: [authorization]}
 subscriptions:
   queue_bytes: 1KiB

@@ -13,7 +13,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use prepare::OperationRequest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use wire::connection::Connection;
+use wire::connection::{Connection, ReadApart};
 use wire::graphql_transport_ws::{Event, FORBIDDEN, INVALID_MESSAGE};
 use wire::subprotocol::{SUPPORTED, Subprotocol};
 use wire::websocket::CloseCode;
@@ -154,6 +154,14 @@ pub(super) async fn run(
     drop(early);
     loop {
         while let Some(event) = connection.poll_event() {
+            if let Event::Large(message) = event {
+                // The connection waits: nothing it says is handled before this message.
+                let parse = connection.protocol.parser();
+                if let Some(read) = router.message_readers.read(message, parse).await {
+                    connection.resume(Instant::now(), read);
+                }
+                continue;
+            }
             obey(router, &mut connection, &running, &mut caller, &mut introduction, event);
         }
         fill(router, &mut connection, &outlet, &running, &mut outgoing);
@@ -166,6 +174,12 @@ pub(super) async fn run(
         // A client that sends and never reads would fill our memory with answers to its pings. Whoever takes
         // something, if slowly, is listened to: its `complete` and its pongs count.
         let may_read = reading && (wrote || outgoing.len() < WRITE_AHEAD_BYTES);
+        if connection.has_input() && may_read {
+            connection.receive(Instant::now(), &[]);
+            // Other connections of this core have their turn before it goes on.
+            tokio::task::yield_now().await;
+            continue;
+        }
         let timeout = farewell_until.or_else(|| connection.poll_timeout());
         let until = timeout.map(tokio::time::Instant::from_std);
         tokio::select! {
@@ -281,6 +295,8 @@ fn obey(
             );
         }
         Event::Complete { number, .. } => running.stop(number),
+        // Handled by the caller, which can wait for it.
+        Event::Large(_) => {}
         Event::Ended(_) => running.stop_all(),
     }
 }

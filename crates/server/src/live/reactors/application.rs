@@ -13,7 +13,10 @@ use prepare::OperationRequest;
 use reactor::{Application, End, Mailbox, Sent, Sockets, Stream, Sunk, Token};
 use tokio::sync::oneshot;
 use wire::Machine;
+use wire::connection::ReadApart;
 use wire::graphql_transport_ws::{Event, INVALID_MESSAGE};
+use wire::subprotocol::ParsedMessage;
+use wire::websocket::{LargeMessage, ReadMessage};
 
 use super::client::{self, Client, Operation, Operations, SharedCallers};
 use super::machine::{ClientMachine, ONLY_OPERATION, Shared, SharedPosition};
@@ -47,6 +50,8 @@ pub(crate) enum Message {
     Said(Token, Bytes),
     /// Who has sent `connection_init` on that connection.
     Introduced(Token, Result<Identity, Refusal>),
+    /// A large message of that connection has been read.
+    Read(Token, ReadMessage<ParsedMessage>),
     /// What has been sent to those without sockets?
     Sunk(oneshot::Sender<Sunk>),
     /// Some are to leave, and whoever comes later.
@@ -228,6 +233,24 @@ impl Live {
                 }));
             }
         }
+    }
+
+    /// Has a large message read on another thread; the connection waits for it.
+    fn read_apart(&self, sockets: &ClientSockets, token: Token, message: LargeMessage) {
+        let (Some(router), Some(ClientMachine::WebSocket(connection))) =
+            (&self.router, sockets.machine(token))
+        else {
+            return;
+        };
+        let parse = connection.protocol.parser();
+        let (readers, outlet) = (Arc::clone(&router.message_readers), Arc::clone(&self.outlet));
+        router.cores.run(Box::new(move || {
+            Box::pin(async move {
+                if let Some(read) = readers.read(message, parse).await {
+                    outlet.mailbox().send(Message::Read(token, read));
+                }
+            })
+        }));
     }
 
     /// It is known who has sent `connection_init`.
@@ -579,6 +602,7 @@ impl Application for Live {
                     client.stop(number);
                 }
             }
+            Event::Large(message) => self.read_apart(sockets, token, message),
             Event::Ended(_) => {
                 if let Some(client) = sockets.client(token) {
                     client.backlog = None;
@@ -608,6 +632,11 @@ impl Application for Live {
                 }
             }
             Message::Introduced(token, identified) => self.introduced(sockets, token, identified),
+            Message::Read(token, message) => {
+                if let Some(ClientMachine::WebSocket(connection)) = sockets.machine_mut(token) {
+                    connection.resume(Instant::now(), message);
+                }
+            }
             Message::Sunk(reply) => {
                 // Whoever asked may have gone.
                 let _ = reply.send(sockets.sunk());
