@@ -34,6 +34,7 @@ mod merge;
 mod merge_few;
 mod node;
 mod others;
+mod outline;
 mod parse;
 mod parser;
 mod print;
@@ -56,6 +57,7 @@ mod writer;
 pub use document::{DEPTH_LIMIT_DEFAULT, Document, WALK_DEPTH_MAX};
 pub use error::{MergeError, ParseError, ParseErrorKind};
 pub use node::{Kind, NodeId};
+pub use outline::{outline_elements, outline_members};
 pub use print::Sink;
 pub use project::{
     LeafCheck, PROJECTION_ERRORS_MAX, ProjectionError, ProjectionErrorKind, Projector,

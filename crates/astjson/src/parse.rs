@@ -19,7 +19,7 @@ use crate::window::Window;
 use crate::writer::Writer;
 
 /// Largest text: positions are 32 bits, with some room so that arithmetic on them cannot overflow.
-const TEXT_BYTES_MAX: usize = u32::MAX as usize - 1024;
+pub(crate) const TEXT_BYTES_MAX: usize = u32::MAX as usize - 1024;
 
 impl Document {
     /// Parses `text` as one more document of this arena (RFC 8259, strictly) and returns its root.

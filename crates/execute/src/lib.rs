@@ -13,6 +13,7 @@ mod answer;
 mod argument_text;
 mod bounds;
 mod claims;
+mod client_key;
 mod client_path;
 mod context;
 #[allow(dead_code, reason = "called once requests are parted by context")]
@@ -41,6 +42,7 @@ mod trace;
 
 pub use argument_text::print_value;
 pub use claims::{ClaimPath, ClaimScalar, ClaimValues, Claims};
+pub use client_key::{ClientKey, network_of};
 pub use context::{
     EventRequest, FetchError, ForwardedHeaders, Generation, LocalFuture, Publisher, RequestContext,
     Subgraph, SubgraphAnswer, SubgraphRequest,

@@ -88,7 +88,8 @@ impl VariableTypes {
         types: &InputTypes,
     ) -> Result<Variables, Vec<Problem>> {
         let trimmed = text.trim_ascii();
-        if self.variables.is_empty() && (trimmed.is_empty() || trimmed == b"{}") {
+        // What no variable takes is not read at all.
+        if self.variables.is_empty() && matches!(trimmed.first(), None | Some(b'{')) {
             return Ok(Variables::default());
         }
         let text = match trimmed {
@@ -109,17 +110,16 @@ impl VariableTypes {
         text: Bytes,
         types: &InputTypes,
     ) -> Result<Variables, Vec<Problem>> {
-        let root = document
-            .parse(text)
-            .map_err(|error| vec![Problem::new(format!("`variables` is not JSON: {error}"))])?;
-        if !matches!(document.kind(root), Kind::Object | Kind::Null) {
-            return Err(vec![Problem::new("`variables` must be a JSON object or null")]);
-        }
-        let mut given = vec![None; self.variables.len()];
-        for (key, value) in document.members(root) {
+        let not_json = |error| vec![Problem::new(format!("`variables` is not JSON: {error}"))];
+        // What the operation does not declare is read over: it may be far larger than what it does.
+        let mut given: Vec<Option<Bytes>> = vec![None; self.variables.len()];
+        let kind = astjson::outline_members(&text, |key, value| {
             if let Some(&index) = self.by_name.get(&*key) {
                 given[index] = Some(value);
             }
+        });
+        if !matches!(kind.map_err(not_json)?, Kind::Object | Kind::Null) {
+            return Err(vec![Problem::new("`variables` must be a JSON object or null")]);
         }
         let mut problems = Vec::new();
         let mut values = Vec::with_capacity(self.variables.len());
@@ -127,6 +127,7 @@ impl VariableTypes {
         for (variable, value) in self.variables.iter().zip(given) {
             values.push(match value {
                 Some(value) => {
+                    let value = document.parse(value).map_err(not_json)?;
                     if let Err(mismatch) = types.coerce(document, value, &variable.ty, &mut out) {
                         problems.push(Problem::new(mismatch.of_variable(&variable.name)));
                     }

@@ -32,7 +32,7 @@ pub enum PrepareError {
     /// No plan answers it.
     #[error(transparent)]
     Plan(plan::PlanError),
-    /// Too many operations wait to be prepared (`limits.preparing_waiting`).
+    /// Too many operations wait to be prepared (`limits.preparing_waiting`), or this one waited until its deadline.
     #[error("too many operations are waiting to be prepared; try again later")]
     Overloaded,
     /// A defect of the router.

@@ -3,6 +3,7 @@
 //! Invariant: knows nothing of sockets. Everything hangs on one supergraph; a reload makes a new preparer.
 
 mod coerce;
+mod concurrency_limit;
 mod durations;
 mod error;
 mod identity;
@@ -18,12 +19,12 @@ mod override_labels;
 mod plans;
 mod prepared;
 mod preparer;
-mod turns;
 mod usages;
 
 #[cfg(test)]
 mod tests;
 
+pub use concurrency_limit::{ConcurrencyBounds, ConcurrencyLimit, NoPermit, Permit};
 pub use durations::{BUCKETS_MICROS, Durations};
 pub use error::{PrepareError, Problem};
 pub use limits::{Limit, Limits};

@@ -46,8 +46,8 @@ pub(crate) struct Decisions {
     /// Makes every request's draw another one.
     requests: AtomicU64,
     random: RandomState,
-    /// What is known of an operation before it is planned.
-    pub(crate) known: Cache<u128, Known>,
+    /// What is known of an operation before it is planned; `None`: its text is not a valid operation.
+    pub(crate) known: Cache<u128, Option<Known>>,
 }
 
 /// What decisions depend on.

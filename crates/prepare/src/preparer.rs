@@ -9,13 +9,14 @@ use apollo_compiler::introspection::check_max_depth;
 use apollo_compiler::parser::Parser;
 use apollo_compiler::validation::{Valid, WithErrors};
 use apollo_compiler::{ExecutableDocument, ast, executable};
-use execute::{Executable, StatePlan};
+use execute::{ClientKey, Executable, StatePlan};
 use graph::{Initial, OverrideLabels, Supergraph};
 use plan::{FieldTarget, SubscriptionRoot};
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 
 use crate::coerce::VariableTypes;
+use crate::concurrency_limit::{ConcurrencyBounds, ConcurrencyLimit, NoPermit, Permit};
 use crate::error::{Problem, problems, shortened};
 use crate::identity::{self, operation_id};
 use crate::input_types::InputTypes;
@@ -28,7 +29,6 @@ use crate::merging;
 use crate::normalise::normalise;
 use crate::override_labels::{self, Decisions, Known, LabelShares};
 use crate::plans::{Planned, Plans};
-use crate::turns::Turns;
 use crate::usages;
 use crate::{Durations, OperationRequest, PrepareError, Prepared};
 
@@ -55,6 +55,12 @@ const IGNORED_TOKENS_MAX: usize = 4;
 /// them waits for a few seconds at most before it is its turn.
 const WAITING_MAX: usize = 512;
 
+/// Operations of one client that may wait. A quarter: behind a proxy all clients may have its address.
+const WAITING_PER_CLIENT_MAX: usize = 128;
+
+/// How long an operation may wait for being prepared if its request says nothing else.
+const WAITING_TIME_MAX: Duration = Duration::from_secs(60);
+
 /// How a preparer behaves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PrepareSettings {
@@ -68,6 +74,8 @@ pub struct PrepareSettings {
     pub at_once: usize,
     /// How many may wait for that; more are refused ([`PrepareError::Overloaded`]).
     pub waiting_max: usize,
+    /// How many of one client may wait for that.
+    pub waiting_per_client_max: usize,
     /// How many operations are kept at most: each counts as 64 KiB at least, and heavier ones as more.
     pub operations_max: u32,
 }
@@ -82,6 +90,7 @@ impl Default for PrepareSettings {
             planning: plan::Limits::default(),
             at_once: 2 * processors,
             waiting_max: WAITING_MAX,
+            waiting_per_client_max: WAITING_PER_CLIENT_MAX,
             operations_max: 2_048,
         }
     }
@@ -103,8 +112,8 @@ pub struct PrepareStats {
     /// Operations let go to make room.
     pub evicted: Arc<AtomicU64>,
     /// Operations that wait now for their turn at being prepared.
-    pub waiting: AtomicU64,
-    /// Operations refused because too many waited.
+    pub waiting: Arc<AtomicU64>,
+    /// Operations refused because too many waited, or because they waited for too long.
     pub overloaded: AtomicU64,
     /// Operations that were planned greedily, because the step budget did not suffice to compare all choices.
     pub greedy: AtomicU64,
@@ -123,7 +132,7 @@ pub struct Preparer {
     slow_bytes: AtomicU64,
     slow_bytes_max: u64,
     decisions: Decisions,
-    turns: Turns,
+    limit: Arc<ConcurrencyLimit>,
     stats: Arc<PrepareStats>,
 }
 
@@ -203,8 +212,13 @@ const VARIANTS_MAX: usize = 32;
 impl Preparer {
     /// A preparer for `graph`, with an empty cache. `graph_id` goes into operation ids.
     pub fn new(graph: Arc<Supergraph>, graph_id: u64, settings: PrepareSettings) -> Self {
-        let turns = Turns::new(settings.at_once, settings.waiting_max);
         let stats: Arc<PrepareStats> = Arc::default();
+        let bounds = ConcurrencyBounds {
+            running_max: settings.at_once,
+            waiting_max: settings.waiting_max,
+            waiting_per_client_max: settings.waiting_per_client_max,
+        };
+        let limit = ConcurrencyLimit::new(bounds, Arc::clone(&stats.waiting));
         let bytes_max = OPERATION_BYTES * u64::from(settings.operations_max);
         let keeper = Keeper { evicted: Arc::clone(&stats.evicted) };
         Self {
@@ -220,7 +234,7 @@ impl Preparer {
             ),
             slow_bytes: AtomicU64::new(0),
             slow_bytes_max: bytes_max / SLOW_PART,
-            turns,
+            limit,
             stats,
         }
     }
@@ -248,19 +262,35 @@ impl Preparer {
         self.cache.is_empty()
     }
 
+    /// The prepared operation for a request of no particular client. See [`Preparer::prepare_for`].
+    ///
+    /// # Errors
+    /// As [`Preparer::prepare_for`].
+    pub async fn prepare(&self, request: &OperationRequest) -> Result<Arc<Prepared>, PrepareError> {
+        let deadline = Instant::now() + WAITING_TIME_MAX;
+        self.prepare_for(request, || ClientKey::UNKNOWN, deadline).await
+    }
+
     /// The prepared operation for a request. A hit parses nothing. On a miss one caller prepares on the
     /// blocking pool and the others wait for it; failures are not kept.
     ///
+    /// On a miss the operation waits in the queue of its client, `client`, until `deadline` at most.
+    ///
     /// # Errors
     /// Everything that [`PrepareError`] names but [`PrepareError::Variables`].
-    pub async fn prepare(&self, request: &OperationRequest) -> Result<Arc<Prepared>, PrepareError> {
+    pub async fn prepare_for(
+        &self,
+        request: &OperationRequest,
+        client: impl Fn() -> ClientKey,
+        deadline: Instant,
+    ) -> Result<Arc<Prepared>, PrepareError> {
         let mut key = CacheKey {
             query: request.query.clone(),
             operation_name: request.operation_name.clone(),
             labels: OverrideLabels::NONE,
         };
         if self.decisions.are_needed() {
-            key.labels = self.labels(&key, &request.variables).await;
+            key.labels = self.labels(&key, &request.variables, &client, deadline).await?;
         }
         if let Some(prepared) = self.cache.get(&key) {
             self.stats.hits.fetch_add(1, Ordering::Relaxed);
@@ -269,21 +299,22 @@ impl Preparer {
         }
         // The key outlives the request's buffer: own text, not a slice of a larger read.
         key.query = bytes::Bytes::copy_from_slice(&key.query);
-        let guard = match self.cache.get_value_or_guard_async(&key).await {
-            Ok(prepared) => {
+        let found = self.cache.get_value_or_guard_async(&key);
+        let guard = match tokio::time::timeout_at(deadline.into(), found).await {
+            Ok(Ok(prepared)) => {
                 self.stats.hits.fetch_add(1, Ordering::Relaxed);
                 return Ok(prepared);
             }
-            Err(guard) => guard,
+            Ok(Err(guard)) => guard,
+            // Another request for the same operation waits, or prepares it, for longer than this one may.
+            Err(_) => return Err(self.overloaded()),
         };
-        let turn = self.turns.take(&self.stats.waiting).await.inspect_err(|_| {
-            self.stats.overloaded.fetch_add(1, Ordering::Relaxed);
-        })?;
+        let permit = self.permit(client(), deadline).await?;
         let started = Instant::now();
         let work = Arc::clone(&self.work);
         let result = tokio::task::spawn_blocking(move || {
-            // Whoever asked may have given up: the turn ends with the work.
-            let _turn = turn;
+            // The request may be given up before: the permit ends with the work.
+            let _permit = permit;
             work.prepare_shared(&key.query, key.operation_name.as_deref(), key.labels)
         });
         let result = result.await.unwrap_or_else(|_| Err(failed()));
@@ -329,26 +360,53 @@ impl Preparer {
         used.into_iter().map(request).collect()
     }
 
+    /// Waits until `client` may use a processor for preparing.
+    async fn permit(&self, client: ClientKey, deadline: Instant) -> Result<Permit, PrepareError> {
+        let permit = self.limit.acquire(client, deadline).await;
+        permit.map_err(|(NoPermit::Full | NoPermit::TooLate)| self.overloaded())
+    }
+
+    /// Counts a refusal.
+    fn overloaded(&self) -> PrepareError {
+        self.stats.overloaded.fetch_add(1, Ordering::Relaxed);
+        PrepareError::Overloaded
+    }
+
     /// The labels that are on for a request, as far as its operation depends on any.
-    async fn labels(&self, key: &CacheKey, variables: &[u8]) -> OverrideLabels {
+    ///
+    /// A text that is not known yet is parsed under the limit of preparing, once for all requests that bring it at the same
+    /// time. That a text is not a valid operation is remembered, too.
+    async fn labels(
+        &self,
+        key: &CacheKey,
+        variables: &[u8],
+        client: &impl Fn() -> ClientKey,
+        deadline: Instant,
+    ) -> Result<OverrideLabels, PrepareError> {
         let id = identity::text_id(&key.query, key.operation_name.as_deref());
-        let known = match self.decisions.known.get(&id) {
-            Some(known) => known,
-            None => {
+        let found = self.decisions.known.get_value_or_guard_async(&id);
+        let known = match tokio::time::timeout_at(deadline.into(), found).await {
+            Ok(Ok(known)) => known,
+            Ok(Err(guard)) => {
+                let permit = self.permit(client(), deadline).await?;
                 let work = Arc::clone(&self.work);
                 let (query, name) = (key.query.clone(), key.operation_name.clone());
                 let known = tokio::task::spawn_blocking(move || {
+                    let _permit = permit;
                     let operation = work.understand(&query, name.as_deref()).ok()?.operation;
                     let relevant = override_labels::relevant(&work.graph, &operation);
                     Some(Known { relevant, kind: operation.kind })
                 });
-                // What cannot be understood is refused when it is prepared.
-                let Ok(Some(known)) = known.await else { return OverrideLabels::NONE };
-                self.decisions.known.insert(id, known);
+                // A panic is not remembered: preparing reports it.
+                let Ok(known) = known.await else { return Ok(OverrideLabels::NONE) };
+                // Refused only if the entry was removed meanwhile.
+                let _ = guard.insert(known);
                 known
             }
+            Err(_) => return Err(self.overloaded()),
         };
-        self.decisions.decide(known, id, variables)
+        // A text that is not valid is refused when it is prepared.
+        Ok(known.map_or(OverrideLabels::NONE, |known| self.decisions.decide(known, id, variables)))
     }
 
     /// Prepares without cache and on this thread: for the command line and for tests. Literals stay where they

@@ -1,9 +1,11 @@
 //! How many client connections there are, and how many there may be.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use execute::{ClientKey, network_of};
 
 /// Counts connections of the public listeners, whatever they speak.
 #[derive(Debug)]
@@ -35,9 +37,12 @@ pub(crate) enum NoRoom {
 }
 
 /// One connection; counted until dropped. What a connection becomes takes it over from HTTP.
-// One pointer: every connection keeps one.
+// Two words: every connection keeps one.
 #[derive(Debug)]
-pub(crate) struct ConnectionPermit(Arc<Peer>);
+pub(crate) struct ConnectionPermit {
+    peer: Arc<Peer>,
+    client: ClientKey,
+}
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -78,8 +83,9 @@ impl Connections {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Err(NoRoom::All);
         }
+        let client = address.map_or(ClientKey::UNKNOWN, ClientKey::of_address);
         let Some(address) = address.filter(|_| of_address != 0).map(network_of) else {
-            return Ok(ConnectionPermit::new(&self.anybody));
+            return Ok(ConnectionPermit::new(&self.anybody, client));
         };
         let mut peers = self.shared.peers();
         let peer = peers.entry(address).or_insert_with(|| {
@@ -90,7 +96,7 @@ impl Connections {
             self.refused_of_address.fetch_add(1, Ordering::Relaxed);
             return Err(NoRoom::OfAddress);
         }
-        Ok(ConnectionPermit::new(peer))
+        Ok(ConnectionPermit::new(peer, client))
     }
 
     /// How many are open.
@@ -112,16 +118,22 @@ impl Shared {
 }
 
 impl ConnectionPermit {
-    fn new(peer: &Arc<Peer>) -> Self {
+    fn new(peer: &Arc<Peer>, client: ClientKey) -> Self {
         peer.shared.open.fetch_add(1, Ordering::Relaxed);
         peer.open.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(peer))
+        Self { peer: Arc::clone(peer), client }
+    }
+
+    /// The key of the client by its address. Work for a client with a token counts for its identity instead, see
+    /// `Identity::client_key`.
+    pub(crate) fn client(&self) -> ClientKey {
+        self.client
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let Peer { shared, address, open } = &*self.0;
+        let Peer { shared, address, open } = &*self.peer;
         shared.open.fetch_sub(1, Ordering::Relaxed);
         let Some(address) = address else {
             open.fetch_sub(1, Ordering::Relaxed);
@@ -131,17 +143,6 @@ impl Drop for ConnectionPermit {
         if open.fetch_sub(1, Ordering::Relaxed) == 1 {
             peers.remove(address);
         }
-    }
-}
-
-/// Who has an IPv6 address has 2^64 of them (RFC 6177); addresses that are IPv4 within IPv6 are what they are.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            let network = address.to_bits() >> 64 << 64;
-            IpAddr::V6(Ipv6Addr::from_bits(network))
-        }
-        address @ IpAddr::V4(_) => address,
     }
 }
 

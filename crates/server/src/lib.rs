@@ -9,6 +9,7 @@ pub mod logging;
 
 mod admin;
 mod authentication;
+mod byte_budget;
 mod certificates;
 mod check;
 mod connections;
@@ -20,6 +21,7 @@ mod http;
 mod live;
 mod loaded;
 mod metrics;
+mod offload;
 mod online;
 mod operation;
 mod profiling;

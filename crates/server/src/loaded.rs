@@ -159,6 +159,7 @@ pub(crate) fn load(
             preparing => preparing as usize,
         },
         waiting_max: config.limits.preparing_waiting as usize,
+        waiting_per_client_max: config.limits.preparing_waiting_per_client as usize,
         operations_max: config.limits.prepared_operations,
     };
     Ok(Loaded {

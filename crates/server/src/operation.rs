@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use astjson::{Document, Kind};
 use bytes::Bytes;
-use execute::{ErrorCode, ForwardedHeaders, GraphqlError, Payload, RequestContext, Seed};
+use execute::{
+    ClientKey, ErrorCode, ForwardedHeaders, GraphqlError, Payload, RequestContext, Seed,
+};
 use flights::Broken;
 use plan::{OperationKind, Variables};
 use prepare::{OperationRequest, PrepareError, Prepared};
@@ -14,6 +16,7 @@ use prepare::{OperationRequest, PrepareError, Prepared};
 use crate::authentication::Identity;
 use crate::forwarding::ClientHeaders;
 use crate::loaded::Loaded;
+use crate::offload::INLINE_BYTES_MAX;
 use crate::refusal;
 use crate::router::Router;
 use crate::sharing::OperationKey;
@@ -48,7 +51,24 @@ pub(crate) async fn prepare(
     client_headers: ClientHeaders<'_>,
     identity: Identity,
 ) -> Result<Ready, Vec<GraphqlError>> {
+    prepare_for(router, request, client_headers, identity, ClientKey::UNKNOWN).await
+}
+
+/// As [`prepare`], for the client with this address: work on what it sends waits in its own queue, unless it has an
+/// identity.
+///
+/// # Errors
+/// As [`prepare`].
+pub(crate) async fn prepare_for(
+    router: &Router,
+    request: &OperationRequest,
+    client_headers: ClientHeaders<'_>,
+    identity: Identity,
+    address: ClientKey,
+) -> Result<Ready, Vec<GraphqlError>> {
     let loaded = router.current();
+    let deadline = Instant::now() + router.config.limits.time;
+    let client = || identity.client_key().unwrap_or(address);
     let refused = |error: &PrepareError| {
         let errors = refusal::errors(error);
         if let Some(first) = errors.first() {
@@ -56,8 +76,20 @@ pub(crate) async fn prepare(
         }
         errors
     };
-    let prepared = loaded.preparer.prepare(request).await.map_err(|error| refused(&error))?;
-    let variables = prepared.coerce(&request.variables).map_err(|error| refused(&error))?;
+    let prepared = loaded.preparer.prepare_for(request, client, deadline).await;
+    let prepared = prepared.map_err(|error| refused(&error))?;
+    let variables = if request.variables.len() <= INLINE_BYTES_MAX {
+        prepared.coerce(&request.variables)
+    } else {
+        let (prepared, text) = (Arc::clone(&prepared), request.variables.clone());
+        let coerced = router.offload.run(client(), deadline, move || prepared.coerce(&text)).await;
+        coerced.map_err(|not_done| {
+            let error = not_done.error();
+            router.metrics.refused(error.code);
+            vec![error]
+        })?
+    };
+    let variables = variables.map_err(|error| refused(&error))?;
     let headers = loaded.forwarding.apply(client_headers, identity.claims());
     let variables_text = match prepared.kind {
         OperationKind::Subscription => Bytes::copy_from_slice(&request.variables),

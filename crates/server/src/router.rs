@@ -11,6 +11,7 @@ use ide::Page;
 use tokio::sync::watch;
 
 use crate::authentication::{Authentication, Identity, Refusal};
+use crate::byte_budget::ByteBudget;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::cores::Cores;
@@ -22,6 +23,7 @@ use crate::live::reactors::ReactorHandles;
 use crate::live::single::Streams;
 use crate::loaded::Loaded;
 use crate::metrics::Metrics;
+use crate::offload::Offload;
 use crate::sharing::Sharing;
 
 /// One router.
@@ -59,6 +61,10 @@ pub(crate) struct Router {
     pub(crate) connections: Connections,
     /// What waits for slow clients.
     pub(crate) queue_total: Arc<QueueTotal>,
+    /// Responses that clients have not read yet.
+    pub(crate) response_bytes: Arc<ByteBudget>,
+    /// Reads large requests.
+    pub(crate) offload: Offload,
     /// Compresses answers.
     pub(crate) compressor: Compressor,
     /// Counters.

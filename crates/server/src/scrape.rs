@@ -98,6 +98,27 @@ impl Writer<'_> {
             "Events that met subscriptions.queue_bytes_total; the policy then decides",
             router.queue_total.refused(),
         )?;
+        self.gauge(
+            "starling_http_response_queue_bytes",
+            "Responses that clients have not read yet (http.response_queue_bytes_total)",
+            router.response_bytes.held() as u64,
+        )?;
+        self.counter(
+            "starling_http_response_queue_evictions",
+            "Connections closed because too many bytes of responses were unread",
+            router.response_bytes.evicted(),
+        )?;
+        let [waiting, refused] = router.offload.counters();
+        self.gauge(
+            "starling_http_large_requests_waiting",
+            "Large requests that wait to be expanded or parsed",
+            waiting,
+        )?;
+        self.counter(
+            "starling_http_large_requests_overloaded",
+            "Large requests refused because too many waited, or they waited for too long",
+            refused,
+        )?;
         self.counter(
             "starling_http_accept_failures",
             "Connections that could not be accepted, most likely for want of descriptors",

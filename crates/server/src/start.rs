@@ -21,6 +21,7 @@ use wire::websocket::ClientBounds;
 
 use crate::admin;
 use crate::authentication::Authentication;
+use crate::byte_budget::ByteBudget;
 use crate::certificates::{self, Certificates};
 #[cfg(target_os = "linux")]
 use crate::config::ReactorThreads;
@@ -43,6 +44,7 @@ use crate::live::reactors::Reactors;
 use crate::live::single::{self, Streams};
 use crate::loaded::{self, SupergraphSource};
 use crate::metrics::{Metrics, ReloadResult};
+use crate::offload::Offload;
 use crate::reload;
 use crate::router::Router;
 use crate::sharing::Sharing;
@@ -284,6 +286,8 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
             of_address: config.subscriptions.max_connections_per_ip as usize,
         }),
         queue_total: Arc::new(QueueTotal::new(config.subscriptions.queue_bytes_total)),
+        response_bytes: ByteBudget::new(config.http.response_queue_bytes_total),
+        offload: Offload::new(count),
         metrics: Metrics::new(),
         compressor: Compressor::new(config.http.compression.clone(), count),
         streams: Streams::default(),

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use authentication::{IssuerId, Rejection, Verified, Verifier};
 use bytes::Bytes;
-use execute::{Claims, ErrorCode, GraphqlError};
+use execute::{ClaimPath, Claims, ClientKey, ErrorCode, GraphqlError};
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
@@ -37,6 +37,19 @@ impl Identity {
     /// Is it nobody?
     pub(crate) fn is_anonymous(&self) -> bool {
         self.0.is_none()
+    }
+
+    /// The key under which work for this identity is queued and counted; `None` without a token. Reads the claims, so it is
+    /// for work that costs more than that.
+    pub(crate) fn client_key(&self) -> Option<ClientKey> {
+        let claims = self.claims()?;
+        let [issuer, subject] = ["iss", "sub"].map(|name| ClaimPath::new([name]));
+        let values = Claims::select(Some(claims), issuer.iter().chain(&subject));
+        // Renewed tokens of one subject are one client; without a subject each token is one.
+        let has_subject = subject.is_some_and(|path| values.json(&path).is_some());
+        let mut identity = Vec::new();
+        values.append_canonical(&mut identity);
+        Some(ClientKey::of_identity(if has_subject { &identity } else { self.fingerprint() }))
     }
 
     /// Equal for equal tokens alone; empty without one.

@@ -29,6 +29,18 @@ pub struct Http {
     #[schemars(with = "DurationText", example = "30s")]
     pub stall_timeout: Duration,
 
+    /// How many bytes of responses one connection may leave unread. Above that its further requests wait.
+    #[serde(with = "size::text")]
+    #[schemars(with = "SizeText", example = &"1MiB", extend("x-minimum" = 1024))]
+    pub response_queue_bytes: usize,
+
+    /// How many bytes of responses all connections together may leave unread. Above that connections are closed that have
+    /// read nothing for a second, the largest one of the client with the most unread bytes first; above twice as much,
+    /// connections are closed whether they read or not.
+    #[serde(with = "size::text")]
+    #[schemars(with = "SizeText", example = &"256MiB", extend("x-minimum" = 1024))]
+    pub response_queue_bytes_total: usize,
+
     /// How many headers a request may have. More are answered with status 431.
     #[schemars(range(min = 16, max = 1000), example = 64)]
     pub max_headers: u16,
@@ -58,6 +70,9 @@ impl Default for Http {
             header_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(30),
             stall_timeout: Duration::from_secs(60),
+            // A few large responses, or many of the usual size.
+            response_queue_bytes: 4 << 20,
+            response_queue_bytes_total: 64 << 20,
             max_headers: 128,
             max_header_size: 64 << 10,
             http2: Http2::default(),

@@ -17,6 +17,11 @@ pub struct Limits {
     #[schemars(with = "SizeText", example = &"512KiB")]
     pub body: usize,
 
+    /// How many times its own size a compressed body may have when it is expanded. It may have 64 KiB in any case, and
+    /// never more than `body`. JSON that people and programs send becomes 5 to 40 times smaller.
+    #[schemars(range(min = 1, max = 100_000), example = 50)]
+    pub body_expansion_ratio: u32,
+
     /// How deeply selections may be nested, fragments included.
     // Selections are walked recursively: the maximum keeps that within a thread's stack.
     #[schemars(range(min = 1, max = 500), example = 20)]
@@ -44,9 +49,16 @@ pub struct Limits {
     #[schemars(range(min = 0, max = 10_000), example = 4)]
     pub preparing: u32,
 
-    /// How many operations may wait for being prepared; more are refused with the code `OVERLOADED`.
+    /// How many operations may wait for being prepared; more are refused with the code `OVERLOADED`, those of the client
+    /// with the most waiting operations first. Clients take turns, and none waits for longer than `time`.
     #[schemars(range(min = 1, max = 100_000), example = 100)]
     pub preparing_waiting: u32,
+
+    /// How many operations of one client may wait for being prepared. A client is the subject of a token or, without one, an
+    /// address; the 2^64 addresses of an IPv6 network with the same first 64 bits count as one. Raise it where a proxy
+    /// without tokens stands before the router: all clients have its address then.
+    #[schemars(range(min = 1, max = 100_000), example = 512)]
+    pub preparing_waiting_per_client: u32,
 
     /// How many prepared operations are kept. Each counts as 64 KiB of memory at least, and a heavier one as
     /// more; what was not asked for longest goes first, what took long to plan goes last.
@@ -64,6 +76,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             body: 2 << 20,
+            body_expansion_ratio: 100,
             depth: 100,
             aliases: 100,
             root_fields: 100,
@@ -71,6 +84,8 @@ impl Default for Limits {
             selections: 100_000,
             preparing: 0,
             preparing_waiting: 512,
+            // A quarter of all.
+            preparing_waiting_per_client: 128,
             prepared_operations: 2_048,
             time: Duration::from_secs(60),
         }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use execute::{ErrorCode, GraphqlError, Payload};
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, VARY};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
 use http::{Method, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
@@ -80,6 +80,9 @@ pub(crate) fn request_errors(
     media: AnswerType,
     malformed: bool,
 ) -> Answer {
+    if is_overloaded(errors) {
+        return overloaded(errors, media);
+    }
     let status = match (media, errors.first()) {
         (AnswerType::Json, Some(error)) if is_about_the_sender(error) => {
             refusal::status(error.code)
@@ -90,6 +93,22 @@ pub(crate) fn request_errors(
     };
     refused(status, errors, media)
 }
+
+/// True if the router refused the request because it has too much to do.
+pub(crate) fn is_overloaded(errors: &[GraphqlError]) -> bool {
+    errors.first().is_some_and(|error| error.code == ErrorCode::Overloaded)
+}
+
+/// A refusal for want of room: 503 and when to come again, whatever the media type, because proxies and clients that retry
+/// look at the status.
+pub(crate) fn overloaded(errors: &[GraphqlError], media: AnswerType) -> Answer {
+    let mut answer = refused(StatusCode::SERVICE_UNAVAILABLE, errors, media);
+    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+    answer
+}
+
+/// How long a client should wait that was refused for want of room, in seconds: queues are emptied within one.
+pub(crate) const RETRY_AFTER_SECONDS: &str = "1";
 
 /// Is something wrong with who asks, and nothing with what? Proxies and clients look for that in the status.
 fn is_about_the_sender(error: &GraphqlError) -> bool {

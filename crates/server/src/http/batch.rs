@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use execute::{ErrorCode, GraphqlError};
+use execute::{ClientKey, ErrorCode, GraphqlError};
 use futures_util::future::join_all;
 use http::{HeaderMap, StatusCode};
 use plan::OperationKind;
@@ -23,7 +23,7 @@ pub(crate) async fn answer(
     router: &Arc<Router>,
     requests: &[OperationRequest],
     headers: &HeaderMap,
-    identity: &Identity,
+    from: (&Identity, ClientKey),
     media: AnswerType,
 ) -> Answer {
     if media.stream().is_some() {
@@ -32,7 +32,7 @@ pub(crate) async fn answer(
         return answer::refused(StatusCode::NOT_ACCEPTABLE, &[error], media);
     }
     router.metrics.batch(requests.len());
-    let ready = join_all(requests.iter().map(|it| prepare(router, it, headers, identity))).await;
+    let ready = join_all(requests.iter().map(|it| prepare(router, it, headers, from))).await;
     let changes = |(ready, _): &Readied| ready.prepared.kind == OperationKind::Mutation;
     // Who writes a mutation and a query behind it means the query to see what the mutation did.
     let answers = if ready.iter().flatten().any(changes) {
@@ -55,10 +55,11 @@ async fn prepare(
     router: &Router,
     request: &OperationRequest,
     headers: &HeaderMap,
-    identity: &Identity,
+    (identity, address): (&Identity, ClientKey),
 ) -> Result<Readied, Vec<GraphqlError>> {
     let trace = RequestTrace::wanted(&router.config, headers);
-    let ready = operation::prepare(router, request, OfMessage(headers), identity.clone()).await?;
+    let (client_headers, identity) = (OfMessage(headers), identity.clone());
+    let ready = operation::prepare_for(router, request, client_headers, identity, address).await?;
     Ok((ready, trace))
 }
 

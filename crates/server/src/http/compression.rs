@@ -1,9 +1,11 @@
 //! Compressed bodies, both ways: answers for clients that take them, requests that come so.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use bytes::Bytes;
 use coding::{Coding, ExpandError, Preference};
+use execute::ClientKey;
 use http::HeaderMap;
 use http::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue, VARY,
@@ -12,13 +14,11 @@ use tokio::sync::Semaphore;
 
 use super::answer::{Answer, AnswerBody};
 use crate::config::Compression;
+use crate::offload::{INLINE_BYTES_MAX, NotDone, Offload};
 
 /// Bodies from here on are compressed on the blocking pool: at some 100 MB/s this much is 160 µs, in which a core
 /// answers nobody else. Handing it over and back costs some 20.
 const BLOCKING_BYTES_MIN: usize = 16 << 10;
-
-/// Compressed requests from here on are expanded there. Smaller ones hardly become large: a thousandfold at most.
-const BLOCKING_EXPAND_BYTES_MIN: usize = 8 << 10;
 
 /// Compresses answers, as far as there are CPUs for it.
 #[derive(Debug)]
@@ -134,25 +134,72 @@ pub(crate) fn of_request(headers: &HeaderMap) -> Result<Option<Coding>, ()> {
     Ok(coding)
 }
 
-/// Expands the body of a request to at most `limit` bytes.
+/// How large the expanded body of a request may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExpansionBounds {
+    /// `limits.body`
+    pub(crate) bytes_max: usize,
+    /// `limits.body_expansion_ratio`
+    pub(crate) ratio_max: u32,
+}
+
+/// Why the body of a request was not expanded.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum NotExpanded {
+    /// It expands to more than so many bytes, `limits.body`.
+    TooLarge(usize),
+    /// It expands to more than so many bytes, which is too much for its size (`limits.body_expansion_ratio`).
+    TooDense(usize),
+    /// It is not of its coding.
+    Broken(ExpandError),
+    /// There was no room to do it.
+    NotDone(NotDone),
+}
+
+impl ExpansionBounds {
+    /// What a body of so many bytes may become. Small bodies may become [`INLINE_BYTES_MAX`].
+    fn bytes_for(self, body: usize) -> usize {
+        let dense = body.saturating_mul(self.ratio_max as usize).max(INLINE_BYTES_MAX);
+        dense.min(self.bytes_max)
+    }
+}
+
+/// Expands the body of a request: here if it is small then, otherwise away from the event loop.
 ///
 /// # Errors
-/// See [`ExpandError`].
+/// See [`NotExpanded`].
 pub(crate) async fn expand(
+    offload: &Offload,
+    (client, deadline): (ClientKey, Instant),
     coding: Coding,
     body: Bytes,
-    limit: usize,
-) -> Result<Bytes, ExpandError> {
-    if body.len() < BLOCKING_EXPAND_BYTES_MIN {
-        return coding::expand(coding, &body, limit).map(Bytes::from);
+    bounds: ExpansionBounds,
+) -> Result<Bytes, NotExpanded> {
+    let limit = bounds.bytes_for(body.len());
+    let inline = limit.min(INLINE_BYTES_MAX);
+    let outcome = |expanded: Result<Vec<u8>, ExpandError>| match expanded {
+        Ok(expanded) => Ok(expanded.into()),
+        Err(ExpandError::TooLarge(_)) if limit < bounds.bytes_max => {
+            Err(NotExpanded::TooDense(limit))
+        }
+        Err(ExpandError::TooLarge(_)) => Err(NotExpanded::TooLarge(limit)),
+        Err(error) => Err(NotExpanded::Broken(error)),
+    };
+    if body.len() <= inline {
+        let expanded = coding::expand(coding, &body, inline);
+        // How large it becomes is known only by trying.
+        if inline == limit || !matches!(expanded, Err(ExpandError::TooLarge(_))) {
+            return outcome(expanded);
+        }
     }
-    let work = tokio::task::spawn_blocking(move || coding::expand(coding, &body, limit));
-    let failed = |_| ExpandError::Broken { coding, reason: "expanding it failed".to_owned() };
-    work.await.map_err(failed).flatten().map(Bytes::from)
+    let work = move || coding::expand(coding, &body, limit);
+    outcome(offload.run(client, deadline, work).await.map_err(NotExpanded::NotDone)?)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::http::answer;
     use http::StatusCode;
@@ -239,5 +286,31 @@ mod tests {
             }
             assert_eq!(of_request(&headers), expected, "{values:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_body_may_expand_in_proportion_to_its_size_and_small_ones_to_a_floor() {
+        let offload = Offload::new(1);
+        let bounds = ExpansionBounds { bytes_max: 2 << 20, ratio_max: 100 };
+        let expand = |text: Vec<u8>| {
+            let body =
+                Bytes::from(coding::compress(Coding::Gzip, &text).expect("it is repetitive"));
+            let whose = (ClientKey::UNKNOWN, Instant::now() + Duration::from_secs(30));
+            let offload = &offload;
+            async move {
+                let size = body.len();
+                (size, expand(offload, whose, Coding::Gzip, body, bounds).await.map(|it| it.len()))
+            }
+        };
+        // Some bytes of gzip; far more than a hundredfold, and below the floor.
+        assert_eq!(expand(vec![b'1'; INLINE_BYTES_MAX]).await.1, Ok(INLINE_BYTES_MAX));
+        let (size, outcome) = expand(vec![b'1'; 1 << 20]).await;
+        assert_eq!(outcome, Err(NotExpanded::TooDense(100 * size)));
+        // As dense as JSON is.
+        let numbers = (0..100_000_u32).map(|it| format!("{},", it.wrapping_mul(2_654_435_761)));
+        let numbers = numbers.collect::<String>().into_bytes();
+        let whole = numbers.len();
+        assert_eq!(expand(numbers.clone()).await.1, Ok(whole));
+        assert_eq!(expand(numbers.repeat(3)).await.1, Err(NotExpanded::TooLarge(2 << 20)));
     }
 }

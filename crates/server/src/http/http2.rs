@@ -24,10 +24,13 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
 use super::answer::{self, Answer, AnswerBody};
+use super::client_connection::ClientConnection;
 use super::media::AnswerType;
 use super::pipeline;
 use super::serve::is_stall;
 use super::stream::ClientStream;
+use crate::byte_budget::ByteAccount;
+use crate::connections::ConnectionPermit;
 use crate::cores;
 use crate::metrics::TimeoutPhase;
 use crate::router::Router;
@@ -53,7 +56,7 @@ const CANCELLED_MAX: u64 = 200;
 const PIECE_BYTES: usize = 16 << 10;
 
 /// Serves HTTP/2 on `stream` to its end.
-pub(super) async fn serve(router: Arc<Router>, stream: ClientStream) {
+pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &ConnectionPermit) {
     let mut shutdown = router.shutdown.clone();
     let http = &router.config.http;
     let streams = Streams(Rc::new(State {
@@ -64,11 +67,12 @@ pub(super) async fn serve(router: Arc<Router>, stream: ClientStream) {
         cancelled: Cell::new(0),
         abused: Notify::new(),
     }));
+    let client = Rc::new(ClientConnection::new(&router, permit));
     let service = service_fn(|request| {
-        let router = Arc::clone(&router);
+        let (router, client) = (Arc::clone(&router), Rc::clone(&client));
         async move {
-            let answer = handle(&router, request).await;
-            Ok::<_, Infallible>(answer.map(StreamBody::new))
+            let answer = handle(&router, &client, request).await;
+            Ok::<_, Infallible>(answer.map(|body| StreamBody::new(body, &client)))
         }
     });
     let header_bytes = u32::try_from(http.max_header_size).unwrap_or(u32::MAX);
@@ -108,6 +112,10 @@ pub(super) async fn serve(router: Arc<Router>, stream: ClientStream) {
                 streams.0.idle_since.set(Instant::now());
                 ending = true;
             }
+            () = client.account().evicted() => {
+                tracing::debug!("a connection with unread responses is closed: there are too many");
+                return;
+            }
             () = streams.0.abused.notified() => {
                 tracing::debug!("a client opens streams only to cancel them; its connection is closed");
                 return;
@@ -122,7 +130,11 @@ pub(super) async fn serve(router: Arc<Router>, stream: ClientStream) {
     }
 }
 
-async fn handle(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
+async fn handle(
+    router: &Arc<Router>,
+    client: &ClientConnection,
+    request: Request<Incoming>,
+) -> Answer {
     let max = usize::from(router.config.http.max_headers);
     if request.headers().len() > max {
         let message = format!("the request has more than {max} headers (`http.max_headers`)");
@@ -132,7 +144,8 @@ async fn handle(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
         router.metrics.answer(status);
         return answer;
     }
-    pipeline::handle(router, request).await
+    client.begin_turn();
+    pipeline::handle(router, client, request).await
 }
 
 /// The streams of one connection; spawns them.
@@ -225,17 +238,18 @@ async fn watch<F: Future>(state: Rc<State>, stream: F) {
 /// The body of an answer, in pieces, and the times at which they go.
 struct StreamBody {
     body: AnswerBody,
+    account: Arc<ByteAccount>,
     exchange: Option<Rc<Exchange>>,
 }
 
 impl StreamBody {
-    fn new(body: AnswerBody) -> Self {
+    fn new(body: AnswerBody, client: &ClientConnection) -> Self {
         let exchange = CURRENT.with_borrow(Clone::clone);
         if let Some(exchange) = &exchange {
             exchange.answered.set(true);
             exchange.waiting_since.set(Some(Instant::now()));
         }
-        Self { body, exchange }
+        Self { body: client.charge(body), account: Arc::clone(client.account()), exchange }
     }
 }
 
@@ -250,6 +264,7 @@ impl Body for StreamBody {
         let this = self.get_mut();
         let frame = match &mut this.body {
             AnswerBody::Whole(bytes) if bytes.len() > PIECE_BYTES => {
+                this.account.note_progress();
                 Poll::Ready(Some(Ok(Frame::data(bytes.split_to(PIECE_BYTES)))))
             }
             body => Pin::new(body).poll_frame(context),

@@ -1,10 +1,11 @@
 //! The whole path of a request, from its head to its answer.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
-use coding::{Coding, ExpandError};
-use execute::{ErrorCode, GraphqlError};
+use coding::Coding;
+use execute::{ClientKey, ErrorCode, GraphqlError};
 use http::header::{
     ACCEPT_ENCODING, CONNECTION, HeaderValue, ORIGIN, VARY, X_CONTENT_TYPE_OPTIONS,
 };
@@ -15,23 +16,31 @@ use plan::OperationKind;
 
 use super::answer::{self, Answer};
 use super::body::{self, BodyError};
+use super::client_connection::ClientConnection;
+use super::compression::{ExpansionBounds, NotExpanded};
 use super::media::{self, AnswerType};
 use super::request::{self, Requested};
 use super::{authority, batch, compression, cors, framing, known_bodies, page};
 use crate::forwarding::ClientHeaders::OfMessage;
 use crate::live::{once, single, sse, websocket};
 use crate::metrics::TimeoutPhase;
+use crate::offload::{INLINE_BYTES_MAX, NotDone};
 use crate::operation;
 use crate::router::Router;
 use crate::trace::RequestTrace;
 
 /// Answers one request. Never fails: what goes wrong becomes an answer.
-pub(crate) async fn handle(router: &Arc<Router>, mut request: Request<Incoming>) -> Answer {
+pub(crate) async fn handle(
+    router: &Arc<Router>,
+    connection: &ClientConnection,
+    mut request: Request<Incoming>,
+) -> Answer {
+    connection.admit().await;
     let origin = request.headers().get(ORIGIN).cloned();
     let coding = router.compressor.wanted(request.headers());
     let (checked, version) = (framing::check(&request), request.version());
     let mut answer = match checked.and_then(|()| authority::settle(&mut request)) {
-        Ok(()) => route(router, request).await,
+        Ok(()) => route(router, connection, request).await,
         Err(reason) => {
             let error = GraphqlError::new(ErrorCode::BadRequest, reason);
             let mut answer = answer::refused(StatusCode::BAD_REQUEST, &[error], AnswerType::Json);
@@ -48,7 +57,11 @@ pub(crate) async fn handle(router: &Arc<Router>, mut request: Request<Incoming>)
     answer
 }
 
-async fn route(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
+async fn route(
+    router: &Arc<Router>,
+    connection: &ClientConnection,
+    request: Request<Incoming>,
+) -> Answer {
     if let Some(answer) = cors::preflight(request.method(), request.headers()) {
         return answer;
     }
@@ -58,7 +71,7 @@ async fn route(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
             answer.headers_mut().append(VARY, HeaderValue::from_static("accept"));
             return answer;
         }
-        let mut answer = endpoint(router, request).await;
+        let mut answer = endpoint(router, connection, request).await;
         answer::keep_out_of_caches(&mut answer);
         return answer;
     }
@@ -66,7 +79,11 @@ async fn route(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
 }
 
 /// The GraphQL endpoint: every transport begins here.
-async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
+async fn endpoint(
+    router: &Arc<Router>,
+    connection: &ClientConnection,
+    request: Request<Incoming>,
+) -> Answer {
     if request.method() == Method::OPTIONS {
         return answer::options(answer::ENDPOINT_METHODS);
     }
@@ -118,11 +135,14 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
     };
     let media = accepted.result;
     let (head, body) = request.into_parts();
-    let parsed = read(router, &head, body, media).await;
+    let address = connection.client();
+    let whose = || identity.client_key().unwrap_or(address);
+    let parsed = read(router, whose, &head, body, media).await;
     let operation = match parsed {
         Ok(Requested::One(operation)) => operation,
         Ok(Requested::Batch(operations)) => {
-            return batch::answer(router, &operations, &head.headers, &identity, media).await;
+            let from = (&identity, address);
+            return batch::answer(router, &operations, &head.headers, from, media).await;
         }
         Err(answer) => return *answer,
     };
@@ -130,12 +150,13 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
         return single::start(router, &token, &operation, &head, identity).await;
     }
     let mut trace = RequestTrace::wanted(&router.config, &head.headers);
-    let ready =
-        match operation::prepare(router, &operation, OfMessage(&head.headers), identity).await {
-            Ok(ready) => ready,
-            Err(errors) if media == AnswerType::EventStream => return sse::failed(&errors),
-            Err(errors) => return answer::request_errors(&errors, media, false),
-        };
+    let headers = OfMessage(&head.headers);
+    let ready = match operation::prepare_for(router, &operation, headers, identity, address).await {
+        Ok(ready) => ready,
+        Err(errors) if answer::is_overloaded(&errors) => return answer::overloaded(&errors, media),
+        Err(errors) if media == AnswerType::EventStream => return sse::failed(&errors),
+        Err(errors) => return answer::request_errors(&errors, media, false),
+    };
     if head.method == Method::GET && ready.prepared.kind == OperationKind::Mutation {
         return answer::mutation_by_get();
     }
@@ -164,6 +185,7 @@ async fn endpoint(router: &Arc<Router>, request: Request<Incoming>) -> Answer {
 /// The GraphQL request in an HTTP request, or the answer that says why there is none.
 async fn read<B>(
     router: &Router,
+    client: impl Fn() -> ClientKey,
     head: &http::request::Parts,
     body: B,
     media: AnswerType,
@@ -195,21 +217,41 @@ where
         }
     };
     let mut body = receive(router, head, body, media).await?;
+    let deadline = Instant::now() + router.config.limits.time;
+    let not_done = |reason: NotDone| {
+        let error = reason.error();
+        router.metrics.refused(error.code);
+        Box::new(answer::request_errors(&[error], media, true))
+    };
     if let Some(coding) = coding {
-        body = compression::expand(coding, body, router.config.limits.body).await.map_err(
-            |error| match error {
-                ExpandError::TooLarge(limit) => malformed(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    format!("the request body expands to more than {limit} bytes (`limits.body`)"),
-                ),
-                error @ ExpandError::Broken { .. } => bad(format!("the request body: {error}")),
-            },
-        )?;
+        let limits = &router.config.limits;
+        let bounds =
+            ExpansionBounds { bytes_max: limits.body, ratio_max: limits.body_expansion_ratio };
+        let whose = (client(), deadline);
+        let expanded = compression::expand(&router.offload, whose, coding, body, bounds).await;
+        body = expanded.map_err(|reason| {
+            let too_large = |limit, key| {
+                let message =
+                    format!("the request body expands to more than {limit} bytes (`limits.{key}`)");
+                malformed(StatusCode::PAYLOAD_TOO_LARGE, message)
+            };
+            match reason {
+                NotExpanded::TooLarge(limit) => too_large(limit, "body"),
+                NotExpanded::TooDense(limit) => too_large(limit, "body_expansion_ratio"),
+                NotExpanded::Broken(error) => bad(format!("the request body: {error}")),
+                NotExpanded::NotDone(reason) => not_done(reason),
+            }
+        })?;
     }
     let batching = &router.config.http.batching;
     let batch_max = if batching.enabled { usize::from(batching.max_operations) } else { 0 };
-    let read = |body| request::from_json(body, batch_max);
-    known_bodies::recall(body, read).map_err(|error| bad(error.0))
+    let read = move |body| request::from_json(&body, batch_max);
+    let requested = if body.len() <= INLINE_BYTES_MAX {
+        known_bodies::recall(body, read)
+    } else {
+        router.offload.run(client(), deadline, move || read(body)).await.map_err(not_done)?
+    };
+    requested.map_err(|error| bad(error.0))
 }
 
 /// How the body of a request is compressed, or the answer that says why it cannot be read.

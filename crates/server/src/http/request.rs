@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use astjson::{Document, Kind, NodeId};
+use astjson::{Document, Kind};
 use bytes::Bytes;
 use prepare::OperationRequest;
 
@@ -28,31 +28,27 @@ pub(crate) enum Requested {
 
 /// Reads a JSON body: `{"query":…,"operationName":…,"variables":…,"extensions":…}`, or an array of at most
 /// `batch_max` such objects. 0: no array.
-pub(crate) fn from_json(body: Bytes, batch_max: usize) -> Result<Requested, Malformed> {
-    DOCUMENT.with_borrow_mut(|document| {
-        document.reset();
-        let root = document
-            .parse(body)
-            .map_err(|error| Malformed(format!("the request body is not valid JSON: {error}")))?;
-        let requested = match document.kind(root) {
-            Kind::Object => operation(document, root).map(Requested::One),
-            Kind::Array => batch(document, root, batch_max).map(Requested::Batch),
-            _ => Err(Malformed(
+///
+/// Variables and extensions are read over and stay slices of the body: which of them the operation declares is not known
+/// yet.
+pub(crate) fn from_json(body: &Bytes, batch_max: usize) -> Result<Requested, Malformed> {
+    match body.trim_ascii_start().first() {
+        Some(b'[') => batch(body, batch_max).map(Requested::Batch),
+        _ => operation(body).map(Requested::One).map_err(|error| match error {
+            NotAnOperation::Invalid(error) => invalid(&error),
+            NotAnOperation::NotAnObject => Malformed(
                 "the request body must be a JSON object with the member `query`".to_owned(),
-            )),
-        };
-        // The text of this request is not needed until the next one comes.
-        document.reset();
-        requested
-    })
+            ),
+            NotAnOperation::Member(malformed) => malformed,
+        }),
+    }
 }
 
-fn batch(
-    document: &Document,
-    array: NodeId,
-    batch_max: usize,
-) -> Result<Vec<OperationRequest>, Malformed> {
-    let count = document.len(array);
+fn invalid(error: &astjson::ParseError) -> Malformed {
+    Malformed(format!("the request body is not valid JSON: {error}"))
+}
+
+fn batch(body: &Bytes, batch_max: usize) -> Result<Vec<OperationRequest>, Malformed> {
     let refuse = |reason: String| Err(Malformed(format!("the request body is an array: {reason}")));
     if batch_max == 0 {
         return refuse(
@@ -60,6 +56,14 @@ fn batch(
                 .to_owned(),
         );
     }
+    let (mut count, mut elements) = (0, Vec::new());
+    let read = astjson::outline_elements(body, |element| {
+        count += 1;
+        if count <= batch_max {
+            elements.push(element);
+        }
+    });
+    read.map_err(|error| invalid(&error))?;
     if count == 0 {
         return refuse("it has no operation in it".to_owned());
     }
@@ -69,19 +73,54 @@ fn batch(
              (`http.batching.max_operations`)"
         ));
     }
-    let operations = document.elements(array).enumerate().map(|(index, element)| {
-        let read = match document.kind(element) {
-            Kind::Object => operation(document, element),
-            _ => Err(Malformed("it must be a JSON object with the member `query`".to_owned())),
-        };
-        read.map_err(|error| Malformed(format!("operation {index} of the batch: {error}")))
+    let operations = elements.iter().enumerate().map(|(index, element)| {
+        operation(element).map_err(|error| {
+            let reason = match error {
+                NotAnOperation::Invalid(error) => invalid(&error).0,
+                NotAnOperation::NotAnObject => {
+                    "it must be a JSON object with the member `query`".to_owned()
+                }
+                NotAnOperation::Member(Malformed(reason)) => reason,
+            };
+            Malformed(format!("operation {index} of the batch: {reason}"))
+        })
     });
     operations.collect()
 }
 
-fn operation(document: &Document, request: NodeId) -> Result<OperationRequest, Malformed> {
+/// Why a JSON text is not an operation.
+enum NotAnOperation {
+    /// It is not JSON.
+    Invalid(astjson::ParseError),
+    /// It is something else than an object.
+    NotAnObject,
+    /// A member is missing, or not what it must be.
+    Member(Malformed),
+}
+
+fn operation(text: &Bytes) -> Result<OperationRequest, NotAnOperation> {
+    let mut members: [Option<Bytes>; PARAMETERS.len()] = Default::default();
+    let kind = astjson::outline_members(text, |key, value| {
+        // Of several members with one key, the last counts.
+        if let Some(index) = PARAMETERS.iter().position(|known| *known == key) {
+            members[index] = Some(value);
+        }
+    });
+    if kind.map_err(NotAnOperation::Invalid)? != Kind::Object {
+        return Err(NotAnOperation::NotAnObject);
+    }
+    let [query, operation_name, variables, extensions] = members;
+    operation_of(query, operation_name, variables, extensions).map_err(NotAnOperation::Member)
+}
+
+fn operation_of(
+    query: Option<Bytes>,
+    operation_name: Option<Bytes>,
+    variables: Option<Bytes>,
+    extensions: Option<Bytes>,
+) -> Result<OperationRequest, Malformed> {
     Ok(OperationRequest {
-        query: match text(document, request, "query")? {
+        query: match string("query", query)? {
             Some(query) => query.into_string().into(),
             None => {
                 return Err(Malformed(
@@ -90,9 +129,9 @@ fn operation(document: &Document, request: NodeId) -> Result<OperationRequest, M
                 ));
             }
         },
-        operation_name: text(document, request, "operationName")?,
-        variables: object(document, request, "variables")?,
-        extensions: object(document, request, "extensions")?,
+        operation_name: string("operationName", operation_name)?,
+        variables: object("variables", variables)?,
+        extensions: object("extensions", extensions)?,
     })
 }
 
@@ -128,28 +167,28 @@ pub(crate) fn from_query_string(parameters: &str) -> Result<OperationRequest, Ma
     Ok(request)
 }
 
-fn text(document: &Document, root: NodeId, name: &str) -> Result<Option<Box<str>>, Malformed> {
-    match document.get(root, name) {
-        None => Ok(None),
-        Some(value) => match (document.kind(value), document.as_str(value)) {
-            (Kind::Null, _) => Ok(None),
-            (Kind::String, Some(text)) => Ok(Some(text.into())),
-            _ => Err(Malformed(format!("`{name}` must be a string"))),
-        },
+/// The string that a member is, or nothing where it is null or absent.
+fn string(name: &str, value: Option<Bytes>) -> Result<Option<Box<str>>, Malformed> {
+    let Some(value) = value.filter(|value| **value != *b"null") else { return Ok(None) };
+    let not_a_string = || Malformed(format!("`{name}` must be a string"));
+    if value.first() != Some(&b'"') {
+        return Err(not_a_string());
     }
+    DOCUMENT.with_borrow_mut(|document| {
+        let text = document.parse(value).map(|value| document.as_str(value).map(Into::into));
+        // Lets go of the request's text.
+        document.reset();
+        text.ok().flatten().map(Some).ok_or_else(not_a_string)
+    })
 }
 
-/// The text of an object, or nothing where it is null or absent.
-fn object(document: &Document, root: NodeId, name: &str) -> Result<Bytes, Malformed> {
-    match document.get(root, name) {
+/// The text of the object that a member is, or nothing where it is null or absent.
+fn object(name: &str, value: Option<Bytes>) -> Result<Bytes, Malformed> {
+    match value {
         None => Ok(Bytes::new()),
-        Some(value) => match document.kind(value) {
-            Kind::Null => Ok(Bytes::new()),
-            Kind::Object => {
-                let mut text = Vec::new();
-                document.print(value, &mut text);
-                Ok(text.into())
-            }
+        Some(value) => match value.first() {
+            Some(b'n') => Ok(Bytes::new()),
+            Some(b'{') => Ok(value),
             _ => Err(Malformed(format!("`{name}` must be a JSON object"))),
         },
     }
@@ -159,18 +198,14 @@ fn json_object(name: &str, text: &str) -> Result<Bytes, Malformed> {
     if text.is_empty() {
         return Ok(Bytes::new());
     }
-    DOCUMENT.with_borrow_mut(|document| {
-        document.reset();
-        let text = Bytes::copy_from_slice(text.as_bytes());
-        let value = document
-            .parse(text.clone())
-            .map_err(|error| Malformed(format!("parameter `{name}` is not valid JSON: {error}")))?;
-        match document.kind(value) {
-            Kind::Null => Ok(Bytes::new()),
-            Kind::Object => Ok(text),
-            _ => Err(Malformed(format!("parameter `{name}` must be a JSON object"))),
-        }
-    })
+    let text = Bytes::copy_from_slice(text.as_bytes());
+    let kind = astjson::outline_members(&text, |_, _| {})
+        .map_err(|error| Malformed(format!("parameter `{name}` is not valid JSON: {error}")))?;
+    match kind {
+        Kind::Null => Ok(Bytes::new()),
+        Kind::Object => Ok(text),
+        _ => Err(Malformed(format!("parameter `{name}` must be a JSON object"))),
+    }
 }
 
 #[cfg(test)]
@@ -182,7 +217,7 @@ mod tests {
         let body =
             br#"{"query":"{ a }","operationName":null,"variables":{"x":[1.0]},"extensions":null}"#;
         assert_eq!(
-            from_json(Bytes::from_static(body), 0),
+            from_json(&Bytes::from_static(body), 0),
             Ok(Requested::One(OperationRequest {
                 query: Bytes::from_static(b"{ a }"),
                 operation_name: None,
@@ -204,7 +239,7 @@ mod tests {
             (r#"{"query":"{a}","variables":[]}"#, "`variables` must be a JSON object"),
             (r#"{"query":"{a}","extensions":"x"}"#, "`extensions` must be a JSON object"),
         ] {
-            let Err(Malformed(message)) = from_json(Bytes::from_static(body.as_bytes()), 0) else {
+            let Err(Malformed(message)) = from_json(&Bytes::from_static(body.as_bytes()), 0) else {
                 panic!("{body} was accepted");
             };
             assert!(message.contains(expected), "{body}: {message}");
@@ -213,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_an_array_of_some_operations_and_not_too_many() {
-        let batch = |body: &'static str| from_json(Bytes::from_static(body.as_bytes()), 2);
+        let batch = |body: &'static str| from_json(&Bytes::from_static(body.as_bytes()), 2);
         let query = |text: &'static str| OperationRequest {
             query: Bytes::from_static(text.as_bytes()),
             ..OperationRequest::default()

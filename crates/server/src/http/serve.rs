@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
@@ -18,6 +19,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::client_connection::{ClientConnection, PacedBody};
 use super::departure::{self, Departure, Watched};
 use super::patient::Patient;
 use super::stream::{Carrier, ClientStream, Protocol};
@@ -64,7 +66,7 @@ pub(super) async fn serve(router: Arc<Router>, accepted: Accepted, permit: Conne
     };
     match begun {
         Ok(Some((stream, Protocol::Http1))) => serve_http1(router, stream, permit).await,
-        Ok(Some((stream, Protocol::Http2))) => http2::serve(router, stream).await,
+        Ok(Some((stream, Protocol::Http2))) => http2::serve(router, stream, &permit).await,
         Ok(Some((stream, Protocol::Other))) => hang_up(stream).await,
         Ok(None) => {}
         Err(error) => tracing::debug!(%error, "a connection ended before its first request"),
@@ -132,11 +134,14 @@ async fn serve_http1(router: Arc<Router>, stream: ClientStream, permit: Connecti
     let mut shutdown = router.shutdown.clone();
     let http = &router.config.http;
     let departure = Departure::default();
+    let client = Rc::new(ClientConnection::new(&router, &permit));
     let service = service_fn(|request| {
         let (router, departure) = (Arc::clone(&router), departure.clone());
+        let client = Rc::clone(&client);
         async move {
-            let answer = pipeline::handle(&router, request).await;
-            Ok::<_, Infallible>(departure.unless_leaving(answer).await)
+            let answer = pipeline::handle(&router, &client, request).await;
+            let answer = departure.unless_leaving(answer).await;
+            Ok::<_, Infallible>(answer.map(|body| PacedBody::new(body, &client)))
         }
     });
     let watched = Watched { stream, departure: departure.clone() };
@@ -151,6 +156,7 @@ async fn serve_http1(router: Arc<Router>, stream: ClientStream, permit: Connecti
     let mut is_told = false;
     let ended = loop {
         let step = std::future::poll_fn(|context| {
+            client.begin_turn();
             let ended = Pin::new(&mut connection).poll(context);
             if departure.is_due() { Poll::Ready(None) } else { ended.map(Some) }
         });
@@ -160,6 +166,10 @@ async fn serve_http1(router: Arc<Router>, stream: ClientStream, permit: Connecti
                 // Ends when the request that runs has its answer.
                 Pin::new(&mut connection).graceful_shutdown();
                 is_told = true;
+            }
+            () = client.account().evicted() => {
+                tracing::debug!("a connection with unread responses is closed: there are too many");
+                return;
             }
         }
     };

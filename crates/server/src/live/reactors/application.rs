@@ -122,7 +122,7 @@ type ClientSockets = Sockets<ClientMachine, Client>;
 // All that an idle connection with its first subscription costs in the slab. Beside it are the id of the subscription,
 // its place in the list of its group (`members`), and an entry in the timer wheel: some 350 bytes together, measured by
 // `starling bench subscriptions --simulate`; 440 is what they may be.
-const _: () = assert!(ClientSockets::ENTRY_BYTES <= 264);
+const _: () = assert!(ClientSockets::ENTRY_BYTES <= 272);
 
 impl Live {
     pub(super) fn new(outlet: Arc<ReactorOutlet>) -> Self {
