@@ -17,7 +17,7 @@ use crate::connections::Connections;
 use crate::cores::Cores;
 use crate::farewell::Farewell;
 use crate::http::compression::Compressor;
-use crate::live::{MessageReaders, QueueTotal};
+use crate::live::QueueTotal;
 #[cfg(target_os = "linux")]
 use crate::live::reactors::ReactorHandles;
 use crate::live::single::Streams;
@@ -49,8 +49,6 @@ pub(crate) struct Router {
     pub(crate) reactors: ReactorHandles,
     /// Event streams that carry several operations.
     pub(crate) streams: Streams,
-    /// Where large messages of WebSockets are read.
-    pub(crate) message_readers: Arc<MessageReaders>,
     /// How WebSocket connections behave.
     pub(crate) websocket: Arc<wire::websocket::Config>,
     /// How the GraphQL protocol on them behaves.

@@ -38,7 +38,7 @@ use crate::farewell::Farewell;
 use crate::http::compression::Compressor;
 use crate::http::listener::{self, Bound};
 use crate::http::unix;
-use crate::live::{MessageReaders, QueueTotal};
+use crate::live::QueueTotal;
 #[cfg(target_os = "linux")]
 use crate::live::reactors::Reactors;
 use crate::live::single::{self, Streams};
@@ -269,7 +269,6 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         keep_alive: Some(config.subscriptions.heartbeat),
         ..wire::graphql_transport_ws::Config::default()
     };
-    let message_readers = Arc::new(MessageReaders::new(cores.len()));
     let router = Arc::new(Router {
         cores,
         generation: watch::Sender::new(loaded.generation.number),
@@ -291,7 +290,6 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         metrics: Metrics::new(),
         compressor: Compressor::new(config.http.compression.clone(), count),
         streams: Streams::default(),
-        message_readers,
         websocket: Arc::new(websocket),
         protocol: Arc::new(protocol),
         shutdown,

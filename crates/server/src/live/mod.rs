@@ -3,8 +3,8 @@
 
 mod backlog;
 mod init_payload;
+mod large_messages;
 mod leaving;
-mod message_readers;
 pub(crate) mod once;
 pub(crate) mod outlet;
 #[cfg(target_os = "linux")]
@@ -22,7 +22,6 @@ use crate::metrics::{Policy, PolicyLabel};
 use crate::router::Router;
 pub(crate) use backlog::QueueTotal;
 pub(crate) use leaving::{Leaving, Left};
-pub(crate) use message_readers::MessageReaders;
 pub(crate) use websocket::SLOW_SUBSCRIBER;
 
 /// Who is behind a connection: what its operations are prepared with.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use execute::{ErrorCode, GraphqlError};
+use execute::{ClientKey, ErrorCode, GraphqlError};
 use hub::{Member, SubscribeRequest, Subscription};
 use plan::OperationKind;
 use prepare::OperationRequest;
@@ -75,14 +75,22 @@ impl Running {
         Self { router, outlet, connection, transport, operations }
     }
 
-    /// Starts an operation that was not prepared yet, for that client. Its results come out of the
-    /// outlet.
-    pub(crate) fn start(&self, number: u32, request: OperationRequest, caller: Arc<Caller>) {
+    /// Starts an operation that was not prepared yet, for that client, whose key by address is `address`. Its results
+    /// come out of the outlet.
+    pub(crate) fn start(
+        &self,
+        number: u32,
+        request: OperationRequest,
+        caller: Arc<Caller>,
+        address: ClientKey,
+    ) {
         let this = self.clone();
         self.spawn(number, async move {
             let trace = RequestTrace::wanted(&this.router.config, &caller.headers);
             let (headers, identity) = (OfMessage(&caller.headers), caller.identity.clone());
-            match operation::prepare(&this.router, &request, headers, identity).await {
+            let prepared =
+                operation::prepare_for(&this.router, &request, headers, identity, address);
+            match prepared.await {
                 Ok(ready) => this.run(number, ready, trace).await,
                 Err(errors) => this.failed(number, errors),
             }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
+use execute::ClientKey;
 use http::header::{HeaderName, HeaderValue, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
 use http::{HeaderMap, Request, StatusCode, Version};
 use http_body::Body;
@@ -22,7 +23,9 @@ use wire::websocket::handshake;
 use super::leaving::{Leaving, WebSocket};
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::{Running, too_slow};
-use super::{Caller, TOKEN_EXPIRED, count_dropped, init_payload, sleep_until, spread};
+use super::{
+    Caller, TOKEN_EXPIRED, count_dropped, init_payload, large_messages, sleep_until, spread,
+};
 use crate::authentication::{self, EXPIRED, Identity, Introduced, Refusal};
 use crate::http::answer::{self, Answer, AnswerBody};
 use crate::http::cors;
@@ -131,6 +134,7 @@ pub(super) async fn run(
     early: Bytes,
     spoken: Spoken,
     caller: Caller,
+    address: ClientKey,
 ) {
     let now = Instant::now();
     let mut connection = spoken.machine(router, now);
@@ -157,12 +161,15 @@ pub(super) async fn run(
             if let Event::Large(message) = event {
                 // The connection waits: nothing it says is handled before this message.
                 let parse = connection.protocol.parser();
-                if let Some(read) = router.message_readers.read(message, parse).await {
+                let client = caller.identity.client_key().unwrap_or(address);
+                let read = large_messages::read(router, client, message, parse).await;
+                if let Some(read) = read {
                     connection.resume(Instant::now(), read);
                 }
                 continue;
             }
-            obey(router, &mut connection, &running, &mut caller, &mut introduction, event);
+            let parts = (&mut connection, &running, address);
+            obey(router, parts, &mut caller, &mut introduction, event);
         }
         fill(router, &mut connection, &outlet, &running, &mut outgoing);
         if connection.is_closed() {
@@ -256,8 +263,7 @@ pub(super) async fn run(
 
 fn obey(
     router: &Router,
-    connection: &mut Connection<Subprotocol>,
-    running: &Running,
+    (connection, running, address): (&mut Connection<Subprotocol>, &Running, ClientKey),
     caller: &mut Arc<Caller>,
     introduction: &mut Introduction,
     event: Event,
@@ -292,6 +298,7 @@ fn obey(
                     extensions: request.extensions.unwrap_or_default(),
                 },
                 Arc::clone(caller),
+                address,
             );
         }
         Event::Complete { number, .. } => running.stop(number),

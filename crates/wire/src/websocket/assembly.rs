@@ -244,7 +244,7 @@ impl Message {
 
     fn large(self, expanded_bytes_max: usize) -> LargeMessage {
         let Message { is_text, is_compressed, bytes, valid_up_to: _ } = self;
-        let connection = Default::default();
+        let (bytes, connection) = (bytes.into(), Default::default());
         LargeMessage { bytes, is_text, is_compressed, expanded_bytes_max, connection }
     }
 

@@ -54,10 +54,10 @@ impl ClientBounds {
     }
 }
 
-/// A whole message as it was received. Its connection handles nothing else until it gets the [`ReadMessage`].
+/// A whole message as it was received. Clones share its bytes. Its connection handles nothing else until it gets the [`ReadMessage`].
 #[derive(Clone, Debug)]
 pub struct LargeMessage {
-    pub(super) bytes: Vec<u8>,
+    pub(super) bytes: Bytes,
     pub(super) is_text: bool,
     pub(super) is_compressed: bool,
     pub(super) expanded_bytes_max: usize,
@@ -91,6 +91,12 @@ impl<T> ReadMessage<T> {
         let reason = "the message could not be read";
         Self(Contents::Failed(Failure { code: CloseCode::INTERNAL, reason }))
     }
+
+    /// For a message whose turn did not come in time: its connection closes with 1013.
+    pub fn too_late() -> Self {
+        let reason = "too many large messages are waiting to be read; try again later";
+        Self(Contents::Failed(Failure { code: CloseCode(1013), reason }))
+    }
 }
 
 /// Held by a connection that waits for the [`ReadMessage`].
@@ -116,17 +122,17 @@ impl LargeMessage {
     pub fn read<T>(self, parse: fn(Bytes) -> T) -> ReadMessage<T> {
         let Self { bytes, is_text, is_compressed, expanded_bytes_max, connection: _ } = self;
         let expanded = match is_compressed {
-            true => expand(&bytes, expanded_bytes_max),
+            true => expand(&bytes, expanded_bytes_max).map(Bytes::from),
             false => Ok(bytes),
         };
         ReadMessage(match expanded {
             Err(failure) => Contents::Failed(failure),
-            Ok(bytes) if !is_text => Contents::Binary(bytes.into()),
+            Ok(bytes) if !is_text => Contents::Binary(bytes),
             // Text that was not compressed has been checked as it came.
             Ok(bytes) if is_compressed && std::str::from_utf8(&bytes).is_err() => {
                 Contents::Failed(NOT_UTF8)
             }
-            Ok(bytes) => Contents::Text(parse(bytes.into())),
+            Ok(bytes) => Contents::Text(parse(bytes)),
         })
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use execute::{GraphqlError, Missed, Payload};
+use execute::{ClientKey, GraphqlError, Missed, Payload};
 use futures_util::future::{AbortHandle, Abortable};
 use hub::{EndReason, GroupId, Member, OutletCommand, Subscription};
 use plan::OperationKind;
@@ -28,7 +28,7 @@ use crate::farewell;
 use crate::forwarding::ClientHeaders::Kept;
 use crate::live::backlog::{Backlog, Bounds, Delivery, Taken};
 use crate::live::single::{Opened, Step};
-use crate::live::{Caller, count_dropped, init_payload, running};
+use crate::live::{Caller, count_dropped, init_payload, large_messages, running};
 use crate::metrics::{Open, TimeoutPhase, Transport};
 use crate::operation::{self, Ready};
 use crate::router::Router;
@@ -188,9 +188,9 @@ impl Live {
         let Some(router) = &self.router else { return };
         let (abort, registration) = AbortHandle::new_pair();
         client.operations.add(number, Operation::Task(abort));
-        let outlet = Arc::clone(&self.outlet);
+        let (outlet, address) = (Arc::clone(&self.outlet), client.permit.client());
         let starting =
-            Starting { outlet, token, number, transport: client.transport, is_done: false };
+            Starting { outlet, token, number, address, transport: client.transport, is_done: false };
         let (serving, caller) = (Arc::clone(router), Arc::clone(&client.caller));
         router.cores.run(Box::new(move || {
             Box::pin(async move {
@@ -236,17 +236,15 @@ impl Live {
     }
 
     /// Has a large message read on another thread; the connection waits for it.
-    fn read_apart(&self, sockets: &ClientSockets, token: Token, message: LargeMessage) {
-        let (Some(router), Some(ClientMachine::WebSocket(connection))) =
-            (&self.router, sockets.machine(token))
-        else {
-            return;
-        };
+    fn read_apart(&self, sockets: &mut ClientSockets, token: Token, message: LargeMessage) {
+        let Some(ClientMachine::WebSocket(connection)) = sockets.machine(token) else { return };
         let parse = connection.protocol.parser();
-        let (readers, outlet) = (Arc::clone(&router.message_readers), Arc::clone(&self.outlet));
+        let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
+        let client = client.key();
+        let (serving, outlet) = (Arc::clone(router), Arc::clone(&self.outlet));
         router.cores.run(Box::new(move || {
             Box::pin(async move {
-                if let Some(read) = readers.read(message, parse).await {
+                if let Some(read) = large_messages::read(&serving, client, message, parse).await {
                     outlet.mailbox().send(Message::Read(token, read));
                 }
             })
@@ -719,6 +717,8 @@ struct Starting {
     outlet: Arc<ReactorOutlet>,
     token: Token,
     number: u32,
+    /// The client by its address.
+    address: ClientKey,
     transport: Transport,
     is_done: bool,
 }
@@ -730,7 +730,14 @@ impl Starting {
             Wanted::Request(request) => {
                 let Caller { headers, identity } = caller;
                 let trace = RequestTrace::wanted(&router.config, headers);
-                (trace, operation::prepare(router, &request, Kept(headers), identity.clone()).await)
+                let prepared = operation::prepare_for(
+                    router,
+                    &request,
+                    Kept(headers),
+                    identity.clone(),
+                    self.address,
+                );
+                (trace, prepared.await)
             }
         };
         let outcome = match prepared {

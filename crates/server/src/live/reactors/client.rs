@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, Weak};
 
+use execute::ClientKey;
 use futures_util::future::AbortHandle;
 use http::{HeaderMap, HeaderName};
 use hub::Subscription;
@@ -27,7 +28,6 @@ pub(crate) struct Client {
     /// Only a client whose socket is full has one.
     pub(super) backlog: Option<Box<Backlog>>,
     pub(super) transport: Transport,
-    #[expect(dead_code, reason = "held for its drop")]
     pub(super) permit: ConnectionPermit,
     #[expect(dead_code, reason = "held for its drop")]
     pub(super) open: Open,
@@ -57,6 +57,11 @@ pub(super) enum Operation {
 }
 
 impl Client {
+    /// The key under which work for it is queued and counted.
+    pub(super) fn key(&self) -> ClientKey {
+        self.caller.identity.client_key().unwrap_or(self.permit.client())
+    }
+
     /// The operation is over; nothing is stopped that has ended by itself.
     pub(super) fn forget(&mut self, number: u32) {
         self.operations.remove(number);
