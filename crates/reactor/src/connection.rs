@@ -49,6 +49,8 @@ pub(crate) struct Entry<M, C> {
     pub(crate) has_more: bool,
     /// The machine was paused when the connection was looked at last, see [`Machine::is_paused`].
     pub(crate) is_paused: bool,
+    /// The application wants nothing read of it, see [`crate::Sockets::hold`].
+    pub(crate) is_held: bool,
 }
 
 /// From a working connection to none.

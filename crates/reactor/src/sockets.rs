@@ -92,6 +92,7 @@ impl<M: Machine, C> Sockets<M, C> {
                 is_dirty: false,
                 has_more: false,
                 is_paused: false,
+                is_held: false,
             })
         });
         let token = inserted?;
@@ -195,6 +196,13 @@ impl<M: Machine, C> Sockets<M, C> {
         self.transmit(token);
     }
 
+    /// Reads nothing more of a connection, or reads it again. What was read already is still handled.
+    pub fn hold(&mut self, token: Token, is_held: bool) {
+        if let Some(entry) = self.touch(token) {
+            entry.is_held = is_held;
+        }
+    }
+
     /// Marks a connection as spoken to, and gives it.
     pub(crate) fn touch(&mut self, token: Token) -> Option<&mut Entry<M, C>> {
         let entry = self.slab.get_mut(token)?;
@@ -248,7 +256,7 @@ impl<M: Machine, C> Sockets<M, C> {
                 entry.has_more = true;
                 return;
             }
-            if entry.machine.is_paused() {
+            if entry.is_held || entry.machine.is_paused() {
                 // Goes on when the layer above has spoken to the machine, see `look_again`.
                 entry.has_more = true;
                 return;
@@ -309,7 +317,7 @@ impl<M: Machine, C> Sockets<M, C> {
     /// while it was paused.
     pub(crate) fn look_again(&mut self, token: Token) {
         let Some(entry) = self.slab.get_mut(token) else { return };
-        let is_paused = entry.machine.is_paused();
+        let is_paused = entry.is_held || entry.machine.is_paused();
         let was_paused = std::mem::replace(&mut entry.is_paused, is_paused);
         let has_input = entry.machine.has_input();
         let goes_on = if was_paused { has_input || entry.has_more } else { has_input && !entry.has_more };
@@ -396,6 +404,10 @@ impl<M: Machine, C> Sockets<M, C> {
             Phase::Open => {
                 if entry.stall_deadline(stall_time_max).is_some_and(|deadline| deadline <= now) {
                     return self.give_up(token, End::Stalled);
+                }
+                if entry.is_held {
+                    // What it says is not read, be it that it lives.
+                    entry.machine.taken(now);
                 }
                 entry.machine.handle_timeout(now);
             }

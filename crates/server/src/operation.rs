@@ -41,24 +41,11 @@ pub(crate) struct Ready {
     pub(crate) resume: Option<Box<str>>,
 }
 
-/// Prepares `request` for the graph that is current now.
+/// Prepares `request` for the graph that is current now. It comes from the client with this address: work on what it sends
+/// waits in its own queue, unless it has an identity.
 ///
 /// # Errors
 /// Request errors: the operation does not run and the answer has no `data`.
-pub(crate) async fn prepare(
-    router: &Router,
-    request: &OperationRequest,
-    client_headers: ClientHeaders<'_>,
-    identity: Identity,
-) -> Result<Ready, Vec<GraphqlError>> {
-    prepare_for(router, request, client_headers, identity, ClientKey::UNKNOWN).await
-}
-
-/// As [`prepare`], for the client with this address: work on what it sends waits in its own queue, unless it has an
-/// identity.
-///
-/// # Errors
-/// As [`prepare`].
 pub(crate) async fn prepare_for(
     router: &Router,
     request: &OperationRequest,

@@ -50,6 +50,18 @@ pub(crate) enum Delivery {
     },
 }
 
+impl Delivery {
+    /// The operation that it is for.
+    fn operation(&self) -> u32 {
+        match self {
+            Self::Next { operation, .. }
+            | Self::Position { operation, .. }
+            | Self::Complete { operation }
+            | Self::Failed { operation, .. } => *operation,
+        }
+    }
+}
+
 /// What a connection takes out.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Taken {
@@ -271,7 +283,7 @@ impl Backlog {
     }
 
     /// The connection is given up, and what waits with it.
-    fn overflow(&mut self) {
+    pub(super) fn overflow(&mut self) {
         self.dropped += 1;
         self.overflown = true;
         self.waiting = VecDeque::new();
@@ -297,14 +309,22 @@ impl Backlog {
 
     /// The end of an operation. Nothing follows for it, so nothing is left that could announce what was dropped.
     pub(super) fn end(&mut self, end: Delivery) {
-        let (Delivery::Next { operation, .. }
-        | Delivery::Position { operation, .. }
-        | Delivery::Complete { operation }
-        | Delivery::Failed { operation, .. }) = &end;
-        self.forget_missed(*operation);
+        self.forget_missed(end.operation());
         if !self.overflown {
             self.waiting.push_back(Waiting { delivery: end, is_event: false });
         }
+    }
+
+    /// Drops what waits for an operation that its client has completed: nothing of it is sent any more.
+    pub(super) fn forget(&mut self, operation: u32) {
+        let is_of = |delivery: &Delivery| delivery.operation() == operation;
+        if self.waiting.iter().any(|it| is_of(&it.delivery)) {
+            let waiting = std::mem::take(&mut self.waiting).into_iter();
+            let (gone, kept): (VecDeque<_>, _) = waiting.partition(|it| is_of(&it.delivery));
+            self.waiting = kept;
+            gone.iter().for_each(|it| self.left(it));
+        }
+        self.tallies.remove(&operation);
     }
 
     /// Nobody has to be told any more what the operation missed.

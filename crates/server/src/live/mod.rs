@@ -2,6 +2,7 @@
 //! waiting for a slow socket is bounded in [`backlog`].
 
 mod backlog;
+pub(crate) mod client_work;
 mod init_payload;
 mod large_messages;
 mod leaving;

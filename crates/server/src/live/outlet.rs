@@ -58,7 +58,7 @@ impl Filled {
         self.is_told.store(false, Ordering::Release);
     }
 
-    fn notify_one(&self) {
+    pub(super) fn notify_one(&self) {
         match self.other.get() {
             Some(tell) if !self.is_told.swap(true, Ordering::AcqRel) => tell(),
             Some(_) => {}
@@ -89,6 +89,17 @@ impl ConnectionOutlet {
     /// The end of an operation.
     pub(crate) fn end(&self, end: Delivery) {
         self.lock().backlog.end(end);
+        self.filled.notify_one();
+    }
+
+    /// Drops what waits for an operation that its client has completed.
+    pub(crate) fn forget(&self, operation: u32) {
+        self.lock().backlog.forget(operation);
+    }
+
+    /// Drops everything that waits: the connection is to be closed.
+    pub(crate) fn give_up(&self) {
+        self.lock().backlog.overflow();
         self.filled.notify_one();
     }
 

@@ -11,6 +11,7 @@ use prepare::OperationRequest;
 use tokio::task::AbortHandle;
 
 use super::Caller;
+use super::client_work::{ClientWork, Started};
 use super::outlet::{ConnectionOutlet, Delivery};
 use crate::authentication::{EXPIRED, Identity, expired_error};
 use crate::forwarding::ClientHeaders::OfMessage;
@@ -28,6 +29,7 @@ pub(crate) struct Running {
     connection: u64,
     transport: Transport,
     operations: Operations,
+    work: Arc<ClientWork>,
 }
 
 /// The operations in progress on one connection, on whatever thread. Clones share one list.
@@ -44,7 +46,8 @@ enum Operation {
 }
 
 /// A task that ends with its owner.
-struct AbortOnDrop(AbortHandle);
+#[derive(Debug)]
+pub(super) struct AbortOnDrop(pub(super) AbortHandle);
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
@@ -53,14 +56,17 @@ impl Drop for AbortOnDrop {
 }
 
 impl Running {
-    /// An empty list for connection number `connection`.
+    /// An empty list for connection number `connection` of that client.
     pub(crate) fn new(
         router: &Arc<Router>,
         outlet: &Arc<ConnectionOutlet>,
         connection: u64,
         transport: Transport,
+        client: ClientKey,
     ) -> Self {
-        Self::of(router, outlet, connection, transport, Operations::default())
+        let writer = Arc::clone(outlet);
+        let work = ClientWork::new(router, client, Box::new(move || writer.filled.notify_one()));
+        Self::of(router, outlet, connection, transport, (Operations::default(), work))
     }
 
     /// More operations for a list that there is.
@@ -69,10 +75,10 @@ impl Running {
         outlet: &Arc<ConnectionOutlet>,
         connection: u64,
         transport: Transport,
-        operations: Operations,
+        (operations, work): (Operations, Arc<ClientWork>),
     ) -> Self {
         let (router, outlet) = (Arc::clone(router), Arc::clone(outlet));
-        Self { router, outlet, connection, transport, operations }
+        Self { router, outlet, connection, transport, operations, work }
     }
 
     /// Starts an operation that was not prepared yet, for that client, whose key by address is `address`. Its results
@@ -85,13 +91,14 @@ impl Running {
         address: ClientKey,
     ) {
         let this = self.clone();
+        let started = self.work.start();
         self.spawn(number, async move {
             let trace = RequestTrace::wanted(&this.router.config, &caller.headers);
             let (headers, identity) = (OfMessage(&caller.headers), caller.identity.clone());
             let prepared =
                 operation::prepare_for(&this.router, &request, headers, identity, address);
             match prepared.await {
-                Ok(ready) => this.run(number, ready, trace).await,
+                Ok(ready) => this.run(number, ready, trace, started).await,
                 Err(errors) => this.failed(number, errors),
             }
         });
@@ -99,8 +106,8 @@ impl Running {
 
     /// Starts a prepared operation.
     pub(crate) fn start_ready(&self, number: u32, ready: Ready) {
-        let this = self.clone();
-        self.spawn(number, async move { this.run(number, ready, None).await });
+        let (this, started) = (self.clone(), self.work.start());
+        self.spawn(number, async move { this.run(number, ready, None, started).await });
     }
 
     fn spawn(&self, number: u32, task: impl Future<Output = ()> + 'static) {
@@ -113,15 +120,24 @@ impl Running {
         self.operations.begin(number, task.abort_handle());
     }
 
-    async fn run(&self, number: u32, ready: Ready, mut trace: Option<RequestTrace>) {
+    async fn run(
+        &self,
+        number: u32,
+        ready: Ready,
+        mut trace: Option<RequestTrace>,
+        started: Started,
+    ) {
         if ready.prepared.kind == OperationKind::Subscription {
             return self.subscribe(number, ready).await;
         }
         if let Some(trace) = &mut trace {
             trace.prepared();
         }
+        // The connection is about to be closed: it reads nothing.
+        let Some(_permit) = started.permit().await else { return };
         match operation::run(&self.router, ready, trace).await {
             Ok(payload) => {
+                let payload = started.charge(payload);
                 self.forget(number);
                 self.outlet.answer(number, payload);
                 self.outlet.end(Delivery::Complete { operation: number });
@@ -175,14 +191,20 @@ impl Running {
         self.operations.forget(number);
     }
 
-    /// The client wants no more of it.
+    /// The client wants no more of it, nor what waits of it.
     pub(crate) fn stop(&self, number: u32) {
         self.operations.stop(number);
+        self.outlet.forget(number);
     }
 
     /// The connection is over.
     pub(crate) fn stop_all(&self) {
         self.operations.stop_all();
+    }
+
+    /// The work that the connection has caused.
+    pub(crate) fn work(&self) -> &Arc<ClientWork> {
+        &self.work
     }
 }
 

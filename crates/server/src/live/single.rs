@@ -7,12 +7,12 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use astjson::Document;
 use bytes::Bytes;
-use execute::{ErrorCode, GraphqlError};
+use execute::{ClientKey, ErrorCode, GraphqlError};
 use http::header::RETRY_AFTER;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
@@ -25,8 +25,9 @@ use wire::sse::{Config, Sse};
 
 #[cfg(target_os = "linux")]
 use super::leaving::Leaving;
+use super::client_work::ClientWork;
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
-use super::running::{Operations, Running, too_slow};
+use super::running::{AbortOnDrop, Operations, Running, too_slow};
 use super::sse::{head, shutting_down_error};
 use super::{count_dropped, sleep_until};
 use crate::authentication::Identity;
@@ -86,6 +87,9 @@ struct Entry {
 struct Stream {
     outlet: Arc<ConnectionOutlet>,
     operations: Operations,
+    work: Arc<ClientWork>,
+    /// The task that ends the stream if its unread responses take the memory of others. Begins with its first operation.
+    eviction: OnceLock<AbortOnDrop>,
     names: Mutex<Names>,
 }
 
@@ -104,6 +108,7 @@ enum Refusal {
     NotFound,
     InUse,
     TooMany,
+    TooBusy,
 }
 
 impl std::fmt::Debug for Stream {
@@ -147,7 +152,7 @@ pub(crate) async fn sweep(router: Arc<Router>) {
 }
 
 /// PUT: reserves a stream and answers with its token.
-pub(crate) fn reserve(router: &Router) -> Answer {
+pub(crate) fn reserve(router: &Router, client: ClientKey) -> Answer {
     let mut random = [0; TOKEN_RANDOM_BYTES];
     if let Err(error) = getrandom::fill(&mut random) {
         tracing::error!(%error, "the system gives no random bytes: streams cannot be reserved");
@@ -155,9 +160,13 @@ pub(crate) fn reserve(router: &Router) -> Answer {
     }
     let mut token = TOKEN_PREFIX.to_owned();
     token.extend(random.iter().map(|byte| format!("{byte:02x}")));
+    let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
     let stream = Arc::new(Stream {
-        outlet: Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total)),
+        outlet,
         operations: Operations::default(),
+        // No connection is read less because of it: its operations come by requests of their own.
+        work: ClientWork::new(router, client, Box::new(|| {})),
+        eviction: OnceLock::new(),
         names: Mutex::default(),
     });
     if !router.streams.reserve(&token, stream, Instant::now()) {
@@ -203,7 +212,7 @@ pub(crate) async fn start(
     token: &str,
     request: &OperationRequest,
     head: &Parts,
-    identity: Identity,
+    (identity, address): (Identity, ClientKey),
 ) -> Answer {
     let Some(stream) = router.streams.find(token, Instant::now()) else { return not_found() };
     let id = match operation_id(&request.extensions) {
@@ -217,8 +226,8 @@ pub(crate) async fn start(
             return failed(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, message);
         }
     };
-    let ready = match operation::prepare(router, request, OfMessage(&head.headers), identity).await
-    {
+    let headers = OfMessage(&head.headers);
+    let ready = match operation::prepare_for(router, request, headers, identity, address).await {
         Ok(ready) => ready,
         Err(errors) => {
             let status =
@@ -235,6 +244,14 @@ pub(crate) async fn start(
         Err(Refusal::InUse) => {
             let message = "an operation with this id is in progress on the stream";
             failed(StatusCode::CONFLICT, ErrorCode::BadRequest, message)
+        }
+        Err(Refusal::TooBusy) => {
+            let message = "too many operations of the stream have begun and not ended; try again later";
+            router.metrics.refused(ErrorCode::Overloaded);
+            let status = StatusCode::TOO_MANY_REQUESTS;
+            let mut answer = failed(status, ErrorCode::Overloaded, message);
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            answer
         }
         Err(Refusal::TooMany) => {
             let message = format!(
@@ -351,6 +368,16 @@ impl Streams {
     }
 }
 
+/// Ends a stream, and what waits for it, when its account says so. Its client may open it late or never.
+async fn end_if_evicted(stream: Weak<Stream>) {
+    let Some(account) = stream.upgrade().map(|it| Arc::clone(it.work.account())) else { return };
+    account.evicted().await;
+    if let Some(stream) = stream.upgrade() {
+        stream.operations.stop_all();
+        stream.outlet.give_up();
+    }
+}
+
 impl Drop for Stream {
     /// However it goes: operations would run for nobody, and what ends one with its token holds the list of all.
     fn drop(&mut self) {
@@ -360,10 +387,18 @@ impl Drop for Stream {
 
 impl Stream {
     /// Starts an operation on this core. Its results come out of the outlet, wherever that is read.
-    fn start(&self, router: &Arc<Router>, id: &str, ready: Ready) -> Result<(), Refusal> {
+    fn start(self: &Arc<Self>, router: &Arc<Router>, id: &str, ready: Ready) -> Result<(), Refusal> {
+        self.eviction.get_or_init(|| {
+            let task = tokio::task::spawn_local(end_if_evicted(Arc::downgrade(self)));
+            AbortOnDrop(task.abort_handle())
+        });
         let most = router.config.websocket.max_subscriptions_per_connection as usize;
         let (outlet, operations) = (&self.outlet, self.operations.clone());
-        let running = Running::of(router, outlet, 0, Transport::sse, operations);
+        if self.work.is_full() {
+            return Err(Refusal::TooBusy);
+        }
+        let work = Arc::clone(&self.work);
+        let running = Running::of(router, outlet, 0, Transport::sse, (operations, work));
         // Held until the operation is in its list: a stream that ends meanwhile stops it.
         let mut names = self.lock();
         let number = names.begin(id, most)?;
@@ -376,6 +411,7 @@ impl Stream {
         if let Some(number) = names.numbers.remove(id) {
             names.ids.remove(&number);
             self.operations.stop(number);
+            self.outlet.forget(number);
         }
     }
 

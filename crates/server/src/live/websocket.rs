@@ -141,10 +141,12 @@ pub(super) async fn run(
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
     let _open = router.metrics.stream(Transport::websocket);
     let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
-    let running = Running::new(router, &outlet, number, Transport::websocket);
+    let running = Running::new(router, &outlet, number, Transport::websocket, address);
     let mut caller = Arc::new(caller);
     // A token that is being verified. The client waits for it, and for nothing else.
     let mut introduction = Introduction::None;
+    let account = Arc::clone(running.work().account());
+    let mut evicted = pin!(account.evicted());
     let mut time_to_leave = pin!(router.time_to_leave());
     let mut shutting_down = false;
     let mut incoming = BytesMut::with_capacity(READ_BYTES);
@@ -180,7 +182,10 @@ pub(super) async fn run(
         }
         // A client that sends and never reads would fill our memory with answers to its pings. Whoever takes
         // something, if slowly, is listened to: its `complete` and its pongs count.
-        let may_read = reading && (wrote || outgoing.len() < WRITE_AHEAD_BYTES);
+        // `filled` is notified when a connection that was held may be read again.
+        let may_read = reading
+            && (wrote || outgoing.len() < WRITE_AHEAD_BYTES)
+            && !running.work().hold();
         if connection.has_input() && may_read {
             connection.receive(Instant::now(), &[]);
             // Other connections of this core have their turn before it goes on.
@@ -209,6 +214,7 @@ pub(super) async fn run(
                 Ok(0) | Err(_) => break,
                 Ok(count) => {
                     wrote = true;
+                    running.work().account().note_progress();
                     if is_full {
                         // There is room again: the client has taken something.
                         connection.taken(Instant::now());
@@ -241,6 +247,10 @@ pub(super) async fn run(
                 router.metrics.unauthenticated(EXPIRED);
                 connection.protocol.close(FORBIDDEN, TOKEN_EXPIRED);
                 caller = Arc::default();
+            }
+            () = evicted.as_mut(), if connection.is_open() => {
+                connection.protocol.close(SLOW_SUBSCRIBER, &too_slow().message);
+                running.stop_all();
             }
             () = &mut time_to_leave, if !shutting_down => {
                 shutting_down = true;

@@ -1,6 +1,6 @@
 //! What a reactor thread does above its sockets.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -27,6 +27,7 @@ use crate::connections::ConnectionPermit;
 use crate::farewell;
 use crate::forwarding::ClientHeaders::Kept;
 use crate::live::backlog::{Backlog, Bounds, Delivery, Taken};
+use crate::live::client_work::{ClientWork, Started};
 use crate::live::single::{Opened, Step};
 use crate::live::{Caller, count_dropped, init_payload, large_messages, running};
 use crate::metrics::{Open, TimeoutPhase, Transport};
@@ -44,6 +45,8 @@ pub(crate) enum Message {
     Hub(OutletCommand),
     /// Of an operation that a connection has started.
     Operation(Token, u32, Outcome),
+    /// So few of a connection's operations are left that it may be read again.
+    FewStarted(Token),
     /// There is something to write for a stream that many requests share.
     Filled(Token),
     /// A client without a socket says this.
@@ -112,6 +115,9 @@ pub(crate) struct Live {
     callers: SharedCallers,
     /// When the first of their tokens expires.
     next_expiry: Option<Instant>,
+    /// The clients that have responses to read, and when they are looked at next.
+    unread: HashSet<Token>,
+    next_eviction: Option<Instant>,
     is_shutting_down: bool,
     /// Heads of frames are written here.
     head: Vec<u8>,
@@ -122,7 +128,7 @@ type ClientSockets = Sockets<ClientMachine, Client>;
 // All that an idle connection with its first subscription costs in the slab. Beside it are the id of the subscription,
 // its place in the list of its group (`members`), and an entry in the timer wheel: some 350 bytes together, measured by
 // `starling bench subscriptions --simulate`; 440 is what they may be.
-const _: () = assert!(ClientSockets::ENTRY_BYTES <= 272);
+const _: () = assert!(ClientSockets::ENTRY_BYTES <= 280);
 
 impl Live {
     pub(super) fn new(outlet: Arc<ReactorOutlet>) -> Self {
@@ -133,6 +139,8 @@ impl Live {
             behind: HashMap::new(),
             callers: SharedCallers::default(),
             next_expiry: None,
+            unread: HashSet::new(),
+            next_eviction: None,
             is_shutting_down: false,
             head: Vec::new(),
         }
@@ -144,7 +152,7 @@ impl Live {
         let caller = self.callers.share(caller);
         let transport = machine.transport();
         let client =
-            Client { caller, operations: Operations::None, backlog: None, transport, permit, open };
+            Client { caller, operations: Operations::None, backlog: None, work: None, transport, permit, open };
         let token = match sockets.adopt(stream, machine, &early, client) {
             Ok(token) => token,
             Err((error, _)) => {
@@ -157,15 +165,13 @@ impl Live {
             // Comes behind what the greeting leads to.
             self.outlet.mailbox().send(Message::Said(token, said));
         }
-        if let Some(client) = sockets.client(token) {
-            match begin {
-                Begin::Later => {}
-                Begin::Operation(ready) if !self.is_shutting_down => {
-                    self.start(client, token, ONLY_OPERATION, Wanted::Ready(ready));
-                }
-                Begin::Operation(_) => {}
-                Begin::Stream(opened) => self.open(sockets, token, *opened),
+        match begin {
+            Begin::Later => {}
+            Begin::Operation(ready) if !self.is_shutting_down => {
+                self.start(sockets, token, ONLY_OPERATION, Wanted::Ready(ready));
             }
+            Begin::Operation(_) => {}
+            Begin::Stream(opened) => self.open(sockets, token, *opened),
         }
         if self.is_shutting_down {
             shut_down(sockets, token);
@@ -184,13 +190,21 @@ impl Live {
     }
 
     /// Starts an operation on a core; its outcome comes back through the mailbox.
-    fn start(&self, client: &mut Client, token: Token, number: u32, wanted: Wanted) {
-        let Some(router) = &self.router else { return };
+    fn start(&self, sockets: &mut ClientSockets, token: Token, number: u32, wanted: Wanted) {
+        let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
+        let work = client.work.take().unwrap_or_else(|| {
+            let outlet = Arc::clone(&self.outlet);
+            let on_few = Box::new(move || outlet.mailbox().send(Message::FewStarted(token)));
+            ClientWork::new(router, client.key(), on_few)
+        });
+        let started = Some(work.start());
+        let is_held = work.hold();
+        client.work = Some(work);
         let (abort, registration) = AbortHandle::new_pair();
         client.operations.add(number, Operation::Task(abort));
         let (outlet, address) = (Arc::clone(&self.outlet), client.permit.client());
         let starting =
-            Starting { outlet, token, number, address, transport: client.transport, is_done: false };
+            Starting { outlet, token, number, address, transport: client.transport, started };
         let (serving, caller) = (Arc::clone(router), Arc::clone(&client.caller));
         router.cores.run(Box::new(move || {
             Box::pin(async move {
@@ -199,6 +213,9 @@ impl Live {
                 let _ = Abortable::new(run, registration).await;
             })
         }));
+        if is_held {
+            sockets.hold(token, true);
+        }
     }
 
     /// A client introduces itself.
@@ -499,6 +516,7 @@ impl Live {
         match outcome {
             Outcome::Subscribed(subscription, open) => {
                 *entry = Operation::Subscription(subscription, open);
+                client.tidy_work();
             }
             Outcome::Answered(payload) => {
                 client.forget(operation);
@@ -507,12 +525,51 @@ impl Live {
                 backlog.answer(operation, payload);
                 backlog.end(Delivery::Complete { operation });
                 self.empty(sockets, token);
+                self.note_unread(sockets, token);
             }
             Outcome::Failed(errors) => {
                 client.forget(operation);
+                client.tidy_work();
                 self.end(sockets, token, Delivery::Failed { operation, errors });
             }
         }
+    }
+
+    /// Watches a client that has not read a response, since the router may have to give it up.
+    fn note_unread(&mut self, sockets: &mut ClientSockets, token: Token) {
+        let Some(client) = sockets.client(token) else { return };
+        client.tidy_work();
+        if client.work.is_some() && self.unread.insert(token) {
+            let next = Instant::now() + EVICTION_INTERVAL;
+            self.next_eviction.get_or_insert(next);
+        }
+    }
+
+    /// Closes the connections whose unread responses take the memory of others, and forgets those that have read.
+    fn close_evicted(&mut self, sockets: &mut ClientSockets) {
+        let mut evicted = Vec::new();
+        self.unread.retain(|&token| {
+            let Some(client) = sockets.client(token) else { return false };
+            client.tidy_work();
+            let Some(work) = &client.work else { return false };
+            let is_evicted = work.account().is_evicted();
+            if is_evicted {
+                evicted.push(token);
+            }
+            !is_evicted
+        });
+        for token in evicted {
+            if let Some(client) = sockets.client(token) {
+                client.backlog = None;
+                client.stop_all();
+            }
+            if let Some(machine) = sockets.machine_mut(token) {
+                machine.give_up();
+            }
+            self.keeps_up(token);
+        }
+        let next = Instant::now() + EVICTION_INTERVAL;
+        self.next_eviction = (!self.unread.is_empty()).then_some(next);
     }
 
     /// Sends what waits, as long as the socket takes it.
@@ -569,6 +626,9 @@ impl Live {
 /// milliseconds.
 const EXPIRY_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
+/// How often clients with unread responses are looked at, for those that must be given up.
+const EVICTION_INTERVAL: Duration = Duration::from_millis(250);
+
 fn new_backlog(router: &Router) -> Box<Backlog> {
     Box::new(Backlog::new(Arc::clone(&router.queue_total)))
 }
@@ -591,9 +651,7 @@ impl Application for Live {
                     variables: request.variables.unwrap_or_default(),
                     extensions: request.extensions.unwrap_or_default(),
                 };
-                if let Some(client) = sockets.client(token) {
-                    self.start(client, token, number, Wanted::Request(request));
-                }
+                self.start(sockets, token, number, Wanted::Request(request));
             }
             Event::Complete { number, .. } => {
                 if let Some(client) = sockets.client(token) {
@@ -623,6 +681,7 @@ impl Application for Live {
             Message::Operation(token, number, outcome) => {
                 self.concluded(sockets, token, number, outcome);
             }
+            Message::FewStarted(token) => sockets.hold(token, false),
             Message::Filled(token) => pour(sockets, token),
             Message::Said(token, bytes) => {
                 if let Some(machine) = sockets.machine_mut(token) {
@@ -651,20 +710,33 @@ impl Application for Live {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.next_expiry
+        [self.next_expiry, self.next_eviction].into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, sockets: &mut ClientSockets) {
-        self.end_expired(sockets);
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= Instant::now());
+        if is_due(self.next_expiry) {
+            self.end_expired(sockets);
+        }
+        if is_due(self.next_eviction) {
+            self.close_evicted(sockets);
+        }
     }
 
     fn writable(&mut self, sockets: &mut ClientSockets, token: Token) {
+        if let Some(work) = sockets.client(token).and_then(|client| client.work.as_ref()) {
+            work.account().note_progress();
+        }
         self.empty(sockets, token);
         pour(sockets, token);
+        if let Some(client) = sockets.client(token) {
+            client.tidy_work();
+        }
     }
 
     fn closed(&mut self, token: Token, mut client: Client, end: End) {
         client.stop_all();
+        self.unread.remove(&token);
         self.keeps_up(token);
         if let (End::Stalled, Some(router)) = (end, &self.router) {
             router.metrics.timeout(TimeoutPhase::stall);
@@ -720,7 +792,8 @@ struct Starting {
     /// The client by its address.
     address: ClientKey,
     transport: Transport,
-    is_done: bool,
+    /// `None` once it has its outcome.
+    started: Option<Started>,
 }
 
 impl Starting {
@@ -757,17 +830,22 @@ impl Starting {
                 if let Some(trace) = &mut trace {
                     trace.prepared();
                 }
-                match operation::run(router, ready, trace).await {
-                    Ok(payload) => Outcome::Answered(payload),
+                let Some(started) = &self.started else { return };
+                // The connection is about to be closed: it reads nothing.
+                let Some(permit) = started.permit().await else { return };
+                let outcome = match operation::run(router, ready, trace).await {
+                    Ok(payload) => Outcome::Answered(started.charge(payload)),
                     Err(errors) => Outcome::Failed(errors),
-                }
+                };
+                drop(permit);
+                outcome
             }
         };
         self.conclude(outcome);
     }
 
     fn conclude(&mut self, outcome: Outcome) {
-        self.is_done = true;
+        self.started = None;
         let mailbox: &Mailbox<Message> = self.outlet.mailbox();
         mailbox.send(Message::Operation(self.token, self.number, outcome));
     }
@@ -775,7 +853,7 @@ impl Starting {
 
 impl Drop for Starting {
     fn drop(&mut self) {
-        if !self.is_done && std::thread::panicking() {
+        if self.started.is_some() && std::thread::panicking() {
             self.conclude(Outcome::Failed(vec![running::broken_off()]));
         }
     }

@@ -11,6 +11,7 @@ use hub::Subscription;
 
 use super::super::Caller;
 use super::super::backlog::Backlog;
+use super::super::client_work::ClientWork;
 use super::super::single::Opened;
 use crate::config::{Config, HeaderRule, HeaderRules};
 use crate::connections::ConnectionPermit;
@@ -27,6 +28,8 @@ pub(crate) struct Client {
     pub(super) operations: Operations,
     /// Only a client whose socket is full has one.
     pub(super) backlog: Option<Box<Backlog>>,
+    /// Only a client that has started operations, or has responses to read.
+    pub(super) work: Option<Arc<ClientWork>>,
     pub(super) transport: Transport,
     pub(super) permit: ConnectionPermit,
     #[expect(dead_code, reason = "held for its drop")]
@@ -34,7 +37,7 @@ pub(crate) struct Client {
 }
 
 // Part of what an idle connection may cost, see `application`.
-const _: () = assert!(size_of::<Client>() <= 96);
+const _: () = assert!(size_of::<Client>() <= 104);
 
 /// Operations in progress, by number. One is the rule, and has its place here.
 #[derive(Default)]
@@ -67,8 +70,18 @@ impl Client {
         self.operations.remove(number);
     }
 
-    /// The client wants no more of it.
+    /// Gives back the memory of work that has ended.
+    pub(super) fn tidy_work(&mut self) {
+        if self.work.as_ref().is_some_and(|work| work.is_idle()) {
+            self.work = None;
+        }
+    }
+
+    /// The client wants no more of it, nor what waits of it.
     pub(super) fn stop(&mut self, number: u32) {
+        if let Some(backlog) = &mut self.backlog {
+            backlog.forget(number);
+        }
         if let Some(Operation::Task(task)) = self.operations.remove(number) {
             task.abort();
         }
