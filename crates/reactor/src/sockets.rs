@@ -320,7 +320,8 @@ impl<M: Machine, C> Sockets<M, C> {
         let is_paused = entry.is_held || entry.machine.is_paused();
         let was_paused = std::mem::replace(&mut entry.is_paused, is_paused);
         let has_input = entry.machine.has_input();
-        let goes_on = if was_paused { has_input || entry.has_more } else { has_input && !entry.has_more };
+        let goes_on =
+            if was_paused { has_input || entry.has_more } else { has_input && !entry.has_more };
         if is_paused || !goes_on || entry.phase != Phase::Open {
             return;
         }

@@ -82,7 +82,10 @@ fn large(server: &mut Server) -> LargeMessage {
 #[test]
 fn a_message_before_the_acknowledgement_is_small_also_after_it_is_expanded() {
     let bounds = ClientBounds::default();
-    for message in [frame(&padded("connection_init", 20 << 10)), compressed(&padded("connection_init", 20 << 10))] {
+    for message in [
+        frame(&padded("connection_init", 20 << 10)),
+        compressed(&padded("connection_init", 20 << 10)),
+    ] {
         let mut server = server(bounds);
         server.receive(Instant::now(), &message);
         assert_eq!(close_code(&mut server), 1009);

@@ -155,6 +155,8 @@ websocket:
    compression: {enabled: false, min_size: 5KiB}, init_payload_headers: [authorization]}
 subscriptions:
   queue_bytes: 1KiB
+  max_operation_bytes: 8KiB
+  max_reserved_streams_per_client: 9
   queue_events: 2
   policy: drop_oldest
   max_connections: 3

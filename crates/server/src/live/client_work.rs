@@ -54,10 +54,14 @@ impl ClientWork {
         Self::with_account(router.response_bytes.open(client, bytes_max), on_few)
     }
 
-    fn with_account(
-        account: Arc<ByteAccount>,
-        on_few: Box<dyn Fn() + Send + Sync>,
-    ) -> Arc<Self> {
+    /// Without bounds that a test meets.
+    #[cfg(test)]
+    pub(super) fn unbounded() -> Arc<Self> {
+        let budget = crate::byte_budget::ByteBudget::new(usize::MAX);
+        Self::with_account(budget.open(ClientKey::UNKNOWN, usize::MAX), Box::new(|| {}))
+    }
+
+    fn with_account(account: Arc<ByteAccount>, on_few: Box<dyn Fn() + Send + Sync>) -> Arc<Self> {
         Arc::new(Self {
             account,
             executing: Semaphore::new(EXECUTED_MAX),

@@ -4,6 +4,7 @@
 mod backlog;
 pub(crate) mod client_work;
 mod init_payload;
+pub(crate) mod kept_operations;
 mod large_messages;
 mod leaving;
 pub(crate) mod once;

@@ -12,6 +12,7 @@ use tokio::task::AbortHandle;
 
 use super::Caller;
 use super::client_work::{ClientWork, Started};
+use super::kept_operations::{self, KeptBytes};
 use super::outlet::{ConnectionOutlet, Delivery};
 use crate::authentication::{EXPIRED, Identity, expired_error};
 use crate::forwarding::ClientHeaders::OfMessage;
@@ -42,7 +43,7 @@ enum Operation {
     /// Dropping it unsubscribes. The hub hears of it through a queue, so nothing comes back into this list
     /// while it is borrowed.
     #[expect(dead_code, reason = "held for its drop")]
-    Subscription(Subscription, Open, Option<AbortOnDrop>),
+    Subscription(Subscription, Open, KeptBytes, Option<AbortOnDrop>),
 }
 
 /// A task that ends with its owner.
@@ -150,6 +151,11 @@ impl Running {
         let identity = ready.identity.clone();
         let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
         let member = Member { connection: self.connection, operation: number };
+        let kept = KeptBytes::of(&self.router, &ready);
+        let most = self.router.config.subscriptions.max_operation_bytes;
+        if self.operations.kept_bytes() + kept.bytes() > most {
+            return self.failed(number, vec![kept_operations::refuse(&self.router)]);
+        }
         match subscribe(&self.router, ready, outlet, member).await {
             Ok(subscription) => {
                 let open = self.router.metrics.subscription(self.transport);
@@ -157,7 +163,7 @@ impl Running {
                 let mut operations = self.operations.lock();
                 // Without an entry the client has gone, or the end has come already: the subscription with it.
                 if let Some(entry) = operations.get_mut(&number) {
-                    *entry = Operation::Subscription(subscription, open, expiry);
+                    *entry = Operation::Subscription(subscription, open, kept, expiry);
                 }
             }
             Err(error) => self.failed(number, vec![error]),
@@ -226,6 +232,15 @@ impl Operations {
         if let Some(Operation::Task(task)) = stopped {
             task.abort();
         }
+    }
+
+    /// The bytes that its live subscriptions keep.
+    fn kept_bytes(&self) -> usize {
+        let kept = |operation: &Operation| match operation {
+            Operation::Subscription(_, _, kept, _) => kept.bytes(),
+            Operation::Task(_) => 0,
+        };
+        self.lock().values().map(kept).sum()
     }
 
     /// Is none in progress?

@@ -212,7 +212,8 @@ impl Assembly {
     }
 }
 
-pub(super) const TOO_BIG: Failure = Failure { code: CloseCode::TOO_BIG, reason: "message is too big" };
+pub(super) const TOO_BIG: Failure =
+    Failure { code: CloseCode::TOO_BIG, reason: "message is too big" };
 
 impl Message {
     /// Expands a whole message, unless that is work for another thread.

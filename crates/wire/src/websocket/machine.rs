@@ -209,7 +209,8 @@ impl WebSocket {
             self.state = State::Open;
             self.since = now;
         }
-        let mut held = self.busy.take(|busy| Some(std::mem::take(&mut busy.held))).unwrap_or_default();
+        let mut held =
+            self.busy.take(|busy| Some(std::mem::take(&mut busy.held))).unwrap_or_default();
         if self.state == State::Closed {
             return;
         }

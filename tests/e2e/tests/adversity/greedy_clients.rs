@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::shop::Shop;
 use crate::socket::Socket;
+use crate::stream::Stream;
 
 /// A response of some 20 KB.
 const LARGE: &str = "{ __schema { types { name kind description fields { name description args { name } \
@@ -190,5 +191,99 @@ fn a_reserved_stream_that_is_never_opened_holds_a_bounded_amount() {
     assert!(refused > 0, "everything was started");
     let unread = shop.router.metric(UNREAD).unwrap();
     assert!(unread > 64 << 10 && unread <= most, "{unread} bytes are unread, of {most}");
+    shop.assert_unharmed();
+}
+
+#[test]
+fn one_client_reserves_a_bounded_number_of_streams() {
+    let shop = Shop::with("subscriptions: {max_reserved_streams_per_client: 3}");
+    let reserve = || request(shop.address(), "PUT", "/graphql", &[], b"").unwrap();
+    let tokens: Vec<String> = (0..3).map(|_| reserve().text()).collect();
+    let refused = reserve();
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    assert!(refused.text().contains("subscriptions.max_reserved_streams_per_client"));
+    // One that is open does not count.
+    let _open = Stream::open_reserved(shop.address(), &tokens[0]);
+    e2e::eventually("room for one more", || (reserve().status == 201).then_some(()));
+    shop.assert_unharmed();
+}
+
+/// What live subscriptions keep, of all clients.
+const KEPT: &str = "starling_subscriptions_operation_bytes";
+
+#[test]
+fn a_live_subscription_keeps_neither_comments_nor_variables_that_it_does_not_declare() {
+    let shop = Shop::open();
+    let before = shop.router.metric(KEPT).unwrap();
+    let mut socket = Socket::ready(shop.address());
+    for number in 0..20 {
+        let padding = format!("# {}\n", "x".repeat(20_000));
+        let query = format!(
+            "{padding} subscription S{number}($place: String!) {{ productChangedAt(place: $place) {{ id }} }}"
+        );
+        let variables = json!({ "place": number.to_string(), "unused": "y".repeat(20_000) });
+        let payload = json!({ "query": query, "variables": variables });
+        let message = json!({ "id": number.to_string(), "type": "subscribe", "payload": payload });
+        socket.send(&message.to_string());
+    }
+    shop.wait_for_subscribers(20);
+    let kept = shop.router.metric(KEPT).unwrap() - before;
+    assert!((20 * 70..20 * 150).contains(&kept), "{kept} bytes for 20 subscriptions");
+    drop(socket);
+    shop.wait_for_metric(KEPT, before);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn live_subscriptions_of_one_connection_keep_a_bounded_number_of_bytes() {
+    let shop = Shop::with("subscriptions: {max_operation_bytes: 4KiB}");
+    let mut socket = Socket::ready(shop.address());
+    let query = "subscription ($place: String!) { productChangedAt(place: $place) { id } }";
+    let mut subscribe = |id: &str, place: &str| {
+        let payload = json!({ "query": query, "variables": { "place": place } });
+        socket.send(&json!({ "id": id, "type": "subscribe", "payload": payload }).to_string());
+    };
+    // Each value is kept twice: as the client wrote it, and as it is used.
+    subscribe("a", &"a".repeat(1500));
+    shop.wait_for_subscribers(1);
+    subscribe("b", &"b".repeat(1500));
+    let message = socket.message();
+    let error = &message["payload"][0];
+    assert_eq!((&message["id"], &error["extensions"]["code"]), (&json!("b"), &json!("OVERLOADED")));
+    assert!(error["message"].as_str().unwrap().contains("subscriptions.max_operation_bytes"));
+    shop.wait_for_subscribers(1);
+    // With the first one goes what it kept.
+    socket.send(r#"{"id":"a","type":"complete"}"#);
+    shop.wait_for_subscribers(0);
+    let payload = json!({ "query": query, "variables": { "place": "c".repeat(1500) } });
+    socket.send(&json!({ "id": "c", "type": "subscribe", "payload": payload }).to_string());
+    shop.wait_for_subscribers(1);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn operations_that_are_started_and_completed_at_once_leave_nothing_behind() {
+    let shop = Shop::open();
+    let mut sockets: Vec<_> = (0..8).map(|_| Socket::ready(shop.address())).collect();
+    for round in 0..40 {
+        for socket in &mut sockets {
+            for number in 0..20 {
+                let id = format!("{round}.{number}");
+                socket.subscribe(&id, "subscription { productChanged { id } }");
+                socket.send(&json!({ "id": id, "type": "complete" }).to_string());
+            }
+        }
+    }
+    // The connections are not read while too much of them has started, and are again afterwards.
+    for socket in &mut sockets {
+        socket.subscribe("last", "{ warehouse { city } }");
+        loop {
+            let message = socket.message();
+            if message["id"] == "last" && message["type"] == "next" {
+                break;
+            }
+        }
+    }
+    shop.wait_for_subscribers(0);
     shop.assert_unharmed();
 }

@@ -28,6 +28,7 @@ use crate::farewell;
 use crate::forwarding::ClientHeaders::Kept;
 use crate::live::backlog::{Backlog, Bounds, Delivery, Taken};
 use crate::live::client_work::{ClientWork, Started};
+use crate::live::kept_operations::{self, KeptBytes};
 use crate::live::single::{Opened, Step};
 use crate::live::{Caller, count_dropped, init_payload, large_messages, running};
 use crate::metrics::{Open, TimeoutPhase, Transport};
@@ -100,7 +101,7 @@ pub(crate) enum Outcome {
     /// Its one answer.
     Answered(Payload),
     /// It is live.
-    Subscribed(Subscription, Open),
+    Subscribed(Subscription, Open, KeptBytes),
     /// It could not run.
     Failed(Vec<GraphqlError>),
 }
@@ -128,7 +129,7 @@ type ClientSockets = Sockets<ClientMachine, Client>;
 // All that an idle connection with its first subscription costs in the slab. Beside it are the id of the subscription,
 // its place in the list of its group (`members`), and an entry in the timer wheel: some 350 bytes together, measured by
 // `starling bench subscriptions --simulate`; 440 is what they may be.
-const _: () = assert!(ClientSockets::ENTRY_BYTES <= 280);
+const _: () = assert!(ClientSockets::ENTRY_BYTES <= 304);
 
 impl Live {
     pub(super) fn new(outlet: Arc<ReactorOutlet>) -> Self {
@@ -151,8 +152,16 @@ impl Live {
         self.note_expiry(&caller.identity);
         let caller = self.callers.share(caller);
         let transport = machine.transport();
-        let client =
-            Client { caller, operations: Operations::None, backlog: None, work: None, transport, permit, open };
+        let client = Client {
+            caller,
+            operations: Operations::None,
+            backlog: None,
+            kept_bytes: 0,
+            work: None,
+            transport,
+            permit,
+            open,
+        };
         let token = match sockets.adopt(stream, machine, &early, client) {
             Ok(token) => token,
             Err((error, _)) => {
@@ -509,14 +518,21 @@ impl Live {
         outcome: Outcome,
     ) {
         let Some(client) = sockets.client(token) else { return };
-        let Some(entry) = client.operations.get_mut(operation) else {
+        if client.operations.get_mut(operation).is_none() {
             // The client has completed it meanwhile, or the hub has.
             return;
-        };
+        }
         match outcome {
-            Outcome::Subscribed(subscription, open) => {
-                *entry = Operation::Subscription(subscription, open);
+            Outcome::Subscribed(subscription, open, kept) => {
+                let Some(router) = self.router.clone() else { return };
+                let most = router.config.subscriptions.max_operation_bytes;
+                let is_live = client.go_live(operation, (subscription, open, kept), most);
                 client.tidy_work();
+                if !is_live {
+                    client.forget(operation);
+                    let errors = vec![kept_operations::refuse(&router)];
+                    self.end(sockets, token, Delivery::Failed { operation, errors });
+                }
             }
             Outcome::Answered(payload) => {
                 client.forget(operation);
@@ -818,10 +834,11 @@ impl Starting {
             Ok(ready) if ready.prepared.kind == OperationKind::Subscription => {
                 let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
                 let member = Member { connection: self.token.to_u64(), operation: self.number };
+                let kept = KeptBytes::of(router, &ready);
                 match running::subscribe(router, ready, outlet, member).await {
                     Ok(subscription) => {
                         let open = router.metrics.subscription(self.transport);
-                        Outcome::Subscribed(subscription, open)
+                        Outcome::Subscribed(subscription, open, kept)
                     }
                     Err(error) => Outcome::Failed(vec![error]),
                 }

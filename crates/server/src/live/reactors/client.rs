@@ -12,6 +12,7 @@ use hub::Subscription;
 use super::super::Caller;
 use super::super::backlog::Backlog;
 use super::super::client_work::ClientWork;
+use super::super::kept_operations::KeptBytes;
 use super::super::single::Opened;
 use crate::config::{Config, HeaderRule, HeaderRules};
 use crate::connections::ConnectionPermit;
@@ -28,6 +29,8 @@ pub(crate) struct Client {
     pub(super) operations: Operations,
     /// Only a client whose socket is full has one.
     pub(super) backlog: Option<Box<Backlog>>,
+    /// What its live subscriptions keep.
+    pub(super) kept_bytes: usize,
     /// Only a client that has started operations, or has responses to read.
     pub(super) work: Option<Arc<ClientWork>>,
     pub(super) transport: Transport,
@@ -37,7 +40,7 @@ pub(crate) struct Client {
 }
 
 // Part of what an idle connection may cost, see `application`.
-const _: () = assert!(size_of::<Client>() <= 104);
+const _: () = assert!(size_of::<Client>() <= 128);
 
 /// Operations in progress, by number. One is the rule, and has its place here.
 #[derive(Default)]
@@ -56,7 +59,7 @@ pub(super) enum Operation {
     Task(AbortHandle),
     /// Dropping it unsubscribes.
     #[expect(dead_code, reason = "held for its drop")]
-    Subscription(Subscription, Open),
+    Subscription(Subscription, Open, KeptBytes),
 }
 
 impl Client {
@@ -67,7 +70,32 @@ impl Client {
 
     /// The operation is over; nothing is stopped that has ended by itself.
     pub(super) fn forget(&mut self, number: u32) {
-        self.operations.remove(number);
+        self.remove(number);
+    }
+
+    /// A prepared subscription is live. False: it would keep more than a connection may, and is over.
+    pub(super) fn go_live(
+        &mut self,
+        number: u32,
+        live: (Subscription, Open, KeptBytes),
+        kept_bytes_max: usize,
+    ) -> bool {
+        let (subscription, open, kept) = live;
+        let Some(entry) = self.operations.get_mut(number) else { return true };
+        let has_room = self.kept_bytes + kept.bytes() <= kept_bytes_max;
+        if has_room {
+            self.kept_bytes += kept.bytes();
+            *entry = Operation::Subscription(subscription, open, kept);
+        }
+        has_room
+    }
+
+    fn remove(&mut self, number: u32) -> Option<Operation> {
+        let removed = self.operations.remove(number);
+        if let Some(Operation::Subscription(_, _, kept)) = &removed {
+            self.kept_bytes -= kept.bytes();
+        }
+        removed
     }
 
     /// Gives back the memory of work that has ended.
@@ -82,13 +110,14 @@ impl Client {
         if let Some(backlog) = &mut self.backlog {
             backlog.forget(number);
         }
-        if let Some(Operation::Task(task)) = self.operations.remove(number) {
+        if let Some(Operation::Task(task)) = self.remove(number) {
             task.abort();
         }
     }
 
     /// The connection is over.
     pub(super) fn stop_all(&mut self) {
+        self.kept_bytes = 0;
         let stopped = match std::mem::take(&mut self.operations) {
             // Dropping a stream ends what it has.
             Operations::None | Operations::Elsewhere(_) => Vec::new(),
