@@ -7,11 +7,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use execute::{GraphqlError, Missed, Payload};
 
+use super::queue_total::{QueueShare, QueueTotal};
 use crate::config::{OverflowPolicy, Subscriptions};
 
 /// Room for so many deliveries stays with an empty queue, so that a steady trickle allocates nothing.
@@ -73,47 +73,6 @@ pub(crate) enum Taken {
     Overflown,
 }
 
-/// The events that wait, of all connections together. Payloads that several wait for count for each.
-#[derive(Debug)]
-pub(crate) struct QueueTotal {
-    bytes: AtomicUsize,
-    max: usize,
-    /// How often an event found no room here that had some in its own queue.
-    refused: AtomicU64,
-}
-
-impl QueueTotal {
-    /// At most `max` bytes.
-    pub(crate) fn new(max: usize) -> Self {
-        Self { bytes: AtomicUsize::new(0), max, refused: AtomicU64::new(0) }
-    }
-
-    /// How many bytes wait.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// How often there was no room.
-    pub(crate) fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
-    }
-
-    /// Counts in `size` bytes if they have room.
-    fn take(&self, size: usize) -> bool {
-        let taken = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |bytes| {
-            bytes.checked_add(size).filter(|bytes| *bytes <= self.max)
-        });
-        if taken.is_err() {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-        }
-        taken.is_ok()
-    }
-
-    fn give_back(&self, size: usize) {
-        self.bytes.fetch_sub(size, Ordering::Relaxed);
-    }
-}
-
 /// The configured bounds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
@@ -135,7 +94,7 @@ impl Bounds {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Backlog {
-    total: Arc<QueueTotal>,
+    share: Arc<QueueShare>,
     waiting: VecDeque<Waiting>,
     /// Of all events that wait.
     bytes: usize,
@@ -164,7 +123,7 @@ struct Tally {
 
 impl Drop for Backlog {
     fn drop(&mut self) {
-        self.total.give_back(self.bytes);
+        self.share.give_back(self.bytes);
     }
 }
 
@@ -172,7 +131,7 @@ impl Backlog {
     /// Nothing waits.
     pub(super) fn new(total: Arc<QueueTotal>) -> Self {
         Self {
-            total,
+            share: QueueShare::new(total),
             waiting: VecDeque::new(),
             bytes: 0,
             tallies: HashMap::new(),
@@ -235,7 +194,7 @@ impl Backlog {
             let Some(at) = victim else { break };
             self.drop_at(at);
         }
-        while !self.total.take(size) {
+        while !self.share.take(size) {
             match (bounds.policy, self.oldest_event()) {
                 (OverflowPolicy::Disconnect, _) => return self.overflow(),
                 // Others have it all: the next event tells that this one was lost.
@@ -249,6 +208,26 @@ impl Backlog {
         let missed = std::mem::take(&mut tally.missed);
         let delivery = Delivery::Next { operation, payload, missed };
         self.waiting.push_back(Waiting { delivery, is_event: true });
+    }
+
+    /// Calls `wake` from now on, on any thread, when [`Backlog::shed`] is to be called.
+    pub(super) fn on_shed(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.share.on_shed(wake);
+    }
+
+    /// Makes room for other connections, if this one holds the most.
+    pub(super) fn shed(&mut self, bounds: Bounds) {
+        let mut to_shed = self.share.take_to_shed();
+        while to_shed > 0 && !self.overflown {
+            // What waited when it was told may have gone.
+            let Some(at) = self.oldest_event() else { return };
+            if bounds.policy == OverflowPolicy::Disconnect {
+                return self.overflow();
+            }
+            let before = self.bytes;
+            self.drop_at(at);
+            to_shed = to_shed.saturating_sub((before - self.bytes).max(1));
+        }
     }
 
     /// Where an operation is. One that has yet to get an event, or to hear what it lost, is not told: its client would go on
@@ -288,7 +267,7 @@ impl Backlog {
         self.overflown = true;
         self.waiting = VecDeque::new();
         self.tallies = HashMap::new();
-        self.total.give_back(std::mem::take(&mut self.bytes));
+        self.share.give_back(std::mem::take(&mut self.bytes));
     }
 
     /// An event does not even wait.
@@ -341,7 +320,7 @@ impl Backlog {
             gone
         {
             self.bytes -= payload.bytes.len();
-            self.total.give_back(payload.bytes.len());
+            self.share.give_back(payload.bytes.len());
             if let Some(tally) = self.tallies.get_mut(operation) {
                 tally.waiting -= 1;
             }

@@ -46,6 +46,8 @@ pub(crate) enum Message {
     Hub(OutletCommand),
     /// Of an operation that a connection has started.
     Operation(Token, u32, Outcome),
+    /// Events that wait for that connection are to make room for others.
+    Shed(Token),
     /// So few of a connection's operations are left that it may be read again.
     FewStarted(Token),
     /// There is something to write for a stream that many requests share.
@@ -457,9 +459,24 @@ impl Live {
             return;
         }
         let Some(client) = sockets.client(token) else { return };
-        let backlog = client.backlog.get_or_insert_with(|| new_backlog(router));
+        let backlog =
+            client.backlog.get_or_insert_with(|| new_backlog(router, &self.outlet, token));
         let bounds = Bounds::new(&router.config.subscriptions);
         backlog.event(bounds, member.operation, payload.clone());
+        self.give_up_if_overflown(sockets, token);
+    }
+
+    /// Drops events of a client, since of all clients it leaves the most waiting.
+    fn shed(&self, sockets: &mut ClientSockets, token: Token) {
+        let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
+        let Some(backlog) = &mut client.backlog else { return };
+        backlog.shed(Bounds::new(&router.config.subscriptions));
+        self.give_up_if_overflown(sockets, token);
+    }
+
+    fn give_up_if_overflown(&self, sockets: &mut ClientSockets, token: Token) {
+        let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
+        let Some(backlog) = &mut client.backlog else { return };
         count_dropped(router, backlog.take_dropped());
         if backlog.is_overflown() {
             // Nothing that waits is for anybody any more.
@@ -479,7 +496,8 @@ impl Live {
             return;
         }
         let Some(client) = sockets.client(token) else { return };
-        let backlog = client.backlog.get_or_insert_with(|| new_backlog(router));
+        let backlog =
+            client.backlog.get_or_insert_with(|| new_backlog(router, &self.outlet, token));
         backlog.owe(member.operation, missed);
     }
 
@@ -537,7 +555,8 @@ impl Live {
             Outcome::Answered(payload) => {
                 client.forget(operation);
                 let Some(router) = &self.router else { return };
-                let backlog = client.backlog.get_or_insert_with(|| new_backlog(router));
+                let backlog =
+                    client.backlog.get_or_insert_with(|| new_backlog(router, &self.outlet, token));
                 backlog.answer(operation, payload);
                 backlog.end(Delivery::Complete { operation });
                 self.empty(sockets, token);
@@ -645,8 +664,11 @@ const EXPIRY_INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// How often clients with unread responses are looked at, for those that must be given up.
 const EVICTION_INTERVAL: Duration = Duration::from_millis(250);
 
-fn new_backlog(router: &Router) -> Box<Backlog> {
-    Box::new(Backlog::new(Arc::clone(&router.queue_total)))
+fn new_backlog(router: &Router, outlet: &Arc<ReactorOutlet>, token: Token) -> Box<Backlog> {
+    let backlog = Backlog::new(Arc::clone(&router.queue_total));
+    let outlet = Arc::clone(outlet);
+    backlog.on_shed(Box::new(move || outlet.mailbox().send(Message::Shed(token))));
+    Box::new(backlog)
 }
 
 impl Application for Live {
@@ -697,6 +719,7 @@ impl Application for Live {
             Message::Operation(token, number, outcome) => {
                 self.concluded(sockets, token, number, outcome);
             }
+            Message::Shed(token) => self.shed(sockets, token),
             Message::FewStarted(token) => sockets.hold(token, false),
             Message::Filled(token) => pour(sockets, token),
             Message::Said(token, bytes) => {
