@@ -104,6 +104,32 @@ impl VariableTypes {
         })
     }
 
+    /// The members of `text` that the operation declares, as a JSON object in memory of its own; empty if there are none.
+    pub(crate) fn declared(&self, text: &Bytes) -> Bytes {
+        let mut given: Vec<Option<Bytes>> = vec![None; self.variables.len()];
+        if !given.is_empty() {
+            // What is not JSON was refused before.
+            let _ = astjson::outline_members(text, |key, value| {
+                if let Some(&index) = self.by_name.get(&*key) {
+                    given[index] = Some(value);
+                }
+            });
+        }
+        let mut declared = Vec::new();
+        for (variable, value) in self.variables.iter().zip(given) {
+            let Some(value) = value else { continue };
+            declared.push(if declared.is_empty() { b'{' } else { b',' });
+            astjson::print_string(&variable.name, &mut declared);
+            declared.push(b':');
+            declared.extend_from_slice(&value);
+        }
+        if !declared.is_empty() {
+            declared.push(b'}');
+        }
+        declared.shrink_to_fit();
+        declared.into()
+    }
+
     fn read(
         &self,
         document: &mut Document,

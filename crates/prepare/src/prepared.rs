@@ -31,7 +31,8 @@ pub struct Prepared {
     /// Identity of the normalised operation: equal for documents that differ only in spaces, commas,
     /// comments or names of fragments. Groups, sharing and metrics use it.
     pub operation_id: u128,
-    /// The document that it was prepared from.
+    /// Subscriptions: the document that it was prepared from, without white space and comments. They are prepared again for
+    /// the next graph. Empty for others.
     pub query: Bytes,
     /// The client's name for it.
     pub name: Option<Box<str>>,
@@ -74,6 +75,11 @@ impl Prepared {
             variables.values.extend_from_slice(&self.lifted);
         }
         Ok(variables)
+    }
+
+    /// The part of `text`, a request's JSON object with variables, that the operation declares, in memory of its own.
+    pub fn declared_variables(&self, text: &Bytes) -> Bytes {
+        self.variables.declared(text)
     }
 
     /// The answer to the introspection fields of the root: JSON text of an object with their response

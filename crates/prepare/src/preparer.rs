@@ -11,11 +11,12 @@ use apollo_compiler::validation::{Valid, WithErrors};
 use apollo_compiler::{ExecutableDocument, ast, executable};
 use execute::{ClientKey, Executable, StatePlan};
 use graph::{Initial, OverrideLabels, Supergraph};
-use plan::{FieldTarget, SubscriptionRoot};
+use plan::{FieldTarget, OperationKind, SubscriptionRoot};
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 
 use crate::coerce::VariableTypes;
+use crate::compact_text;
 use crate::concurrency_limit::{ConcurrencyBounds, ConcurrencyLimit, NoPermit, Permit};
 use crate::error::{Problem, problems, shortened};
 use crate::identity::{self, operation_id};
@@ -593,7 +594,10 @@ impl Work {
         let Understood { operation, operation_id, variables, introspection, .. } = understood;
         Prepared {
             operation_id: identity::with_labels(operation_id, labels),
-            query: bytes::Bytes::copy_from_slice(query),
+            query: match operation.kind {
+                OperationKind::Subscription => compact_text::compact(query),
+                OperationKind::Query | OperationKind::Mutation => bytes::Bytes::new(),
+            },
             name: operation.name.clone(),
             kind: operation.kind,
             // The plan of a state is another one of the same size.

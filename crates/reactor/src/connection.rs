@@ -47,6 +47,10 @@ pub(crate) struct Entry<M, C> {
     pub(crate) is_dirty: bool,
     /// Bytes may wait in the socket that were told and not read; nobody tells of them again.
     pub(crate) has_more: bool,
+    /// The machine was paused when the connection was looked at last, see [`Machine::is_paused`].
+    pub(crate) is_paused: bool,
+    /// The application wants nothing read of it, see [`crate::Sockets::hold`].
+    pub(crate) is_held: bool,
 }
 
 /// From a working connection to none.

@@ -11,6 +11,10 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 /// Pieces that one call hands to the system.
 const PIECES_MAX: usize = 16;
 
+/// What a socket must take, or all that waits, to count as one whose peer reads: a byte now and then would keep a
+/// connection, and what waits for it, for ever.
+pub(crate) const PROGRESS_BYTES: usize = 16 << 10;
+
 /// Up to here a frame in several parts is put together first: one copy of so little costs less than what the
 /// system needs to look at each part.
 const COPY_MAX: usize = 4 << 10;
@@ -54,14 +58,16 @@ fn taken(sent: Result<usize, rustix::io::Errno>) -> Option<usize> {
 pub(crate) struct Outgoing {
     pieces: VecDeque<Bytes>,
     bytes: usize,
-    /// When the socket took something last.
+    /// When the socket had last taken as much as counts as progress.
     pub(crate) moved: Instant,
+    /// What it has taken since.
+    taken: usize,
 }
 
 impl Outgoing {
     /// Nothing waits; something has just been taken.
     pub(crate) fn new(now: Instant) -> Self {
-        Self { pieces: VecDeque::new(), bytes: 0, moved: now }
+        Self { pieces: VecDeque::new(), bytes: 0, moved: now, taken: 0 }
     }
 
     /// Puts a piece behind what waits.
@@ -92,7 +98,11 @@ impl Outgoing {
                 None => return false,
                 Some(0) => return true,
                 Some(count) => {
-                    self.moved = now;
+                    self.taken += count;
+                    if self.taken >= PROGRESS_BYTES {
+                        self.moved = now;
+                        self.taken = 0;
+                    }
                     self.advance(count);
                 }
             }

@@ -91,6 +91,8 @@ impl<M: Machine, C> Sockets<M, C> {
                 appetite: READ_BYTES_MAX,
                 is_dirty: false,
                 has_more: false,
+                is_paused: false,
+                is_held: false,
             })
         });
         let token = inserted?;
@@ -194,6 +196,13 @@ impl<M: Machine, C> Sockets<M, C> {
         self.transmit(token);
     }
 
+    /// Reads nothing more of a connection, or reads it again. What was read already is still handled.
+    pub fn hold(&mut self, token: Token, is_held: bool) {
+        if let Some(entry) = self.touch(token) {
+            entry.is_held = is_held;
+        }
+    }
+
     /// Marks a connection as spoken to, and gives it.
     pub(crate) fn touch(&mut self, token: Token) -> Option<&mut Entry<M, C>> {
         let entry = self.slab.get_mut(token)?;
@@ -247,7 +256,20 @@ impl<M: Machine, C> Sockets<M, C> {
                 entry.has_more = true;
                 return;
             }
+            if entry.is_held || entry.machine.is_paused() {
+                // Goes on when the layer above has spoken to the machine, see `look_again`.
+                entry.has_more = true;
+                return;
+            }
             let began = Instant::now();
+            if entry.machine.has_input() {
+                entry.machine.receive(now, &[]);
+                entry.has_taken(began.elapsed());
+                self.touch(token);
+                self.transmit(token);
+                self.answer_session(token);
+                break;
+            }
             let received = entry.stream.receive(&mut self.lent, entry.appetite);
             let (bytes, taken, is_all, is_last) = match received {
                 Received::Bytes { bytes, taken, is_all, is_last } => {
@@ -268,8 +290,9 @@ impl<M: Machine, C> Sockets<M, C> {
                 }
             }
             let is_long = entry.has_taken(began.elapsed());
+            let has_input = entry.machine.has_input();
             self.touch(token);
-            if is_all && !is_ending && !is_last {
+            if is_all && !is_ending && !is_last && !has_input {
                 return self.answer_session(token);
             }
             // Answers to what was read count against what may wait.
@@ -278,7 +301,7 @@ impl<M: Machine, C> Sockets<M, C> {
             if is_last {
                 return self.lose(token);
             }
-            if is_long {
+            if is_long || has_input {
                 break;
             }
         }
@@ -286,6 +309,25 @@ impl<M: Machine, C> Sockets<M, C> {
             && !entry.has_more
         {
             entry.has_more = true;
+            self.unread.push(token);
+        }
+    }
+
+    /// Gives a connection another turn of reading if its machine has input that it did not get to, or if nothing was read
+    /// while it was paused.
+    pub(crate) fn look_again(&mut self, token: Token) {
+        let Some(entry) = self.slab.get_mut(token) else { return };
+        let is_paused = entry.is_held || entry.machine.is_paused();
+        let was_paused = std::mem::replace(&mut entry.is_paused, is_paused);
+        let has_input = entry.machine.has_input();
+        let goes_on =
+            if was_paused { has_input || entry.has_more } else { has_input && !entry.has_more };
+        if is_paused || !goes_on || entry.phase != Phase::Open {
+            return;
+        }
+        entry.has_more = true;
+        // Otherwise it goes on when the peer has taken something.
+        if entry.stream.unsent() < WRITE_AHEAD_BYTES {
             self.unread.push(token);
         }
     }
@@ -363,6 +405,10 @@ impl<M: Machine, C> Sockets<M, C> {
             Phase::Open => {
                 if entry.stall_deadline(stall_time_max).is_some_and(|deadline| deadline <= now) {
                     return self.give_up(token, End::Stalled);
+                }
+                if entry.is_held {
+                    // What it says is not read, be it that it lives.
+                    entry.machine.taken(now);
                 }
                 entry.machine.handle_timeout(now);
             }

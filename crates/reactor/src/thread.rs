@@ -249,8 +249,9 @@ impl<A: Application> Running<A> {
             self.application.event(&mut self.sockets, token, event);
         }
         if self.sockets.is_over(token) {
-            self.end(token);
+            return self.end(token);
         }
+        self.sockets.look_again(token);
     }
 
     fn end(&mut self, token: Token) {

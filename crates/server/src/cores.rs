@@ -15,6 +15,9 @@ use tokio::task::LocalSet;
 /// Work for a core: called there, the future it makes stays there.
 pub(crate) type Job = Box<dyn FnOnce() -> LocalFuture<'static, ()> + Send>;
 
+/// Jobs that begin before those get a turn that have begun.
+const JOBS_PER_TURN: usize = 16;
+
 /// All cores of this process.
 pub(crate) struct Cores {
     cores: Vec<Core>,
@@ -29,9 +32,11 @@ thread_local! {
 
 struct Core {
     jobs: mpsc::UnboundedSender<Job>,
+    /// Jobs that begin before the others: events, which the hub bounds, and which clients already wait for.
+    events: mpsc::UnboundedSender<Job>,
     /// Jobs placed here that have not ended: connections, also those that [`Occupied`] keeps counted, and
-    /// events. What feeds the unbounded queue is bounded itself: connections by `max_connections` and the
-    /// descriptors of the process, events by the hub.
+    /// events. What feeds the unbounded queues is bounded itself: connections by `max_connections` and the
+    /// descriptors of the process, operations on them by `live::client_work`, events by the hub.
     load: Arc<AtomicUsize>,
 }
 
@@ -60,26 +65,35 @@ impl Cores {
         for index in 0..count {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
+            let (events, mut event_queue) = mpsc::unbounded_channel::<Job>();
             let load = Arc::new(AtomicUsize::new(0));
-            cores.push(Core { jobs, load: Arc::clone(&load) });
+            cores.push(Core { jobs, events, load: Arc::clone(&load) });
             let mut stopped = stopped.clone();
             let body = move || {
                 LOAD.set(Some(Arc::clone(&load)));
                 let tasks = LocalSet::new();
                 let serve = async {
+                    let mut begun = 0;
                     loop {
-                        tokio::select! {
-                            job = queue.recv() => match job {
-                                Some(job) => {
-                                    let occupied = Occupied(Some(Arc::clone(&load)));
-                                    tokio::task::spawn_local(async move {
-                                        let _occupied = occupied;
-                                        job().await;
-                                    });
-                                }
-                                None => return,
-                            },
+                        let job = tokio::select! {
+                            biased;
                             _ = stopped.wait_for(|stop| *stop) => return,
+                            job = event_queue.recv() => job,
+                            job = queue.recv() => {
+                                begun += 1;
+                                job
+                            }
+                        };
+                        let Some(job) = job else { return };
+                        let occupied = Occupied(Some(Arc::clone(&load)));
+                        tokio::task::spawn_local(async move {
+                            let _occupied = occupied;
+                            job().await;
+                        });
+                        if begun >= JOBS_PER_TURN {
+                            begun = 0;
+                            // What has begun runs first, so that an event waits for no more than that.
+                            tokio::task::yield_now().await;
                         }
                     }
                 };
@@ -93,6 +107,15 @@ impl Cores {
 
     /// Runs `job` on the core that has least to do.
     pub(crate) fn run(&self, job: Job) {
+        self.place(job, |core| &core.jobs);
+    }
+
+    /// The same of a job that begins before those of [`Cores::run`].
+    pub(crate) fn run_first(&self, job: Job) {
+        self.place(job, |core| &core.events);
+    }
+
+    fn place(&self, job: Job, queue: impl FnOnce(&Core) -> &mpsc::UnboundedSender<Job>) {
         let (later, first) = self
             .cores
             .split_at(self.next.fetch_add(1, Ordering::Relaxed) % self.cores.len().max(1));
@@ -100,7 +123,7 @@ impl Cores {
         if let Some(core) = least {
             core.load.fetch_add(1, Ordering::Relaxed);
             // Fails only while the process ends; nobody waits for the job then.
-            let _ = core.jobs.send(job);
+            let _ = queue(core).send(job);
         }
     }
 
@@ -117,7 +140,7 @@ impl Cores {
 
 impl hub::Cores for Cores {
     fn run(&self, job: Job) {
-        Cores::run(self, job);
+        self.run_first(job);
     }
 }
 
@@ -193,6 +216,35 @@ mod tests {
             available()
         });
         assert_eq!(pinned.join().expect("no panic"), 1);
+    }
+
+    #[test]
+    fn an_event_waits_for_a_few_jobs_and_not_for_all() {
+        const JOBS: usize = 1000;
+        let (cores, threads) = Cores::start(1).expect("a thread");
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        cores.run(Box::new(move || {
+            // The core does nothing else meanwhile.
+            let _ = held.recv();
+            Box::pin(async {})
+        }));
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let job = |name: &'static str| {
+            let sender = sender.clone();
+            Box::new(move || {
+                Box::pin(async move { sender.send(name).expect("the test waits") })
+                    as LocalFuture<'static, ()>
+            })
+        };
+        for _ in 0..JOBS {
+            cores.run(job("job"));
+        }
+        cores.run_first(job("event"));
+        drop(release);
+        let order: Vec<_> = receiver.iter().take(JOBS + 1).collect();
+        let place = order.iter().position(|name| *name == "event");
+        assert!(place.is_some_and(|place| place <= JOBS_PER_TURN), "{place:?}");
+        threads.stop();
     }
 
     #[test]

@@ -31,7 +31,8 @@ pub(crate) struct Ready {
     pub(crate) prepared: Arc<Prepared>,
     /// Its values.
     pub(crate) variables: Variables,
-    /// As the client wrote them, in memory of their own; empty but for subscriptions, which outlive their graph.
+    /// As the client wrote those that are declared, in memory of their own; empty but for subscriptions, which outlive their
+    /// graph.
     pub(crate) variables_text: Bytes,
     /// What goes along to subgraphs.
     pub(crate) headers: Arc<ForwardedHeaders>,
@@ -41,24 +42,11 @@ pub(crate) struct Ready {
     pub(crate) resume: Option<Box<str>>,
 }
 
-/// Prepares `request` for the graph that is current now.
+/// Prepares `request` for the graph that is current now. It comes from the client with this address: work on what it sends
+/// waits in its own queue, unless it has an identity.
 ///
 /// # Errors
 /// Request errors: the operation does not run and the answer has no `data`.
-pub(crate) async fn prepare(
-    router: &Router,
-    request: &OperationRequest,
-    client_headers: ClientHeaders<'_>,
-    identity: Identity,
-) -> Result<Ready, Vec<GraphqlError>> {
-    prepare_for(router, request, client_headers, identity, ClientKey::UNKNOWN).await
-}
-
-/// As [`prepare`], for the client with this address: work on what it sends waits in its own queue, unless it has an
-/// identity.
-///
-/// # Errors
-/// As [`prepare`].
 pub(crate) async fn prepare_for(
     router: &Router,
     request: &OperationRequest,
@@ -79,22 +67,19 @@ pub(crate) async fn prepare_for(
     let prepared = loaded.preparer.prepare_for(request, client, deadline).await;
     let prepared = prepared.map_err(|error| refused(&error))?;
     let variables = if request.variables.len() <= INLINE_BYTES_MAX {
-        prepared.coerce(&request.variables)
+        read_variables(&prepared, &request.variables)
     } else {
         let (prepared, text) = (Arc::clone(&prepared), request.variables.clone());
-        let coerced = router.offload.run(client(), deadline, move || prepared.coerce(&text)).await;
+        let coerced =
+            router.offload.run(client(), deadline, move || read_variables(&prepared, &text)).await;
         coerced.map_err(|not_done| {
             let error = not_done.error();
             router.metrics.refused(error.code);
             vec![error]
         })?
     };
-    let variables = variables.map_err(|error| refused(&error))?;
+    let (variables, variables_text) = variables.map_err(|error| refused(&error))?;
     let headers = loaded.forwarding.apply(client_headers, identity.claims());
-    let variables_text = match prepared.kind {
-        OperationKind::Subscription => Bytes::copy_from_slice(&request.variables),
-        OperationKind::Query | OperationKind::Mutation => Bytes::new(),
-    };
     let resume = match prepared.kind {
         OperationKind::Subscription => cursor(request, client_headers.map()).map_err(|()| {
             let message = "`extensions.cursor` must be the text that a payload had there";
@@ -103,6 +88,16 @@ pub(crate) async fn prepare_for(
         OperationKind::Query | OperationKind::Mutation => None,
     };
     Ok(Ready { loaded, prepared, variables, variables_text, headers, identity, resume })
+}
+
+/// The values of an operation's variables, and of subscriptions their text, as far as they are declared.
+fn read_variables(prepared: &Prepared, text: &Bytes) -> Result<(Variables, Bytes), PrepareError> {
+    let variables = prepared.coerce(text)?;
+    let text = match prepared.kind {
+        OperationKind::Subscription => prepared.declared_variables(text),
+        OperationKind::Query | OperationKind::Mutation => Bytes::new(),
+    };
+    Ok((variables, text))
 }
 
 /// The header by which browsers say where an event stream broke off.

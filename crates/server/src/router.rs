@@ -2,7 +2,7 @@
 //! as a snapshot; everything else is fixed at start.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use arc_swap::ArcSwap;
 use events::Providers;
@@ -58,6 +58,8 @@ pub(crate) struct Router {
     pub(crate) page: Option<Page>,
     /// Open client connections.
     pub(crate) connections: Connections,
+    /// Bytes of texts and variables that live subscriptions keep.
+    pub(crate) kept_operation_bytes: Arc<AtomicUsize>,
     /// What waits for slow clients.
     pub(crate) queue_total: Arc<QueueTotal>,
     /// Responses that clients have not read yet.

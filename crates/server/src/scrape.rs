@@ -99,6 +99,11 @@ impl Writer<'_> {
             router.queue_total.refused(),
         )?;
         self.gauge(
+            "starling_subscriptions_operation_bytes",
+            "Texts and variables of live subscriptions (subscriptions.max_operation_bytes for each connection)",
+            router.kept_operation_bytes.load(Ordering::Relaxed) as u64,
+        )?;
+        self.gauge(
             "starling_http_response_queue_bytes",
             "Responses that clients have not read yet (http.response_queue_bytes_total)",
             router.response_bytes.held() as u64,

@@ -18,6 +18,7 @@ use events::{
 use hub::{Cursors, Hub, HubSettings};
 use ide::{Page, PageConfig, Tab};
 use tokio::sync::watch;
+use wire::websocket::ClientBounds;
 
 use crate::admin;
 use crate::authentication::Authentication;
@@ -174,6 +175,9 @@ const ADMIN_LISTEN: &str = "`admin.listen`, --admin-listen";
 /// How many ports are tried after a taken one.
 const PORTS_TRIED: u16 = 100;
 
+/// How many messages of the largest size a client may send before its `connection_init` is acknowledged.
+const INIT_MESSAGES: usize = 4;
+
 /// Starts a router. Call it on a multi-threaded runtime: it becomes the control runtime.
 ///
 /// # Errors
@@ -254,6 +258,11 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         ping_interval: Some(config.websocket.ping_interval),
         pong_timeout: config.websocket.ping_interval,
         deflate_bytes_min: config.websocket.compression.min_size,
+        client_bounds: Some(ClientBounds {
+            init_message_bytes_max: config.websocket.max_init_message_size,
+            init_bytes_max: config.websocket.max_init_message_size.saturating_mul(INIT_MESSAGES),
+            ..ClientBounds::default()
+        }),
         ..wire::websocket::Config::default()
     };
     let protocol = wire::graphql_transport_ws::Config {
@@ -277,6 +286,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
             all: connections_max(&config, descriptors),
             of_address: config.subscriptions.max_connections_per_ip as usize,
         }),
+        kept_operation_bytes: Arc::default(),
         queue_total: Arc::new(QueueTotal::new(config.subscriptions.queue_bytes_total)),
         response_bytes: ByteBudget::new(config.http.response_queue_bytes_total),
         offload: Offload::new(count),

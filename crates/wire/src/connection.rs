@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::websocket::{self, CloseCode, Closed, WebSocket};
+use crate::websocket::{self, CloseCode, Closed, Contents, LargeMessage, ReadMessage, WebSocket};
 use crate::{Chunks, Machine};
 
 /// A protocol of text messages on an open WebSocket, in one role.
@@ -30,6 +30,26 @@ pub trait Protocol {
     fn poll_timeout(&self) -> Option<Instant>;
     /// Does what is due at `now`; nothing when called early.
     fn handle_timeout(&mut self, now: Instant);
+    /// True once the peer may send large messages, see [`websocket::ClientBounds`].
+    fn is_acknowledged(&self) -> bool {
+        true
+    }
+    /// Passes on a message that is to be read on another thread. Without effect by default: a protocol that is used with
+    /// [`websocket::ClientBounds`] implements [`ReadApart`].
+    fn receive_large(&mut self, message: LargeMessage) {
+        drop(message);
+    }
+}
+
+/// A protocol whose large messages are parsed on another thread.
+pub trait ReadApart: Protocol {
+    /// A message after parsing.
+    type Parsed: Send + 'static;
+
+    /// The function that parses a text message of this connection.
+    fn parser(&self) -> fn(Bytes) -> Self::Parsed;
+    /// Takes a text message that was parsed.
+    fn receive_parsed(&mut self, message: Self::Parsed);
 }
 
 /// What a protocol asks of the WebSocket.
@@ -86,6 +106,7 @@ impl<P: Protocol> Connection<P> {
 
     /// Takes bytes that the transport delivered, in pieces of any size.
     pub fn receive(&mut self, now: Instant, bytes: &[u8]) {
+        self.websocket.set_acknowledged(self.protocol.is_acknowledged());
         self.websocket.receive(now, bytes);
         self.carry(now);
     }
@@ -93,6 +114,16 @@ impl<P: Protocol> Connection<P> {
     /// The peer has taken bytes that waited for it.
     pub fn taken(&mut self, now: Instant) {
         self.websocket.taken(now);
+    }
+
+    /// See [`WebSocket::has_input`].
+    pub fn has_input(&self) -> bool {
+        self.websocket.has_input()
+    }
+
+    /// See [`WebSocket::is_paused`].
+    pub fn is_paused(&self) -> bool {
+        self.websocket.is_paused()
     }
 
     /// The transport has ended or failed.
@@ -143,6 +174,7 @@ impl<P: Protocol> Connection<P> {
             match event {
                 websocket::Event::Text(text) => self.protocol.receive_text(text),
                 websocket::Event::Binary(bytes) => self.protocol.receive_binary(bytes),
+                websocket::Event::Large(message) => self.protocol.receive_large(message),
                 websocket::Event::Closed(closed) => self.protocol.ended(closed),
             }
         }
@@ -153,6 +185,25 @@ impl<P: Protocol> Connection<P> {
                 Output::Close(code, reason) => self.websocket.close(now, code, &reason),
             }
         }
+    }
+}
+
+impl<P: ReadApart> Connection<P> {
+    /// Goes on after a [`LargeMessage`].
+    pub fn resume(&mut self, now: Instant, message: ReadMessage<P::Parsed>) {
+        let failure = match message.0 {
+            Contents::Failed(failure) => Some(failure),
+            Contents::Text(parsed) => {
+                self.protocol.receive_parsed(parsed);
+                None
+            }
+            Contents::Binary(bytes) => {
+                self.protocol.receive_binary(bytes);
+                None
+            }
+        };
+        self.websocket.resume(now, failure);
+        self.carry(now);
     }
 }
 
@@ -193,5 +244,13 @@ impl<P: Protocol> Machine for Connection<P> {
 
     fn taken(&mut self, now: Instant) {
         Connection::taken(self, now);
+    }
+
+    fn has_input(&self) -> bool {
+        Connection::has_input(self)
+    }
+
+    fn is_paused(&self) -> bool {
+        Connection::is_paused(self)
     }
 }

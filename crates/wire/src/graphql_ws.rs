@@ -6,7 +6,7 @@
 //! before the acknowledgement, an id that is used again replaces its operation, what cannot be
 //! understood is answered and not punished, and signs of life (`ka`) are messages of the server's.
 
-mod messages;
+pub(crate) mod messages;
 mod server;
 
 pub use server::GraphqlWs;

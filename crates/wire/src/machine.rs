@@ -34,6 +34,16 @@ pub trait Machine {
     fn taken(&mut self, now: Instant) {
         let _ = now;
     }
+    /// True if bytes wait in the machine that it has not got to: call [`Machine::receive`] again, with none, when others
+    /// have had their turn, and read no more from the transport until then.
+    fn has_input(&self) -> bool {
+        false
+    }
+    /// True while the layer above works on an event before which nothing can follow. No more should be read from the
+    /// transport until then.
+    fn is_paused(&self) -> bool {
+        false
+    }
     /// A whole message was written beside the machine.
     fn sent(&mut self, now: Instant) {
         let _ = now;

@@ -6,14 +6,17 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::connection::{Connection, Output, Protocol};
-use crate::graphql_transport_ws::envelope::{append_operation_prefix, operation_prefix_len};
+use crate::connection::{Connection, Output, Protocol, ReadApart};
+use crate::graphql_transport_ws::envelope::{
+    ClientMessage as TransportWsMessage, Invalid, append_operation_prefix, operation_prefix_len,
+};
 use crate::graphql_transport_ws::{
     self, Config, Event, GraphqlTransportWs, NEXT, POSITION_TAIL, append_position_head,
     append_result_head,
 };
+use crate::graphql_ws::messages::ClientMessage as WsMessage;
 use crate::graphql_ws::{self, DATA, GraphqlWs};
-use crate::websocket::{CloseCode, Closed, append_deflated_head};
+use crate::websocket::{CloseCode, Closed, LargeMessage, append_deflated_head};
 
 /// The names for [`crate::websocket::handshake::accept`]. Where a client offers both, its order
 /// decides.
@@ -183,6 +186,45 @@ impl Protocol for Subprotocol {
 
     fn handle_timeout(&mut self, now: Instant) {
         each!(self, machine => machine.handle_timeout(now));
+    }
+
+    fn is_acknowledged(&self) -> bool {
+        each!(self, machine => machine.is_acknowledged())
+    }
+
+    fn receive_large(&mut self, message: LargeMessage) {
+        each!(self, machine => machine.receive_large(message));
+    }
+}
+
+/// A client's message of either subprotocol after parsing.
+pub struct ParsedMessage(ParsedAs);
+
+enum ParsedAs {
+    TransportWs(Result<TransportWsMessage, Invalid>),
+    Ws(Result<WsMessage, Invalid>),
+}
+
+impl ReadApart for Subprotocol {
+    type Parsed = ParsedMessage;
+
+    fn parser(&self) -> fn(Bytes) -> ParsedMessage {
+        match self {
+            Subprotocol::TransportWs(_) => {
+                |text| ParsedMessage(ParsedAs::TransportWs(TransportWsMessage::parse(text)))
+            }
+            Subprotocol::Ws(_) => |text| ParsedMessage(ParsedAs::Ws(WsMessage::parse(text))),
+        }
+    }
+
+    fn receive_parsed(&mut self, message: ParsedMessage) {
+        match (self, message.0) {
+            (Subprotocol::TransportWs(machine), ParsedAs::TransportWs(message)) => {
+                machine.receive_parsed(message);
+            }
+            (Subprotocol::Ws(machine), ParsedAs::Ws(message)) => machine.receive_parsed(message),
+            _ => debug_assert!(false, "the message was parsed by this connection's parser"),
+        }
     }
 }
 

@@ -10,11 +10,14 @@ mod close;
 mod deflate;
 mod frame;
 pub mod handshake;
+mod large;
 mod machine;
 
 pub use close::{CloseCode, Closed, ClosedBy};
 pub(crate) use deflate::append_deflated_head;
 pub use deflate::deflate_shared;
 pub use frame::{FrameHeader, Opcode};
+pub(crate) use large::Contents;
+pub use large::{ClientBounds, LargeMessage, MESSAGE_COST, ReadMessage};
 pub(crate) use machine::pop_or_release;
 pub use machine::{Config, Event, WebSocket};

@@ -31,6 +31,13 @@ pub struct WebSocket {
     #[schemars(with = "SizeText", example = &"256KiB", extend("x-minimum" = 1024))]
     pub max_message_size: usize,
 
+    /// How large a message of a client may be before its `connection_init` is acknowledged, also after it is expanded. A
+    /// larger one closes the connection with code 1009, and messages of four times this size together with code 1008.
+    /// Make room here for the largest token that clients send in the payload of `connection_init`.
+    #[serde(with = "size::text")]
+    #[schemars(with = "SizeText", example = &"32KiB", extend("x-minimum" = 1024))]
+    pub max_init_message_size: usize,
+
     /// How many operations may be open at a time on one connection.
     #[schemars(range(min = 1, max = 1_000_000), example = 50)]
     pub max_subscriptions_per_connection: u32,
@@ -54,6 +61,8 @@ impl Default for WebSocket {
             ping_interval: Duration::from_secs(30),
             // As `limits.body`: what fits over HTTP fits here.
             max_message_size: 2 << 20,
+            // What the headers of a request may have, which the payload stands for.
+            max_init_message_size: 16 << 10,
             max_subscriptions_per_connection: 1000,
             init_payload_headers: Vec::new(),
             compression: MessageCompression::default(),
@@ -104,6 +113,13 @@ pub struct Subscriptions {
     #[schemars(with = "SizeText", example = &"1GiB", extend("x-minimum" = 1024))]
     pub queue_bytes_total: usize,
 
+    /// How many bytes of texts and variables the live subscriptions of one connection may keep. Each is kept as long as the
+    /// subscription lives, without white space, comments and variables that are not declared. One more is refused with the
+    /// code `OVERLOADED`.
+    #[serde(with = "size::text")]
+    #[schemars(with = "SizeText", example = &"1MiB", extend("x-minimum" = 1024))]
+    pub max_operation_bytes: usize,
+
     /// How many bytes the system queues for one connection before the router does. What waits there is
     /// beyond the reach of `policy`; less makes it act sooner and costs throughput on long ways. Linux takes
     /// twice as much, for its bookkeeping.
@@ -131,6 +147,12 @@ pub struct Subscriptions {
     #[schemars(range(min = 0, max = 100_000_000), example = 1000)]
     pub max_connections_per_ip: u32,
 
+    /// How many event streams one client may reserve (`PUT`) without opening them; more are answered 503. A client is an
+    /// address, or the subject of a token. Reservations end after 30 seconds; of all clients together there may be 10,000,
+    /// and then the client that has the most loses its oldest.
+    #[schemars(range(min = 1, max = 10_000), example = 100)]
+    pub max_reserved_streams_per_client: u32,
+
     /// How often a quiet stream carries a sign of life, so that proxies keep it open: a comment in
     /// server-sent events, `ka` on WebSockets with the subprotocol graphql-ws (whose npm client gives
     /// up after 30 seconds without).
@@ -153,11 +175,15 @@ impl Default for Subscriptions {
             queue_bytes: 1 << 20,
             // A few hundred clients that read nothing at all, or a moment in which none of a hundred thousand does.
             queue_bytes_total: 256 << 20,
+            // A thousand subscriptions of four kilobytes.
+            max_operation_bytes: 4 << 20,
             kernel_queue_bytes: 64 << 10,
             queue_events: 256,
             policy: OverflowPolicy::Disconnect,
             max_connections: 0,
             max_connections_per_ip: 0,
+            // Behind a proxy all anonymous clients have one address.
+            max_reserved_streams_per_client: 1000,
             // Proxies commonly cut what is silent for 15 to 60 seconds.
             heartbeat: Duration::from_secs(12),
             drain_period: Duration::from_secs(30),

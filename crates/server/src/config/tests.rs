@@ -153,10 +153,12 @@ http:
   compression: {enabled: false, min_size: 7KiB}
   batching: {enabled: true, max_operations: 8}
 websocket:
-  {init_timeout: 1s, ping_interval: 2s, max_message_size: 3KiB, max_subscriptions_per_connection: 4,
+  {init_timeout: 1s, ping_interval: 2s, max_message_size: 3KiB, max_init_message_size: 2KiB, max_subscriptions_per_connection: 4,
    compression: {enabled: false, min_size: 5KiB}, init_payload_headers: [authorization]}
 subscriptions:
   queue_bytes: 1KiB
+  max_operation_bytes: 8KiB
+  max_reserved_streams_per_client: 9
   queue_events: 2
   policy: drop_oldest
   max_connections: 3

@@ -113,8 +113,9 @@ async fn endpoint(
     if !is_of_a_stream && let Err(refusal) = router.admit(&identity) {
         return refusal.answer();
     }
+    let client = || identity.client_key().unwrap_or(connection.client());
     match (request.method(), &token) {
-        (&Method::PUT, _) => return single::reserve(router),
+        (&Method::PUT, _) => return single::reserve(router, client()),
         (&Method::DELETE, Some(token)) => return single::stop(router, token, request.uri()),
         (&Method::GET, Some(token)) if is_of_a_stream => {
             return single::open(router, token, request.version());
@@ -147,7 +148,8 @@ async fn endpoint(
         Err(answer) => return *answer,
     };
     if let Some(token) = token {
-        return single::start(router, &token, &operation, &head, identity).await;
+        let whose = (identity, address);
+        return single::start(router, &token, &operation, &head, whose).await;
     }
     let mut trace = RequestTrace::wanted(&router.config, &head.headers);
     let headers = OfMessage(&head.headers);
@@ -161,11 +163,12 @@ async fn endpoint(
         return answer::mutation_by_get();
     }
     let is_subscription = ready.prepared.kind == OperationKind::Subscription;
+    let client = ready.identity.client_key().unwrap_or(address);
     if is_subscription && once::is_wanted(&head.uri) {
-        return once::answer(router, ready, media.whole()).await;
+        return once::answer(router, ready, media.whole(), client).await;
     }
     if let Some(kind) = if is_subscription { accepted.stream } else { media.stream() } {
-        return sse::answer(router, ready, kind, head.version);
+        return sse::answer(router, ready, kind, head.version, client);
     }
     if is_subscription {
         let error = GraphqlError::new(ErrorCode::BadRequest, operation::NEEDS_A_STREAM);

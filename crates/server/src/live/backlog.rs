@@ -7,11 +7,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use execute::{GraphqlError, Missed, Payload};
 
+use super::queue_total::{QueueShare, QueueTotal};
 use crate::config::{OverflowPolicy, Subscriptions};
 
 /// Room for so many deliveries stays with an empty queue, so that a steady trickle allocates nothing.
@@ -50,6 +50,18 @@ pub(crate) enum Delivery {
     },
 }
 
+impl Delivery {
+    /// The operation that it is for.
+    fn operation(&self) -> u32 {
+        match self {
+            Self::Next { operation, .. }
+            | Self::Position { operation, .. }
+            | Self::Complete { operation }
+            | Self::Failed { operation, .. } => *operation,
+        }
+    }
+}
+
 /// What a connection takes out.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Taken {
@@ -59,47 +71,6 @@ pub(crate) enum Taken {
     Nothing,
     /// The bound was reached and the policy is to disconnect.
     Overflown,
-}
-
-/// The events that wait, of all connections together. Payloads that several wait for count for each.
-#[derive(Debug)]
-pub(crate) struct QueueTotal {
-    bytes: AtomicUsize,
-    max: usize,
-    /// How often an event found no room here that had some in its own queue.
-    refused: AtomicU64,
-}
-
-impl QueueTotal {
-    /// At most `max` bytes.
-    pub(crate) fn new(max: usize) -> Self {
-        Self { bytes: AtomicUsize::new(0), max, refused: AtomicU64::new(0) }
-    }
-
-    /// How many bytes wait.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// How often there was no room.
-    pub(crate) fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
-    }
-
-    /// Counts in `size` bytes if they have room.
-    fn take(&self, size: usize) -> bool {
-        let taken = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |bytes| {
-            bytes.checked_add(size).filter(|bytes| *bytes <= self.max)
-        });
-        if taken.is_err() {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-        }
-        taken.is_ok()
-    }
-
-    fn give_back(&self, size: usize) {
-        self.bytes.fetch_sub(size, Ordering::Relaxed);
-    }
 }
 
 /// The configured bounds.
@@ -123,7 +94,7 @@ impl Bounds {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Backlog {
-    total: Arc<QueueTotal>,
+    share: Arc<QueueShare>,
     waiting: VecDeque<Waiting>,
     /// Of all events that wait.
     bytes: usize,
@@ -152,7 +123,7 @@ struct Tally {
 
 impl Drop for Backlog {
     fn drop(&mut self) {
-        self.total.give_back(self.bytes);
+        self.share.give_back(self.bytes);
     }
 }
 
@@ -160,7 +131,7 @@ impl Backlog {
     /// Nothing waits.
     pub(super) fn new(total: Arc<QueueTotal>) -> Self {
         Self {
-            total,
+            share: QueueShare::new(total),
             waiting: VecDeque::new(),
             bytes: 0,
             tallies: HashMap::new(),
@@ -223,7 +194,7 @@ impl Backlog {
             let Some(at) = victim else { break };
             self.drop_at(at);
         }
-        while !self.total.take(size) {
+        while !self.share.take(size) {
             match (bounds.policy, self.oldest_event()) {
                 (OverflowPolicy::Disconnect, _) => return self.overflow(),
                 // Others have it all: the next event tells that this one was lost.
@@ -237,6 +208,26 @@ impl Backlog {
         let missed = std::mem::take(&mut tally.missed);
         let delivery = Delivery::Next { operation, payload, missed };
         self.waiting.push_back(Waiting { delivery, is_event: true });
+    }
+
+    /// Calls `wake` from now on, on any thread, when [`Backlog::shed`] is to be called.
+    pub(super) fn on_shed(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.share.on_shed(wake);
+    }
+
+    /// Makes room for other connections, if this one holds the most.
+    pub(super) fn shed(&mut self, bounds: Bounds) {
+        let mut to_shed = self.share.take_to_shed();
+        while to_shed > 0 && !self.overflown {
+            // What waited when it was told may have gone.
+            let Some(at) = self.oldest_event() else { return };
+            if bounds.policy == OverflowPolicy::Disconnect {
+                return self.overflow();
+            }
+            let before = self.bytes;
+            self.drop_at(at);
+            to_shed = to_shed.saturating_sub((before - self.bytes).max(1));
+        }
     }
 
     /// Where an operation is. One that has yet to get an event, or to hear what it lost, is not told: its client would go on
@@ -271,12 +262,12 @@ impl Backlog {
     }
 
     /// The connection is given up, and what waits with it.
-    fn overflow(&mut self) {
+    pub(super) fn overflow(&mut self) {
         self.dropped += 1;
         self.overflown = true;
         self.waiting = VecDeque::new();
         self.tallies = HashMap::new();
-        self.total.give_back(std::mem::take(&mut self.bytes));
+        self.share.give_back(std::mem::take(&mut self.bytes));
     }
 
     /// An event does not even wait.
@@ -297,14 +288,22 @@ impl Backlog {
 
     /// The end of an operation. Nothing follows for it, so nothing is left that could announce what was dropped.
     pub(super) fn end(&mut self, end: Delivery) {
-        let (Delivery::Next { operation, .. }
-        | Delivery::Position { operation, .. }
-        | Delivery::Complete { operation }
-        | Delivery::Failed { operation, .. }) = &end;
-        self.forget_missed(*operation);
+        self.forget_missed(end.operation());
         if !self.overflown {
             self.waiting.push_back(Waiting { delivery: end, is_event: false });
         }
+    }
+
+    /// Drops what waits for an operation that its client has completed: nothing of it is sent any more.
+    pub(super) fn forget(&mut self, operation: u32) {
+        let is_of = |delivery: &Delivery| delivery.operation() == operation;
+        if self.waiting.iter().any(|it| is_of(&it.delivery)) {
+            let waiting = std::mem::take(&mut self.waiting).into_iter();
+            let (gone, kept): (VecDeque<_>, _) = waiting.partition(|it| is_of(&it.delivery));
+            self.waiting = kept;
+            gone.iter().for_each(|it| self.left(it));
+        }
+        self.tallies.remove(&operation);
     }
 
     /// Nobody has to be told any more what the operation missed.
@@ -321,7 +320,7 @@ impl Backlog {
             gone
         {
             self.bytes -= payload.bytes.len();
-            self.total.give_back(payload.bytes.len());
+            self.share.give_back(payload.bytes.len());
             if let Some(tally) = self.tallies.get_mut(operation) {
                 tally.waiting -= 1;
             }

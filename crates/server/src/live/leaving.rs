@@ -68,10 +68,10 @@ impl Leaving {
         if router.reactors.are_there() {
             return router.reactors.adopt(router, self, left);
         }
-        let Left { stream, early, permit: _permit } = left;
+        let Left { stream, early, permit } = left;
         match self {
             Self::WebSocket(WebSocket { spoken, caller }) => {
-                websocket::run(router, stream, early, spoken, caller).await;
+                websocket::run(router, stream, early, spoken, caller, permit.client()).await;
             }
             // Does not leave where there are none.
             #[cfg(target_os = "linux")]

@@ -2,10 +2,14 @@
 //! waiting for a slow socket is bounded in [`backlog`].
 
 mod backlog;
+pub(crate) mod client_work;
 mod init_payload;
+pub(crate) mod kept_operations;
+mod large_messages;
 mod leaving;
 pub(crate) mod once;
 pub(crate) mod outlet;
+mod queue_total;
 #[cfg(target_os = "linux")]
 pub(crate) mod reactors;
 pub(crate) mod running;
@@ -19,8 +23,8 @@ use http::HeaderMap;
 use crate::authentication::Identity;
 use crate::metrics::{Policy, PolicyLabel};
 use crate::router::Router;
-pub(crate) use backlog::QueueTotal;
 pub(crate) use leaving::{Leaving, Left};
+pub(crate) use queue_total::QueueTotal;
 pub(crate) use websocket::SLOW_SUBSCRIBER;
 
 /// Who is behind a connection: what its operations are prepared with.

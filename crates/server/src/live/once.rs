@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use execute::{ErrorCode, GraphqlError};
+use execute::{ClientKey, ErrorCode, GraphqlError};
 use http::{StatusCode, Uri};
 
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
@@ -26,10 +26,15 @@ pub(crate) fn is_wanted(uri: &Uri) -> bool {
 }
 
 /// Waits for the first event, but no longer than an operation may take (`limits.time`), and not when the router goes down.
-pub(crate) async fn answer(router: &Arc<Router>, ready: Ready, media: AnswerType) -> Answer {
+pub(crate) async fn answer(
+    router: &Arc<Router>,
+    ready: Ready,
+    media: AnswerType,
+    client: ClientKey,
+) -> Answer {
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
     let _open = router.metrics.stream(Transport::once);
-    let running = StopOnDrop(Running::new(router, &outlet, 0, Transport::once));
+    let running = StopOnDrop(Running::new(router, &outlet, 0, Transport::once, client));
     running.0.start_ready(OPERATION, ready);
     let time = router.config.limits.time;
     let first = async {

@@ -9,8 +9,9 @@ use execute::Payload;
 use hub::{EndReason, GroupId, Member, Outlet, OutletCommand};
 use tokio::sync::Notify;
 
-use super::backlog::{Backlog, Bounds, QueueTotal};
+use super::backlog::{Backlog, Bounds};
 pub(crate) use super::backlog::{Delivery, Taken};
+use super::queue_total::QueueTotal;
 use crate::config::Subscriptions;
 
 /// See the module.
@@ -19,7 +20,7 @@ pub(crate) struct ConnectionOutlet {
     bounds: Bounds,
     queue: Mutex<Queue>,
     /// Wakes whoever writes the connection.
-    pub(crate) filled: Filled,
+    pub(crate) filled: Arc<Filled>,
 }
 
 /// How the writer of a connection hears that there is something to write.
@@ -58,7 +59,7 @@ impl Filled {
         self.is_told.store(false, Ordering::Release);
     }
 
-    fn notify_one(&self) {
+    pub(super) fn notify_one(&self) {
         match self.other.get() {
             Some(tell) if !self.is_told.swap(true, Ordering::AcqRel) => tell(),
             Some(_) => {}
@@ -77,7 +78,10 @@ impl ConnectionOutlet {
     /// An empty one.
     pub(crate) fn new(settings: &Subscriptions, total: &Arc<QueueTotal>) -> Self {
         let queue = Queue { members: HashMap::new(), backlog: Backlog::new(Arc::clone(total)) };
-        Self { bounds: Bounds::new(settings), queue: Mutex::new(queue), filled: Filled::default() }
+        let filled = Arc::<Filled>::default();
+        let writer = Arc::clone(&filled);
+        queue.backlog.on_shed(Box::new(move || writer.notify_one()));
+        Self { bounds: Bounds::new(settings), queue: Mutex::new(queue), filled }
     }
 
     /// The answer of a query or mutation. An end follows.
@@ -92,15 +96,30 @@ impl ConnectionOutlet {
         self.filled.notify_one();
     }
 
+    /// Drops what waits for an operation that its client has completed.
+    pub(crate) fn forget(&self, operation: u32) {
+        self.lock().backlog.forget(operation);
+    }
+
+    /// Drops everything that waits: the connection is to be closed.
+    pub(crate) fn give_up(&self) {
+        self.lock().backlog.overflow();
+        self.filled.notify_one();
+    }
+
     /// The oldest delivery.
     pub(crate) fn take(&self) -> Taken {
-        self.lock().backlog.take()
+        let mut queue = self.lock();
+        queue.backlog.shed(self.bounds);
+        queue.backlog.take()
     }
 
     /// Has the bound been reached, and is the policy to disconnect? Known also while nothing can be taken,
     /// because the socket is full.
     pub(crate) fn is_overflown(&self) -> bool {
-        self.lock().backlog.is_overflown()
+        let mut queue = self.lock();
+        queue.backlog.shed(self.bounds);
+        queue.backlog.is_overflown()
     }
 
     /// How many results the policy has dropped since the last call; a connection that it gave up counts as one.
@@ -402,14 +421,11 @@ mod tests {
         for text in ["1", "2", "3"] {
             event(&outlets[0], 0, payload(text));
         }
-        // There is no room, and nothing of its own to drop.
+        // There is no room: the one that holds the most gives way, and itself when it wants more.
         event(&outlets[1], 0, payload("1"));
         event(&outlets[0], 0, payload("4"));
-        assert_eq!(total.bytes(), 3);
         assert_eq!(all(&outlets[0]), [(0, "2", 1), (0, "3", 0), (0, "4", 0)]);
-        assert_eq!((all(&outlets[1]), outlets[1].take_dropped()), (Vec::new(), 1));
-        event(&outlets[1], 0, payload("2"));
-        assert_eq!(all(&outlets[1]), [(0, "2", 1)]);
+        assert_eq!((all(&outlets[1]), outlets[1].take_dropped()), (vec![(0, "1", 0)], 0));
         assert_eq!((total.bytes(), total.refused()), (0, 2));
         let strict = outlet_within(OverflowPolicy::Disconnect, 100, 10, &total);
         event(&outlets[0], 0, payload("1"));

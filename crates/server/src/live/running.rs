@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use execute::{ErrorCode, GraphqlError};
+use execute::{ClientKey, ErrorCode, GraphqlError};
 use hub::{Member, SubscribeRequest, Subscription};
 use plan::OperationKind;
 use prepare::OperationRequest;
 use tokio::task::AbortHandle;
 
 use super::Caller;
+use super::client_work::{ClientWork, Started};
+use super::kept_operations::{self, KeptBytes};
 use super::outlet::{ConnectionOutlet, Delivery};
 use crate::authentication::{EXPIRED, Identity, expired_error};
 use crate::forwarding::ClientHeaders::OfMessage;
@@ -28,6 +30,7 @@ pub(crate) struct Running {
     connection: u64,
     transport: Transport,
     operations: Operations,
+    work: Arc<ClientWork>,
 }
 
 /// The operations in progress on one connection, on whatever thread. Clones share one list.
@@ -40,11 +43,12 @@ enum Operation {
     /// Dropping it unsubscribes. The hub hears of it through a queue, so nothing comes back into this list
     /// while it is borrowed.
     #[expect(dead_code, reason = "held for its drop")]
-    Subscription(Subscription, Open, Option<AbortOnDrop>),
+    Subscription(Subscription, Open, KeptBytes, Option<AbortOnDrop>),
 }
 
 /// A task that ends with its owner.
-struct AbortOnDrop(AbortHandle);
+#[derive(Debug)]
+pub(super) struct AbortOnDrop(pub(super) AbortHandle);
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
@@ -53,14 +57,17 @@ impl Drop for AbortOnDrop {
 }
 
 impl Running {
-    /// An empty list for connection number `connection`.
+    /// An empty list for connection number `connection` of that client.
     pub(crate) fn new(
         router: &Arc<Router>,
         outlet: &Arc<ConnectionOutlet>,
         connection: u64,
         transport: Transport,
+        client: ClientKey,
     ) -> Self {
-        Self::of(router, outlet, connection, transport, Operations::default())
+        let writer = Arc::clone(outlet);
+        let work = ClientWork::new(router, client, Box::new(move || writer.filled.notify_one()));
+        Self::of(router, outlet, connection, transport, (Operations::default(), work))
     }
 
     /// More operations for a list that there is.
@@ -69,21 +76,30 @@ impl Running {
         outlet: &Arc<ConnectionOutlet>,
         connection: u64,
         transport: Transport,
-        operations: Operations,
+        (operations, work): (Operations, Arc<ClientWork>),
     ) -> Self {
         let (router, outlet) = (Arc::clone(router), Arc::clone(outlet));
-        Self { router, outlet, connection, transport, operations }
+        Self { router, outlet, connection, transport, operations, work }
     }
 
-    /// Starts an operation that was not prepared yet, for that client. Its results come out of the
-    /// outlet.
-    pub(crate) fn start(&self, number: u32, request: OperationRequest, caller: Arc<Caller>) {
+    /// Starts an operation that was not prepared yet, for that client, whose key by address is `address`. Its results
+    /// come out of the outlet.
+    pub(crate) fn start(
+        &self,
+        number: u32,
+        request: OperationRequest,
+        caller: Arc<Caller>,
+        address: ClientKey,
+    ) {
         let this = self.clone();
+        let started = self.work.start();
         self.spawn(number, async move {
             let trace = RequestTrace::wanted(&this.router.config, &caller.headers);
             let (headers, identity) = (OfMessage(&caller.headers), caller.identity.clone());
-            match operation::prepare(&this.router, &request, headers, identity).await {
-                Ok(ready) => this.run(number, ready, trace).await,
+            let prepared =
+                operation::prepare_for(&this.router, &request, headers, identity, address);
+            match prepared.await {
+                Ok(ready) => this.run(number, ready, trace, started).await,
                 Err(errors) => this.failed(number, errors),
             }
         });
@@ -91,8 +107,8 @@ impl Running {
 
     /// Starts a prepared operation.
     pub(crate) fn start_ready(&self, number: u32, ready: Ready) {
-        let this = self.clone();
-        self.spawn(number, async move { this.run(number, ready, None).await });
+        let (this, started) = (self.clone(), self.work.start());
+        self.spawn(number, async move { this.run(number, ready, None, started).await });
     }
 
     fn spawn(&self, number: u32, task: impl Future<Output = ()> + 'static) {
@@ -105,15 +121,24 @@ impl Running {
         self.operations.begin(number, task.abort_handle());
     }
 
-    async fn run(&self, number: u32, ready: Ready, mut trace: Option<RequestTrace>) {
+    async fn run(
+        &self,
+        number: u32,
+        ready: Ready,
+        mut trace: Option<RequestTrace>,
+        started: Started,
+    ) {
         if ready.prepared.kind == OperationKind::Subscription {
             return self.subscribe(number, ready).await;
         }
         if let Some(trace) = &mut trace {
             trace.prepared();
         }
+        // The connection is about to be closed: it reads nothing.
+        let Some(_permit) = started.permit().await else { return };
         match operation::run(&self.router, ready, trace).await {
             Ok(payload) => {
+                let payload = started.charge(payload);
                 self.forget(number);
                 self.outlet.answer(number, payload);
                 self.outlet.end(Delivery::Complete { operation: number });
@@ -126,6 +151,11 @@ impl Running {
         let identity = ready.identity.clone();
         let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
         let member = Member { connection: self.connection, operation: number };
+        let kept = KeptBytes::of(&self.router, &ready);
+        let most = self.router.config.subscriptions.max_operation_bytes;
+        if self.operations.kept_bytes() + kept.bytes() > most {
+            return self.failed(number, vec![kept_operations::refuse(&self.router)]);
+        }
         match subscribe(&self.router, ready, outlet, member).await {
             Ok(subscription) => {
                 let open = self.router.metrics.subscription(self.transport);
@@ -133,7 +163,7 @@ impl Running {
                 let mut operations = self.operations.lock();
                 // Without an entry the client has gone, or the end has come already: the subscription with it.
                 if let Some(entry) = operations.get_mut(&number) {
-                    *entry = Operation::Subscription(subscription, open, expiry);
+                    *entry = Operation::Subscription(subscription, open, kept, expiry);
                 }
             }
             Err(error) => self.failed(number, vec![error]),
@@ -167,14 +197,20 @@ impl Running {
         self.operations.forget(number);
     }
 
-    /// The client wants no more of it.
+    /// The client wants no more of it, nor what waits of it.
     pub(crate) fn stop(&self, number: u32) {
         self.operations.stop(number);
+        self.outlet.forget(number);
     }
 
     /// The connection is over.
     pub(crate) fn stop_all(&self) {
         self.operations.stop_all();
+    }
+
+    /// The work that the connection has caused.
+    pub(crate) fn work(&self) -> &Arc<ClientWork> {
+        &self.work
     }
 }
 
@@ -196,6 +232,15 @@ impl Operations {
         if let Some(Operation::Task(task)) = stopped {
             task.abort();
         }
+    }
+
+    /// The bytes that its live subscriptions keep.
+    fn kept_bytes(&self) -> usize {
+        let kept = |operation: &Operation| match operation {
+            Operation::Subscription(_, _, kept, _) => kept.bytes(),
+            Operation::Task(_) => 0,
+        };
+        self.lock().values().map(kept).sum()
     }
 
     /// Is none in progress?

@@ -7,12 +7,12 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use astjson::Document;
 use bytes::Bytes;
-use execute::{ErrorCode, GraphqlError};
+use execute::{ClientKey, ErrorCode, GraphqlError};
 use http::header::RETRY_AFTER;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
@@ -23,10 +23,11 @@ use tokio::time::MissedTickBehavior;
 use wire::result_stream::Kind;
 use wire::sse::{Config, Sse};
 
+use super::client_work::ClientWork;
 #[cfg(target_os = "linux")]
 use super::leaving::Leaving;
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
-use super::running::{Operations, Running, too_slow};
+use super::running::{AbortOnDrop, Operations, Running, too_slow};
 use super::sse::{head, shutting_down_error};
 use super::{count_dropped, sleep_until};
 use crate::authentication::Identity;
@@ -39,7 +40,8 @@ use crate::refusal;
 use crate::router::Router;
 
 /// Streams that are reserved and not open yet. A client opens its own within a round trip, so this many are
-/// thousands of clients that arrive in one second; each is some 300 bytes.
+/// thousands of clients that arrive in one second; each is some 300 bytes. With so many the client that has the most loses
+/// its oldest.
 const RESERVATIONS_MAX: usize = 10_000;
 
 /// How long a stream stays reserved that nobody opens.
@@ -73,11 +75,15 @@ struct Table {
     entries: HashMap<Box<str>, Entry>,
     /// How many of them are reserved and not open.
     reserved: usize,
+    /// The same of each client; none without any.
+    reserved_by: HashMap<ClientKey, usize>,
 }
 
 #[derive(Debug)]
 struct Entry {
     stream: Arc<Stream>,
+    /// The client that has reserved it.
+    client: ClientKey,
     /// Until when it stays reserved; `None` once it is open.
     reserved_until: Option<Instant>,
 }
@@ -86,6 +92,9 @@ struct Entry {
 struct Stream {
     outlet: Arc<ConnectionOutlet>,
     operations: Operations,
+    work: Arc<ClientWork>,
+    /// The task that ends the stream if its unread responses take the memory of others. Begins with its first operation.
+    eviction: OnceLock<AbortOnDrop>,
     names: Mutex<Names>,
 }
 
@@ -104,6 +113,7 @@ enum Refusal {
     NotFound,
     InUse,
     TooMany,
+    TooBusy,
 }
 
 impl std::fmt::Debug for Stream {
@@ -147,7 +157,7 @@ pub(crate) async fn sweep(router: Arc<Router>) {
 }
 
 /// PUT: reserves a stream and answers with its token.
-pub(crate) fn reserve(router: &Router) -> Answer {
+pub(crate) fn reserve(router: &Router, client: ClientKey) -> Answer {
     let mut random = [0; TOKEN_RANDOM_BYTES];
     if let Err(error) = getrandom::fill(&mut random) {
         tracing::error!(%error, "the system gives no random bytes: streams cannot be reserved");
@@ -155,14 +165,20 @@ pub(crate) fn reserve(router: &Router) -> Answer {
     }
     let mut token = TOKEN_PREFIX.to_owned();
     token.extend(random.iter().map(|byte| format!("{byte:02x}")));
+    let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
     let stream = Arc::new(Stream {
-        outlet: Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total)),
+        outlet,
         operations: Operations::default(),
+        // No connection is read less because of it: its operations come by requests of their own.
+        work: ClientWork::new(router, client, Box::new(|| {})),
+        eviction: OnceLock::new(),
         names: Mutex::default(),
     });
-    if !router.streams.reserve(&token, stream, Instant::now()) {
+    let most = router.config.subscriptions.max_reserved_streams_per_client as usize;
+    if !router.streams.reserve(&token, stream, (client, most), Instant::now()) {
         router.metrics.refused(ErrorCode::Overloaded);
-        let message = "too many streams are reserved and not opened; try again later";
+        let message = "too many streams are reserved and not opened \
+                       (`subscriptions.max_reserved_streams_per_client`); open one, or try again later";
         let mut answer = failed(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Overloaded, message);
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         return answer;
@@ -203,7 +219,7 @@ pub(crate) async fn start(
     token: &str,
     request: &OperationRequest,
     head: &Parts,
-    identity: Identity,
+    (identity, address): (Identity, ClientKey),
 ) -> Answer {
     let Some(stream) = router.streams.find(token, Instant::now()) else { return not_found() };
     let id = match operation_id(&request.extensions) {
@@ -217,8 +233,8 @@ pub(crate) async fn start(
             return failed(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, message);
         }
     };
-    let ready = match operation::prepare(router, request, OfMessage(&head.headers), identity).await
-    {
+    let headers = OfMessage(&head.headers);
+    let ready = match operation::prepare_for(router, request, headers, identity, address).await {
         Ok(ready) => ready,
         Err(errors) => {
             let status =
@@ -235,6 +251,15 @@ pub(crate) async fn start(
         Err(Refusal::InUse) => {
             let message = "an operation with this id is in progress on the stream";
             failed(StatusCode::CONFLICT, ErrorCode::BadRequest, message)
+        }
+        Err(Refusal::TooBusy) => {
+            let message =
+                "too many operations of the stream have begun and not ended; try again later";
+            router.metrics.refused(ErrorCode::Overloaded);
+            let status = StatusCode::TOO_MANY_REQUESTS;
+            let mut answer = failed(status, ErrorCode::Overloaded, message);
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            answer
         }
         Err(Refusal::TooMany) => {
             let message = format!(
@@ -285,19 +310,39 @@ fn operation_id(extensions: &Bytes) -> Option<String> {
 }
 
 impl Streams {
-    fn reserve(&self, token: &str, stream: Arc<Stream>, now: Instant) -> bool {
+    /// Reserves a stream for a client, which may have `most`. False: it has so many, or there are too many in all.
+    fn reserve(
+        &self,
+        token: &str,
+        stream: Arc<Stream>,
+        (client, most): (ClientKey, usize),
+        now: Instant,
+    ) -> bool {
+        let is_full =
+            |table: &Table| table.reserved >= RESERVATIONS_MAX || table.reserved_by(client) >= most;
         let mut table = self.lock();
-        if table.reserved >= RESERVATIONS_MAX {
+        if is_full(&table) {
             drop(table);
             self.sweep(now);
             table = self.lock();
-            if table.reserved >= RESERVATIONS_MAX {
+        }
+        if table.reserved_by(client) >= most {
+            return false;
+        }
+        let mut replaced = None;
+        if table.reserved >= RESERVATIONS_MAX {
+            replaced = table.take_from_greediest(client);
+            if replaced.is_none() {
                 return false;
             }
         }
         let reserved_until = Some(now + RESERVATION_TIME_MAX);
-        table.entries.insert(token.into(), Entry { stream, reserved_until });
+        table.entries.insert(token.into(), Entry { stream, client, reserved_until });
         table.reserved += 1;
+        *table.reserved_by.entry(client).or_default() += 1;
+        // Its operations end when the list is free again.
+        drop(table);
+        drop(replaced);
         true
     }
 
@@ -305,13 +350,13 @@ impl Streams {
         let mut table = self.lock();
         let entry = table.entries.get_mut(token).ok_or(Refusal::NotFound)?;
         let until = entry.reserved_until.ok_or(Refusal::InUse)?;
-        let stream = Arc::clone(&entry.stream);
+        let (stream, client) = (Arc::clone(&entry.stream), entry.client);
         if until <= now {
             table.entries.remove(token);
         } else {
             entry.reserved_until = None;
         }
-        table.reserved -= 1;
+        table.count_out(client);
         drop(table);
         // One that came too late goes here, and its operations with it.
         if until <= now { Err(Refusal::NotFound) } else { Ok(stream) }
@@ -326,7 +371,9 @@ impl Streams {
         let entries = &mut table.entries;
         let over = entries.extract_if(|_, entry| entry.reserved_until.is_some_and(|it| it <= now));
         let over: Vec<_> = over.collect();
-        table.reserved -= over.len();
+        for (_, entry) in &over {
+            table.count_out(entry.client);
+        }
         // What ends is nobody's business who waits for the list.
         drop(table);
         drop(over);
@@ -351,6 +398,47 @@ impl Streams {
     }
 }
 
+/// Ends a stream, and what waits for it, when its account says so. Its client may open it late or never.
+async fn end_if_evicted(stream: Weak<Stream>) {
+    let Some(account) = stream.upgrade().map(|it| Arc::clone(it.work.account())) else { return };
+    account.evicted().await;
+    if let Some(stream) = stream.upgrade() {
+        stream.operations.stop_all();
+        stream.outlet.give_up();
+    }
+}
+
+impl Table {
+    /// How many streams a client has reserved and not opened.
+    fn reserved_by(&self, client: ClientKey) -> usize {
+        self.reserved_by.get(&client).copied().unwrap_or(0)
+    }
+
+    /// A reserved stream of that client is open, or over.
+    fn count_out(&mut self, client: ClientKey) {
+        self.reserved -= 1;
+        if let Some(count) = self.reserved_by.get_mut(&client) {
+            *count -= 1;
+            if *count == 0 {
+                self.reserved_by.remove(&client);
+            }
+        }
+    }
+
+    /// Makes room for `client`: takes the oldest reservation of the client with the most. `None`: it has the most itself.
+    fn take_from_greediest(&mut self, client: ClientKey) -> Option<Entry> {
+        let (&greediest, &count) = self.reserved_by.iter().max_by_key(|(_, count)| **count)?;
+        if count <= self.reserved_by(client) + 1 {
+            return None;
+        }
+        let of_it = self.entries.iter().filter(|(_, entry)| entry.client == greediest);
+        let reserved = of_it.filter_map(|(token, entry)| Some((entry.reserved_until?, token)));
+        let oldest = reserved.min().map(|(_, token)| token.clone())?;
+        self.count_out(greediest);
+        self.entries.remove(&oldest)
+    }
+}
+
 impl Drop for Stream {
     /// However it goes: operations would run for nobody, and what ends one with its token holds the list of all.
     fn drop(&mut self) {
@@ -360,10 +448,23 @@ impl Drop for Stream {
 
 impl Stream {
     /// Starts an operation on this core. Its results come out of the outlet, wherever that is read.
-    fn start(&self, router: &Arc<Router>, id: &str, ready: Ready) -> Result<(), Refusal> {
+    fn start(
+        self: &Arc<Self>,
+        router: &Arc<Router>,
+        id: &str,
+        ready: Ready,
+    ) -> Result<(), Refusal> {
+        self.eviction.get_or_init(|| {
+            let task = tokio::task::spawn_local(end_if_evicted(Arc::downgrade(self)));
+            AbortOnDrop(task.abort_handle())
+        });
         let most = router.config.websocket.max_subscriptions_per_connection as usize;
         let (outlet, operations) = (&self.outlet, self.operations.clone());
-        let running = Running::of(router, outlet, 0, Transport::sse, operations);
+        if self.work.is_full() {
+            return Err(Refusal::TooBusy);
+        }
+        let work = Arc::clone(&self.work);
+        let running = Running::of(router, outlet, 0, Transport::sse, (operations, work));
         // Held until the operation is in its list: a stream that ends meanwhile stops it.
         let mut names = self.lock();
         let number = names.begin(id, most)?;
@@ -376,6 +477,7 @@ impl Stream {
         if let Some(number) = names.numbers.remove(id) {
             names.ids.remove(&number);
             self.operations.stop(number);
+            self.outlet.forget(number);
         }
     }
 
@@ -578,6 +680,9 @@ mod tests {
     use crate::config::Subscriptions;
     use crate::live::QueueTotal;
 
+    /// A client, and how many streams it may reserve.
+    const ALONE: (ClientKey, usize) = (ClientKey::UNKNOWN, RESERVATIONS_MAX);
+
     fn stream() -> Arc<Stream> {
         Arc::new(Stream {
             outlet: Arc::new(ConnectionOutlet::new(
@@ -585,6 +690,8 @@ mod tests {
                 &Arc::new(QueueTotal::new(1 << 20)),
             )),
             operations: Operations::default(),
+            work: ClientWork::unbounded(),
+            eviction: OnceLock::new(),
             names: Mutex::default(),
         })
     }
@@ -593,7 +700,7 @@ mod tests {
     fn a_stream_is_opened_once_and_in_time() {
         let (streams, now) = (Streams::default(), Instant::now());
         let at = |seconds| now + Duration::from_secs(seconds);
-        assert!(streams.reserve("a", stream(), at(0)) && streams.reserve("b", stream(), at(0)));
+        assert!(["a", "b"].iter().all(|it| streams.reserve(it, stream(), ALONE, at(0))));
         assert!(streams.open("a", at(29)).is_ok());
         assert_eq!(streams.open("a", at(29)).err(), Some(Refusal::InUse));
         assert_eq!(streams.open("b", at(30)).err(), Some(Refusal::NotFound));
@@ -608,13 +715,33 @@ mod tests {
         let (streams, now) = (Streams::default(), Instant::now());
         let shared = stream();
         for number in 0..RESERVATIONS_MAX {
-            assert!(streams.reserve(&number.to_string(), Arc::clone(&shared), now));
+            assert!(streams.reserve(&number.to_string(), Arc::clone(&shared), ALONE, now));
         }
-        assert!(!streams.reserve("one more", Arc::clone(&shared), now));
+        assert!(!streams.reserve("one more", Arc::clone(&shared), ALONE, now));
         assert!(streams.open("7", now).is_ok());
-        assert!(streams.reserve("one more", Arc::clone(&shared), now));
-        assert!(streams.reserve("later", shared, now + RESERVATION_TIME_MAX));
+        assert!(streams.reserve("one more", Arc::clone(&shared), ALONE, now));
+        assert!(streams.reserve("later", shared, ALONE, now + RESERVATION_TIME_MAX));
         assert_eq!(streams.lock().entries.len(), 2, "the open one and the new one");
+    }
+
+    #[test]
+    fn a_client_that_reserves_all_streams_makes_room_for_others() {
+        let (streams, now, shared) = (Streams::default(), Instant::now(), stream());
+        let [greedy, polite] = [b"greedy", b"polite"].map(|it| ClientKey::of_identity(it));
+        let reserve = |token: &str, client, most, now| {
+            streams.reserve(token, Arc::clone(&shared), (client, most), now)
+        };
+        assert!((0..10).all(|number| reserve(&number.to_string(), greedy, 10, now)));
+        assert!(!reserve("one more", greedy, 10, now), "that is its own bound");
+        let later = now + Duration::from_secs(1);
+        let rest = (10..RESERVATIONS_MAX).map(|number| number.to_string());
+        assert!(rest.clone().all(|token| reserve(&token, greedy, RESERVATIONS_MAX, later)));
+        assert!(!reserve("one more", greedy, RESERVATIONS_MAX + 1, later));
+        assert!(reserve("polite", polite, 10, later));
+        let table = streams.lock();
+        assert_eq!((table.reserved, table.reserved_by(polite)), (RESERVATIONS_MAX, 1));
+        let oldest = (0..10).filter(|number| table.entries.contains_key(&*number.to_string()));
+        assert_eq!(oldest.count(), 9, "the oldest has made room");
     }
 
     #[tokio::test]
@@ -623,7 +750,7 @@ mod tests {
         let reserve = |token, now| {
             let (stream, task) = (stream(), tokio::spawn(std::future::pending::<()>()));
             stream.operations.begin(0, task.abort_handle());
-            assert!(streams.reserve(token, stream, now));
+            assert!(streams.reserve(token, stream, ALONE, now));
             task
         };
         let tasks = [reserve("never", now), reserve("too late", now)];

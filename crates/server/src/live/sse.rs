@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use execute::{ErrorCode, GraphqlError};
+use execute::{ClientKey, ErrorCode, GraphqlError};
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue};
 #[cfg(target_os = "linux")]
 use http::header::{CONNECTION, TRANSFER_ENCODING};
@@ -35,14 +35,20 @@ const AHEAD: usize = 4;
 const OPERATION: u32 = 0;
 
 /// Streams the results of `ready`, the operation of a request by that `version` of HTTP.
-pub(crate) fn answer(router: &Arc<Router>, ready: Ready, kind: Kind, version: Version) -> Answer {
+pub(crate) fn answer(
+    router: &Arc<Router>,
+    ready: Ready,
+    kind: Kind,
+    version: Version,
+    client: ClientKey,
+) -> Answer {
     #[cfg(target_os = "linux")]
     if version < Version::HTTP_2 && router.reactors.are_there() {
         return leaving(ready, kind, version);
     }
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
     let transport = Transport::of(kind);
-    let running = Running::new(router, &outlet, 0, transport);
+    let running = Running::new(router, &outlet, 0, transport, client);
     running.start_ready(OPERATION, ready);
     let (pieces, body) = mpsc::channel(AHEAD);
     let heartbeat = Some(router.config.subscriptions.heartbeat);
@@ -114,6 +120,8 @@ async fn stream(
     let mut time_to_leave = pin!(router.time_to_leave());
     let mut shutting_down = false;
     let mut given_up = false;
+    let account = Arc::clone(running.work().account());
+    let mut evicted = pin!(account.evicted());
     // What the HTTP library has no room for. While it waits here, deliveries wait in the outlet.
     let mut piece: Option<Bytes> = None;
     loop {
@@ -141,9 +149,14 @@ async fn stream(
         let heartbeat = if piece.is_some() { None } else { results.poll_timeout() };
         tokio::select! {
             room = pieces.reserve(), if piece.is_some() => match (room, piece.take()) {
-                (Ok(room), Some(piece)) => room.send(piece),
+                (Ok(room), Some(piece)) => {
+                    account.note_progress();
+                    room.send(piece);
+                }
                 _ => break,
             },
+            // Nothing that waits for it would be read.
+            () = evicted.as_mut() => break,
             () = outlet.filled.notified() => {}
             () = pieces.closed() => break,
             () = sleep_until(heartbeat.map(tokio::time::Instant::from_std)) => {

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
+use execute::ClientKey;
 use http::header::{HeaderName, HeaderValue, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
 use http::{HeaderMap, Request, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use prepare::OperationRequest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use wire::connection::Connection;
+use wire::connection::{Connection, ReadApart};
 use wire::graphql_transport_ws::{Event, FORBIDDEN, INVALID_MESSAGE};
 use wire::subprotocol::{SUPPORTED, Subprotocol};
 use wire::websocket::CloseCode;
@@ -22,7 +23,9 @@ use wire::websocket::handshake;
 use super::leaving::{Leaving, WebSocket};
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::{Running, too_slow};
-use super::{Caller, TOKEN_EXPIRED, count_dropped, init_payload, sleep_until, spread};
+use super::{
+    Caller, TOKEN_EXPIRED, count_dropped, init_payload, large_messages, sleep_until, spread,
+};
 use crate::authentication::{self, EXPIRED, Identity, Introduced, Refusal};
 use crate::http::answer::{self, Answer, AnswerBody};
 use crate::http::cors;
@@ -131,16 +134,19 @@ pub(super) async fn run(
     early: Bytes,
     spoken: Spoken,
     caller: Caller,
+    address: ClientKey,
 ) {
     let now = Instant::now();
     let mut connection = spoken.machine(router, now);
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
     let _open = router.metrics.stream(Transport::websocket);
     let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
-    let running = Running::new(router, &outlet, number, Transport::websocket);
+    let running = Running::new(router, &outlet, number, Transport::websocket, address);
     let mut caller = Arc::new(caller);
     // A token that is being verified. The client waits for it, and for nothing else.
     let mut introduction = Introduction::None;
+    let account = Arc::clone(running.work().account());
+    let mut evicted = pin!(account.evicted());
     let mut time_to_leave = pin!(router.time_to_leave());
     let mut shutting_down = false;
     let mut incoming = BytesMut::with_capacity(READ_BYTES);
@@ -154,7 +160,18 @@ pub(super) async fn run(
     drop(early);
     loop {
         while let Some(event) = connection.poll_event() {
-            obey(router, &mut connection, &running, &mut caller, &mut introduction, event);
+            if let Event::Large(message) = event {
+                // The connection waits: nothing it says is handled before this message.
+                let parse = connection.protocol.parser();
+                let client = caller.identity.client_key().unwrap_or(address);
+                let read = large_messages::read(router, client, message, parse).await;
+                if let Some(read) = read {
+                    connection.resume(Instant::now(), read);
+                }
+                continue;
+            }
+            let parts = (&mut connection, &running, address);
+            obey(router, parts, &mut caller, &mut introduction, event);
         }
         fill(router, &mut connection, &outlet, &running, &mut outgoing);
         if connection.is_closed() {
@@ -165,7 +182,15 @@ pub(super) async fn run(
         }
         // A client that sends and never reads would fill our memory with answers to its pings. Whoever takes
         // something, if slowly, is listened to: its `complete` and its pongs count.
-        let may_read = reading && (wrote || outgoing.len() < WRITE_AHEAD_BYTES);
+        // `filled` is notified when a connection that was held may be read again.
+        let may_read =
+            reading && (wrote || outgoing.len() < WRITE_AHEAD_BYTES) && !running.work().hold();
+        if connection.has_input() && may_read {
+            connection.receive(Instant::now(), &[]);
+            // Other connections of this core have their turn before it goes on.
+            tokio::task::yield_now().await;
+            continue;
+        }
         let timeout = farewell_until.or_else(|| connection.poll_timeout());
         let until = timeout.map(tokio::time::Instant::from_std);
         tokio::select! {
@@ -188,6 +213,7 @@ pub(super) async fn run(
                 Ok(0) | Err(_) => break,
                 Ok(count) => {
                     wrote = true;
+                    running.work().account().note_progress();
                     if is_full {
                         // There is room again: the client has taken something.
                         connection.taken(Instant::now());
@@ -221,6 +247,10 @@ pub(super) async fn run(
                 connection.protocol.close(FORBIDDEN, TOKEN_EXPIRED);
                 caller = Arc::default();
             }
+            () = evicted.as_mut(), if connection.is_open() => {
+                connection.protocol.close(SLOW_SUBSCRIBER, &too_slow().message);
+                running.stop_all();
+            }
             () = &mut time_to_leave, if !shutting_down => {
                 shutting_down = true;
                 connection.protocol.close(CloseCode(1001), "The router is shutting down");
@@ -242,8 +272,7 @@ pub(super) async fn run(
 
 fn obey(
     router: &Router,
-    connection: &mut Connection<Subprotocol>,
-    running: &Running,
+    (connection, running, address): (&mut Connection<Subprotocol>, &Running, ClientKey),
     caller: &mut Arc<Caller>,
     introduction: &mut Introduction,
     event: Event,
@@ -278,9 +307,12 @@ fn obey(
                     extensions: request.extensions.unwrap_or_default(),
                 },
                 Arc::clone(caller),
+                address,
             );
         }
         Event::Complete { number, .. } => running.stop(number),
+        // Handled by the caller, which can wait for it.
+        Event::Large(_) => {}
         Event::Ended(_) => running.stop_all(),
     }
 }

@@ -19,7 +19,7 @@ use crate::Chunks;
 use crate::connection::{Connection, Output, Protocol};
 use crate::operations::{Operations, Subscription};
 use crate::pending::Pending;
-use crate::websocket::{CloseCode, Closed, ClosedBy, FrameHeader, Opcode};
+use crate::websocket::{CloseCode, Closed, ClosedBy, FrameHeader, LargeMessage, Opcode};
 
 /// Settings that many connections share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +75,8 @@ pub enum Event {
         /// Our name for it.
         number: u32,
     },
+    /// A message to be read on another thread. Answer with [`Connection::resume`].
+    Large(LargeMessage),
     /// The last event, given once: all operations of the connection are over.
     Ended(Closed),
 }
@@ -94,6 +96,7 @@ impl fmt::Debug for Event {
             Event::Complete { id, number } => {
                 f.debug_struct("Complete").field("id", id).field("number", number).finish()
             }
+            Event::Large(message) => f.debug_tuple("Large").field(&message.len()).finish(),
             Event::Ended(closed) => f.debug_tuple("Ended").field(closed).finish(),
         }
     }
@@ -273,12 +276,18 @@ impl Protocol for GraphqlTransportWs {
     type Event = Event;
 
     fn receive_text(&mut self, text: Bytes) {
-        if self.phase == Phase::Ended {
-            return;
+        if self.phase != Phase::Ended {
+            self.receive_parsed(ClientMessage::parse(text));
         }
-        match ClientMessage::parse(text) {
-            Ok(message) => self.receive(message),
-            Err(Invalid(what)) => self.close_invalid(&what),
+    }
+
+    fn is_acknowledged(&self) -> bool {
+        self.phase == Phase::Ready
+    }
+
+    fn receive_large(&mut self, message: LargeMessage) {
+        if self.phase != Phase::Ended {
+            self.pending.event(Event::Large(message));
         }
     }
 
@@ -312,6 +321,19 @@ impl Protocol for GraphqlTransportWs {
     fn handle_timeout(&mut self, now: Instant) {
         if self.poll_timeout().is_some_and(|deadline| deadline <= now) {
             self.close(INITIALISATION_TIMEOUT, "Connection initialisation timeout");
+        }
+    }
+}
+
+impl GraphqlTransportWs {
+    /// Takes a text message that was parsed.
+    pub(crate) fn receive_parsed(&mut self, message: Result<ClientMessage, Invalid>) {
+        if self.phase == Phase::Ended {
+            return;
+        }
+        match message {
+            Ok(message) => self.receive(message),
+            Err(Invalid(what)) => self.close_invalid(&what),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::graphql_transport_ws::envelope::{Invalid, Object, parse_with, unknown
 
 /// What a client says.
 #[derive(Debug)]
-pub(super) enum ClientMessage {
+pub(crate) enum ClientMessage {
     ConnectionInit { payload: Option<Bytes> },
     Start { id: String, request: Request },
     Stop { id: String },
@@ -18,7 +18,7 @@ pub(super) enum ClientMessage {
 }
 
 impl ClientMessage {
-    pub(super) fn parse(text: Bytes) -> Result<ClientMessage, Invalid> {
+    pub(crate) fn parse(text: Bytes) -> Result<ClientMessage, Invalid> {
         parse_with(text, |message: Object<'_>| {
             let kind = message.kind()?;
             Ok(match &*kind {

@@ -15,7 +15,7 @@ use crate::graphql_transport_ws::{
 };
 use crate::operations::{Operations, Subscription};
 use crate::pending::Pending;
-use crate::websocket::{CloseCode, Closed, ClosedBy};
+use crate::websocket::{CloseCode, Closed, ClosedBy, LargeMessage};
 
 /// The server's side of one connection.
 ///
@@ -186,12 +186,18 @@ impl Protocol for GraphqlWs {
     type Event = Event;
 
     fn receive_text(&mut self, text: Bytes) {
-        if self.phase == Phase::Ended {
-            return;
+        if self.phase != Phase::Ended {
+            self.receive_parsed(ClientMessage::parse(text));
         }
-        match ClientMessage::parse(text) {
-            Ok(message) => self.receive(message),
-            Err(Invalid(what)) => self.connection_error(&format!("Invalid message: {what}")),
+    }
+
+    fn is_acknowledged(&self) -> bool {
+        self.phase == Phase::Ready
+    }
+
+    fn receive_large(&mut self, message: LargeMessage) {
+        if self.phase != Phase::Ended {
+            self.pending.event(Event::Large(message));
         }
     }
 
@@ -240,6 +246,19 @@ impl Protocol for GraphqlWs {
             self.keep_alive();
         } else {
             self.close(INITIALISATION_TIMEOUT, "Connection initialisation timeout");
+        }
+    }
+}
+
+impl GraphqlWs {
+    /// Takes a text message that was parsed.
+    pub(crate) fn receive_parsed(&mut self, message: Result<ClientMessage, Invalid>) {
+        if self.phase == Phase::Ended {
+            return;
+        }
+        match message {
+            Ok(message) => self.receive(message),
+            Err(Invalid(what)) => self.connection_error(&format!("Invalid message: {what}")),
         }
     }
 }

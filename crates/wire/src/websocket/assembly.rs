@@ -4,10 +4,10 @@
 //! An [`Assembly`] exists only while something is half received; an idle connection has none.
 
 use bytes::Bytes;
-use coding::ExpandError;
 
 use super::close::{self, CloseCode, Failure};
 use super::frame::{CONTROL_BYTES_MAX, HEADER_BYTES_MAX, IncomingHeader, Opcode, apply_mask};
+use super::large::{ClientBounds, LargeMessage, NOT_UTF8, expand};
 
 /// A whole message or control frame.
 #[derive(Debug)]
@@ -17,6 +17,19 @@ pub(super) enum Arrival {
     Ping(Vec<u8>),
     Pong,
     Close(CloseCode, Box<str>),
+    /// A message that is too large to be expanded and parsed here.
+    Large(LargeMessage),
+}
+
+impl Arrival {
+    /// Its bytes, after they are expanded. Nothing was expanded of a large one.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Arrival::Text(bytes) | Arrival::Binary(bytes) => bytes.len(),
+            Arrival::Ping(payload) => payload.len(),
+            Arrival::Pong | Arrival::Close(..) | Arrival::Large(_) => 0,
+        }
+    }
 }
 
 /// What the connection demands of what arrives.
@@ -29,6 +42,8 @@ pub(super) struct Rules {
     pub(super) deflates: bool,
     /// We have sent a close frame: messages no longer matter, only the peer's close frame does.
     pub(super) discards_messages: bool,
+    /// Bounds of what a client may cost; `None` on the client's side.
+    pub(super) bounds: Option<ClientBounds>,
 }
 
 /// What has been received of frames and messages that are not complete.
@@ -191,47 +206,58 @@ impl Assembly {
             }
             Opcode::Text | Opcode::Binary | Opcode::Continuation if !is_final => None,
             Opcode::Text | Opcode::Binary | Opcode::Continuation => {
-                let message = self.message.take();
-                let message = message.map(|it| it.expanded(rules.message_bytes_max)).transpose()?;
-                message.map(|message| match message.is_text {
-                    true => Arrival::Text(message.bytes.into()),
-                    false => Arrival::Binary(message.bytes.into()),
-                })
+                self.message.take().map(|it| it.arrival(rules)).transpose()?
             }
         })
     }
 }
 
-const TOO_BIG: Failure = Failure { code: CloseCode::TOO_BIG, reason: "message is too big" };
+pub(super) const TOO_BIG: Failure =
+    Failure { code: CloseCode::TOO_BIG, reason: "message is too big" };
 
 impl Message {
-    /// What a whole message says.
-    fn expanded(mut self, limit: usize) -> Result<Message, Failure> {
-        if !self.is_compressed {
-            return Ok(self);
-        }
-        self.is_compressed = false;
-        self.bytes = coding::inflate_message(&self.bytes, limit).map_err(|error| match error {
-            ExpandError::TooLarge(_) => TOO_BIG,
-            ExpandError::Broken { .. } => {
-                Failure { code: CloseCode::INVALID_PAYLOAD, reason: "message is not valid deflate" }
+    /// Expands a whole message, unless that is work for another thread.
+    fn arrival(mut self, rules: Rules) -> Result<Arrival, Failure> {
+        let limit = match rules.bounds {
+            Some(bounds) if self.is_compressed => {
+                bounds.expanded_bytes_max(self.bytes.len()).min(rules.message_bytes_max)
             }
-        })?;
-        self.check_utf8(true)?;
-        Ok(self)
+            _ => rules.message_bytes_max,
+        };
+        let inline = rules.bounds.map_or(usize::MAX, |bounds| bounds.inline_bytes_max);
+        if self.bytes.len() > inline {
+            return Ok(Arrival::Large(self.large(limit)));
+        }
+        if self.is_compressed {
+            match expand(&self.bytes, limit.min(inline)) {
+                Ok(expanded) => self.bytes = expanded,
+                Err(TOO_BIG) if inline < limit => return Ok(Arrival::Large(self.large(limit))),
+                Err(failure) => return Err(failure),
+            }
+            self.is_compressed = false;
+            self.check_utf8(true)?;
+        }
+        Ok(match self.is_text {
+            true => Arrival::Text(self.bytes.into()),
+            false => Arrival::Binary(self.bytes.into()),
+        })
+    }
+
+    fn large(self, expanded_bytes_max: usize) -> LargeMessage {
+        let Message { is_text, is_compressed, bytes, valid_up_to: _ } = self;
+        let (bytes, connection) = (bytes.into(), Default::default());
+        LargeMessage { bytes, is_text, is_compressed, expanded_bytes_max, connection }
     }
 
     /// Fails as soon as the text received so far cannot become UTF-8 (RFC 6455 section 8.1). Each
     /// byte is looked at once, but for the up to three of an unfinished character.
     fn check_utf8(&mut self, is_end: bool) -> Result<(), Failure> {
-        const FAILURE: Failure =
-            Failure { code: CloseCode::INVALID_PAYLOAD, reason: "text is not UTF-8" };
         if !self.is_text || self.is_compressed {
             return Ok(());
         }
         match std::str::from_utf8(&self.bytes[self.valid_up_to..]) {
             Ok(_) => self.valid_up_to = self.bytes.len(),
-            Err(error) if error.error_len().is_some() || is_end => return Err(FAILURE),
+            Err(error) if error.error_len().is_some() || is_end => return Err(NOT_UTF8),
             Err(error) => self.valid_up_to += error.valid_up_to(),
         }
         Ok(())

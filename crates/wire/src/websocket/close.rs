@@ -95,7 +95,7 @@ pub(super) fn payload(code: CloseCode, reason: &str) -> Vec<u8> {
 
 /// Why a connection must be failed (RFC 6455 section 7.1.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(crate) struct Failure {
     pub(super) code: CloseCode,
     pub(super) reason: &'static str,
 }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::assembly::{Arrival, Assembly, Rules};
 use super::close::{self, CloseCode, Closed, ClosedBy, Failure};
 use super::frame::{FrameHeader, Opcode, apply_mask};
+use super::large::{ClientBounds, LargeMessage, MESSAGE_COST, Waits};
 use crate::Chunks;
 use crate::pending::{Idle, Seldom};
 
@@ -28,6 +29,9 @@ pub struct Config {
     pub close_timeout: Duration,
     /// Messages from this size on are compressed, where that was negotiated and makes them smaller.
     pub deflate_bytes_min: usize,
+    /// Bounds of what one client may cost, on the server's side. A caller that sets them works through
+    /// [`WebSocket::has_input`] and [`Event::Large`].
+    pub client_bounds: Option<ClientBounds>,
 }
 
 impl Default for Config {
@@ -43,6 +47,7 @@ impl Default for Config {
             message_timeout: Duration::from_secs(60),
             close_timeout: Duration::from_secs(5),
             deflate_bytes_min: 1400,
+            client_bounds: None,
         }
     }
 }
@@ -54,6 +59,8 @@ pub enum Event {
     Text(Bytes),
     /// A whole binary message.
     Binary(Bytes),
+    /// A message to be read on another thread. Nothing follows until [`WebSocket::resume`].
+    Large(LargeMessage),
     /// The last event: write what [`WebSocket::poll_transmit`] still gives, then close the
     /// transport.
     Closed(Closed),
@@ -73,6 +80,10 @@ pub struct WebSocket {
     state: State,
     /// permessage-deflate was negotiated, without context takeover both ways.
     deflates: bool,
+    /// The server has acknowledged the client, see [`ClientBounds`].
+    is_acknowledged: bool,
+    /// What the client's messages have cost before that.
+    init_bytes: u32,
 }
 
 // See the budget in `graphql_transport_ws::server`.
@@ -86,12 +97,17 @@ struct Busy {
     outgoing: VecDeque<Chunks>,
     /// The answer to the last of more pings than there is room for in `outgoing`.
     pong: Option<Box<[u8]>>,
+    /// Input behind what the last turn has worked through.
+    held: Vec<u8>,
+    /// There while a [`LargeMessage`] is read.
+    large: Option<Waits>,
 }
 
 impl Idle for Busy {
     fn is_idle(&self) -> bool {
-        let Self { partial, events, outgoing, pong } = self;
-        partial.is_none() && events.is_empty() && outgoing.is_empty() && pong.is_none()
+        let Self { partial, events, outgoing, pong, held, large } = self;
+        let is_quiet = partial.is_none() && held.is_empty() && large.is_none();
+        is_quiet && events.is_empty() && outgoing.is_empty() && pong.is_none()
     }
 }
 
@@ -142,6 +158,8 @@ impl WebSocket {
             role,
             state: State::Open,
             deflates: false,
+            is_acknowledged: true,
+            init_bytes: 0,
         }
     }
 
@@ -156,32 +174,88 @@ impl WebSocket {
         self.deflates
     }
 
+    /// Says whether the server has acknowledged the client. It has, unless said.
+    pub fn set_acknowledged(&mut self, is_acknowledged: bool) {
+        self.is_acknowledged = is_acknowledged;
+    }
+
+    /// True if input waits that the last call of [`WebSocket::receive`] did not get to: call it again, with no bytes, when
+    /// other connections have had their turn. No more should be read from the transport until then.
+    pub fn has_input(&self) -> bool {
+        self.busy.get().is_some_and(|busy| !busy.held.is_empty())
+    }
+
+    /// True while a [`LargeMessage`] is being read. No more should be read from the transport until it is.
+    pub fn is_paused(&self) -> bool {
+        self.busy.get().is_some_and(|busy| busy.large.is_some())
+    }
+
+    /// The [`LargeMessage`] has been read. `failure`: it breaks a rule.
+    pub(crate) fn resume(&mut self, now: Instant, failure: Option<Failure>) {
+        self.busy.take(|busy| busy.large.take());
+        if self.is_open() {
+            self.since = now;
+        }
+        if let Some(failure) = failure
+            && self.state != State::Closed
+        {
+            self.fail(failure);
+        }
+    }
+
     /// Takes bytes that the transport delivered, in pieces of any size.
-    pub fn receive(&mut self, now: Instant, mut bytes: &[u8]) {
+    pub fn receive(&mut self, now: Instant, bytes: &[u8]) {
         if matches!(self.state, State::Open | State::Pinged) && !bytes.is_empty() {
             self.state = State::Open;
             self.since = now;
         }
-        if self.state == State::Closed || bytes.is_empty() {
+        let mut held =
+            self.busy.take(|busy| Some(std::mem::take(&mut busy.held))).unwrap_or_default();
+        if self.state == State::Closed {
             return;
         }
+        let mut bytes = if held.is_empty() {
+            bytes
+        } else {
+            held.extend_from_slice(bytes);
+            &held[..]
+        };
+        if bytes.is_empty() {
+            return;
+        }
+        if self.is_paused() {
+            self.busy.fill().held = bytes.to_vec();
+            return;
+        }
+        let mut turn_bytes = self.bounds().map_or(usize::MAX, |bounds| bounds.turn_bytes_max);
         let held = self.busy.take(|busy| busy.partial.take());
         let mut partial =
             held.unwrap_or_else(|| Partial { assembly: Assembly::default(), since: now });
         while self.state != State::Closed {
             match partial.assembly.next(&mut bytes, self.rules()) {
                 Ok(Some(arrival)) => {
-                    self.arrived(arrival);
+                    let cost = MESSAGE_COST + arrival.bytes();
+                    self.arrived(arrival, cost);
                     if partial.assembly.is_between_messages() {
                         partial.since = now;
+                    }
+                    turn_bytes = turn_bytes.saturating_sub(cost);
+                    if turn_bytes == 0 || self.is_paused() {
+                        break;
                     }
                 }
                 Ok(None) => break,
                 Err(failure) => self.fail(failure),
             }
         }
-        if self.state != State::Closed && !partial.assembly.is_idle() {
+        if self.state == State::Closed {
+            return;
+        }
+        if !partial.assembly.is_idle() {
             self.busy.fill().partial = Some(partial);
+        }
+        if !bytes.is_empty() {
+            self.busy.fill().held = bytes.to_vec();
         }
     }
 
@@ -225,6 +299,8 @@ impl WebSocket {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let wait = match self.state {
             State::Open => self.config.ping_interval,
+            // What the peer says is not looked at while a message of it is read.
+            State::Pinged if self.is_paused() => return None,
             State::Pinged => Some(self.config.pong_timeout),
             State::Closing => Some(self.config.close_timeout),
             State::Closed => return None,
@@ -315,17 +391,42 @@ impl WebSocket {
         self.busy.fill().outgoing.push_back(frame);
     }
 
+    /// The bounds of what the peer may cost.
+    fn bounds(&self) -> Option<ClientBounds> {
+        self.config.client_bounds.filter(|_| matches!(self.role, Role::Server))
+    }
+
     fn rules(&self) -> Rules {
+        let bounds = self.bounds();
+        let early = bounds.filter(|_| !self.is_acknowledged);
+        let early = early.map_or(usize::MAX, |bounds| bounds.init_message_bytes_max);
         Rules {
+            bounds,
             expects_mask: matches!(self.role, Role::Server),
-            message_bytes_max: self.config.message_bytes_max,
+            message_bytes_max: self.config.message_bytes_max.min(early),
             deflates: self.deflates,
             discards_messages: self.state == State::Closing,
         }
     }
 
-    fn arrived(&mut self, arrival: Arrival) {
+    fn arrived(&mut self, arrival: Arrival, cost: usize) {
+        if !self.is_acknowledged
+            && let Some(bounds) = self.bounds()
+        {
+            let cost = u32::try_from(cost).unwrap_or(u32::MAX);
+            self.init_bytes = self.init_bytes.saturating_add(cost);
+            if self.init_bytes as usize > bounds.init_bytes_max {
+                let reason = "too much was sent before the connection was acknowledged";
+                return self.fail(Failure { code: CloseCode::POLICY, reason });
+            }
+        }
         match arrival {
+            Arrival::Large(mut message) => {
+                let waits = Waits::default();
+                message.connection = Arc::downgrade(&waits);
+                self.busy.fill().large = Some(waits);
+                self.tell(Event::Large(message));
+            }
             Arrival::Text(text) => self.tell(Event::Text(text)),
             Arrival::Binary(bytes) => self.tell(Event::Binary(bytes)),
             Arrival::Ping(payload) => {
@@ -363,7 +464,10 @@ impl WebSocket {
 
     fn closed(&mut self, closed: Closed) {
         self.state = State::Closed;
-        self.busy.fill().partial = None;
+        let busy = self.busy.fill();
+        busy.partial = None;
+        busy.held = Vec::new();
+        busy.large = None;
         self.tell(Event::Closed(closed));
     }
 

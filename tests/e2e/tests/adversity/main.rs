@@ -18,6 +18,7 @@ mod command_line;
 mod connections;
 mod cursors;
 mod events;
+mod greedy_clients;
 mod headers;
 mod initial_state;
 mod nats;

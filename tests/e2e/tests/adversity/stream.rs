@@ -28,6 +28,21 @@ impl Stream {
         Self::open_with(address, query, &format!("last-event-id: {id}\r\n"))
     }
 
+    /// Opens a stream that was reserved.
+    pub(crate) fn open_reserved(address: SocketAddr, token: &str) -> Self {
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let head = format!(
+            "GET /graphql HTTP/1.1\r\nhost: {address}\r\naccept: text/event-stream\r\n\
+             x-graphql-event-stream-token: {token}\r\n\r\n"
+        );
+        socket.write_all(head.as_bytes()).unwrap();
+        let mut stream = Self { socket, received: String::new(), has_ended: false };
+        let head = stream.until("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        stream
+    }
+
     fn open_with(address: SocketAddr, query: &str, headers: &str) -> Self {
         let mut socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();

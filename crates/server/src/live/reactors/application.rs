@@ -1,11 +1,11 @@
 //! What a reactor thread does above its sockets.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use execute::{GraphqlError, Missed, Payload};
+use execute::{ClientKey, GraphqlError, Missed, Payload};
 use futures_util::future::{AbortHandle, Abortable};
 use hub::{EndReason, GroupId, Member, OutletCommand, Subscription};
 use plan::OperationKind;
@@ -13,7 +13,10 @@ use prepare::OperationRequest;
 use reactor::{Application, End, Mailbox, Sent, Sockets, Stream, Sunk, Token};
 use tokio::sync::oneshot;
 use wire::Machine;
+use wire::connection::ReadApart;
 use wire::graphql_transport_ws::{Event, INVALID_MESSAGE};
+use wire::subprotocol::ParsedMessage;
+use wire::websocket::{LargeMessage, ReadMessage};
 
 use super::client::{self, Client, Operation, Operations, SharedCallers};
 use super::machine::{ClientMachine, ONLY_OPERATION, Shared, SharedPosition};
@@ -24,8 +27,10 @@ use crate::connections::ConnectionPermit;
 use crate::farewell;
 use crate::forwarding::ClientHeaders::Kept;
 use crate::live::backlog::{Backlog, Bounds, Delivery, Taken};
+use crate::live::client_work::{ClientWork, Started};
+use crate::live::kept_operations::{self, KeptBytes};
 use crate::live::single::{Opened, Step};
-use crate::live::{Caller, count_dropped, init_payload, running};
+use crate::live::{Caller, count_dropped, init_payload, large_messages, running};
 use crate::metrics::{Open, TimeoutPhase, Transport};
 use crate::operation::{self, Ready};
 use crate::router::Router;
@@ -41,12 +46,18 @@ pub(crate) enum Message {
     Hub(OutletCommand),
     /// Of an operation that a connection has started.
     Operation(Token, u32, Outcome),
+    /// Events that wait for that connection are to make room for others.
+    Shed(Token),
+    /// So few of a connection's operations are left that it may be read again.
+    FewStarted(Token),
     /// There is something to write for a stream that many requests share.
     Filled(Token),
     /// A client without a socket says this.
     Said(Token, Bytes),
     /// Who has sent `connection_init` on that connection.
     Introduced(Token, Result<Identity, Refusal>),
+    /// A large message of that connection has been read.
+    Read(Token, ReadMessage<ParsedMessage>),
     /// What has been sent to those without sockets?
     Sunk(oneshot::Sender<Sunk>),
     /// Some are to leave, and whoever comes later.
@@ -92,7 +103,7 @@ pub(crate) enum Outcome {
     /// Its one answer.
     Answered(Payload),
     /// It is live.
-    Subscribed(Subscription, Open),
+    Subscribed(Subscription, Open, KeptBytes),
     /// It could not run.
     Failed(Vec<GraphqlError>),
 }
@@ -107,6 +118,9 @@ pub(crate) struct Live {
     callers: SharedCallers,
     /// When the first of their tokens expires.
     next_expiry: Option<Instant>,
+    /// The clients that have responses to read, and when they are looked at next.
+    unread: HashSet<Token>,
+    next_eviction: Option<Instant>,
     is_shutting_down: bool,
     /// Heads of frames are written here.
     head: Vec<u8>,
@@ -117,7 +131,7 @@ type ClientSockets = Sockets<ClientMachine, Client>;
 // All that an idle connection with its first subscription costs in the slab. Beside it are the id of the subscription,
 // its place in the list of its group (`members`), and an entry in the timer wheel: some 350 bytes together, measured by
 // `starling bench subscriptions --simulate`; 440 is what they may be.
-const _: () = assert!(ClientSockets::ENTRY_BYTES <= 272);
+const _: () = assert!(ClientSockets::ENTRY_BYTES <= 304);
 
 impl Live {
     pub(super) fn new(outlet: Arc<ReactorOutlet>) -> Self {
@@ -128,6 +142,8 @@ impl Live {
             behind: HashMap::new(),
             callers: SharedCallers::default(),
             next_expiry: None,
+            unread: HashSet::new(),
+            next_eviction: None,
             is_shutting_down: false,
             head: Vec::new(),
         }
@@ -138,8 +154,16 @@ impl Live {
         self.note_expiry(&caller.identity);
         let caller = self.callers.share(caller);
         let transport = machine.transport();
-        let client =
-            Client { caller, operations: Operations::None, backlog: None, transport, permit, open };
+        let client = Client {
+            caller,
+            operations: Operations::None,
+            backlog: None,
+            kept_bytes: 0,
+            work: None,
+            transport,
+            permit,
+            open,
+        };
         let token = match sockets.adopt(stream, machine, &early, client) {
             Ok(token) => token,
             Err((error, _)) => {
@@ -152,15 +176,13 @@ impl Live {
             // Comes behind what the greeting leads to.
             self.outlet.mailbox().send(Message::Said(token, said));
         }
-        if let Some(client) = sockets.client(token) {
-            match begin {
-                Begin::Later => {}
-                Begin::Operation(ready) if !self.is_shutting_down => {
-                    self.start(client, token, ONLY_OPERATION, Wanted::Ready(ready));
-                }
-                Begin::Operation(_) => {}
-                Begin::Stream(opened) => self.open(sockets, token, *opened),
+        match begin {
+            Begin::Later => {}
+            Begin::Operation(ready) if !self.is_shutting_down => {
+                self.start(sockets, token, ONLY_OPERATION, Wanted::Ready(ready));
             }
+            Begin::Operation(_) => {}
+            Begin::Stream(opened) => self.open(sockets, token, *opened),
         }
         if self.is_shutting_down {
             shut_down(sockets, token);
@@ -179,13 +201,21 @@ impl Live {
     }
 
     /// Starts an operation on a core; its outcome comes back through the mailbox.
-    fn start(&self, client: &mut Client, token: Token, number: u32, wanted: Wanted) {
-        let Some(router) = &self.router else { return };
+    fn start(&self, sockets: &mut ClientSockets, token: Token, number: u32, wanted: Wanted) {
+        let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
+        let work = client.work.take().unwrap_or_else(|| {
+            let outlet = Arc::clone(&self.outlet);
+            let on_few = Box::new(move || outlet.mailbox().send(Message::FewStarted(token)));
+            ClientWork::new(router, client.key(), on_few)
+        });
+        let started = Some(work.start());
+        let is_held = work.hold();
+        client.work = Some(work);
         let (abort, registration) = AbortHandle::new_pair();
         client.operations.add(number, Operation::Task(abort));
-        let outlet = Arc::clone(&self.outlet);
+        let (outlet, address) = (Arc::clone(&self.outlet), client.permit.client());
         let starting =
-            Starting { outlet, token, number, transport: client.transport, is_done: false };
+            Starting { outlet, token, number, address, transport: client.transport, started };
         let (serving, caller) = (Arc::clone(router), Arc::clone(&client.caller));
         router.cores.run(Box::new(move || {
             Box::pin(async move {
@@ -194,6 +224,9 @@ impl Live {
                 let _ = Abortable::new(run, registration).await;
             })
         }));
+        if is_held {
+            sockets.hold(token, true);
+        }
     }
 
     /// A client introduces itself.
@@ -228,6 +261,22 @@ impl Live {
                 }));
             }
         }
+    }
+
+    /// Has a large message read on another thread; the connection waits for it.
+    fn read_apart(&self, sockets: &mut ClientSockets, token: Token, message: LargeMessage) {
+        let Some(ClientMachine::WebSocket(connection)) = sockets.machine(token) else { return };
+        let parse = connection.protocol.parser();
+        let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
+        let client = client.key();
+        let (serving, outlet) = (Arc::clone(router), Arc::clone(&self.outlet));
+        router.cores.run(Box::new(move || {
+            Box::pin(async move {
+                if let Some(read) = large_messages::read(&serving, client, message, parse).await {
+                    outlet.mailbox().send(Message::Read(token, read));
+                }
+            })
+        }));
     }
 
     /// It is known who has sent `connection_init`.
@@ -410,9 +459,24 @@ impl Live {
             return;
         }
         let Some(client) = sockets.client(token) else { return };
-        let backlog = client.backlog.get_or_insert_with(|| new_backlog(router));
+        let backlog =
+            client.backlog.get_or_insert_with(|| new_backlog(router, &self.outlet, token));
         let bounds = Bounds::new(&router.config.subscriptions);
         backlog.event(bounds, member.operation, payload.clone());
+        self.give_up_if_overflown(sockets, token);
+    }
+
+    /// Drops events of a client, since of all clients it leaves the most waiting.
+    fn shed(&self, sockets: &mut ClientSockets, token: Token) {
+        let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
+        let Some(backlog) = &mut client.backlog else { return };
+        backlog.shed(Bounds::new(&router.config.subscriptions));
+        self.give_up_if_overflown(sockets, token);
+    }
+
+    fn give_up_if_overflown(&self, sockets: &mut ClientSockets, token: Token) {
+        let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
+        let Some(backlog) = &mut client.backlog else { return };
         count_dropped(router, backlog.take_dropped());
         if backlog.is_overflown() {
             // Nothing that waits is for anybody any more.
@@ -432,7 +496,8 @@ impl Live {
             return;
         }
         let Some(client) = sockets.client(token) else { return };
-        let backlog = client.backlog.get_or_insert_with(|| new_backlog(router));
+        let backlog =
+            client.backlog.get_or_insert_with(|| new_backlog(router, &self.outlet, token));
         backlog.owe(member.operation, missed);
     }
 
@@ -471,27 +536,75 @@ impl Live {
         outcome: Outcome,
     ) {
         let Some(client) = sockets.client(token) else { return };
-        let Some(entry) = client.operations.get_mut(operation) else {
+        if client.operations.get_mut(operation).is_none() {
             // The client has completed it meanwhile, or the hub has.
             return;
-        };
+        }
         match outcome {
-            Outcome::Subscribed(subscription, open) => {
-                *entry = Operation::Subscription(subscription, open);
+            Outcome::Subscribed(subscription, open, kept) => {
+                let Some(router) = self.router.clone() else { return };
+                let most = router.config.subscriptions.max_operation_bytes;
+                let is_live = client.go_live(operation, (subscription, open, kept), most);
+                client.tidy_work();
+                if !is_live {
+                    client.forget(operation);
+                    let errors = vec![kept_operations::refuse(&router)];
+                    self.end(sockets, token, Delivery::Failed { operation, errors });
+                }
             }
             Outcome::Answered(payload) => {
                 client.forget(operation);
                 let Some(router) = &self.router else { return };
-                let backlog = client.backlog.get_or_insert_with(|| new_backlog(router));
+                let backlog =
+                    client.backlog.get_or_insert_with(|| new_backlog(router, &self.outlet, token));
                 backlog.answer(operation, payload);
                 backlog.end(Delivery::Complete { operation });
                 self.empty(sockets, token);
+                self.note_unread(sockets, token);
             }
             Outcome::Failed(errors) => {
                 client.forget(operation);
+                client.tidy_work();
                 self.end(sockets, token, Delivery::Failed { operation, errors });
             }
         }
+    }
+
+    /// Watches a client that has not read a response, since the router may have to give it up.
+    fn note_unread(&mut self, sockets: &mut ClientSockets, token: Token) {
+        let Some(client) = sockets.client(token) else { return };
+        client.tidy_work();
+        if client.work.is_some() && self.unread.insert(token) {
+            let next = Instant::now() + EVICTION_INTERVAL;
+            self.next_eviction.get_or_insert(next);
+        }
+    }
+
+    /// Closes the connections whose unread responses take the memory of others, and forgets those that have read.
+    fn close_evicted(&mut self, sockets: &mut ClientSockets) {
+        let mut evicted = Vec::new();
+        self.unread.retain(|&token| {
+            let Some(client) = sockets.client(token) else { return false };
+            client.tidy_work();
+            let Some(work) = &client.work else { return false };
+            let is_evicted = work.account().is_evicted();
+            if is_evicted {
+                evicted.push(token);
+            }
+            !is_evicted
+        });
+        for token in evicted {
+            if let Some(client) = sockets.client(token) {
+                client.backlog = None;
+                client.stop_all();
+            }
+            if let Some(machine) = sockets.machine_mut(token) {
+                machine.give_up();
+            }
+            self.keeps_up(token);
+        }
+        let next = Instant::now() + EVICTION_INTERVAL;
+        self.next_eviction = (!self.unread.is_empty()).then_some(next);
     }
 
     /// Sends what waits, as long as the socket takes it.
@@ -548,8 +661,14 @@ impl Live {
 /// milliseconds.
 const EXPIRY_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
-fn new_backlog(router: &Router) -> Box<Backlog> {
-    Box::new(Backlog::new(Arc::clone(&router.queue_total)))
+/// How often clients with unread responses are looked at, for those that must be given up.
+const EVICTION_INTERVAL: Duration = Duration::from_millis(250);
+
+fn new_backlog(router: &Router, outlet: &Arc<ReactorOutlet>, token: Token) -> Box<Backlog> {
+    let backlog = Backlog::new(Arc::clone(&router.queue_total));
+    let outlet = Arc::clone(outlet);
+    backlog.on_shed(Box::new(move || outlet.mailbox().send(Message::Shed(token))));
+    Box::new(backlog)
 }
 
 impl Application for Live {
@@ -570,15 +689,14 @@ impl Application for Live {
                     variables: request.variables.unwrap_or_default(),
                     extensions: request.extensions.unwrap_or_default(),
                 };
-                if let Some(client) = sockets.client(token) {
-                    self.start(client, token, number, Wanted::Request(request));
-                }
+                self.start(sockets, token, number, Wanted::Request(request));
             }
             Event::Complete { number, .. } => {
                 if let Some(client) = sockets.client(token) {
                     client.stop(number);
                 }
             }
+            Event::Large(message) => self.read_apart(sockets, token, message),
             Event::Ended(_) => {
                 if let Some(client) = sockets.client(token) {
                     client.backlog = None;
@@ -601,6 +719,8 @@ impl Application for Live {
             Message::Operation(token, number, outcome) => {
                 self.concluded(sockets, token, number, outcome);
             }
+            Message::Shed(token) => self.shed(sockets, token),
+            Message::FewStarted(token) => sockets.hold(token, false),
             Message::Filled(token) => pour(sockets, token),
             Message::Said(token, bytes) => {
                 if let Some(machine) = sockets.machine_mut(token) {
@@ -608,6 +728,11 @@ impl Application for Live {
                 }
             }
             Message::Introduced(token, identified) => self.introduced(sockets, token, identified),
+            Message::Read(token, message) => {
+                if let Some(ClientMachine::WebSocket(connection)) = sockets.machine_mut(token) {
+                    connection.resume(Instant::now(), message);
+                }
+            }
             Message::Sunk(reply) => {
                 // Whoever asked may have gone.
                 let _ = reply.send(sockets.sunk());
@@ -624,20 +749,33 @@ impl Application for Live {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.next_expiry
+        [self.next_expiry, self.next_eviction].into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, sockets: &mut ClientSockets) {
-        self.end_expired(sockets);
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= Instant::now());
+        if is_due(self.next_expiry) {
+            self.end_expired(sockets);
+        }
+        if is_due(self.next_eviction) {
+            self.close_evicted(sockets);
+        }
     }
 
     fn writable(&mut self, sockets: &mut ClientSockets, token: Token) {
+        if let Some(work) = sockets.client(token).and_then(|client| client.work.as_ref()) {
+            work.account().note_progress();
+        }
         self.empty(sockets, token);
         pour(sockets, token);
+        if let Some(client) = sockets.client(token) {
+            client.tidy_work();
+        }
     }
 
     fn closed(&mut self, token: Token, mut client: Client, end: End) {
         client.stop_all();
+        self.unread.remove(&token);
         self.keeps_up(token);
         if let (End::Stalled, Some(router)) = (end, &self.router) {
             router.metrics.timeout(TimeoutPhase::stall);
@@ -690,8 +828,11 @@ struct Starting {
     outlet: Arc<ReactorOutlet>,
     token: Token,
     number: u32,
+    /// The client by its address.
+    address: ClientKey,
     transport: Transport,
-    is_done: bool,
+    /// `None` once it has its outcome.
+    started: Option<Started>,
 }
 
 impl Starting {
@@ -701,7 +842,14 @@ impl Starting {
             Wanted::Request(request) => {
                 let Caller { headers, identity } = caller;
                 let trace = RequestTrace::wanted(&router.config, headers);
-                (trace, operation::prepare(router, &request, Kept(headers), identity.clone()).await)
+                let prepared = operation::prepare_for(
+                    router,
+                    &request,
+                    Kept(headers),
+                    identity.clone(),
+                    self.address,
+                );
+                (trace, prepared.await)
             }
         };
         let outcome = match prepared {
@@ -709,10 +857,11 @@ impl Starting {
             Ok(ready) if ready.prepared.kind == OperationKind::Subscription => {
                 let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
                 let member = Member { connection: self.token.to_u64(), operation: self.number };
+                let kept = KeptBytes::of(router, &ready);
                 match running::subscribe(router, ready, outlet, member).await {
                     Ok(subscription) => {
                         let open = router.metrics.subscription(self.transport);
-                        Outcome::Subscribed(subscription, open)
+                        Outcome::Subscribed(subscription, open, kept)
                     }
                     Err(error) => Outcome::Failed(vec![error]),
                 }
@@ -721,17 +870,22 @@ impl Starting {
                 if let Some(trace) = &mut trace {
                     trace.prepared();
                 }
-                match operation::run(router, ready, trace).await {
-                    Ok(payload) => Outcome::Answered(payload),
+                let Some(started) = &self.started else { return };
+                // The connection is about to be closed: it reads nothing.
+                let Some(permit) = started.permit().await else { return };
+                let outcome = match operation::run(router, ready, trace).await {
+                    Ok(payload) => Outcome::Answered(started.charge(payload)),
                     Err(errors) => Outcome::Failed(errors),
-                }
+                };
+                drop(permit);
+                outcome
             }
         };
         self.conclude(outcome);
     }
 
     fn conclude(&mut self, outcome: Outcome) {
-        self.is_done = true;
+        self.started = None;
         let mailbox: &Mailbox<Message> = self.outlet.mailbox();
         mailbox.send(Message::Operation(self.token, self.number, outcome));
     }
@@ -739,7 +893,7 @@ impl Starting {
 
 impl Drop for Starting {
     fn drop(&mut self) {
-        if !self.is_done && std::thread::panicking() {
+        if self.started.is_some() && std::thread::panicking() {
             self.conclude(Outcome::Failed(vec![running::broken_off()]));
         }
     }

@@ -4,12 +4,15 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, Weak};
 
+use execute::ClientKey;
 use futures_util::future::AbortHandle;
 use http::{HeaderMap, HeaderName};
 use hub::Subscription;
 
 use super::super::Caller;
 use super::super::backlog::Backlog;
+use super::super::client_work::ClientWork;
+use super::super::kept_operations::KeptBytes;
 use super::super::single::Opened;
 use crate::config::{Config, HeaderRule, HeaderRules};
 use crate::connection_options::ConnectionOptions;
@@ -27,15 +30,18 @@ pub(crate) struct Client {
     pub(super) operations: Operations,
     /// Only a client whose socket is full has one.
     pub(super) backlog: Option<Box<Backlog>>,
+    /// What its live subscriptions keep.
+    pub(super) kept_bytes: usize,
+    /// Only a client that has started operations, or has responses to read.
+    pub(super) work: Option<Arc<ClientWork>>,
     pub(super) transport: Transport,
-    #[expect(dead_code, reason = "held for its drop")]
     pub(super) permit: ConnectionPermit,
     #[expect(dead_code, reason = "held for its drop")]
     pub(super) open: Open,
 }
 
 // Part of what an idle connection may cost, see `application`.
-const _: () = assert!(size_of::<Client>() <= 96);
+const _: () = assert!(size_of::<Client>() <= 128);
 
 /// Operations in progress, by number. One is the rule, and has its place here.
 #[derive(Default)]
@@ -54,24 +60,65 @@ pub(super) enum Operation {
     Task(AbortHandle),
     /// Dropping it unsubscribes.
     #[expect(dead_code, reason = "held for its drop")]
-    Subscription(Subscription, Open),
+    Subscription(Subscription, Open, KeptBytes),
 }
 
 impl Client {
-    /// The operation is over; nothing is stopped that has ended by itself.
-    pub(super) fn forget(&mut self, number: u32) {
-        self.operations.remove(number);
+    /// The key under which work for it is queued and counted.
+    pub(super) fn key(&self) -> ClientKey {
+        self.caller.identity.client_key().unwrap_or(self.permit.client())
     }
 
-    /// The client wants no more of it.
+    /// The operation is over; nothing is stopped that has ended by itself.
+    pub(super) fn forget(&mut self, number: u32) {
+        self.remove(number);
+    }
+
+    /// A prepared subscription is live. False: it would keep more than a connection may, and is over.
+    pub(super) fn go_live(
+        &mut self,
+        number: u32,
+        live: (Subscription, Open, KeptBytes),
+        kept_bytes_max: usize,
+    ) -> bool {
+        let (subscription, open, kept) = live;
+        let Some(entry) = self.operations.get_mut(number) else { return true };
+        let has_room = self.kept_bytes + kept.bytes() <= kept_bytes_max;
+        if has_room {
+            self.kept_bytes += kept.bytes();
+            *entry = Operation::Subscription(subscription, open, kept);
+        }
+        has_room
+    }
+
+    fn remove(&mut self, number: u32) -> Option<Operation> {
+        let removed = self.operations.remove(number);
+        if let Some(Operation::Subscription(_, _, kept)) = &removed {
+            self.kept_bytes -= kept.bytes();
+        }
+        removed
+    }
+
+    /// Gives back the memory of work that has ended.
+    pub(super) fn tidy_work(&mut self) {
+        if self.work.as_ref().is_some_and(|work| work.is_idle()) {
+            self.work = None;
+        }
+    }
+
+    /// The client wants no more of it, nor what waits of it.
     pub(super) fn stop(&mut self, number: u32) {
-        if let Some(Operation::Task(task)) = self.operations.remove(number) {
+        if let Some(backlog) = &mut self.backlog {
+            backlog.forget(number);
+        }
+        if let Some(Operation::Task(task)) = self.remove(number) {
             task.abort();
         }
     }
 
     /// The connection is over.
     pub(super) fn stop_all(&mut self) {
+        self.kept_bytes = 0;
         let stopped = match std::mem::take(&mut self.operations) {
             // Dropping a stream ends what it has.
             Operations::None | Operations::Elsewhere(_) => Vec::new(),

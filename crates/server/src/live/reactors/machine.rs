@@ -291,4 +291,12 @@ impl Machine for ClientMachine {
     fn sent(&mut self, now: Instant) {
         each!(self, machine => machine.sent(now));
     }
+
+    fn has_input(&self) -> bool {
+        each!(self, machine => machine.has_input())
+    }
+
+    fn is_paused(&self) -> bool {
+        each!(self, machine => machine.is_paused())
+    }
 }

@@ -1,0 +1,180 @@
+//! The work that one connection has caused and that has not ended, and the responses that its client has not read. Both
+//! are bounded: a client that reads nothing gets no more work done, and one that starts operations faster than they end
+//! is not read until some have ended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use execute::{ClientKey, Payload};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::byte_budget::ByteAccount;
+use crate::router::Router;
+
+/// Operations of one connection that were started and are not live yet, nor answered: those that wait for a worker, are
+/// prepared or executed, also when their client has completed them meanwhile. With so many, nothing more is read of it.
+const STARTED_MAX: usize = 64;
+
+/// With so few the connection is read again.
+const STARTED_FEW: usize = STARTED_MAX / 2;
+
+/// Queries and mutations of one connection that are executed at the same time; more wait. Their responses come before they
+/// are counted, so this bounds what a client that reads nothing can have in memory beyond its bound.
+const EXECUTED_MAX: usize = 16;
+
+/// See the module.
+pub(crate) struct ClientWork {
+    account: Arc<ByteAccount>,
+    executing: Semaphore,
+    started: AtomicUsize,
+    /// The connection is not read until few operations are left.
+    is_held: AtomicBool,
+    /// Tells the connection that few are left.
+    on_few: Box<dyn Fn() + Send + Sync>,
+}
+
+/// A started operation; counted until dropped.
+pub(crate) struct Started(Arc<ClientWork>);
+
+impl std::fmt::Debug for ClientWork {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientWork").field("started", &self.started).finish_non_exhaustive()
+    }
+}
+
+impl ClientWork {
+    /// No work yet. `on_few` is called, on any thread, when a connection for which [`ClientWork::hold`] was true may be
+    /// read again.
+    pub(crate) fn new(
+        router: &Router,
+        client: ClientKey,
+        on_few: Box<dyn Fn() + Send + Sync>,
+    ) -> Arc<Self> {
+        let bytes_max = router.config.http.response_queue_bytes;
+        Self::with_account(router.response_bytes.open(client, bytes_max), on_few)
+    }
+
+    /// Without bounds that a test meets.
+    #[cfg(test)]
+    pub(super) fn unbounded() -> Arc<Self> {
+        let budget = crate::byte_budget::ByteBudget::new(usize::MAX);
+        Self::with_account(budget.open(ClientKey::UNKNOWN, usize::MAX), Box::new(|| {}))
+    }
+
+    fn with_account(account: Arc<ByteAccount>, on_few: Box<dyn Fn() + Send + Sync>) -> Arc<Self> {
+        Arc::new(Self {
+            account,
+            executing: Semaphore::new(EXECUTED_MAX),
+            started: AtomicUsize::new(0),
+            is_held: AtomicBool::new(false),
+            on_few,
+        })
+    }
+
+    /// Counts an operation as started.
+    pub(crate) fn start(self: &Arc<Self>) -> Started {
+        self.started.fetch_add(1, Ordering::SeqCst);
+        Started(Arc::clone(self))
+    }
+
+    /// True if so many operations are started that the connection must not be read until `on_few` is called.
+    pub(crate) fn hold(&self) -> bool {
+        if self.started.load(Ordering::SeqCst) < STARTED_MAX {
+            return false;
+        }
+        self.is_held.store(true, Ordering::SeqCst);
+        // The others may have ended since the first look, and have seen nobody to tell.
+        let has_few = self.started.load(Ordering::SeqCst) <= STARTED_FEW;
+        !(has_few && self.is_held.swap(false, Ordering::SeqCst))
+    }
+
+    /// True if no more operations should be started.
+    pub(crate) fn is_full(&self) -> bool {
+        self.started.load(Ordering::SeqCst) >= STARTED_MAX
+    }
+
+    /// True if nothing is started and no response waits.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.started.load(Ordering::SeqCst) == 0 && self.account.held() == 0
+    }
+
+    /// The bytes of responses that the client has not read.
+    pub(crate) fn account(&self) -> &Arc<ByteAccount> {
+        &self.account
+    }
+}
+
+impl Started {
+    /// Waits until a query or mutation may be executed. `None`: the connection is to be closed instead.
+    pub(crate) async fn permit(&self) -> Option<SemaphorePermit<'_>> {
+        let permit = self.0.executing.acquire().await.ok()?;
+        // One after the other: whoever executes next sees the response of the one before.
+        self.0.account.room().await;
+        (!self.0.account.is_evicted()).then_some(permit)
+    }
+
+    /// Counts a response until its last byte has been sent or dropped.
+    pub(crate) fn charge(&self, payload: Payload) -> Payload {
+        Payload { bytes: self.0.account.charged(payload.bytes), ..payload }
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let left = self.0.started.fetch_sub(1, Ordering::SeqCst) - 1;
+        if left <= STARTED_FEW && self.0.is_held.swap(false, Ordering::SeqCst) {
+            (self.0.on_few)();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::byte_budget::ByteBudget;
+
+    fn work(told: &Arc<AtomicUsize>) -> Arc<ClientWork> {
+        let account = ByteBudget::new(1 << 20).open(ClientKey::UNKNOWN, 1 << 10);
+        let told = Arc::clone(told);
+        let on_few = Box::new(move || _ = told.fetch_add(1, Ordering::Relaxed));
+        ClientWork::with_account(account, on_few)
+    }
+
+    #[test]
+    fn a_connection_that_starts_too_much_is_held_until_half_of_it_has_ended() {
+        let told = Arc::default();
+        let work = work(&told);
+        let mut started: Vec<_> = (1..STARTED_MAX).map(|_| work.start()).collect();
+        assert!(!work.hold() && !work.is_full());
+        started.push(work.start());
+        assert!(work.hold() && work.is_full());
+        while started.len() > STARTED_FEW {
+            assert_eq!(told.load(Ordering::Relaxed), 0);
+            started.pop();
+        }
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+        drop(started);
+        assert_eq!(told.load(Ordering::Relaxed), 1, "it is told once");
+        assert!(work.is_idle());
+    }
+
+    #[tokio::test]
+    async fn nothing_is_executed_while_a_response_is_unread() {
+        let work = work(&Arc::default());
+        let (one, two) = (work.start(), work.start());
+        let bytes = vec![b'x'; 2 << 10].into();
+        let payload = Payload { bytes, splice: 0, has_data: true, errors: 0, headers: None };
+        let permit = one.permit().await;
+        assert!(permit.is_some());
+        let unread = one.charge(payload);
+        drop(permit);
+        let mut second = std::pin::pin!(two.permit());
+        assert!(futures_util::poll!(&mut second).is_pending());
+        // A part of a response counts for all of it.
+        let part = unread.bytes.slice(..10);
+        drop(unread);
+        assert!(futures_util::poll!(&mut second).is_pending());
+        drop(part);
+        assert!(second.await.is_some());
+    }
+}

@@ -1,0 +1,152 @@
+//! What a server accepts from a client at a time, and messages that cost too much to be read between two others: those
+//! are expanded and parsed on another thread while their connection waits.
+
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+
+use super::assembly::TOO_BIG;
+use super::close::{CloseCode, Failure};
+
+/// Bounds of what one client may cost a server that serves many connections on one thread. Only the server's side has
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientBounds {
+    /// Largest message, also after it is expanded, before the server has acknowledged the client.
+    pub init_message_bytes_max: usize,
+    /// Bytes of all messages before that, after they are expanded. Each message counts [`MESSAGE_COST`] bytes more.
+    pub init_bytes_max: usize,
+    /// Largest message that is expanded and parsed where it is received. A larger one becomes a [`LargeMessage`].
+    pub inline_bytes_max: usize,
+    /// Bytes of messages, after they are expanded, that one call of `receive` works through, but for the last message.
+    /// The rest waits for the next call. Each message counts [`MESSAGE_COST`] bytes more.
+    pub turn_bytes_max: usize,
+    /// How many times its own size a compressed message may expand to, if that is more than
+    /// [`ClientBounds::expansion_floor`].
+    pub expansion_ratio_max: usize,
+    /// Any compressed message may expand to so many bytes.
+    pub expansion_floor: usize,
+}
+
+impl Default for ClientBounds {
+    /// 16 KiB to introduce oneself: as much as the headers of a request, which the payload stands for. Four such
+    /// messages before the acknowledgement. 32 KiB at a time: expanding and parsing them takes 0.3 ms. Documents and
+    /// variables that people write expand tenfold, long lists of numbers thirtyfold; deflate reaches 1,030.
+    fn default() -> ClientBounds {
+        ClientBounds {
+            init_message_bytes_max: 16 << 10,
+            init_bytes_max: 64 << 10,
+            inline_bytes_max: 32 << 10,
+            turn_bytes_max: 32 << 10,
+            expansion_ratio_max: 100,
+            expansion_floor: 64 << 10,
+        }
+    }
+}
+
+/// What a message costs however short it is, in bytes of a long one.
+pub const MESSAGE_COST: usize = 256;
+
+impl ClientBounds {
+    /// The most bytes that a compressed message of `compressed` bytes may expand to.
+    pub(super) fn expanded_bytes_max(&self, compressed: usize) -> usize {
+        compressed.saturating_mul(self.expansion_ratio_max).max(self.expansion_floor)
+    }
+}
+
+/// A whole message as it was received. Clones share its bytes. Its connection handles nothing else until it gets the [`ReadMessage`].
+#[derive(Clone, Debug)]
+pub struct LargeMessage {
+    pub(super) bytes: Bytes,
+    pub(super) is_text: bool,
+    pub(super) is_compressed: bool,
+    pub(super) expanded_bytes_max: usize,
+    pub(super) connection: Weak<()>,
+}
+
+/// Equal contents, whatever connections they came from.
+impl PartialEq for LargeMessage {
+    fn eq(&self, other: &Self) -> bool {
+        let contents = |it: &Self| (it.is_text, it.is_compressed, it.expanded_bytes_max);
+        contents(self) == contents(other) && self.bytes == other.bytes
+    }
+}
+
+impl Eq for LargeMessage {}
+
+/// A [`LargeMessage`] after it was expanded and parsed.
+#[derive(Debug)]
+pub struct ReadMessage<T>(pub(crate) Contents<T>);
+
+#[derive(Debug)]
+pub(crate) enum Contents<T> {
+    Text(T),
+    Binary(Bytes),
+    Failed(Failure),
+}
+
+impl<T> ReadMessage<T> {
+    /// For a message that could not be read because of a defect: its connection closes with 1011.
+    pub fn broken_off() -> Self {
+        let reason = "the message could not be read";
+        Self(Contents::Failed(Failure { code: CloseCode::INTERNAL, reason }))
+    }
+
+    /// For a message whose turn did not come in time: its connection closes with 1013.
+    pub fn too_late() -> Self {
+        let reason = "too many large messages are waiting to be read; try again later";
+        Self(Contents::Failed(Failure { code: CloseCode(1013), reason }))
+    }
+}
+
+/// Held by a connection that waits for the [`ReadMessage`].
+pub(super) type Waits = Arc<()>;
+
+impl LargeMessage {
+    /// Its size as it was received.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// True if it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// True while the connection exists. Nothing needs to be read for one that has ended.
+    pub fn is_wanted(&self) -> bool {
+        self.connection.strong_count() > 0
+    }
+
+    /// Expands the message and parses its text. Takes up to some 20 ms for 2 MiB.
+    pub fn read<T>(self, parse: fn(Bytes) -> T) -> ReadMessage<T> {
+        let Self { bytes, is_text, is_compressed, expanded_bytes_max, connection: _ } = self;
+        let expanded = match is_compressed {
+            true => expand(&bytes, expanded_bytes_max).map(Bytes::from),
+            false => Ok(bytes),
+        };
+        ReadMessage(match expanded {
+            Err(failure) => Contents::Failed(failure),
+            Ok(bytes) if !is_text => Contents::Binary(bytes),
+            // Text that was not compressed has been checked as it came.
+            Ok(bytes) if is_compressed && std::str::from_utf8(&bytes).is_err() => {
+                Contents::Failed(NOT_UTF8)
+            }
+            Ok(bytes) => Contents::Text(parse(bytes)),
+        })
+    }
+}
+
+/// Text with bytes that are not UTF-8.
+pub(super) const NOT_UTF8: Failure =
+    Failure { code: CloseCode::INVALID_PAYLOAD, reason: "text is not UTF-8" };
+
+/// Expands a message to at most `limit` bytes.
+pub(super) fn expand(bytes: &[u8], limit: usize) -> Result<Vec<u8>, Failure> {
+    coding::inflate_message(bytes, limit).map_err(|error| match error {
+        coding::ExpandError::TooLarge(_) => TOO_BIG,
+        coding::ExpandError::Broken { .. } => {
+            Failure { code: CloseCode::INVALID_PAYLOAD, reason: "message is not valid deflate" }
+        }
+    })
+}

@@ -1,0 +1,176 @@
+//! What a client may cost a server that serves many connections on one thread.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use wire::connection::{Connection, ReadApart};
+use wire::graphql_transport_ws::Event;
+use wire::subprotocol::Subprotocol;
+use wire::websocket::{ClientBounds, Config, LargeMessage};
+
+type Server = Connection<Subprotocol>;
+
+fn server(bounds: ClientBounds) -> Server {
+    let now = Instant::now();
+    let config = Config { client_bounds: Some(bounds), ..Config::default() };
+    let protocol = Subprotocol::new(Arc::default(), Some("graphql-transport-ws"), now);
+    Connection::server(Arc::new(config), protocol, now).with_deflate(true)
+}
+
+fn acknowledged(bounds: ClientBounds) -> Server {
+    let mut server = server(bounds);
+    server.receive(Instant::now(), &frame(br#"{"type":"connection_init"}"#));
+    assert_eq!(server.poll_event(), Some(Event::Init { payload: None }));
+    server.protocol.accept_init(None);
+    drain(&mut server);
+    server
+}
+
+/// What the server says, without frame headers.
+fn drain(server: &mut Server) -> String {
+    let mut said = Vec::new();
+    while let Some(chunks) = server.poll_transmit(Instant::now()) {
+        said.extend(chunks.to_vec());
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+/// A masked frame; the mask is zero.
+fn framed(first: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![first, 0x80 | 127];
+    frame.extend_from_slice(&(payload.len() as u64).to_be_bytes());
+    frame.extend_from_slice(&[0; 4]);
+    frame.extend_from_slice(payload);
+    frame
+}
+
+fn frame(payload: &[u8]) -> Vec<u8> {
+    framed(0x81, payload)
+}
+
+fn compressed(payload: &[u8]) -> Vec<u8> {
+    framed(0xc1, &coding::deflate_message(&[payload]).unwrap())
+}
+
+fn padded(kind: &str, bytes: usize) -> Vec<u8> {
+    format!(r#"{{"type":"{kind}","payload":{{"x":"{}"}}}}"#, "0".repeat(bytes)).into_bytes()
+}
+
+fn subscribe(id: &str, bytes: usize) -> Vec<u8> {
+    let padding = "0".repeat(bytes);
+    format!(r#"{{"id":"{id}","type":"subscribe","payload":{{"query":"{{a}}","variables":{{"x":"{padding}"}}}}}}"#)
+        .into_bytes()
+}
+
+fn close_code(server: &mut Server) -> u16 {
+    loop {
+        match server.poll_event() {
+            Some(Event::Ended(closed)) => return closed.code.0,
+            Some(_) => {}
+            None => panic!("the connection is open"),
+        }
+    }
+}
+
+fn large(server: &mut Server) -> LargeMessage {
+    match server.poll_event() {
+        Some(Event::Large(message)) => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_message_before_the_acknowledgement_is_small_also_after_it_is_expanded() {
+    let bounds = ClientBounds::default();
+    for message in [
+        frame(&padded("connection_init", 20 << 10)),
+        compressed(&padded("connection_init", 20 << 10)),
+    ] {
+        let mut server = server(bounds);
+        server.receive(Instant::now(), &message);
+        assert_eq!(close_code(&mut server), 1009);
+    }
+    let mut server = server(bounds);
+    server.receive(Instant::now(), &compressed(&padded("connection_init", 10 << 10)));
+    assert!(matches!(server.poll_event(), Some(Event::Init { payload: Some(_) })));
+}
+
+#[test]
+fn messages_before_the_acknowledgement_are_bounded_together() {
+    let mut server = server(ClientBounds::default());
+    let ping = compressed(&padded("ping", 12 << 10));
+    for _ in 0..5 {
+        server.receive(Instant::now(), &ping);
+        server.receive(Instant::now(), &[]);
+    }
+    assert!(!server.is_closed(), "60 KiB are within the bound");
+    server.receive(Instant::now(), &ping);
+    server.receive(Instant::now(), &[]);
+    assert_eq!(close_code(&mut server), 1008);
+}
+
+#[test]
+fn a_message_that_expands_a_thousandfold_is_refused_and_a_small_one_may() {
+    let mut server = acknowledged(ClientBounds::default());
+    // 60 KiB are below what any message may expand to.
+    server.receive(Instant::now(), &compressed(&padded("ping", 60 << 10)));
+    let (message, parse) = (large(&mut server), server.protocol.parser());
+    server.resume(Instant::now(), message.read(parse));
+    // The response to the ping; it is compressed.
+    assert!(!drain(&mut server).is_empty() && !server.is_closed());
+    server.receive(Instant::now(), &compressed(&padded("ping", 900 << 10)));
+    let (message, parse) = (large(&mut server), server.protocol.parser());
+    server.resume(Instant::now(), message.read(parse));
+    assert_eq!(close_code(&mut server), 1009);
+}
+
+#[test]
+fn a_large_message_is_read_elsewhere_and_nothing_overtakes_it() {
+    for large_one in [frame(&subscribe("1", 100 << 10)), compressed(&subscribe("1", 50 << 10))] {
+        let mut server = acknowledged(ClientBounds::default());
+        let together = [large_one, frame(&subscribe("2", 10))].concat();
+        server.receive(Instant::now(), &together);
+        let message = large(&mut server);
+        assert!(server.is_paused() && message.is_wanted());
+        // What comes meanwhile waits as well.
+        server.receive(Instant::now(), &frame(&subscribe("3", 10)));
+        assert_eq!(server.poll_event(), None);
+        let parse = server.protocol.parser();
+        server.resume(Instant::now(), message.read(parse));
+        server.receive(Instant::now(), &[]);
+        let ids: Vec<_> = std::iter::from_fn(|| server.poll_event())
+            .map(|event| match event {
+                Event::Subscribe { id, .. } => id,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(ids, ["1", "2", "3"].map(Box::from));
+        assert!(!server.is_paused() && !server.has_input());
+    }
+}
+
+#[test]
+fn nothing_is_read_for_a_connection_that_has_ended() {
+    let mut server = acknowledged(ClientBounds::default());
+    server.receive(Instant::now(), &frame(&subscribe("1", 100 << 10)));
+    let message = large(&mut server);
+    assert!(message.is_wanted());
+    server.receive_eof(Instant::now());
+    assert!(!message.is_wanted());
+}
+
+#[test]
+fn one_turn_works_through_a_bounded_number_of_messages() {
+    let mut server = acknowledged(ClientBounds::default());
+    let ping = compressed(&padded("pong", 10 << 10));
+    let all: Vec<u8> = ping.iter().copied().cycle().take(12 * ping.len()).collect();
+    server.receive(Instant::now(), &all);
+    let mut turns = 1;
+    while server.has_input() {
+        server.receive(Instant::now(), &[]);
+        turns += 1;
+    }
+    // Each turn takes four of 10 KiB: the last of them reaches the bound of 32 KiB.
+    assert_eq!(turns, 3);
+    assert!(server.is_open());
+}

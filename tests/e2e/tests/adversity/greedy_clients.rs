@@ -1,0 +1,289 @@
+//! Clients that send little and want much of the router: its time before they have said who they are, its memory for
+//! responses that they never read.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use e2e::request;
+use serde_json::json;
+
+use crate::shop::Shop;
+use crate::socket::Socket;
+use crate::stream::Stream;
+
+/// A response of some 20 KB.
+const LARGE: &str = "{ __schema { types { name kind description fields { name description args { name } \
+                     type { name kind ofType { name kind ofType { name kind } } } } } } }";
+
+/// The bytes of responses that were not read.
+const UNREAD: &str = "starling_http_response_queue_bytes";
+
+/// Where a client may leave 64 KiB unread. Beyond it are the responses of 16 operations that are executed at the same time.
+const FRUGAL: &str = "http: {response_queue_bytes: 64KiB}";
+
+/// A handshake that offers compression, byte by byte.
+fn handshake(shop: &Shop) -> TcpStream {
+    let mut stream = TcpStream::connect(shop.address()).unwrap();
+    let head = "GET /graphql HTTP/1.1\r\nhost: router\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+                sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+                sec-websocket-protocol: graphql-transport-ws\r\n\
+                sec-websocket-extensions: permessage-deflate; client_no_context_takeover\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut response = Vec::new();
+    while !response.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        response.push(byte[0]);
+    }
+    let response = String::from_utf8(response).unwrap().to_lowercase();
+    assert!(response.starts_with("http/1.1 101"), "{response}");
+    assert!(response.contains("sec-websocket-extensions: permessage-deflate"), "{response}");
+    stream
+}
+
+/// A compressed text frame; its mask is zero.
+fn compressed(text: &str) -> Vec<u8> {
+    let blocks = coding::deflate_message(&[text.as_bytes()]).unwrap();
+    let mut frame = vec![0xc1, 0x80 | 126];
+    frame.extend_from_slice(&u16::try_from(blocks.len()).unwrap().to_be_bytes());
+    frame.extend_from_slice(&[0; 4]);
+    frame.extend_from_slice(&blocks);
+    frame
+}
+
+/// The code of the close frame that comes next.
+fn close_code(stream: &mut TcpStream) -> u16 {
+    let mut head = [0; 4];
+    stream.read_exact(&mut head).unwrap();
+    assert_eq!(head[0], 0x88, "{head:x?}");
+    u16::from_be_bytes([head[2], head[3]])
+}
+
+fn numbers(kind: &str, bytes: usize) -> String {
+    format!(r#"{{"type":"{kind}","payload":{{"x":[{}0]}}}}"#, "0,".repeat(bytes / 2))
+}
+
+#[test]
+fn a_message_that_expands_before_any_token_closes_its_connection() {
+    let shop = Shop::open();
+    let init = compressed(&numbers("connection_init", 1 << 20));
+    assert!(init.len() < 2 << 10, "{} bytes", init.len());
+    let ping = compressed(&numbers("ping", 12 << 10));
+    for (messages, code) in [(vec![init], 1009), (vec![ping; 6], 1008)] {
+        let mut streams: Vec<_> = (0..20).map(|_| handshake(&shop)).collect();
+        for stream in &mut streams {
+            // The router closes as soon as it has seen enough.
+            let _ = stream.write_all(&messages.concat());
+        }
+        for stream in &mut streams {
+            assert_eq!(close_code(stream), code);
+        }
+    }
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_large_message_after_the_acknowledgement_is_handled_in_its_turn() {
+    let shop = Shop::open();
+    let mut socket = Socket::ready(shop.address());
+    let filler = "0,".repeat(200 << 10);
+    for id in ["large", "small"] {
+        let filler = if id == "large" { &filler } else { "" };
+        let variables = format!(r#"{{"unused":[{filler}0]}}"#);
+        let query = "{ warehouse { city } }";
+        socket.send(&format!(
+            r#"{{"id":"{id}","type":"subscribe","payload":{{"query":"{query}","variables":{variables}}}}}"#
+        ));
+    }
+    let mut answered = Vec::new();
+    while answered.len() < 2 {
+        let message = socket.message();
+        if message["type"] == "next" {
+            assert_eq!(message["payload"]["data"]["warehouse"]["city"], "Bergen");
+            answered.push(message["id"].as_str().unwrap().to_owned());
+        }
+    }
+    answered.sort();
+    assert_eq!(answered, ["large", "small"]);
+    shop.assert_unharmed();
+}
+
+/// What may be unread of one connection: its bound, what is executed meanwhile, and the response that went over the bound.
+fn unread_bytes_max(response: usize) -> u64 {
+    (64 << 10) + 17 * response as u64
+}
+
+#[test]
+fn responses_that_nobody_reads_stop_the_work_for_their_connection_and_none_is_lost() {
+    let shop = Shop::with(FRUGAL);
+    let response = shop.query(LARGE).body.len();
+    let most = unread_bytes_max(response);
+    let mut socket = Socket::ready(shop.address());
+    const COUNT: usize = 400;
+    assert!((COUNT * response) as u64 > 5 * most, "{response} bytes are too few for this test");
+    for id in 0..COUNT {
+        socket.subscribe(&id.to_string(), LARGE);
+    }
+    // It does not read: what the router holds for it grows to the bound, and is counted.
+    e2e::eventually("unread bytes to be counted", || {
+        shop.router.metric(UNREAD).filter(|bytes| *bytes > 64 << 10)
+    });
+    for _ in 0..20 {
+        let unread = shop.router.metric(UNREAD).unwrap();
+        assert!(unread <= most, "{unread} bytes are unread, of {most}");
+    }
+    let mut completed = 0;
+    while completed < COUNT {
+        let message = socket.message();
+        match message["type"].as_str() {
+            Some("next") => assert!(message["payload"]["data"].is_object()),
+            Some("complete") => completed += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    shop.wait_for_metric(UNREAD, 0);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn what_waits_of_an_operation_that_its_client_completes_is_dropped() {
+    let shop = Shop::with(FRUGAL);
+    let mut socket = Socket::ready(shop.address());
+    for round in 0..3 {
+        for id in 0..30 {
+            socket.subscribe(&format!("{round}.{id}"), LARGE);
+        }
+        for id in 0..30 {
+            let id = format!("{round}.{id}");
+            socket.send(&json!({ "id": id, "type": "complete" }).to_string());
+        }
+    }
+    // What the socket has begun to take stays: one response.
+    let response = shop.query(LARGE).body.len() as u64;
+    e2e::eventually("the bytes to go with their operations", || {
+        shop.router.metric(UNREAD).filter(|bytes| *bytes <= 2 * response)
+    });
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_reserved_stream_that_is_never_opened_holds_a_bounded_amount() {
+    let shop = Shop::with(FRUGAL);
+    let most = unread_bytes_max(shop.query(LARGE).body.len());
+    let reserved = request(shop.address(), "PUT", "/graphql", &[], b"").unwrap();
+    assert_eq!(reserved.status, 201);
+    let token = reserved.text();
+    let mut refused = 0;
+    for id in 0..200 {
+        let body = json!({ "query": LARGE, "extensions": { "operationId": id.to_string() } });
+        let headers = [
+            ("content-type", "application/json"),
+            ("x-graphql-event-stream-token", token.as_str()),
+        ];
+        let body = body.to_string();
+        let answer = request(shop.address(), "POST", "/graphql", &headers, body.as_bytes());
+        match answer.unwrap().status {
+            202 => {}
+            429 => refused += 1,
+            other => panic!("{other}"),
+        }
+    }
+    assert!(refused > 0, "everything was started");
+    let unread = shop.router.metric(UNREAD).unwrap();
+    assert!(unread > 64 << 10 && unread <= most, "{unread} bytes are unread, of {most}");
+    shop.assert_unharmed();
+}
+
+#[test]
+fn one_client_reserves_a_bounded_number_of_streams() {
+    let shop = Shop::with("subscriptions: {max_reserved_streams_per_client: 3}");
+    let reserve = || request(shop.address(), "PUT", "/graphql", &[], b"").unwrap();
+    let tokens: Vec<String> = (0..3).map(|_| reserve().text()).collect();
+    let refused = reserve();
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    assert!(refused.text().contains("subscriptions.max_reserved_streams_per_client"));
+    // One that is open does not count.
+    let _open = Stream::open_reserved(shop.address(), &tokens[0]);
+    e2e::eventually("room for one more", || (reserve().status == 201).then_some(()));
+    shop.assert_unharmed();
+}
+
+/// What live subscriptions keep, of all clients.
+const KEPT: &str = "starling_subscriptions_operation_bytes";
+
+#[test]
+fn a_live_subscription_keeps_neither_comments_nor_variables_that_it_does_not_declare() {
+    let shop = Shop::open();
+    let before = shop.router.metric(KEPT).unwrap();
+    let mut socket = Socket::ready(shop.address());
+    for number in 0..20 {
+        let padding = format!("# {}\n", "x".repeat(20_000));
+        let query = format!(
+            "{padding} subscription S{number}($place: String!) {{ productChangedAt(place: $place) {{ id }} }}"
+        );
+        let variables = json!({ "place": number.to_string(), "unused": "y".repeat(20_000) });
+        let payload = json!({ "query": query, "variables": variables });
+        let message = json!({ "id": number.to_string(), "type": "subscribe", "payload": payload });
+        socket.send(&message.to_string());
+    }
+    shop.wait_for_subscribers(20);
+    let kept = shop.router.metric(KEPT).unwrap() - before;
+    assert!((20 * 70..20 * 150).contains(&kept), "{kept} bytes for 20 subscriptions");
+    drop(socket);
+    shop.wait_for_metric(KEPT, before);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn live_subscriptions_of_one_connection_keep_a_bounded_number_of_bytes() {
+    let shop = Shop::with("subscriptions: {max_operation_bytes: 4KiB}");
+    let mut socket = Socket::ready(shop.address());
+    let query = "subscription ($place: String!) { productChangedAt(place: $place) { id } }";
+    let mut subscribe = |id: &str, place: &str| {
+        let payload = json!({ "query": query, "variables": { "place": place } });
+        socket.send(&json!({ "id": id, "type": "subscribe", "payload": payload }).to_string());
+    };
+    // Each value is kept twice: as the client wrote it, and as it is used.
+    subscribe("a", &"a".repeat(1500));
+    shop.wait_for_subscribers(1);
+    subscribe("b", &"b".repeat(1500));
+    let message = socket.message();
+    let error = &message["payload"][0];
+    assert_eq!((&message["id"], &error["extensions"]["code"]), (&json!("b"), &json!("OVERLOADED")));
+    assert!(error["message"].as_str().unwrap().contains("subscriptions.max_operation_bytes"));
+    shop.wait_for_subscribers(1);
+    // With the first one goes what it kept.
+    socket.send(r#"{"id":"a","type":"complete"}"#);
+    shop.wait_for_subscribers(0);
+    let payload = json!({ "query": query, "variables": { "place": "c".repeat(1500) } });
+    socket.send(&json!({ "id": "c", "type": "subscribe", "payload": payload }).to_string());
+    shop.wait_for_subscribers(1);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn operations_that_are_started_and_completed_at_once_leave_nothing_behind() {
+    let shop = Shop::open();
+    let mut sockets: Vec<_> = (0..8).map(|_| Socket::ready(shop.address())).collect();
+    for round in 0..40 {
+        for socket in &mut sockets {
+            for number in 0..20 {
+                let id = format!("{round}.{number}");
+                socket.subscribe(&id, "subscription { productChanged { id } }");
+                socket.send(&json!({ "id": id, "type": "complete" }).to_string());
+            }
+        }
+    }
+    // The connections are not read while too much of them has started, and are again afterwards.
+    for socket in &mut sockets {
+        socket.subscribe("last", "{ warehouse { city } }");
+        loop {
+            let message = socket.message();
+            if message["id"] == "last" && message["type"] == "next" {
+                break;
+            }
+        }
+    }
+    shop.wait_for_subscribers(0);
+    shop.assert_unharmed();
+}
