@@ -17,6 +17,8 @@ pub enum ErrorCode {
     BadUserInput,
     /// There is no token, or it is wrong or has expired.
     Unauthenticated,
+    /// The token cannot be verified at present: the keys of its issuer are not known.
+    AuthenticationUnavailable,
     /// The claims of the token, or that there is none, do not allow it.
     Forbidden,
     /// The operation is over a configured limit.
@@ -63,13 +65,14 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code, for the generated table.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::BadRequest,
         Self::GraphqlParseFailed,
         Self::GraphqlValidationFailed,
         Self::OperationNotFound,
         Self::BadUserInput,
         Self::Unauthenticated,
+        Self::AuthenticationUnavailable,
         Self::Forbidden,
         Self::OperationLimitExceeded,
         Self::PlanningFailed,
@@ -102,6 +105,7 @@ impl ErrorCode {
             Self::OperationNotFound => "OPERATION_NOT_FOUND",
             Self::BadUserInput => "BAD_USER_INPUT",
             Self::Unauthenticated => "UNAUTHENTICATED",
+            Self::AuthenticationUnavailable => "AUTHENTICATION_UNAVAILABLE",
             Self::Forbidden => "FORBIDDEN",
             Self::OperationLimitExceeded => "OPERATION_LIMIT_EXCEEDED",
             Self::PlanningFailed => "PLANNING_FAILED",

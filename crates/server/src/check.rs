@@ -3,15 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::{self, Overrides};
+use crate::authentication::key_sets;
+use crate::config::{self, Loaded, Overrides};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::loaded::{self, SupergraphSource};
 use crate::start;
+use crate::start_material::StartMaterial;
 use crate::upstreams::SubgraphCertificates;
 
 /// Checks the configuration at `path` (none: flags and defaults only) and the supergraph that it names,
-/// its topics and providers included. Connects to nothing. Errors and warnings, in that order of finding;
-/// empty: all is well.
+/// its topics and providers included, and the keys and certificates that a start needs. Connects to nothing. Errors and
+/// warnings, in that order of finding; empty: all is well.
 pub fn check(path: Option<&Path>, overrides: &Overrides) -> Vec<Diagnostic> {
     let loaded = match config::load(path, overrides) {
         Ok(loaded) => loaded,
@@ -19,6 +21,16 @@ pub fn check(path: Option<&Path>, overrides: &Overrides) -> Vec<Diagnostic> {
     };
     let mut findings = loaded.warnings.clone();
     let config = &loaded.config;
+    findings.extend(graph_findings(&loaded));
+    findings.extend(StartMaterial::load(config).err().into_iter().flatten());
+    findings.extend(key_sets::unreadable_files(&config.authentication.jwt));
+    findings
+}
+
+/// Checks the supergraph against the configuration.
+fn graph_findings(loaded: &Loaded) -> Vec<Diagnostic> {
+    let config = &loaded.config;
+    let mut findings = Vec::new();
     let text = match SupergraphSource::File(config.supergraph.file.clone()).read() {
         Ok(text) => Arc::new(text),
         Err(diagnostic) => {
@@ -34,14 +46,10 @@ pub fn check(path: Option<&Path>, overrides: &Overrides) -> Vec<Diagnostic> {
                 loaded::upstreams(config, &graph, &SubgraphCertificates::default(), None);
             findings.extend(upstreams.err().into_iter().flatten());
             match start::idle_providers(config) {
-                Ok(providers) => {
-                    findings.extend(
-                        loaded::bind(&graph, &text, &Arc::new(providers))
-                            .err()
-                            .into_iter()
-                            .flatten(),
-                    );
-                }
+                Ok(providers) => match loaded::bind(&graph, &text, &Arc::new(providers)) {
+                    Ok(_) => findings.extend(loaded::unserved_subscriptions(&graph, &text)),
+                    Err(diagnostics) => findings.extend(diagnostics),
+                },
                 Err(diagnostics) => findings.extend(diagnostics),
             }
         }

@@ -166,7 +166,7 @@ fn read_file(path: &Path) -> Result<String, Box<Diagnostic>> {
     let unreadable = |error: std::io::Error| {
         let help = match error.kind() {
             std::io::ErrorKind::NotFound => {
-                "check the path, or run without `--config` to use the defaults"
+                "check the path; to serve a graph with the default settings, give `--supergraph FILE` and no `--config`"
             }
             std::io::ErrorKind::PermissionDenied => "let the user that runs the router read it",
             _ => "check the path given by `--config`",

@@ -107,7 +107,7 @@ listen:
   - "[::1]:2"
   - {unix: starling.sock, mode: "0600"}
 path: /api
-admin: {listen: "127.0.0.1:3", profiling: true}
+admin: {listen: "127.0.0.1:3", allowed_hosts: [starling.internal], profiling: true}
 workers: 3
 reactors: 4
 supergraph: {file: /graphs/a.graphql}
@@ -124,7 +124,7 @@ authentication:
         audiences: [a, b]
         algorithms: [RS256, EdDSA]
         leeway: 0s
-        jwks: {url: "https://a.example/keys", refresh: 1m, timeout: 1s, max_size: 1KiB, ca: ca.pem}
+        jwks: {url: "https://a.example/keys", refresh: 1m, max_age: 2h, timeout: 1s, max_size: 1KiB, ca: ca.pem}
       - {jwks: {file: keys.json}}
       - {public_key: "${SECRET}"}
       - {secret: "${SECRET}", algorithms: [HS512]}

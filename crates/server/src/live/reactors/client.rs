@@ -139,8 +139,7 @@ pub(super) fn needed_headers(config: &Config, headers: &HeaderMap) -> HeaderMap 
     let is_needed = |name: &HeaderName| {
         let is_read =
             |rule: &&HeaderRule| matches!(rule, HeaderRule::Propagate(it) if it.selects(name));
-        all.iter().any(is_read) && !forwarding::is_named_by_connection(name, headers)
-            || config.trace.enabled && *name == trace::HEADER
+        all.iter().any(is_read) || config.trace.enabled && *name == trace::HEADER
     };
     // With room for as many as there are: a map that grows by itself begins with room for six.
     let count = headers.keys().filter(|name| is_needed(name)).count();
@@ -245,9 +244,7 @@ mod tests {
         config.headers.all.request.push(propagate("authorization"));
         let special = config.headers.subgraphs.entry("b".to_owned()).or_default();
         special.request.push(propagate("x-b"));
-        // What `connection` names is for the next hop alone.
-        assert_eq!(needed_headers(&config, &all), headers(&[("authorization", "1")]));
-        let all = headers(&[("authorization", "1"), ("x-b", "2"), ("connection", "upgrade")]);
+        // Naming a header in `connection` does not take it away from subgraphs.
         let expected = headers(&[("authorization", "1"), ("x-b", "2")]);
         assert_eq!(needed_headers(&config, &all), expected);
         let all = headers(&[("starling-trace", "1")]);
