@@ -384,12 +384,10 @@ mod tests {
         };
         expect![[r#"
             error[x]: y
-             --> supergraph.graphql:1:27
+             --> supergraph.graphql:1:28
               |
             1 | secret: ******, algorithm: none
-              |         ------             ^^^^ here
-              |         |
-              |         and here"#]]
+              |         ------ and here    ^^^^ here"#]]
         .assert_eq(&rendered(3));
         assert_eq!(rendered(3), rendered(40));
     }

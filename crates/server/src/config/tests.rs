@@ -399,7 +399,7 @@ fn a_missing_file_says_what_to_do() {
     expect_test::expect![[r#"
         error[unreadable-file]: cannot read the configuration DIR/no-such.yaml: No such file or directory (os error 2)
          |
-         = help: check the path, or run without `--config` to use the defaults
+         = help: check the path; to serve a graph with the default settings, give `--supergraph FILE` and no `--config`
     "#]]
     .assert_eq(&text);
     assert!(load(Some(folder), &Overrides::default()).is_err(), "a folder is no configuration");
