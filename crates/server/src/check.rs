@@ -62,3 +62,59 @@ fn graph_findings(loaded: &Loaded) -> Vec<Diagnostic> {
 pub fn has_errors(diagnostics: &[Diagnostic]) -> bool {
     diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRAPH: &str = r#"
+schema @link(url: "https://specs.apollo.dev/link/v1.0")
+  @link(url: "https://specs.apollo.dev/join/v0.5", for: EXECUTION) {
+  query: Query
+  subscription: Subscription
+}
+enum join__Graph { REVIEWS @join__graph(name: "reviews", url: "http://127.0.0.1:1") }
+type Query @join__type(graph: REVIEWS) { reviews: Int }
+type Subscription @join__type(graph: REVIEWS) { reviewAdded: Int }
+"#;
+
+    /// The findings for a configuration beside a graph: severity and message of each.
+    fn findings(configuration: &str, graph: &str) -> Vec<(Severity, String)> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("starling.yaml");
+        std::fs::write(&path, configuration).unwrap();
+        std::fs::write(folder.path().join("supergraph.graphql"), graph).unwrap();
+        let place = folder.path().display().to_string();
+        let findings = check(Some(&path), &Overrides::default());
+        findings.into_iter().map(|it| (it.severity, it.message.replace(&place, "HERE"))).collect()
+    }
+
+    #[test]
+    fn what_a_start_would_refuse_is_found_without_starting() {
+        let graph = GRAPH.replace("  subscription: Subscription\n", "");
+        let short = "authentication: {jwt: {issuers: [{secret: too-short}]}}";
+        let message = "`authentication.jwt.issuers[0].secret`: the secret has 9 bytes; 32 are needed for HS256";
+        assert_eq!(findings(short, &graph), [(Severity::Error, message.to_owned())]);
+        let tls = "listen: {address: \"127.0.0.1:1\", tls: {cert: no.pem, key: no.key}}";
+        let found = findings(tls, &graph);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].1.starts_with("TLS (`listen`): cannot read HERE/no.pem"), "{found:?}");
+        // All of it at once, and what does not depend on the graph also where the graph is wrong.
+        let found = findings(&format!("{short}\n{tls}"), "type Query { a: Int }");
+        assert_eq!(found.len(), 3, "{found:?}");
+        let file = "authentication: {jwt: {issuers: [{jwks: {file: keys.json}}]}}";
+        let found = findings(file, &graph);
+        assert!(matches!(&found[..], [(Severity::Warning, text)] if text.contains("keys.json")));
+        assert_eq!(findings("", &graph), []);
+    }
+
+    #[test]
+    fn subscriptions_of_a_subgraph_with_a_server_are_said_to_fail() {
+        let found = findings("", GRAPH);
+        assert!(
+            matches!(&found[..], [(Severity::Warning, text)]
+                if text.contains("`Subscription.reviewAdded`") && text.contains("reviews")),
+            "{found:?}"
+        );
+    }
+}

@@ -201,6 +201,18 @@ impl Diagnostic {
         self
     }
 
+    /// Returns the file, line and column, as far as they are known.
+    pub(crate) fn place(&self) -> Option<String> {
+        let name = self.source.as_ref().map(|source| source.name.as_str());
+        match (name, &self.span) {
+            (None, None) => None,
+            (name, None) => name.map(str::to_owned),
+            (name, Some(Span { line, column, .. })) => {
+                Some(format!("{}:{line}:{column}", name.unwrap_or("input")))
+            }
+        }
+    }
+
     /// Draws the message, with an excerpt where a text and a place are known. No line break at the
     /// end.
     pub fn render(&self, style: Style) -> String {

@@ -12,6 +12,7 @@ mod admin_host;
 mod authentication;
 mod certificates;
 mod check;
+mod config_changes;
 mod connections;
 mod cores;
 mod error_reference;
@@ -39,6 +40,7 @@ mod trace;
 mod upstreams;
 
 pub use check::{check, has_errors};
+pub use config_changes::{ConfigSource, report_config_changes};
 pub use error_reference::error_reference;
 pub use loaded::{SupergraphSource, read_graph};
 pub use online::{OnlineCheck, OnlineReport, OnlineVerdict, check_online};

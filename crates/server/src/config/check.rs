@@ -43,6 +43,18 @@ pub(super) fn check(root: &Node, schema: &Value, findings: &mut Findings) -> Che
     Checked { value, places: checker.places }
 }
 
+/// Checks one part of a tree against `part` of the whole `schema`.
+pub(super) fn check_part(
+    node: &Node,
+    schema: &Value,
+    part: &Value,
+    findings: &mut Findings,
+) -> Checked {
+    let mut checker = Checker { schema, findings, places: Places::default() };
+    let value = checker.value(node, part, "", &node.range).unwrap_or(Value::Object(Map::new()));
+    Checked { value, places: checker.places }
+}
+
 /// The name among `known` that is most like `name`, if any is like it at all.
 pub(super) fn closest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase().replace('-', "_");
