@@ -31,11 +31,6 @@ pub enum KeyError {
     /// Not a key set.
     #[error("it is no JSON Web Key Set: {0}")]
     Malformed(String),
-    /// A key set with nothing in it that verifies tokens.
-    #[error(
-        "it has no key that could verify a token (RSA of 2048 bits or more, P-256, P-384, Ed25519)"
-    )]
-    Empty,
     /// Not a public key.
     #[error("it is no public key in PEM (RSA, P-256, P-384 or Ed25519)")]
     Pem,
@@ -51,9 +46,13 @@ pub enum KeyError {
     },
 }
 
-/// The keys of one issuer.
+/// The keys of one issuer. The default is a set that is not known; a set that is known may be empty, which is how an
+/// issuer takes back all of its keys.
 #[derive(Clone, Default)]
-pub struct KeySet(Vec<Key>);
+pub struct KeySet {
+    keys: Vec<Key>,
+    is_known: bool,
+}
 
 #[derive(Clone)]
 struct Key {
@@ -64,16 +63,20 @@ struct Key {
 
 impl fmt::Debug for KeySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KeySet({})", self.0.len())
+        write!(f, "KeySet({})", self.keys.len())
     }
 }
 
 impl KeySet {
+    fn of(keys: Vec<Key>) -> Self {
+        Self { keys, is_known: true }
+    }
+
     /// Reads a JSON Web Key Set (RFC 7517). Keys for other purposes and of other kinds are passed over; shared secrets
-    /// too, since whoever can read the set could sign with them.
+    /// too, since whoever can read the set could sign with them. The set may have no usable key left.
     ///
     /// # Errors
-    /// If it is none, or none of its keys is of use.
+    /// The text is not a key set.
     pub fn from_jwks(text: &[u8]) -> Result<Self, KeyError> {
         #[derive(Deserialize)]
         struct Set {
@@ -84,8 +87,7 @@ impl KeySet {
             KeyError::Malformed(format!("line {}, column {}", error.line(), error.column()))
         })?;
         let keys = set.keys.into_iter().take(KEYS_MAX);
-        let keys: Vec<_> = keys.filter_map(Key::of_jwk).collect();
-        if keys.is_empty() { Err(KeyError::Empty) } else { Ok(Self(keys)) }
+        Ok(Self::of(keys.filter_map(Key::of_jwk).collect()))
     }
 
     /// One public key in PEM.
@@ -111,7 +113,7 @@ impl KeySet {
         } else {
             return Err(KeyError::Pem);
         };
-        Ok(Self(vec![Key { id: None, algorithms, key }]))
+        Ok(Self::of(vec![Key { id: None, algorithms, key }]))
     }
 
     /// A secret that issuer and router share, for these algorithms.
@@ -132,17 +134,22 @@ impl KeySet {
             }
         }
         let key = DecodingKey::from_secret(secret);
-        Ok(Self(vec![Key { id: None, algorithms: hmac, key }]))
+        Ok(Self::of(vec![Key { id: None, algorithms: hmac, key }]))
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.keys.len()
     }
 
     /// Is there none?
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.keys.is_empty()
+    }
+
+    /// True if the set was read, even if it is empty.
+    pub fn is_known(&self) -> bool {
+        self.is_known
     }
 
     /// The keys that a token may be verified with: those of its id, or, where it names none or they have none, all that
@@ -159,7 +166,7 @@ impl KeySet {
             };
             is_meant && key.algorithms.contains(&algorithm)
         };
-        self.0.iter().filter(fits).map(|key| &key.key).take(KEYS_TRIED_MAX)
+        self.keys.iter().filter(fits).map(|key| &key.key).take(KEYS_TRIED_MAX)
     }
 }
 
@@ -267,7 +274,11 @@ mod tests {
         assert_eq!(set.len(), 2);
         assert_eq!(count(&set, Some("a"), Algorithm::ES256), 2, "its own, and one without a name");
         assert_eq!(count(&set, Some("f"), Algorithm::HS256), 0);
-        assert_eq!(KeySet::from_jwks(br#"{"keys":[{"kty":"new"}]}"#).unwrap_err(), KeyError::Empty);
+        for empty in [br#"{"keys":[{"kty":"new"}]}"#.as_slice(), br#"{"keys":[]}"#] {
+            let set = KeySet::from_jwks(empty).expect("a set without usable keys");
+            assert!(set.is_empty() && set.is_known());
+        }
+        assert!(!KeySet::default().is_known());
         assert!(matches!(KeySet::from_jwks(b"<html>"), Err(KeyError::Malformed(_))));
     }
 }

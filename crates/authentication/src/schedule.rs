@@ -1,5 +1,5 @@
-//! When a key set is fetched: at an interval, when a token names a key that it does not have, and again after a failure.
-//! Told the time, asked what to do.
+//! When a key set is fetched: at an interval, when a token names a key that it does not have, and again after a failure;
+//! and how long its keys are used when fetching fails. Told the time, asked what to do.
 
 use std::time::{Duration, Instant};
 
@@ -17,16 +17,47 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct Schedule {
     interval: Duration,
+    age_max: Duration,
     due: Instant,
+    /// The last success, unless its keys have expired since.
+    read: Option<Instant>,
     attempted: Option<Instant>,
     is_in_progress: bool,
     failures: u32,
 }
 
 impl Schedule {
-    /// Due at once, and from then on every `interval`.
-    pub fn new(interval: Duration, now: Instant) -> Self {
-        Self { interval, due: now, attempted: None, is_in_progress: false, failures: 0 }
+    /// A schedule that is due at once, and from then on every `interval`. Keys that were read `age_max` ago and could not
+    /// be read since expire; less than the interval counts as the interval.
+    pub fn new(interval: Duration, age_max: Duration, now: Instant) -> Self {
+        Self {
+            interval,
+            age_max: age_max.max(interval),
+            due: now,
+            read: None,
+            attempted: None,
+            is_in_progress: false,
+            failures: 0,
+        }
+    }
+
+    /// The age of the keys that are used; `None` if there are none, or they have expired.
+    pub fn age(&self, now: Instant) -> Option<Duration> {
+        self.read.map(|read| now.saturating_duration_since(read))
+    }
+
+    /// True if the last attempt failed: what is not in the set may exist at the issuer.
+    pub fn is_failing(&self) -> bool {
+        self.failures > 0
+    }
+
+    /// Returns true once when the keys have become too old to be used.
+    pub fn expire(&mut self, now: Instant) -> bool {
+        let is_too_old = self.age(now).is_some_and(|age| age >= self.age_max);
+        if is_too_old {
+            self.read = None;
+        }
+        is_too_old
     }
 
     /// When the next attempt is due.
@@ -58,6 +89,7 @@ impl Schedule {
     pub fn succeeded(&mut self, now: Instant) {
         self.is_in_progress = false;
         self.failures = 0;
+        self.read = Some(now);
         self.due = now + self.interval;
     }
 
@@ -68,8 +100,10 @@ impl Schedule {
         let pause = PAUSE_MIN * 2_u32.pow(self.failures.min(16));
         let pause = pause.min(PAUSE_MAX).min(self.interval);
         self.failures = self.failures.saturating_add(1);
-        self.due = now + pause;
-        pause
+        // Keys expire on time, not at the attempt after that.
+        let expires = self.read.map(|read| read + self.age_max).filter(|expires| *expires > now);
+        self.due = expires.map_or(now + pause, |expires| expires.min(now + pause));
+        self.due - now
     }
 }
 
@@ -77,10 +111,36 @@ impl Schedule {
 mod tests {
     use super::*;
 
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    #[test]
+    fn keys_that_cannot_be_read_again_expire_once_and_on_time() {
+        let start = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut schedule = Schedule::new(60 * second, 100 * second, start);
+        assert!(!schedule.expire(start + DAY), "there are none yet");
+        schedule.succeeded(start);
+        assert!(!schedule.expire(start + 99 * second));
+        let mut now = schedule.due();
+        while schedule.age(now).is_some_and(|age| age < 100 * second) {
+            schedule.failed(now);
+            assert!(schedule.is_failing() && !schedule.expire(now));
+            now = schedule.due();
+        }
+        assert_eq!(now, start + 100 * second);
+        schedule.failed(now);
+        assert!(schedule.expire(now));
+        assert!(!schedule.expire(now), "once");
+        assert_eq!(schedule.age(now), None);
+        schedule.succeeded(now);
+        assert!(!schedule.is_failing());
+        assert_eq!(schedule.age(now + second), Some(second));
+    }
+
     #[test]
     fn it_is_due_at_once_and_then_at_the_interval() {
         let start = Instant::now();
-        let mut schedule = Schedule::new(Duration::from_secs(600), start);
+        let mut schedule = Schedule::new(Duration::from_secs(600), DAY, start);
         assert_eq!(schedule.due(), start);
         schedule.begins(start);
         schedule.succeeded(start);
@@ -90,7 +150,7 @@ mod tests {
     #[test]
     fn pauses_after_failures_double_up_to_a_bound() {
         let now = Instant::now();
-        let mut schedule = Schedule::new(Duration::from_secs(600), now);
+        let mut schedule = Schedule::new(Duration::from_secs(600), DAY, now);
         let pauses: Vec<_> = (0..8).map(|_| schedule.failed(now).as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
         for _ in 0..100 {
@@ -98,7 +158,7 @@ mod tests {
         }
         schedule.succeeded(now);
         assert_eq!(schedule.failed(now).as_secs(), 1);
-        let mut quick = Schedule::new(Duration::from_secs(5), now);
+        let mut quick = Schedule::new(Duration::from_secs(5), DAY, now);
         let longest = (0..8).map(|_| quick.failed(now)).max();
         assert_eq!(longest, Some(Duration::from_secs(5)));
     }
@@ -106,7 +166,7 @@ mod tests {
     #[test]
     fn a_flood_of_unknown_keys_is_one_attempt_in_ten_seconds() {
         let start = Instant::now();
-        let mut schedule = Schedule::new(Duration::from_secs(3600), start);
+        let mut schedule = Schedule::new(Duration::from_secs(3600), DAY, start);
         schedule.begins(start);
         schedule.succeeded(start);
         let mut attempts = 0;

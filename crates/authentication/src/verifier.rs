@@ -76,9 +76,12 @@ pub enum Rejection {
     /// Longer than is read.
     #[error("the token is too long")]
     TooLong,
-    /// Not three parts, not JSON, without `exp`, an algorithm that does not exist (`none` is none).
+    /// Not three parts, not JSON, an algorithm that does not exist (`none` is none).
     #[error("the token is malformed")]
     Malformed,
+    /// No claim `exp`: such a token would be valid forever.
+    #[error("the token does not say when it expires: it needs the claim exp")]
+    NoExpiry,
     /// Of nobody whose tokens are taken.
     #[error("the token is of an issuer that is not accepted here")]
     Issuer,
@@ -88,8 +91,8 @@ pub enum Rejection {
     /// The issuer has no such key, as far as is known.
     #[error("the token is signed with a key that is not known")]
     UnknownKey(IssuerId),
-    /// The keys of the issuer could not be fetched yet.
-    #[error("tokens cannot be verified at present")]
+    /// The keys of the issuer are not known: they could not be fetched yet, or not for too long.
+    #[error("tokens cannot be verified at present; try again later")]
     NoKeys(IssuerId),
     /// Somebody else has signed it, or it was changed.
     #[error("the signature of the token is wrong")]
@@ -111,6 +114,7 @@ impl Rejection {
         match self {
             Self::TooLong => "too_long",
             Self::Malformed => "malformed",
+            Self::NoExpiry => "no_expiry",
             Self::Issuer => "issuer",
             Self::Algorithm => "algorithm",
             Self::UnknownKey(_) => "unknown_key",
@@ -126,7 +130,7 @@ impl Rejection {
     fn rank(self) -> u8 {
         match self {
             Self::TooLong | Self::Issuer => 0,
-            Self::Malformed | Self::Algorithm => 1,
+            Self::Malformed | Self::NoExpiry | Self::Algorithm => 1,
             Self::UnknownKey(_) | Self::NoKeys(_) => 2,
             Self::Signature => 3,
             Self::Audience => 4,
@@ -207,7 +211,7 @@ impl Verifier {
         }
         let payload = token.split('.').nth(1).and_then(|it| URL_SAFE_NO_PAD.decode(it).ok());
         let payload = Bytes::from(payload.ok_or(Rejection::Malformed)?);
-        let stated = Stated::read(&payload).ok_or(Rejection::Malformed)?;
+        let stated = Stated::read(&payload)?;
         let mut rejection = Rejection::Issuer;
         for (number, checks) in self.issuers.iter().enumerate() {
             let issuer = &checks.issuer;
@@ -250,7 +254,7 @@ impl Checks {
             return Err(Rejection::Algorithm);
         }
         let keys = self.keys.load();
-        if keys.is_empty() {
+        if !keys.is_known() {
             return Err(Rejection::NoKeys(id));
         }
         let mut validation = Validation::new(algorithm);
@@ -305,12 +309,13 @@ struct Stated {
 }
 
 impl Stated {
-    /// `None`: it is no object, or says no time of its end.
-    fn read(payload: &Bytes) -> Option<Self> {
+    /// # Errors
+    /// The payload is not an object of claims, or has no `exp`.
+    fn read(payload: &Bytes) -> Result<Self, Rejection> {
         let mut document = Document::with_depth_limit(32);
-        let root = document.parse(payload.clone()).ok()?;
+        let root = document.parse(payload.clone()).map_err(|_| Rejection::Malformed)?;
         if document.kind(root) != Kind::Object {
-            return None;
+            return Err(Rejection::Malformed);
         }
         // Seconds may have a fraction (RFC 7519, section 2).
         let time = |name| match document.get(root, name) {
@@ -323,10 +328,10 @@ impl Stated {
             }
         };
         let issuer = document.get(root, "iss").and_then(|it| document.as_str(it));
-        Some(Self {
+        Ok(Self {
             issuer: issuer.map(Into::into),
-            expires: time("exp")??,
-            not_before: time("nbf")?,
+            expires: time("exp").ok_or(Rejection::Malformed)?.ok_or(Rejection::NoExpiry)?,
+            not_before: time("nbf").ok_or(Rejection::Malformed)?,
         })
     }
 

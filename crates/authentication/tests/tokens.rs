@@ -113,7 +113,7 @@ fn a_token_counts_in_its_time_and_clocks_may_differ_a_little() {
         (with(json!({"exp": 0})), Some(Rejection::Expired)),
         (with(json!({"exp": 1u64 << 60})), None),
         (with(json!({"exp": -1})), Some(Rejection::Malformed)),
-        (with(json!({"exp": null})), Some(Rejection::Malformed)),
+        (with(json!({"exp": null})), Some(Rejection::NoExpiry)),
         (with(json!({"exp": "never"})), Some(Rejection::Malformed)),
         (with(json!({"nbf": NOW + 10})), None),
         (with(json!({"nbf": NOW + 11})), Some(Rejection::NotYet)),
@@ -232,6 +232,19 @@ fn keys_are_found_by_their_id_and_a_key_that_is_taken_back_verifies_nothing_more
     verifier.replace_keys(IssuerId(0), jwk("two"));
     assert!(verifier.recall(&token, at(NOW)).is_none());
     assert_eq!(rejection(&verifier), Some(Rejection::UnknownKey(IssuerId(0))));
+}
+
+#[test]
+fn an_empty_key_set_takes_all_keys_back_and_an_unknown_one_says_nothing_about_tokens() {
+    let verifier = verifier();
+    let token = signed(&claims());
+    assert!(verifier.verify(&token, at(NOW)).is_ok());
+    let empty = KeySet::from_jwks(br#"{"keys":[]}"#).expect("a set");
+    verifier.replace_keys(IssuerId(0), empty);
+    let rejection = || verifier.verify(&token, at(NOW)).err();
+    assert_eq!(rejection(), Some(Rejection::UnknownKey(IssuerId(0))));
+    verifier.replace_keys(IssuerId(0), KeySet::default());
+    assert_eq!(rejection(), Some(Rejection::NoKeys(IssuerId(0))));
 }
 
 #[test]

@@ -82,6 +82,12 @@ pub trait Provider: Send + Sync {
         Ok(())
     }
 
+    /// Characters that divide topics into tokens at the broker. A value from a client contains none of them unless
+    /// the template of the topic allows several tokens.
+    fn topic_separators(&self) -> &'static [char] {
+        &[]
+    }
+
     /// May a value that comes from a client stand in a topic? Stricter than [`Provider::check_topic`]:
     /// a value must not turn one topic into many, nor reach topics that belong to the broker itself.
     /// `at_start`: nothing stands before it.

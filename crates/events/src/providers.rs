@@ -1,5 +1,6 @@
 //! All configured providers, found by the names that directives use: `kind/id`, or a bare id where no other
-//! kind has the same one.
+//! kind has the same one. A broker takes precedence over a memory provider: `memory/default` always exists, and a broker
+//! called `default` is meant where one is configured.
 
 use std::sync::Arc;
 
@@ -11,6 +12,9 @@ pub struct Providers {
     /// Sorted by name.
     list: Arc<[Arc<dyn Provider>]>,
 }
+
+/// The kind of providers that keep events in this process.
+const MEMORY: &str = "memory";
 
 /// The list cannot be.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -68,13 +72,17 @@ impl Providers {
         self.list.iter()
     }
 
-    /// The provider that `id` means. `kind/id` is exact; a bare id must be unique across kinds.
+    /// The provider that `id` means. `kind/id` is exact; a bare id must be unique across kinds of brokers, or across all
+    /// kinds where no broker has it.
     pub fn resolve(&self, id: &str) -> Result<&Arc<dyn Provider>, ResolveError> {
         if id.contains('/') {
             return self.named(id).ok_or_else(|| self.unknown(id, |_| true));
         }
-        let candidates: Vec<_> =
+        let mut candidates: Vec<_> =
             self.iter().filter(|provider| split(provider.name()).1 == id).collect();
+        if candidates.len() > 1 {
+            candidates.retain(|provider| split(provider.name()).0 != MEMORY);
+        }
         match candidates.as_slice() {
             [one] => Ok(one),
             [] => Err(self.unknown(id, |_| true)),
@@ -147,11 +155,19 @@ mod tests {
 
     #[test]
     fn a_bare_id_of_two_kinds_is_ambiguous_and_the_error_lists_them() {
-        let all = providers(&["memory/default", "nats/default"]);
+        let all = providers(&["memory/default", "nats/default", "redis/default"]);
         assert_eq!(
             resolved(all.resolve("default")),
-            r#"provider id "default" is ambiguous: write one of memory/default, nats/default"#
+            r#"provider id "default" is ambiguous: write one of nats/default, redis/default"#
         );
+    }
+
+    #[test]
+    fn a_bare_id_means_the_broker_where_a_memory_provider_has_it_too() {
+        let all = providers(&["memory/default", "nats/default"]);
+        assert_eq!(resolved(all.resolve("default")), "nats/default");
+        assert_eq!(resolved(all.resolve("memory/default")), "memory/default");
+        assert_eq!(resolved(providers(&["memory/default"]).resolve("default")), "memory/default");
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub enum ErrorCode {
     BadUserInput,
     /// There is no token, or it is wrong or has expired.
     Unauthenticated,
+    /// The token cannot be verified at present: the keys of its issuer are not known.
+    AuthenticationUnavailable,
     /// The claims of the token, or that there is none, do not allow it.
     Forbidden,
     /// The operation is over a configured limit.
@@ -65,7 +67,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code, for the generated table.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::BadRequest,
         Self::GraphqlParseFailed,
         Self::GraphqlValidationFailed,
@@ -73,6 +75,7 @@ impl ErrorCode {
         Self::PersistedQueryNotSupported,
         Self::BadUserInput,
         Self::Unauthenticated,
+        Self::AuthenticationUnavailable,
         Self::Forbidden,
         Self::OperationLimitExceeded,
         Self::PlanningFailed,
@@ -106,6 +109,7 @@ impl ErrorCode {
             Self::PersistedQueryNotSupported => "PERSISTED_QUERY_NOT_SUPPORTED",
             Self::BadUserInput => "BAD_USER_INPUT",
             Self::Unauthenticated => "UNAUTHENTICATED",
+            Self::AuthenticationUnavailable => "AUTHENTICATION_UNAVAILABLE",
             Self::Forbidden => "FORBIDDEN",
             Self::OperationLimitExceeded => "OPERATION_LIMIT_EXCEEDED",
             Self::PlanningFailed => "PLANNING_FAILED",

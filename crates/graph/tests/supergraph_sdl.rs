@@ -472,3 +472,43 @@ const PIECES: &[&str] = &[
     "# é\u{1F600}\n",
     "extend type Query { more: Int }\n",
 ];
+
+/// The advice for a text that is refused for one reason.
+fn advice(text: &str) -> (String, String) {
+    match Supergraph::from_sdl(text, "test.graphql") {
+        Ok(_) => panic!("it was accepted"),
+        Err(errors) => match &errors.0[..] {
+            [error] => (error.message.clone(), error.help.clone().unwrap_or_default()),
+            several => panic!("{several:?}"),
+        },
+    }
+}
+
+#[test]
+fn the_json_of_another_router_is_recognised() {
+    let cosmo = r#"
+      {"engineConfig": {"defaultFlushInterval": "500", "datasourceConfigurations": []},
+       "version": "1", "subgraphs": [{"id": "0", "name": "reviews"}]}"#;
+    let (message, help) = advice(cosmo);
+    assert!(message.contains("Cosmo's router"), "{message}");
+    assert!(help.contains("supergraph SDL"), "{help}");
+    let (message, _) = advice("\u{feff}{\"data\": {}}");
+    assert_eq!(message, "this is JSON, not a supergraph in SDL");
+}
+
+#[test]
+fn composing_without_a_feature_for_security_is_said_to_expose_what_it_protects() {
+    let linked = |purpose: &str| {
+        format!(
+            r#"schema @link(url: "https://specs.apollo.dev/link/v1.0")
+                 @link(url: "https://specs.apollo.dev/join/v0.5", for: EXECUTION)
+                 @link(url: "https://example.com/guarded/v0.1", for: {purpose}) {{ query: Query }}
+               enum join__Graph {{ A @join__graph(name: "a", url: "http://a") }}
+               type Query @join__type(graph: A) {{ a: Int }}"#
+        )
+    };
+    let (_, help) = advice(&linked("SECURITY"));
+    assert!(help.contains("would expose them to every client"), "{help}");
+    let (_, help) = advice(&linked("EXECUTION"));
+    assert!(!help.contains("expose"), "{help}");
+}

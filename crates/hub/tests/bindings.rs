@@ -228,7 +228,7 @@ async fn a_client_cannot_widen_its_subject_or_forge_another() {
         (string(""), "Argument \"id\" cannot be part of a topic: it is empty."),
         (
             string("7."),
-            "The arguments make no topic: a subject has no empty token: no dot at the start or end, no two in a row.",
+            "Argument \"id\" cannot be part of a topic: it contains a character that separates the parts of this topic.",
         ),
         (Value::Null, "Argument \"id\" cannot be part of a topic: it is null."),
         (Value::List(vec![]), "Argument \"id\" cannot be part of a topic: it is an empty list."),
@@ -239,7 +239,23 @@ async fn a_client_cannot_widen_its_subject_or_forge_another() {
         refused("named", "subject", string("$SYS.ACCOUNT.A.CONNECT")),
         "Argument \"subject\" cannot be part of a topic: it leads to a subject of the broker itself."
     );
-    source(&graph, "moved", vec![("id".into(), string("a.b-7"))], &[]).expect("dots are fine");
+    source(&graph, "moved", vec![("id".into(), string("a-7"))], &[]).expect("one token");
+}
+
+#[tokio::test]
+async fn a_value_spans_tokens_of_a_subject_only_where_the_template_allows_it() {
+    let graph = supergraph(
+        &[(
+            "moved(id: ID)",
+            r#"edfs__natsSubscribe {subjects: ["orders.{{ args.id | tokens }}"]}"#,
+        )],
+        &[],
+    );
+    let moved = |id: &str| source(&graph, "moved", vec![("id".into(), string(id))], &[]);
+    assert_eq!(format!("{:?}", moved("eu.7").expect("renders")), r#"nats/default ["orders.eu.7"]"#);
+    for (id, reason) in [("eu.*", "wildcard"), ("eu..7", "empty token"), ("7.", "empty token")] {
+        assert!(moved(id).unwrap_err().message.contains(reason), "{id}");
+    }
 }
 
 #[tokio::test]
@@ -302,7 +318,7 @@ async fn everything_that_is_wrong_is_listed_with_its_field() {
         [
             r#"Mutation.p @edfs__natsPublish: topic "orders.*": a subject to publish to has no wildcards"#,
             r#"Subscription.a @edfs__natsSubscribe: no provider "orders" is configured; configured: nats/default"#,
-            r#"Subscription.b @events__subscribe: provider id "default" is ambiguous: write one of memory/default, nats/default, redis/default"#,
+            r#"Subscription.b @events__subscribe: provider id "default" is ambiguous: write one of nats/default, redis/default"#,
             r#"Subscription.c @edfs__natsSubscribe: topic "x.{{ args.key }}": there is no argument "key"; the field has id"#,
             r#"Subscription.c @edfs__natsSubscribe: topic "y.{{ key }}": {{ key }} is not understood; write {{ args.name }}"#,
             r#"Subscription.d @edfs__natsSubscribe: subjects is empty"#,

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use events::Message;
@@ -19,9 +19,11 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::admin_host;
 use crate::http::answer::{self, Answer};
 use crate::http::body;
 use crate::http::patient::{Patient, STALL_TIME_MAX};
+use crate::log_limit::LogLimit;
 use crate::profiling;
 use crate::router::Router;
 use crate::scrape::Scrape;
@@ -88,7 +90,14 @@ pub(crate) async fn serve(router: Arc<Router>, listener: std::net::TcpListener) 
 
 async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>) -> Answer {
     let get = request.method() == Method::GET || request.method() == Method::HEAD;
-    match request.uri().path() {
+    let path = request.uri().path();
+    // Load balancers ask for health under any name, and learn nothing but that.
+    let is_for_anyone = matches!(path, "/health/live" | "/health/ready");
+    let allowed = &router.config.admin.allowed_hosts;
+    if !is_for_anyone && !admin_host::is_allowed(request.uri(), request.headers(), allowed) {
+        return refuse_host();
+    }
+    match path {
         "/health/live" if get => answer::text(StatusCode::OK, "live\n"),
         "/health/ready" if get => ready(router),
         "/metrics" if get => metrics(registry, request.headers()),
@@ -114,6 +123,22 @@ async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>
              or, as application/x-ndjson, each of its lines\n",
         ),
     }
+}
+
+fn refuse_host() -> Answer {
+    static LIMIT: LogLimit = LogLimit::new();
+    if let Some(suppressed) = LIMIT.admit(Instant::now()) {
+        tracing::warn!(
+            suppressed,
+            "a request to the admin listener is refused because of its header `host`; if the name is one of this \
+             router, list it in `admin.allowed_hosts`"
+        );
+    }
+    answer::text(
+        StatusCode::MISDIRECTED_REQUEST,
+        "the admin listener does not answer for the host that the request names: use an IP address or localhost, or \
+         list the name in `admin.allowed_hosts`\n",
+    )
 }
 
 fn not_allowed(allowed: &'static str) -> Answer {

@@ -3,15 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::{self, Overrides};
+use crate::authentication::key_sets;
+use crate::config::{self, Loaded, Overrides};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::loaded::{self, SupergraphSource};
 use crate::start;
+use crate::start_material::StartMaterial;
 use crate::upstreams::SubgraphCertificates;
 
 /// Checks the configuration at `path` (none: flags and defaults only) and the supergraph that it names,
-/// its topics and providers included. Connects to nothing. Errors and warnings, in that order of finding;
-/// empty: all is well.
+/// its topics and providers included, and the keys and certificates that a start needs. Connects to nothing. Errors and
+/// warnings, in that order of finding; empty: all is well.
 pub fn check(path: Option<&Path>, overrides: &Overrides) -> Vec<Diagnostic> {
     let loaded = match config::load(path, overrides) {
         Ok(loaded) => loaded,
@@ -19,6 +21,16 @@ pub fn check(path: Option<&Path>, overrides: &Overrides) -> Vec<Diagnostic> {
     };
     let mut findings = loaded.warnings.clone();
     let config = &loaded.config;
+    findings.extend(graph_findings(&loaded));
+    findings.extend(StartMaterial::load(config).err().into_iter().flatten());
+    findings.extend(key_sets::unreadable_files(&config.authentication.jwt));
+    findings
+}
+
+/// Checks the supergraph against the configuration.
+fn graph_findings(loaded: &Loaded) -> Vec<Diagnostic> {
+    let config = &loaded.config;
+    let mut findings = Vec::new();
     let text = match SupergraphSource::File(config.supergraph.file.clone()).read() {
         Ok(text) => Arc::new(text),
         Err(diagnostic) => {
@@ -34,14 +46,10 @@ pub fn check(path: Option<&Path>, overrides: &Overrides) -> Vec<Diagnostic> {
                 loaded::upstreams(config, &graph, &SubgraphCertificates::default(), None);
             findings.extend(upstreams.err().into_iter().flatten());
             match start::idle_providers(config) {
-                Ok(providers) => {
-                    findings.extend(
-                        loaded::bind(&graph, &text, &Arc::new(providers))
-                            .err()
-                            .into_iter()
-                            .flatten(),
-                    );
-                }
+                Ok(providers) => match loaded::bind(&graph, &text, &Arc::new(providers)) {
+                    Ok(_) => findings.extend(loaded::unserved_subscriptions(&graph, &text)),
+                    Err(diagnostics) => findings.extend(diagnostics),
+                },
                 Err(diagnostics) => findings.extend(diagnostics),
             }
         }
@@ -53,4 +61,60 @@ pub fn check(path: Option<&Path>, overrides: &Overrides) -> Vec<Diagnostic> {
 /// Is there an error among them?
 pub fn has_errors(diagnostics: &[Diagnostic]) -> bool {
     diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRAPH: &str = r#"
+schema @link(url: "https://specs.apollo.dev/link/v1.0")
+  @link(url: "https://specs.apollo.dev/join/v0.5", for: EXECUTION) {
+  query: Query
+  subscription: Subscription
+}
+enum join__Graph { REVIEWS @join__graph(name: "reviews", url: "http://127.0.0.1:1") }
+type Query @join__type(graph: REVIEWS) { reviews: Int }
+type Subscription @join__type(graph: REVIEWS) { reviewAdded: Int }
+"#;
+
+    /// The findings for a configuration beside a graph: severity and message of each.
+    fn findings(configuration: &str, graph: &str) -> Vec<(Severity, String)> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("starling.yaml");
+        std::fs::write(&path, configuration).unwrap();
+        std::fs::write(folder.path().join("supergraph.graphql"), graph).unwrap();
+        let place = folder.path().display().to_string();
+        let findings = check(Some(&path), &Overrides::default());
+        findings.into_iter().map(|it| (it.severity, it.message.replace(&place, "HERE"))).collect()
+    }
+
+    #[test]
+    fn what_a_start_would_refuse_is_found_without_starting() {
+        let graph = GRAPH.replace("  subscription: Subscription\n", "");
+        let short = "authentication: {jwt: {issuers: [{secret: too-short}]}}";
+        let message = "`authentication.jwt.issuers[0].secret`: the secret has 9 bytes; 32 are needed for HS256";
+        assert_eq!(findings(short, &graph), [(Severity::Error, message.to_owned())]);
+        let tls = "listen: {address: \"127.0.0.1:1\", tls: {cert: no.pem, key: no.key}}";
+        let found = findings(tls, &graph);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].1.starts_with("TLS (`listen`): cannot read HERE/no.pem"), "{found:?}");
+        // All of it at once, and what does not depend on the graph also where the graph is wrong.
+        let found = findings(&format!("{short}\n{tls}"), "type Query { a: Int }");
+        assert_eq!(found.len(), 3, "{found:?}");
+        let file = "authentication: {jwt: {issuers: [{jwks: {file: keys.json}}]}}";
+        let found = findings(file, &graph);
+        assert!(matches!(&found[..], [(Severity::Warning, text)] if text.contains("keys.json")));
+        assert_eq!(findings("", &graph), []);
+    }
+
+    #[test]
+    fn subscriptions_of_a_subgraph_with_a_server_are_said_to_fail() {
+        let found = findings("", GRAPH);
+        assert!(
+            matches!(&found[..], [(Severity::Warning, text)]
+                if text.contains("`Subscription.reviewAdded`") && text.contains("reviews")),
+            "{found:?}"
+        );
+    }
 }

@@ -25,8 +25,62 @@ pub enum Severity {
 pub struct SourceText {
     /// What to call it: a path as the user gave it, or a word such as `--listen`.
     pub name: String,
-    /// The whole text. Secrets in it are already masked, with the same number of bytes.
+    /// The whole text. Each byte of a secret is already replaced by [`HIDDEN`].
     pub text: String,
+}
+
+/// Stands for a byte of a secret in a [`SourceText`], so that places after it still fit. A control character (DEL) that no
+/// file contains for a reason.
+pub(crate) const HIDDEN: u8 = 0x7f;
+
+/// What is shown in the place of a secret, whatever its length.
+const HIDDEN_SHOWN: &str = "******";
+
+/// A text as it is shown.
+pub(crate) struct ShownText<'a> {
+    pub(crate) text: Cow<'a, str>,
+    /// Secrets of the original text, and where each begins in the shown one.
+    hidden: Vec<(Range<usize>, usize)>,
+}
+
+/// Replaces each secret by a text that does not reveal its length.
+pub(crate) fn shown_text(text: &str) -> ShownText<'_> {
+    let mut shown = String::new();
+    let mut hidden = Vec::new();
+    let mut rest = 0;
+    while let Some(offset) = text[rest..].find(char::from(HIDDEN)) {
+        let start = rest + offset;
+        let length = text[start..].bytes().take_while(|byte| *byte == HIDDEN).count();
+        shown.push_str(&text[rest..start]);
+        hidden.push((start..start + length, shown.len()));
+        shown.push_str(HIDDEN_SHOWN);
+        rest = start + length;
+    }
+    if hidden.is_empty() {
+        return ShownText { text: text.into(), hidden };
+    }
+    shown.push_str(&text[rest..]);
+    ShownText { text: shown.into(), hidden }
+}
+
+impl ShownText<'_> {
+    /// Returns the place in the shown text of a byte of the original one.
+    fn place_of(&self, byte: usize) -> usize {
+        match self.hidden.iter().rev().find(|(range, _)| range.start <= byte) {
+            None => byte,
+            Some((range, shown)) if byte >= range.end => {
+                shown + HIDDEN_SHOWN.len() + (byte - range.end)
+            }
+            Some((range, shown)) if byte == range.start => *shown,
+            Some((_, shown)) => shown + HIDDEN_SHOWN.len(),
+        }
+    }
+
+    /// Returns the bytes of a span in the shown text.
+    fn range_of(&self, original: &str, span: &Span) -> Range<usize> {
+        let range = within(original, span);
+        self.place_of(range.start)..self.place_of(range.end)
+    }
 }
 
 /// A place in a [`SourceText`].
@@ -147,6 +201,18 @@ impl Diagnostic {
         self
     }
 
+    /// Returns the file, line and column, as far as they are known.
+    pub(crate) fn place(&self) -> Option<String> {
+        let name = self.source.as_ref().map(|source| source.name.as_str());
+        match (name, &self.span) {
+            (None, None) => None,
+            (name, None) => name.map(str::to_owned),
+            (name, Some(Span { line, column, .. })) => {
+                Some(format!("{}:{line}:{column}", name.unwrap_or("input")))
+            }
+        }
+    }
+
     /// Draws the message, with an excerpt where a text and a place are known. No line break at the
     /// end.
     pub fn render(&self, style: Style) -> String {
@@ -157,12 +223,15 @@ impl Diagnostic {
         let mut group = Group::with_title(level.primary_title(&self.message).id(&*self.code));
         match (&self.source, &self.span) {
             (Some(source), Some(span)) => {
+                let shown = shown_text(&source.text);
+                let range = |span| shown.range_of(&source.text, span);
                 let related = self.related.iter().map(|(span, label)| {
-                    AnnotationKind::Context.span(within(&source.text, span)).label(some(label))
+                    AnnotationKind::Context.span(range(span)).label(some(label))
                 });
-                let primary = AnnotationKind::Primary.span(within(&source.text, span));
+                let related: Vec<_> = related.collect();
+                let primary = AnnotationKind::Primary.span(range(span));
                 group = group.element(
-                    Snippet::source(&source.text)
+                    Snippet::source(shown.text.into_owned())
                         .path(&source.name)
                         .annotation(primary.label(some(&self.label)))
                         .annotations(related),
@@ -310,6 +379,29 @@ mod tests {
         let diagnostic = Diagnostic::warning("idle", "nothing listens");
         assert_eq!(diagnostic.render(Style::Plain), "warning[idle]: nothing listens");
         assert_eq!(diagnostic.to_string(), "nothing listens");
+    }
+
+    #[test]
+    fn an_excerpt_does_not_reveal_how_long_a_secret_is() {
+        let rendered = |length: usize| {
+            let hidden = "\u{7f}".repeat(length);
+            let text = format!("secret: {hidden}, algorithm: none\n");
+            let place = text.find("none").expect("it is there");
+            let secret = Span::of_bytes(&text, 8..8 + length);
+            let diagnostic = Diagnostic::error("x", "y")
+                .in_source(&source(&text))
+                .at(Span::of_bytes(&text, place..place + 4), "here")
+                .related(secret, "and here");
+            diagnostic.render(Style::Plain)
+        };
+        expect![[r#"
+            error[x]: y
+             --> supergraph.graphql:1:28
+              |
+            1 | secret: ******, algorithm: none
+              |         ------ and here    ^^^^ here"#]]
+        .assert_eq(&rendered(3));
+        assert_eq!(rendered(3), rendered(40));
     }
 
     #[test]

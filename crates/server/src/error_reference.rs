@@ -58,6 +58,7 @@ pub fn error_reference() -> String {
         text,
         "| {} | the client read too slowly and `subscriptions.policy` is `disconnect` |\n\
          | 1001 | the router is shutting down |\n\
+         | 1013 | the token of `connection_init` cannot be verified at present; connect again with the same token |\n\
          | 1002, 1003, 1007 | the frames break RFC 6455 |\n\
          | 1008 | a message took longer than a minute from its first byte to its last |\n\
          | 1009 | a message is over `websocket.max_message_size` |",
@@ -103,6 +104,10 @@ fn explain(code: ErrorCode) -> (&'static str, &'static str) {
         ErrorCode::Unauthenticated => (
             "there is no token where one is needed, or it is wrong or has expired; `www-authenticate` says which",
             "get a new token; see [authentication](authentication.md)",
+        ),
+        ErrorCode::AuthenticationUnavailable => (
+            "the token cannot be verified at present, because the keys of its issuer could not be read",
+            "try again with the same token; look at the identity provider and `starling_authentication_keys`",
         ),
         ErrorCode::Forbidden => (
             "the claims of the token do not allow this field, with these arguments",

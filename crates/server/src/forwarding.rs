@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use execute::{AnswerHeaders, ClaimPath, ClaimValues, Claims, ForwardedHeaders};
 use graph::{SubgraphId, Supergraph};
-use http::header::{DATE, SET_COOKIE};
+use http::header::{self, CACHE_CONTROL, DATE, SET_COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 use upstream::belongs_to_connection;
 
 use crate::config::{HeaderRule, Headers, Merge, Propagation};
 use crate::connection_options::ConnectionOptions;
+use crate::http::cache_control;
 
 /// Rules for requests, by subgraph: all that the configuration names, in its order, also those that the graph does not
 /// have. Who is equal on this graph is equal on every other one then, and a group stays a group when the graph is
@@ -135,7 +136,9 @@ fn forwarded(
     client: ClientHeaders<'_>,
     claims: &ClaimValues,
 ) -> Vec<(HeaderName, HeaderValue)> {
-    let mut taken = take(rules, client.map(), belongs_to_connection);
+    // What `connection` names counts for the next hop, which the router is. A client must not be able to take away
+    // headers that rules pass on, such as its tenant.
+    let mut taken = take(rules, client.map(), belongs_to_connection, |_| false);
     // After all others: nothing that a client sends itself may stand where subgraphs look for a claim.
     for rule in rules {
         let HeaderRule::Claim(it) = rule else { continue };
@@ -203,7 +206,7 @@ impl Returning {
         self.of(subgraph).iter().any(|rule| match rule {
             HeaderRule::Propagate(it) => it.rename.as_ref() == Some(&SET_COOKIE),
             _ => false,
-        }) || take(self.of(subgraph), &answer, is_the_routers)
+        }) || take(self.of(subgraph), &answer, is_the_routers, is_taken_by_name_only)
             .iter()
             .any(|it| it.name == SET_COOKIE)
     }
@@ -211,12 +214,22 @@ impl Returning {
 
 impl AnswerHeaders for Returning {
     fn collect(&self, subgraph: SubgraphId, answer: &HeaderMap, collected: &mut HeaderMap) {
-        let taken = take(self.of(subgraph), answer, is_the_routers);
+        let options = ConnectionOptions::of(answer);
+        let stays = |name: &HeaderName| is_the_routers(name) || options.contains(name);
+        let taken = take(self.of(subgraph), answer, stays, is_taken_by_name_only);
         // What `taken` says of a name is one answer's: it counts as a whole against other answers.
         let mut settled: Vec<&HeaderName> = Vec::new();
         for it in &taken {
             let is_first_here = !settled.contains(&&it.name);
             let is_known = collected.contains_key(&it.name);
+            if it.name == CACHE_CONTROL {
+                // Whatever the rule says: the response contains something of each subgraph.
+                let known = collected.get(CACHE_CONTROL);
+                if known.is_none_or(|known| cache_control::is_stricter(&it.value, known)) {
+                    collected.insert(CACHE_CONTROL, it.value.clone());
+                }
+                continue;
+            }
             // Cookies are told apart by more than the name of their header (RFC 6265, section 3).
             let merge = if it.name == SET_COOKIE { Merge::Append } else { it.merge };
             match merge {
@@ -241,6 +254,24 @@ fn is_the_routers(name: &HeaderName) -> bool {
     belongs_to_connection(name) || *name == DATE || name.as_str().starts_with("access-control-")
 }
 
+/// Headers of an answer that only a rule with `named` takes, never one with `matching`: they say who may keep the
+/// response, whom it is meant for, and how its bytes are to be read.
+fn is_taken_by_name_only(name: &HeaderName) -> bool {
+    const KNOWN: [HeaderName; 10] = [
+        header::AGE,
+        CACHE_CONTROL,
+        header::ETAG,
+        header::EXPIRES,
+        header::LAST_MODIFIED,
+        header::PRAGMA,
+        SET_COOKIE,
+        header::STRICT_TRANSPORT_SECURITY,
+        header::VARY,
+        header::WWW_AUTHENTICATE,
+    ];
+    KNOWN.contains(name) || name.as_str().starts_with("content-")
+}
+
 /// A header that rules have taken or set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Taken {
@@ -250,16 +281,15 @@ struct Taken {
 }
 
 /// Applies rules in order to the headers of one message; each rule has the say over what the ones
-/// before it left. Headers that `stays` names are never taken, nor are those that the message's own
-/// `connection` header names (RFC 9110, section 7.6.1).
+/// before it left. Headers that `stays` names are never taken; those of `by_name_only` not by a pattern.
 fn take(
     rules: &[HeaderRule],
     message: &HeaderMap,
     stays: impl Fn(&HeaderName) -> bool,
+    by_name_only: impl Fn(&HeaderName) -> bool,
 ) -> Vec<Taken> {
     let mut taken: Vec<Taken> = Vec::new();
-    let options = ConnectionOptions::of(message);
-    let may_pass = |name: &HeaderName| !stays(name) && !options.contains(name);
+    let may_pass = |name: &HeaderName| !stays(name);
     for rule in rules {
         match rule {
             HeaderRule::Propagate(Propagation {
@@ -283,7 +313,7 @@ fn take(
             }
             HeaderRule::Propagate(Propagation { matching: Some(pattern), merge, .. }) => {
                 for name in message.keys() {
-                    if pattern.matches(name) && may_pass(name) {
+                    if pattern.matches(name) && may_pass(name) && !by_name_only(name) {
                         let values = message.get_all(name).iter().cloned().collect();
                         replace(&mut taken, name, values, *merge);
                     }
@@ -372,8 +402,9 @@ mod tests {
 
     #[test]
     fn hop_by_hop_headers_never_pass() {
-        assert_eq!(sent(&[everything()]), ["authorization: Bearer 1", "x-tenant: a"]);
-        for header in ["host", "te", "x-hop", "connection", "proxy-authorization"] {
+        let all = ["authorization: Bearer 1", "x-hop: 1", "x-tenant: a"];
+        assert_eq!(sent(&[everything()]), all);
+        for header in ["host", "te", "connection", "proxy-authorization"] {
             assert_eq!(sent(&[HeaderRule::Propagate(named(header))]), [""; 0], "{header}");
             let renamed = Propagation { rename: Some(name("x-other")), ..named(header) };
             assert_eq!(sent(&[HeaderRule::Propagate(renamed)]), [""; 0], "{header}");
@@ -381,11 +412,33 @@ mod tests {
     }
 
     #[test]
+    fn a_client_cannot_take_away_what_rules_pass_on() {
+        let client = message(&[
+            ("x-tenant", "a"),
+            ("authorization", "Bearer 1"),
+            ("connection", "x-tenant, Authorization, keep-alive"),
+            ("keep-alive", "timeout=5"),
+        ]);
+        for rules in [
+            vec![everything()],
+            vec![
+                HeaderRule::Propagate(named("x-tenant")),
+                HeaderRule::Propagate(named("authorization")),
+                HeaderRule::Propagate(named("keep-alive")),
+            ],
+        ] {
+            let sent = forwarded(&rules, OfMessage(&client), &ClaimValues::default());
+            assert_eq!(text(&sent), ["authorization: Bearer 1", "x-tenant: a"]);
+        }
+    }
+
+    #[test]
     fn rules_apply_in_order() {
         let rules = [everything(), remove("authorization"), insert("x-tenant", "fixed")];
-        assert_eq!(sent(&rules), ["x-tenant: fixed"]);
+        assert_eq!(sent(&rules), ["x-hop: 1", "x-tenant: fixed"]);
         let [everything, remove, insert] = rules;
-        assert_eq!(sent(&[insert, remove, everything]), ["authorization: Bearer 1", "x-tenant: a"]);
+        let all = ["authorization: Bearer 1", "x-hop: 1", "x-tenant: a"];
+        assert_eq!(sent(&[insert, remove, everything]), all);
         assert_eq!(sent(&[]), [""; 0]);
     }
 
@@ -603,13 +656,45 @@ mod tests {
     }
 
     #[test]
+    fn a_pattern_takes_nothing_that_says_who_may_keep_the_response() {
+        let headers = [
+            ("cache-control", "public, max-age=60"),
+            ("set-cookie", "a=1"),
+            ("vary", "x-region"),
+            ("etag", "1"),
+            ("expires", "never"),
+            ("content-language", "en"),
+        ];
+        let mut all = headers.to_vec();
+        all.push(("x-cost", "1"));
+        assert_eq!(returned(vec![everything()], &[message(&all)]), ["x-cost: 1"]);
+        for (name, value) in headers {
+            let rule = HeaderRule::Propagate(named(name));
+            let taken = returned(vec![everything(), rule], &[message(&[(name, value)])]);
+            assert_eq!(taken, [format!("{name}: {value}")]);
+        }
+    }
+
+    #[test]
+    fn of_several_subgraphs_the_strictest_decides_about_caches() {
+        let answers =
+            ["max-age=60", "no-store", "public"].map(|value| message(&[("cache-control", value)]));
+        for merge in [Merge::First, Merge::Last, Merge::Append] {
+            let rule = Propagation { merge, ..named("cache-control") };
+            let taken = returned(vec![HeaderRule::Propagate(rule)], &answers);
+            assert_eq!(taken, ["cache-control: no-store"], "{merge:?}");
+        }
+    }
+
+    #[test]
     fn answers_that_may_bring_cookies_are_personal() {
         let is_personal = |rules| returning(rules).is_personal(SubgraphId(0));
         let rename = Propagation { rename: Some(SET_COOKIE), ..named("x-cookie") };
-        assert!(is_personal(vec![everything()]));
+        assert!(!is_personal(vec![everything()]), "patterns take no cookies");
         assert!(is_personal(vec![HeaderRule::Propagate(named("set-cookie"))]));
         assert!(is_personal(vec![HeaderRule::Propagate(rename)]));
         assert!(!is_personal(vec![HeaderRule::Propagate(named("x-cost"))]));
-        assert!(!is_personal(vec![everything(), remove("set-cookie")]));
+        let taken = HeaderRule::Propagate(named("set-cookie"));
+        assert!(!is_personal(vec![taken, remove("set-cookie")]));
     }
 }

@@ -138,6 +138,9 @@ pub(crate) fn load(
     }
     warn_of_unknown_subgraphs(config, &graph);
     warn_of_unknown_labels(config, &graph);
+    for warning in unserved_subscriptions(&graph, source) {
+        tracing::warn!(warning = %warning, "a subscription cannot be served");
+    }
     let publisher = EventPublisher::new(
         Arc::clone(&bindings),
         config.events.publish_timeout,
@@ -296,6 +299,36 @@ pub(crate) fn bind(
         errors.iter().map(diagnostic).collect::<Vec<_>>()
     })?;
     Ok(Arc::new(bindings))
+}
+
+/// Warnings about subscription fields that only subgraphs with a server resolve: the router does not subscribe to
+/// subgraphs, so operations on them fail.
+pub(crate) fn unserved_subscriptions(
+    graph: &Supergraph,
+    source: &Arc<SourceText>,
+) -> Vec<Diagnostic> {
+    let fields = graph.subscription.into_iter().flat_map(|root| &graph.ty(root).fields);
+    let mut warnings = Vec::new();
+    for &id in fields {
+        let field = graph.field(id);
+        let subgraphs: Vec<_> =
+            field.resolved_by.iter().map(|id| &graph.subgraphs[id.0 as usize]).collect();
+        if subgraphs.is_empty() || subgraphs.iter().any(|it| it.kind == SubgraphKind::Events) {
+            continue;
+        }
+        let names: Vec<_> = subgraphs.iter().map(|it| &*it.name).collect();
+        let coordinate = format!("{}.{}", graph.ty(field.parent).name, field.name);
+        let message = format!(
+            "`{coordinate}` is a subscription of the subgraph {}, and subscriptions of subgraphs with a server are not \
+             supported: operations on it fail with NOT_SUPPORTED",
+            names.join(", ")
+        );
+        let help = "bind the field to a topic in an event subgraph (docs/events.md), or remove it from the subgraph";
+        warnings.push(
+            Diagnostic::warning("unserved-subscription", message).in_source(source).help(help),
+        );
+    }
+    warnings
 }
 
 /// Identity of a supergraph: equal texts, equal graphs.

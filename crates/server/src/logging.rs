@@ -7,9 +7,32 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::time::SystemTime;
 
 use crate::config::{Log, LogFormat};
+use crate::diagnostic::{Diagnostic, Severity, Style};
 
 /// The variable that overrides `log.level`, in the syntax of `tracing_subscriber::EnvFilter`.
 pub const FILTER_VARIABLE: &str = "STARLING_LOG";
+
+/// True if log lines are JSON.
+pub fn is_json(log: &Log) -> bool {
+    match log.format {
+        LogFormat::Auto => !std::io::stderr().is_terminal(),
+        LogFormat::Text => false,
+        LogFormat::Json => true,
+    }
+}
+
+/// Writes findings to the log, one line each. Line breaks of the excerpt are part of a field.
+pub fn report(diagnostics: &[Diagnostic]) {
+    for diagnostic in diagnostics {
+        let Diagnostic { severity, code, message, help, .. } = diagnostic;
+        let (place, help) = (diagnostic.place(), help.as_deref());
+        let excerpt = diagnostic.span.as_ref().map(|_| diagnostic.render(Style::Plain));
+        match severity {
+            Severity::Error => tracing::error!(%code, place, help, excerpt, "{message}"),
+            Severity::Warning => tracing::warn!(%code, place, help, excerpt, "{message}"),
+        }
+    }
+}
 
 /// Starts logging to standard error. Once per process; a second call changes nothing.
 pub fn start(log: &Log) {
@@ -29,12 +52,7 @@ pub fn start(log: &Log) {
         .with_writer(std::io::stderr)
         .with_timer(SystemTime)
         .with_ansi(terminal);
-    let json = match log.format {
-        LogFormat::Auto => !terminal,
-        LogFormat::Text => false,
-        LogFormat::Json => true,
-    };
-    let _ = if json {
+    let _ = if is_json(log) {
         builder.json().flatten_event(true).with_current_span(false).try_init()
     } else {
         builder.with_target(false).try_init()

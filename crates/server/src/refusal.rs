@@ -56,7 +56,8 @@ pub(crate) fn status(code: ErrorCode) -> StatusCode {
         ErrorCode::SubgraphRequestFailed
         | ErrorCode::DownstreamServiceError
         | ErrorCode::InvalidSubgraphValue => StatusCode::BAD_GATEWAY,
-        ErrorCode::SubgraphUnavailable
+        ErrorCode::AuthenticationUnavailable
+        | ErrorCode::SubgraphUnavailable
         | ErrorCode::ProviderUnavailable
         | ErrorCode::NoResponder
         | ErrorCode::GraphReloaded

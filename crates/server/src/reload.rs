@@ -221,7 +221,7 @@ pub(crate) async fn reload(router: &Arc<Router>, source: &SupergraphSource) {
             router.metrics.reload(ReloadResult::unchanged);
             tracing::info!(
                 generation = current.generation.number,
-                "the supergraph has not changed"
+                "the supergraph has not changed (the configuration is read at the start only)"
             );
         }
         Ok(Ok(Some(loaded))) => {

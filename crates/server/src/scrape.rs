@@ -3,7 +3,7 @@
 use std::fmt::Error;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use execute::SubgraphFlights;
 use prometheus_client::collector::Collector;
@@ -13,6 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use upstream::FailureKind;
 
+use crate::authentication::Followed;
 use crate::router::Router;
 
 /// Reads a router's parts; nothing once it is gone.
@@ -67,7 +68,22 @@ impl Writer<'_> {
             }
         }
         let help = "Looks at the key sets of issuers, by result";
-        self.counters("starling_authentication_key_sets", help, samples)
+        self.counters("starling_authentication_key_sets", help, samples)?;
+        let now = Instant::now();
+        let sets = || authentication.key_sets().iter();
+        let keys =
+            sets().map(|it| ([("issuer", it.name.clone())], it.keys.load(Ordering::Relaxed)));
+        let help =
+            "Keys of issuers that verify tokens; 0 where none could be read, or they are too old";
+        self.gauges("starling_authentication_keys", help, keys.collect())?;
+        let age = |it: &Followed| it.age(now).map(|age| age.as_secs());
+        let ages = sets().filter_map(|it| Some(([("issuer", it.name.clone())], age(it)?)));
+        let help = "Seconds since the keys of an issuer were read; absent where there are none";
+        self.gauges("starling_authentication_keys_age_seconds", help, ages.collect())?;
+        let expired =
+            sets().map(|it| ([("issuer", it.name.clone())], it.expired.load(Ordering::Relaxed)));
+        let help = "How many times keys of an issuer were given up because of max_age";
+        self.counters("starling_authentication_keys_expired", help, expired.collect())
     }
 
     fn connections(&mut self, router: &Router) -> Result<(), Error> {

@@ -21,9 +21,8 @@ use tokio::sync::watch;
 use wire::websocket::ClientBounds;
 
 use crate::admin;
-use crate::authentication::Authentication;
 use crate::byte_budget::ByteBudget;
-use crate::certificates::{self, Certificates};
+use crate::certificates;
 #[cfg(target_os = "linux")]
 use crate::config::ReactorThreads;
 use crate::config::{
@@ -50,6 +49,7 @@ use crate::offload::Offload;
 use crate::reload;
 use crate::router::Router;
 use crate::sharing::Sharing;
+use crate::start_material::StartMaterial;
 use crate::upstreams;
 
 /// What to start.
@@ -91,9 +91,6 @@ pub enum StartError {
         /// What the system says.
         source: std::io::Error,
     },
-    /// A listener has no usable certificate.
-    #[error("TLS (`listen`): {0}")]
-    Tls(#[from] net::TlsServerError),
     /// No threads.
     #[error("cannot start the cores: {0}")]
     Cores(std::io::Error),
@@ -188,27 +185,23 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     let providers = Arc::new(providers(&config).map_err(StartError::Refused)?);
     // Before the first look at it, so that a change during the start is seen.
     let changes = reload::Changes::watch(supergraph.clone()).await;
-    let authentication = Authentication::new(&config).map_err(StartError::Refused)?;
-    let text = supergraph.read().map_err(|error| StartError::Refused(vec![*error]))?;
-    let loaded = loaded::load(&config, &Arc::new(text), &providers, 1, None);
-    let loaded = loaded.map_err(StartError::Refused)?;
+    let text = supergraph.read().map_err(|error| vec![*error]);
+    let loaded = text.and_then(|text| loaded::load(&config, &Arc::new(text), &providers, 1, None));
+    let (loaded, material) = match (loaded, StartMaterial::load(&config)) {
+        (Ok(loaded), Ok(material)) => (loaded, material),
+        (loaded, material) => {
+            let problems = loaded.err().into_iter().chain(material.err()).flatten();
+            return Err(StartError::Refused(problems.collect()));
+        }
+    };
+    let StartMaterial { authentication, certificates, tls } = material;
     if config.events.require_all {
         all_connected(&providers).await?;
     }
     let mut listeners = Vec::new();
-    let mut certificates = Vec::new();
-    for listener in &config.listen {
+    for (listener, tls) in config.listen.iter().zip(tls) {
         listeners.push(match listener {
-            Listener::Address { address, tls } => {
-                let tls = match tls {
-                    Some(files) => {
-                        let loaded = Certificates::load(files, &config.http)?;
-                        let server = Arc::clone(&loaded.server);
-                        certificates.push(loaded);
-                        Some(server)
-                    }
-                    None => None,
-                };
+            Listener::Address { address, .. } => {
                 Bound::Tcp(bind(LISTEN, *address, next_free_port)?, tls)
             }
             Listener::Unix(socket) => {

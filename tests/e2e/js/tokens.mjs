@@ -42,6 +42,8 @@ export async function startIssuer() {
   return {
     configuration: { issuer: name, audiences: ["starling"], jwks: { url } },
     addKey,
+    /** Takes all keys back: the set is empty from now on. */
+    removeKeys: () => keys.clear(),
     fetches: () => fetches,
     setDown: (down) => {
       isDown = down;

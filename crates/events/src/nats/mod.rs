@@ -383,6 +383,10 @@ impl Provider for Nats {
         headers::check(name)
     }
 
+    fn topic_separators(&self) -> &'static [char] {
+        &['.']
+    }
+
     fn check_topic_value(&self, value: &str, at_start: bool) -> Result<(), &'static str> {
         subject::check_value(value, at_start)
     }

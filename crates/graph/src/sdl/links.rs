@@ -205,7 +205,14 @@ impl Feature {
                     "the schema needs `{}` for {purpose}, which is not supported yet",
                     self.url
                 ),
-                Some("serving it without would be wrong; compose without this feature"),
+                Some(match purpose.as_str() {
+                    "SECURITY" => {
+                        "the feature protects fields and types, and the router does not enforce it; composing without it \
+                         would expose them to every client: remove what it protects from the supergraph, or protect it in \
+                         the subgraphs, before you compose without it"
+                    }
+                    _ => "serving it without would be wrong; compose without this feature",
+                }),
             );
         }
         if !self.prefix.is_empty() && Name::new(&self.prefix).is_err() {

@@ -61,6 +61,10 @@ impl Supergraph {
             errors.push(None, format!("the schema is larger than {SDL_BYTES_MAX} bytes"), None);
             errors.finish()?;
         }
+        if let Some((message, help)) = foreign_format(sdl) {
+            errors.push(None, message, Some(help));
+            errors.finish()?;
+        }
         let mut builder = Schema::builder().ignore_builtin_redefinitions();
         Parser::new().recursion_limit(DEPTH_MAX).parse_into_schema_builder(
             sdl,
@@ -130,6 +134,23 @@ impl Supergraph {
 const NOT_A_SUPERGRAPH: &str =
     "this is not a supergraph: it has no `enum join__Graph` that lists subgraphs";
 const HOW_TO_COMPOSE: &str = "a supergraph is what composition makes of the schemas of all subgraphs; compose them and load the result";
+
+/// Says what a JSON document is, and what to load instead. No schema begins with a brace.
+fn foreign_format(text: &str) -> Option<(&'static str, &'static str)> {
+    let start = text.trim_start_matches('\u{feff}').trim_start();
+    if !start.starts_with('{') {
+        return None;
+    }
+    // The members of the document that Cosmo's `wgc router compose` writes.
+    Some(match text.contains("\"engineConfig\"") && text.contains("\"subgraphs\"") {
+        true => (
+            "this is an execution configuration of Cosmo's router (JSON), not a supergraph in SDL",
+            "compose the same subgraph schemas into supergraph SDL with a tool that implements Apollo Federation, such as \
+             `rover supergraph compose`, and load that file; directives for events (edfs__*) can stay as they are",
+        ),
+        false => ("this is JSON, not a supergraph in SDL", HOW_TO_COMPOSE),
+    })
+}
 
 fn add_missing_definitions(schema: &mut Schema) {
     // The text is a constant of ours; if it did not parse, nothing would be added.

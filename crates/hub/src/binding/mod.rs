@@ -241,7 +241,8 @@ impl Bindings {
     ///
     /// # Errors
     /// `BAD_USER_INPUT` if an argument cannot stand in a topic: it is null, an object or a fraction, a list of too many, or
-    /// the provider has reason to refuse it (NATS: spaces, wildcards, empty tokens; Redis: pattern characters). `NOT_SUPPORTED`
+    /// the provider has reason to refuse it (NATS: spaces, wildcards, empty tokens; Redis: pattern characters), or it contains a
+    /// separator. `NOT_SUPPORTED`
     /// if the field is bound to no topic.
     pub fn source(
         &self,
@@ -496,8 +497,9 @@ impl Topics {
             .map_err(|error| errors.push(error))
             .unwrap_or_default();
         let mut templates = Vec::new();
+        let separators = provider.as_ref().map_or(&[][..], |it| it.topic_separators());
         for topic in topics {
-            let template = match Template::parse(topic) {
+            let template = match Template::parse_topic(topic, separators) {
                 Ok(template) => template,
                 Err(error) => {
                     errors.push(format!("topic {topic:?}: {error}"));

@@ -1,5 +1,8 @@
 //! Topics, keys and headers with arguments and claims in them: `orders.{{ args.id }}`, `orders.{{ claims.tenant }}`. Compiled when a graph is loaded, rendered
 //! for each subscription and publication. Which topics a provider accepts is the provider's business.
+//!
+//! A value stays within its own part of a topic: it may not contain a separator ([`Template::parse_topic`]), or a
+//! client of tenant `acme` could reach `orders.acme.eu.7`, a topic of tenant `acme.eu`.
 
 use std::borrow::Cow;
 
@@ -11,6 +14,13 @@ use plan::{Value, Variables};
 /// Nesting that rendering follows into the JSON of an argument.
 const DEPTH_MAX: u32 = 64;
 
+/// Characters that separate the parts of a topic wherever a template uses them. Brokers other than NATS give them no
+/// meaning, but applications do.
+const SEPARATORS: [char; 3] = ['.', ':', '/'];
+
+/// Follows a path whose values may contain separators: `{{ args.region | tokens }}`.
+const SPANS_TOKENS: &str = "tokens";
+
 /// A compiled topic.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Template {
@@ -20,7 +30,26 @@ pub(crate) struct Template {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Part {
     Text(Box<str>),
-    Argument(ArgumentPath),
+    Argument(ArgumentPath, Separators),
+}
+
+/// The characters that the value of one placeholder may not contain.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Separators {
+    /// The placeholder allows several tokens.
+    Allowed,
+    Refused(Box<[char]>),
+}
+
+impl Separators {
+    fn check(&self, value: &str) -> Result<(), &'static str> {
+        match self {
+            Self::Refused(refused) if value.contains(&**refused) => {
+                Err("it contains a character that separates the parts of this topic")
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// `args.order.id`: an argument's name and the members below it.
@@ -99,6 +128,46 @@ pub(crate) trait Arguments {
 impl Template {
     /// Compiles `source`; the error says what is wrong with it.
     pub(crate) fn parse(source: &str) -> Result<Self, String> {
+        Self::parse_parts(source, false)
+    }
+
+    /// Compiles a topic for a provider that separates tokens by `separators`. A value may contain none of them, no
+    /// `.`, `:` or `/` that the text of the template contains, and not the character that divides it from a later
+    /// placeholder: two clients with different values never render the same topic.
+    pub(crate) fn parse_topic(source: &str, separators: &[char]) -> Result<Self, String> {
+        let mut template = Self::parse_parts(source, true)?;
+        let mut refused: Vec<char> = separators.to_vec();
+        for part in &template.parts {
+            if let Part::Text(text) = part {
+                refused.extend(text.chars().filter(|it| SEPARATORS.contains(it)));
+            }
+        }
+        refused.sort_unstable();
+        refused.dedup();
+        for index in 0..template.parts.len() {
+            let divider = match &template.parts[index + 1..] {
+                [Part::Text(text), Part::Argument(..), ..] => text.chars().next(),
+                [Part::Argument(next, _), ..] => {
+                    if let Part::Argument(path, _) = &template.parts[index]
+                        && (path.claim.is_some() || next.claim.is_some())
+                    {
+                        return Err(format!(
+                            "nothing divides {{{{ {path} }}}} from {{{{ {next} }}}}, so clients with different \
+                             claims could reach the same topic; put a separator between them"
+                        ));
+                    }
+                    None
+                }
+                _ => None,
+            };
+            if let Part::Argument(_, Separators::Refused(characters)) = &mut template.parts[index] {
+                *characters = refused.iter().copied().chain(divider).collect();
+            }
+        }
+        Ok(template)
+    }
+
+    fn parse_parts(source: &str, is_topic: bool) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut rest = source;
         while let Some((text, after)) = rest.split_once("{{") {
@@ -107,7 +176,13 @@ impl Template {
             }
             let (inside, after) =
                 after.split_once("}}").ok_or_else(|| "a {{ is not closed by }}".to_owned())?;
-            parts.push(Part::Argument(parse_path(inside.trim())?));
+            let (path, separators) = match inside.split_once('|') {
+                Some((path, modifier)) if is_topic && modifier.trim() == SPANS_TOKENS => {
+                    (path, Separators::Allowed)
+                }
+                _ => (inside, Separators::Refused(Box::default())),
+            };
+            parts.push(Part::Argument(parse_path(path.trim())?, separators));
             rest = after;
         }
         if !rest.is_empty() {
@@ -133,7 +208,7 @@ impl Template {
 
     fn all_paths(&self) -> impl Iterator<Item = &ArgumentPath> {
         self.parts.iter().filter_map(|part| match part {
-            Part::Argument(path) => Some(path),
+            Part::Argument(path, _) => Some(path),
             Part::Text(_) => None,
         })
     }
@@ -141,7 +216,7 @@ impl Template {
     /// The argument or claim that it is, if it is nothing else.
     pub(crate) fn as_argument(&self) -> Option<&ArgumentPath> {
         match &self.parts[..] {
-            [Part::Argument(path)] => Some(path),
+            [Part::Argument(path, _)] => Some(path),
             _ => None,
         }
     }
@@ -155,7 +230,7 @@ impl Template {
         for part in &self.parts {
             match part {
                 Part::Text(part) => text.push_str(part),
-                Part::Argument(path) => {
+                Part::Argument(path, _) => {
                     text.push_str(&arguments.text(path).map_err(|reason| (path, reason))?);
                 }
             }
@@ -169,7 +244,7 @@ impl Template {
             .iter()
             .map(|part| match part {
                 Part::Text(text) => &**text,
-                Part::Argument(_) => value,
+                Part::Argument(..) => value,
             })
             .collect()
     }
@@ -187,7 +262,7 @@ impl Template {
         for part in &self.parts {
             match part {
                 Part::Text(text) => topics.iter_mut().for_each(|topic| topic.push_str(text)),
-                Part::Argument(path) => {
+                Part::Argument(path, separators) => {
                     let is_claim = path.claim.is_some();
                     let error =
                         |reason| RenderError::Value { path: path.to_string(), reason, is_claim };
@@ -199,6 +274,7 @@ impl Template {
                     for topic in &topics {
                         for value in &values {
                             check_value(value, topic.is_empty()).map_err(error)?;
+                            separators.check(value).map_err(error)?;
                             longer.push(format!("{topic}{value}"));
                         }
                     }
@@ -628,6 +704,60 @@ mod tests {
         assert_eq!(render("{{ args.regions }}.{{ args.ids }}", 3), Err(RenderError::TooMany));
         assert_eq!(render("{{ args.none }}", 4), value("none", "it is an empty list"));
         assert_eq!(render("{{ args.hole }}", 4), value("hole", "it contains null"));
+    }
+
+    /// The topic of `template` for the tenant of a token and an argument `id`.
+    fn topic_of(
+        template: &str,
+        separators: &[char],
+        tenant: &str,
+        id: &str,
+    ) -> Result<String, String> {
+        let claims = execute::Claims::new(format!(r#"{{"tenant":"{tenant}"}}"#).into());
+        let path = ClaimPath::parse("tenant").expect("a name");
+        let claims = execute::Claims::select(claims.as_ref(), &[path]);
+        let arguments = JsonArguments::parse(&format!(r#"{{"id":"{id}"}}"#).into(), claims);
+        let template = Template::parse_topic(template, separators)?;
+        let topics = template.render(&arguments.expect("an object"), 1, |_, _| Ok(()));
+        topics.map(|it| it.concat()).map_err(|error| format!("{error:?}"))
+    }
+
+    #[test]
+    fn no_two_clients_with_different_values_reach_the_same_topic() {
+        for (template, separators, divider) in [
+            ("t.{{ claims.tenant }}.{{ args.id }}", &['.'][..], '.'),
+            ("t.{{ claims.tenant }}.{{ args.id }}", &[], '.'),
+            ("t:{{ claims.tenant }}:{{ args.id }}", &[], ':'),
+            ("t/{{ claims.tenant }}/{{ args.id }}", &[], '/'),
+            ("t-{{ claims.tenant }}-{{ args.id }}", &[], '-'),
+            ("{{ claims.tenant }}_{{ args.id }}", &[], '_'),
+        ] {
+            let plain = topic_of(template, separators, "acme", "7");
+            assert!(plain.is_ok(), "{template}: {plain:?}");
+            let tenant = topic_of(template, separators, &format!("acme{divider}eu"), "7");
+            let id = topic_of(template, separators, "acme", &format!("eu{divider}7"));
+            assert!(tenant.is_err() || id.is_err(), "{template}: {tenant:?} {id:?}");
+            if divider == '.' || divider == ':' || divider == '/' {
+                assert!(tenant.is_err() && id.is_err(), "{template}: {tenant:?} {id:?}");
+            }
+        }
+        let adjacent = topic_of("t.{{ claims.tenant }}{{ args.id }}", &['.'], "a", "b");
+        assert!(adjacent.unwrap_err().contains("nothing divides"));
+    }
+
+    #[test]
+    fn a_value_has_several_tokens_where_the_template_says_so() {
+        let topic = |template, id| topic_of(template, &['.'], "acme", id);
+        let several = "t.{{ claims.tenant }}.{{ args.id | tokens }}";
+        assert_eq!(topic(several, "eu.7").as_deref(), Ok("t.acme.eu.7"));
+        assert!(topic("t.{{ args.id }}", "eu.7").is_err());
+        assert!(topic("{{ args.id }}", "eu.7").is_err(), "NATS separates by points in any case");
+        assert_eq!(topic_of("{{ args.id }}", &[], "a", "eu.7").as_deref(), Ok("eu.7"));
+        assert_eq!(topic_of("t.{{ args.id }}", &[], "a", "x-y:z").as_deref(), Ok("t.x-y:z"));
+        let other = Template::parse_topic("t.{{ args.id | upper }}", &['.']);
+        assert!(other.unwrap_err().contains("is not understood"));
+        let outside_of_topics = Template::parse("{{ args.id | tokens }}");
+        assert!(outside_of_topics.unwrap_err().contains("is not understood"));
     }
 
     #[test]

@@ -39,6 +39,10 @@ pub(crate) struct Followed {
     /// How many looks came to something, and how many did not.
     pub(crate) fetched: AtomicU64,
     pub(crate) failed: AtomicU64,
+    /// How many keys are in use.
+    pub(crate) keys: AtomicU64,
+    /// How many times the keys became too old to be used.
+    pub(crate) expired: AtomicU64,
     /// What was read last.
     last: Mutex<Vec<u8>>,
 }
@@ -67,18 +71,20 @@ pub(super) fn read(settings: &Jwt) -> Result<(Vec<Issuer>, KeySets), Vec<Diagnos
         };
         let keys = match keys {
             Keys::Fixed(keys) => keys,
-            Keys::Followed(place, interval) => {
+            Keys::Followed { place, interval, age_max } => {
                 let name = configured.issuer.clone().unwrap_or_else(|| number.to_string());
                 followed.push(Arc::new(Followed {
                     issuer: IssuerId(number),
                     name,
                     place,
-                    schedule: Mutex::new(Schedule::new(interval, Instant::now())),
+                    schedule: Mutex::new(Schedule::new(interval, age_max, Instant::now())),
                     wanted: Notify::new(),
                     looks: watch::Sender::new(0),
                     fetched: AtomicU64::new(0),
                     failed: AtomicU64::new(0),
                     last: Mutex::default(),
+                    keys: AtomicU64::new(0),
+                    expired: AtomicU64::new(0),
                 }));
                 KeySet::default()
             }
@@ -94,9 +100,29 @@ pub(super) fn read(settings: &Jwt) -> Result<(Vec<Issuer>, KeySets), Vec<Diagnos
     if problems.is_empty() { Ok((issuers, KeySets(followed))) } else { Err(problems) }
 }
 
+/// Warnings about files of key sets that cannot be used now. The router starts without them, and reads them again.
+pub(crate) fn unreadable_files(settings: &Jwt) -> Vec<Diagnostic> {
+    let mut warnings = Vec::new();
+    for (number, issuer) in settings.issuers.iter().enumerate() {
+        let Some(file) = issuer.jwks.as_ref().and_then(|it| it.file.as_ref()) else { continue };
+        let text = std::fs::read(file).map_err(|error| error.to_string());
+        let reason = match text.map(|text| KeySet::from_jwks(&text)) {
+            Ok(Ok(keys)) if !keys.is_empty() => continue,
+            Ok(Ok(_)) => "it has no usable key".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error,
+        };
+        let path = format!("authentication.jwt.issuers[{number}].jwks.file");
+        let message = format!("`{path}`: {}: {reason}", file.display());
+        let help = "tokens of this issuer are refused until the file has keys";
+        warnings.push(Diagnostic::warning("authentication", message).help(help));
+    }
+    warnings
+}
+
 enum Keys {
     Fixed(KeySet),
-    Followed(Place, Duration),
+    Followed { place: Place, interval: Duration, age_max: Duration },
 }
 
 fn keys_of(configured: &JwtIssuer, algorithms: &[Algorithm], path: &str) -> Result<Keys, String> {
@@ -112,7 +138,7 @@ fn keys_of(configured: &JwtIssuer, algorithms: &[Algorithm], path: &str) -> Resu
         return Err(format!("`{path}` needs one of `jwks`, `public_key` and `secret`"));
     };
     let place = place_of(jwks).map_err(|error| format!("`{path}.jwks`: {error}"))?;
-    Ok(Keys::Followed(place, jwks.refresh))
+    Ok(Keys::Followed { place, interval: jwks.refresh, age_max: jwks.max_age })
 }
 
 fn place_of(jwks: &Jwks) -> Result<Place, String> {
@@ -200,6 +226,14 @@ impl KeySets {
     }
 }
 
+impl KeySets {
+    /// True if the last attempt to read the keys of that issuer failed: a key that is not known may exist.
+    pub(super) fn is_failing(&self, issuer: IssuerId) -> bool {
+        let followed = self.0.iter().find(|it| it.issuer == issuer);
+        followed.is_some_and(|it| it.schedule().is_failing())
+    }
+}
+
 impl Followed {
     async fn follow(&self, verifier: &Verifier) {
         loop {
@@ -226,6 +260,7 @@ impl Followed {
                         has_keys = !self.last().is_empty(),
                         "the key set of an issuer could not be read; the last good one goes on"
                     );
+                    self.expire(verifier, now);
                 }
             }
             self.looks.send_modify(|looks| *looks += 1);
@@ -251,10 +286,41 @@ impl Followed {
             return Ok(());
         }
         let keys = KeySet::from_jwks(&text).map_err(|error| error.to_string())?;
-        tracing::info!(issuer = self.name, keys = keys.len(), "the key set of an issuer is read");
+        if keys.is_empty() {
+            tracing::warn!(
+                issuer = self.name,
+                "the key set of an issuer has no usable key (RSA of 2048 bits or more, P-256, P-384, Ed25519); all of \
+                 its tokens are refused until it has one"
+            );
+        } else {
+            let count = keys.len();
+            tracing::info!(issuer = self.name, keys = count, "the key set of an issuer is read");
+        }
+        self.keys.store(keys.len() as u64, Ordering::Relaxed);
         verifier.replace_keys(self.issuer, keys);
         *self.last() = text;
         Ok(())
+    }
+
+    /// Stops using keys that could not be read again for too long: they may have been taken back.
+    fn expire(&self, verifier: &Verifier, now: Instant) {
+        if !self.schedule().expire(now) {
+            return;
+        }
+        tracing::error!(
+            issuer = self.name,
+            "the keys of an issuer could not be read again within `max_age` and are not used any more; its tokens are \
+             answered with AUTHENTICATION_UNAVAILABLE until they can be read"
+        );
+        self.expired.fetch_add(1, Ordering::Relaxed);
+        self.keys.store(0, Ordering::Relaxed);
+        verifier.replace_keys(self.issuer, KeySet::default());
+        self.last().clear();
+    }
+
+    /// The age of the keys that are used; `None` if there are none.
+    pub(crate) fn age(&self, now: Instant) -> Option<Duration> {
+        self.schedule().age(now)
     }
 
     /// Nothing runs user code under this lock, so a poisoned one holds a sound schedule.

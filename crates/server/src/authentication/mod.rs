@@ -1,25 +1,24 @@
 //! Who asks: the token of a request or of a `connection_init`, verified. Which keys there are is the business of
 //! [`key_sets`], what makes a token good that of the crate `authentication`.
 
-mod init_payload;
-mod key_sets;
+pub(crate) mod key_sets;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use authentication::{IssuerId, Rejection, Verified, Verifier};
-use bytes::Bytes;
 use execute::{ClaimPath, Claims, ClientKey, ErrorCode, GraphqlError};
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use crate::config::{Config, Jwt};
+use crate::config::{Config, Jwt, JwtHeader};
 use crate::diagnostic::Diagnostic;
 use crate::http::answer::{self, Answer};
 use crate::http::media::AnswerType;
 use crate::metrics::Metrics;
 use crate::router::Router;
-pub(crate) use key_sets::KeySets;
+pub(crate) use key_sets::{Followed, KeySets};
 
 /// Who somebody is: the token that says so, or nobody.
 #[derive(Clone, Debug, Default)]
@@ -87,57 +86,119 @@ pub(crate) fn expired_error() -> GraphqlError {
     GraphqlError::new(ErrorCode::Unauthenticated, message)
 }
 
-/// What a `connection_init` says of who has sent it.
-pub(crate) enum Introduced {
-    /// Who it is.
-    Known(Result<Identity, Refusal>),
-    /// By a token that is to be verified: see [`identify`].
-    By(String),
+/// Where clients put their tokens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TokenSource<'a> {
+    /// The header that has the token.
+    pub(crate) header: &'a HeaderName,
+    /// The word before the token; may be empty.
+    pub(crate) prefix: &'a str,
+    /// Paths of members in the payload of `connection_init`.
+    pub(crate) init_payload: &'a [String],
 }
 
-/// Who has sent a `connection_init` with this payload on the connection of `before`.
-pub(crate) fn introduced(
-    router: &Router,
-    payload: Option<&Bytes>,
-    before: &Identity,
-) -> Introduced {
-    let Some(authentication) = &router.authentication else {
-        return Introduced::Known(Ok(Identity::ANONYMOUS));
-    };
-    match authentication.of_init_payload(&router.metrics, payload) {
-        Ok(None) => Introduced::Known(Ok(before.clone())),
-        Ok(Some(token)) => match authentication.recall(&token) {
-            Some(identity) => Introduced::Known(Ok(identity)),
-            None => Introduced::By(token),
-        },
-        Err(refusal) => Introduced::Known(Err(refusal)),
+/// A token from the payload of a `connection_init` that is not verified yet.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct PresentedToken {
+    pub(crate) text: String,
+    /// True if the header of tokens becomes this token for all operations of the connection.
+    pub(crate) replaces_header: bool,
+}
+
+/// Prints no token.
+impl std::fmt::Debug for PresentedToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PresentedToken")
+            .field("replaces_header", &self.replaces_header)
+            .finish_non_exhaustive()
     }
 }
 
-/// Who has brought that token.
+/// The client of a `connection_init`, verified.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InitOutcome {
+    pub(crate) identity: Identity,
+    /// The header that carries the verified token from now on.
+    token_header: Option<(HeaderName, HeaderValue)>,
+}
+
+impl InitOutcome {
+    /// True if [`InitOutcome::set_header`] changes the headers.
+    pub(crate) fn sets_header(&self) -> bool {
+        self.token_header.is_some()
+    }
+
+    /// Replaces the header of tokens by the token that was verified.
+    pub(crate) fn set_header(&self, headers: &mut HeaderMap) {
+        if let Some((name, value)) = &self.token_header {
+            headers.insert(name, value.clone());
+        }
+    }
+}
+
+/// The result of looking at the token of a `connection_init`.
+pub(crate) enum Introduced {
+    /// The client is known, or refused.
+    Known(Result<InitOutcome, Refusal>),
+    /// The token must be verified first: see [`identify`].
+    By(PresentedToken),
+}
+
+/// Looks at the token of a `connection_init` on a connection whose handshake was that of `before`.
+pub(crate) fn introduced(
+    router: &Router,
+    token: Result<Option<PresentedToken>, Refusal>,
+    before: &Identity,
+) -> Introduced {
+    let Some(authentication) = &router.authentication else {
+        return Introduced::Known(Ok(InitOutcome::default()));
+    };
+    match token {
+        Ok(None) => {
+            let outcome = InitOutcome { identity: before.clone(), token_header: None };
+            Introduced::Known(Ok(outcome))
+        }
+        Ok(Some(token)) => match authentication.recall(&token.text) {
+            Some(identity) => Introduced::Known(Ok(authentication.outcome(identity, &token))),
+            None => Introduced::By(token),
+        },
+        Err(refusal) => {
+            count(&router.metrics, &refusal);
+            Introduced::Known(Err(refusal))
+        }
+    }
+}
+
+/// Verifies the token of a `connection_init`.
 ///
 /// # Errors
-/// It is wrong.
-pub(crate) async fn identify(router: &Router, token: &str) -> Result<Identity, Refusal> {
+/// The token is not valid, or cannot be verified at present.
+pub(crate) async fn identify(
+    router: &Router,
+    token: &PresentedToken,
+) -> Result<InitOutcome, Refusal> {
     match &router.authentication {
-        Some(authentication) => authentication.identify(&router.metrics, token).await,
-        None => Ok(Identity::ANONYMOUS),
+        Some(authentication) => {
+            let identity = authentication.identify(&router.metrics, &token.text).await?;
+            Ok(authentication.outcome(identity, token))
+        }
+        None => Ok(InitOutcome::default()),
     }
 }
 
 /// Why somebody is turned away.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
     /// There has to be a token, and there is none.
     Missing,
     /// There are several, or what is there is not written as one.
-    Unreadable(&'static str),
+    Unreadable(Cow<'static, str>),
     /// It is none that counts.
     Rejected(Rejection),
 }
 
 impl Refusal {
-    fn label(self) -> &'static str {
+    fn label(&self) -> &'static str {
         match self {
             Self::Missing => "missing",
             Self::Unreadable(_) => "unreadable",
@@ -145,8 +206,13 @@ impl Refusal {
         }
     }
 
+    /// True if the same token may be accepted later.
+    pub(crate) fn is_temporary(&self) -> bool {
+        matches!(self, Self::Rejected(Rejection::NoKeys(_)))
+    }
+
     /// As an answer: 401, or 503 where that may change by itself.
-    pub(crate) fn answer(self) -> Answer {
+    pub(crate) fn answer(&self) -> Answer {
         let (status, challenge) = match self {
             // RFC 6750, section 3.1: who has sent no token is told no error.
             Self::Missing => (StatusCode::UNAUTHORIZED, "Bearer".to_owned()),
@@ -158,7 +224,11 @@ impl Refusal {
                 format!("Bearer error=\"invalid_token\", error_description=\"{self}\""),
             ),
         };
-        let error = GraphqlError::new(ErrorCode::Unauthenticated, self.to_string());
+        let code = match self.is_temporary() {
+            true => ErrorCode::AuthenticationUnavailable,
+            false => ErrorCode::Unauthenticated,
+        };
+        let error = GraphqlError::new(code, self.to_string());
         let mut answer = answer::refused(status, &[error], AnswerType::Json);
         let headers = answer.headers_mut();
         if challenge.is_empty() {
@@ -226,21 +296,29 @@ impl Authentication {
             Ok(Some(token)) => self.verify(token).await,
             Err(refusal) => Err(refusal),
         };
-        identity.inspect_err(|refusal| count(metrics, *refusal))
+        identity.inspect_err(|refusal| count(metrics, refusal))
     }
 
-    /// The token in the payload of a `connection_init`.
-    ///
-    /// # Errors
-    /// What is there is no token.
-    pub(crate) fn of_init_payload(
-        &self,
-        metrics: &Metrics,
-        payload: Option<&Bytes>,
-    ) -> Result<Option<String>, Refusal> {
+    /// Where clients put their tokens.
+    pub(crate) fn token_source(&self) -> TokenSource<'_> {
+        let Jwt { header, init_payload, .. } = &self.settings;
+        TokenSource { header: &header.name, prefix: &header.prefix, init_payload }
+    }
+
+    /// Joins a verified identity with the header that is to carry its token.
+    fn outcome(&self, identity: Identity, token: &PresentedToken) -> InitOutcome {
         let header = &self.settings.header;
-        let token = init_payload::token(&self.settings.init_payload, &header.prefix, payload);
-        token.inspect_err(|refusal| count(metrics, *refusal))
+        let token_header = token.replaces_header.then(|| {
+            let text = match header.prefix.is_empty() {
+                true => token.text.clone(),
+                false => format!("{} {}", header.prefix, token.text),
+            };
+            // Verified tokens are base64url and points, so there is always a value.
+            let mut value = HeaderValue::try_from(text).ok()?;
+            value.set_sensitive(true);
+            Some((header.name.clone(), value))
+        });
+        InitOutcome { identity, token_header: token_header.flatten() }
     }
 
     /// Who has brought that token, if that is known already.
@@ -257,7 +335,7 @@ impl Authentication {
         metrics: &Metrics,
         token: &str,
     ) -> Result<Identity, Refusal> {
-        self.verify(token).await.inspect_err(|refusal| count(metrics, *refusal))
+        self.verify(token).await.inspect_err(|refusal| count(metrics, refusal))
     }
 
     /// Is that somebody who may ask?
@@ -266,7 +344,7 @@ impl Authentication {
     /// It is nobody, and somebody is required.
     pub(crate) fn admit(&self, metrics: &Metrics, identity: &Identity) -> Result<(), Refusal> {
         if self.settings.required && identity.is_anonymous() {
-            count(metrics, Refusal::Missing);
+            count(metrics, &Refusal::Missing);
             return Err(Refusal::Missing);
         }
         Ok(())
@@ -283,6 +361,13 @@ impl Authentication {
             }
             verified => verified,
         };
+        let verified = verified.map_err(|rejection| match rejection {
+            // It may be a new key, which cannot be fetched.
+            Rejection::UnknownKey(issuer) if self.key_sets.is_failing(issuer) => {
+                Rejection::NoKeys(issuer)
+            }
+            rejection => rejection,
+        });
         verified.map(|verified| Identity(Some(verified))).map_err(Refusal::Rejected)
     }
 
@@ -296,20 +381,24 @@ impl Authentication {
         let Some(value) = values.next() else { return Ok(None) };
         if values.next().is_some() {
             // Whoever stands in front may have looked at the other one.
-            return Err(Refusal::Unreadable("there are several headers with a token"));
+            return Err(Refusal::Unreadable("there are several headers with a token".into()));
         }
-        let value = value.to_str().map_err(|_| Refusal::Unreadable(NO_TOKEN))?;
-        match after_prefix(value, &header.prefix) {
-            Some(token) if !token.is_empty() => Ok(Some(token)),
-            _ => Err(Refusal::Unreadable(NO_TOKEN)),
-        }
+        let token = value.to_str().ok().and_then(|value| after_prefix(value, &header.prefix));
+        token.filter(|it| !it.is_empty()).map(Some).ok_or_else(|| no_token(header))
     }
 }
 
-const NO_TOKEN: &str = "the header that should have a token has none";
+/// The header of tokens is there and has something else in it.
+fn no_token(header: &JwtHeader) -> Refusal {
+    let JwtHeader { name, prefix } = header;
+    Refusal::Unreadable(match prefix.is_empty() {
+        true => format!("the header {name} has no token in it").into(),
+        false => format!("the header {name} must have the form: {prefix} TOKEN").into(),
+    })
+}
 
 /// What stands behind the prefix, which is a word of its own in any letter case (RFC 9110, section 11.1).
-fn after_prefix<'a>(value: &'a str, prefix: &str) -> Option<&'a str> {
+pub(crate) fn after_prefix<'a>(value: &'a str, prefix: &str) -> Option<&'a str> {
     if prefix.is_empty() {
         return Some(value.trim());
     }
@@ -317,15 +406,13 @@ fn after_prefix<'a>(value: &'a str, prefix: &str) -> Option<&'a str> {
     word.eq_ignore_ascii_case(prefix).then(|| rest.trim())
 }
 
-fn count(metrics: &Metrics, refusal: Refusal) {
+fn count(metrics: &Metrics, refusal: &Refusal) {
     metrics.unauthenticated(refusal.label());
     tracing::debug!(reason = refusal.label(), "a client is refused");
 }
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderName;
-
     use super::*;
     use crate::config::{JwtIssuer, Secret};
 
@@ -373,10 +460,12 @@ mod tests {
         };
         assert_eq!(token(&[]), Ok(None));
         assert_eq!(token(&["Bearer abc"]), Ok(Some("abc".to_owned())));
+        let reason = |values: &[&'static str]| token(values).unwrap_err().to_string();
         let several = "there are several headers with a token";
-        assert_eq!(token(&["Bearer abc", "Bearer abc"]), Err(Refusal::Unreadable(several)));
-        for other in ["Basic abc", "Bearer ", ""] {
-            assert_eq!(token(&[other]), Err(Refusal::Unreadable(NO_TOKEN)), "{other}");
+        assert_eq!(reason(&["Bearer abc", "Bearer abc"]), several);
+        for other in ["Basic abc", "Bearer ", "", "abc.def.ghi"] {
+            let form = "the header authorization must have the form: Bearer TOKEN";
+            assert_eq!(reason(&[other]), form, "{other}");
         }
     }
 

@@ -212,6 +212,13 @@ pub struct Jwks {
     #[schemars(with = "DurationText", example = &"1h", extend("x-minimum" = 1000))]
     pub refresh: Duration,
 
+    /// How long keys are used that cannot be read again: from the last time that reading succeeded. After that tokens
+    /// of the issuer are answered with status 503, `AUTHENTICATION_UNAVAILABLE`, because the keys may have been taken
+    /// back. At least `refresh`.
+    #[serde(default = "max_age_default", with = "duration::text")]
+    #[schemars(with = "DurationText", example = &"4h", extend("x-minimum" = 1000))]
+    pub max_age: Duration,
+
     /// How long fetching may take.
     #[serde(default = "timeout_default", with = "duration::text")]
     #[schemars(with = "DurationText", example = &"2s")]
@@ -232,6 +239,11 @@ pub struct Jwks {
 /// Issuers announce a key long before they sign with it.
 fn refresh_default() -> Duration {
     Duration::from_secs(600)
+}
+
+/// Longer than an identity provider is away, and not so long that a stolen key works for weeks.
+fn max_age_default() -> Duration {
+    Duration::from_secs(24 * 3600)
 }
 
 fn timeout_default() -> Duration {

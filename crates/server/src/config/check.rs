@@ -12,6 +12,7 @@ use super::format::{Format, print_quantity, quantity};
 use super::load::{Findings, Place, Places};
 use super::secrecy;
 use super::yaml::{Content, Entry, Node, Scalar};
+use crate::diagnostic::shown_text;
 
 /// Characters of a value that a message repeats.
 const SHOWN_CHARS_MAX: usize = 60;
@@ -42,6 +43,18 @@ pub(super) fn check(root: &Node, schema: &Value, findings: &mut Findings) -> Che
     Checked { value, places: checker.places }
 }
 
+/// Checks one part of a tree against `part` of the whole `schema`.
+pub(super) fn check_part(
+    node: &Node,
+    schema: &Value,
+    part: &Value,
+    findings: &mut Findings,
+) -> Checked {
+    let mut checker = Checker { schema, findings, places: Places::default() };
+    let value = checker.value(node, part, "", &node.range).unwrap_or(Value::Object(Map::new()));
+    Checked { value, places: checker.places }
+}
+
 /// The name among `known` that is most like `name`, if any is like it at all.
 pub(super) fn closest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase().replace('-', "_");
@@ -51,6 +64,15 @@ pub(super) fn closest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
         .filter(|(likeness, _)| *likeness >= LIKENESS_MIN)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
+}
+
+/// The sections of these paths, to go after "belongs".
+fn sections(paths: &[String]) -> String {
+    let section = |path: &String| match path.rsplit_once('.') {
+        Some((section, _)) => format!("in `{section}`"),
+        None => "at the top level".to_owned(),
+    };
+    paths.iter().map(section).collect::<Vec<_>>().join(" or ")
 }
 
 struct Checker<'a> {
@@ -384,8 +406,8 @@ impl Checker<'_> {
         let help = if let Some(name) = closest(&entry.key, properties.keys().map(String::as_str)) {
             format!("did you mean `{name}`? Known here: {allowed}")
         } else if !elsewhere.is_empty() {
-            let paths = quoted(elsewhere.iter().map(String::as_str), "or");
-            format!("did you mean {paths}? Known here: {allowed}")
+            let key = printable(&entry.key);
+            format!("`{key}` belongs {}. Known here: {allowed}", sections(&elsewhere))
         } else {
             format!("known here: {allowed}")
         };
@@ -625,7 +647,7 @@ fn shown(scalar: &Scalar) -> String {
     } else if scalar.text.is_empty() {
         "an empty text".to_owned()
     } else {
-        format!("`{}`", printable(&secrecy::mask(&scalar.text, &[])))
+        format!("`{}`", printable(&shown_text(&secrecy::mask(&scalar.text, &[])).text))
     }
 }
 

@@ -276,6 +276,13 @@ fn tokens(config: &Config, places: &Places, findings: &mut Findings) {
                 )
                 .help("remove it: each kind of key has algorithms of its own");
         }
+        if let Some(jwks) = issuer.jwks.as_ref().filter(|it| it.max_age < it.refresh) {
+            let (age, refresh) = (places.get(&format!("{path}.jwks.max_age")), jwks.refresh);
+            findings
+                .error("conflict", format!("`{path}.jwks.max_age` is shorter than `refresh`"))
+                .at_place(age, format!("keys are read every {refresh:?}, and would expire before"))
+                .help("make `max_age` several times as long as `refresh`, or leave it out");
+        }
         let url = issuer.jwks.as_ref().and_then(|it| it.url.as_deref()).unwrap_or_default();
         let host = url.strip_prefix("http://").map(|rest| rest.split(['/', ':']).next());
         if host.flatten().is_some_and(|host| !["localhost", "127.0.0.1", "[::1]"].contains(&host)) {

@@ -109,6 +109,8 @@ formats! {
         "write letters, digits, `-`, `_` and `.`: `default`, `orders-eu`";
     Instance, InstanceText, "instance", "the name of a router",
         "write letters, digits, `-`, `_` and `.`: `router-1`";
+    HostName, HostNameText, "host-name", "the name of a host",
+        "write it without a scheme and a port: `starling.internal`";
     Origin, OriginText, "origin", "an origin",
         "write scheme and host as browsers send them, without a path: `https://app.example.com`; \
          or `\"*\"` for every origin";
@@ -189,6 +191,7 @@ impl Format {
             Self::ProviderId => check_provider_id(text),
             Self::Instance if text.contains('/') => Err("it contains `/`".into()),
             Self::Instance => check_provider_id(text),
+            Self::HostName => check_host_name(text),
             Self::Origin => check_origin(text),
             Self::File | Self::SocketPath | Self::UserName | Self::Secret | Self::Issuer
                 if text.is_empty() =>
@@ -402,6 +405,18 @@ fn check_provider_id(text: &str) -> Result<(), Complaint> {
     let wrong = |c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c);
     match text.chars().find(|&c| wrong(c)) {
         Some('/') => Err("`/` separates the kind from the id and cannot be part of it".into()),
+        Some(c) => Err(format!("the character `{c}` has no place in it").into()),
+        None => Ok(()),
+    }
+}
+
+/// As browsers and scrapers write it in `host`, without the port.
+fn check_host_name(text: &str) -> Result<(), Complaint> {
+    let wrong = |c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c);
+    match text.chars().find(|&c| wrong(c)) {
+        _ if text.is_empty() => Err("it is empty".into()),
+        _ if text.ends_with('.') => Err("it ends with `.`".into()),
+        Some(':') => Err("`:` divides a host from a port, and ports are not compared".into()),
         Some(c) => Err(format!("the character `{c}` has no place in it").into()),
         None => Ok(()),
     }

@@ -7,7 +7,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use super::address::parse_address;
-use super::format::{AddressText, FileModeText, FileText, OriginText, SocketPathText};
+use super::format::{
+    AddressText, FileModeText, FileText, HostNameText, OriginText, SocketPathText,
+};
 
 /// Loopback, so that a first try is not reachable by strangers.
 pub(super) const LISTEN_DEFAULT: SocketAddr =
@@ -102,6 +104,12 @@ pub struct Admin {
     #[schemars(with = "AddressText", example = &"127.0.0.1:8088")]
     #[schemars(extend("x-override" = "--admin-listen"))]
     pub listen: SocketAddr,
+    /// Host names under which the admin listener may be asked, besides IP addresses and `localhost`: such as the name
+    /// of a service that Prometheus scrapes. Other names are answered with status 421, because web pages could
+    /// reach the listener under a name of their own (DNS rebinding). `/health/live` and `/health/ready` answer
+    /// under every name.
+    #[schemars(with = "Vec<HostNameText>", length(max = 32), example = ["starling.internal"])]
+    pub allowed_hosts: Vec<String>,
     /// Serves profiles of this process at `/debug/pprof/`: `profile` (CPU), `heap` and `tasks`. Off, because
     /// a profile takes CPU time and tells much about the program.
     #[schemars(example = &true)]
@@ -110,7 +118,11 @@ pub struct Admin {
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8088), profiling: false }
+        Self {
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8088),
+            allowed_hosts: Vec::new(),
+            profiling: false,
+        }
     }
 }
 
@@ -169,7 +181,8 @@ impl Default for Ide {
 #[serde(default, deny_unknown_fields)]
 pub struct Cors {
     /// Origins of web pages that may send requests from a browser, such as
-    /// `https://app.example.com`; `"*"` stands for every origin. Without any, browsers allow only
+    /// `https://app.example.com`. `"*"` stands for every origin, but never for one with credentials: pages that send
+    /// cookies, and WebSockets opened with cookies, need their origin in this list. Without any, browsers allow only
     /// pages that the router itself serves. What a browser lets others send nevertheless, WebSockets
     /// and GET requests, is refused with status 403.
     #[schemars(with = "Vec<OriginText>", example = ["https://app.example.com"])]

@@ -46,6 +46,8 @@ pub struct WebSocket {
     /// for a WebSocket: as members of the payload, or of an object `headers` in it. They take the place of
     /// those of the handshake for all operations of the connection, and rules (`headers`) see them so. Name
     /// nothing here that a proxy before the router checks or sets.
+    /// The header of tokens (`authentication.jwt.header`) is special where tokens are verified: it becomes the token of the
+    /// payload once that is verified, and never another text.
     #[serde(with = "header_names")]
     #[schemars(with = "Vec<HeaderNameText>", example = ["authorization", "apollographql-client-name"])]
     pub init_payload_headers: Vec<HeaderName>,

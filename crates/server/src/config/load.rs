@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::check::Checked;
 use super::environment::Environment;
 use super::yaml::{Content, Node};
-use super::{Config, Listener, check, consistency, environment, schema, secrecy, yaml};
+use super::{Config, Listener, Log, check, consistency, environment, schema, secrecy, yaml};
 use crate::diagnostic::{Diagnostic, Severity, SourceText, Span};
 
 /// A configuration file may be this large: a hundred times more than any that people write.
@@ -71,6 +71,19 @@ pub fn load(path: Option<&Path>, overrides: &Overrides) -> Result<Loaded, Vec<Di
     let text = read_file(path).map_err(|diagnostic| vec![*diagnostic])?;
     let folder = path.parent().unwrap_or(Path::new(""));
     parse(&text, &path.display().to_string(), folder, overrides, &env)
+}
+
+/// Reads `log` alone from a configuration that may be wrong elsewhere, for reporting what is wrong with it. `None` if the
+/// file, or this part of it, cannot be read.
+pub fn log_format(path: Option<&Path>) -> Option<Log> {
+    let text = read_file(path?).ok()?;
+    let root = yaml::read(&text, &mut Findings::default())?;
+    let Content::Mapping(entries) = root.content else { return None };
+    let log = entries.into_iter().find(|entry| entry.key == "log")?.value;
+    let schema = schema::plain_schema();
+    let Checked { value, .. } =
+        check::check_part(&log, schema, &schema["properties"]["log"], &mut Findings::default());
+    serde_json::from_value(value).ok()
 }
 
 /// As [`load`], for a text. `name` is what messages call it, `folder` is where relative paths in it
@@ -166,7 +179,7 @@ fn read_file(path: &Path) -> Result<String, Box<Diagnostic>> {
     let unreadable = |error: std::io::Error| {
         let help = match error.kind() {
             std::io::ErrorKind::NotFound => {
-                "check the path, or run without `--config` to use the defaults"
+                "check the path; to serve a graph with the default settings, give `--supergraph FILE` and no `--config`"
             }
             std::io::ErrorKind::PermissionDenied => "let the user that runs the router read it",
             _ => "check the path given by `--config`",

@@ -69,7 +69,7 @@ pub use listen::{
     Admin, Cors, Ide, Listener, ReactorThreads, Supergraph, TlsFiles, UnixSocket, Workers,
 };
 pub use live::{OverflowPolicy, Subscriptions, WebSocket};
-pub use load::{Loaded, Overrides, load, parse};
+pub use load::{Loaded, Overrides, load, log_format, parse};
 pub use logging::{Log, LogFormat, LogLevel};
 pub use override_labels::LabelSetting;
 pub use reference::config_reference;

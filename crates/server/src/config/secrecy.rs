@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use crate::diagnostic::HIDDEN;
+
 /// Words in keys whose values are likely secret.
 const SECRET_WORDS: [&str; 9] =
     ["authorization", "credential", "key", "pass", "private", "pwd", "secret", "token", "value"];
@@ -13,14 +15,15 @@ const SECRET_WORDS: [&str; 9] =
 /// Keys this much like a word are taken for it (Jaro–Winkler, 0 to 1).
 const LIKENESS_MIN: f64 = 0.85;
 
-/// Replaces the bytes of the given ranges, and of credentials in URLs, by asterisks. Length and
-/// line breaks stay, so that places still fit. References such as `${NAME}` stay readable.
+/// Replaces the bytes of the given ranges, and of credentials in URLs, by [`HIDDEN`]. Length and line breaks stay, so that
+/// places still fit; the renderer shows no length. References such as `${NAME}` stay readable.
 pub(super) fn mask(text: &str, hidden: &[Range<usize>]) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for range in hidden.iter().cloned().chain(credentials(text)) {
         // Whole characters only, so that the rest stays UTF-8.
         let start = text.floor_char_boundary(range.start);
         let end = text.ceil_char_boundary(range.end).max(start);
+        let start = end - text[start..end].trim_start().len();
         for (at, _) in text[start..end].match_indices(|_| true) {
             hide(&mut bytes, text, start + at);
         }
@@ -57,9 +60,9 @@ pub(super) fn sounds_secret(key: &str) -> bool {
 
 fn hide(bytes: &mut [u8], text: &str, at: usize) {
     let width = text[at..].chars().next().map_or(0, char::len_utf8);
-    let keeps_layout = matches!(bytes[at], b'\n' | b'\r' | b' ' | b'\t');
+    let keeps_layout = matches!(bytes[at], b'\n' | b'\r' | b'\t');
     if !keeps_layout {
-        bytes[at..at + width].fill(b'*');
+        bytes[at..at + width].fill(HIDDEN);
     }
 }
 
@@ -95,24 +98,30 @@ fn references(text: &str) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnostic::shown_text;
 
     #[test]
     fn hidden_ranges_keep_their_length_and_their_references() {
         let text = "a: geheim ${NAME} ü\nb: seen\n";
         let masked = mask(text, std::slice::from_ref(&(3..20)));
-        assert_eq!(masked, "a: ****** ${NAME} **\nb: seen\n");
+        assert_eq!(shown_text(&masked).text, "a: ******${NAME}******\nb: seen\n");
         assert_eq!(masked.len(), text.len());
     }
 
     #[test]
     fn credentials_in_urls_are_always_hidden() {
-        assert_eq!(mask("url: nats://me:p@ss@host:1\n", &[]), "url: nats://*******@host:1\n");
-        assert_eq!(mask("url: http://host/@x\n", &[]), "url: http://host/@x\n");
+        let shown = |text: &str| shown_text(&mask(text, &[])).text.into_owned();
+        for credentials in ["me:p@ss", "m", "a-long-user-name:and-a-long-password"] {
+            let text = format!("url: nats://{credentials}@host:1\n");
+            assert_eq!(shown(&text), "url: nats://******@host:1\n");
+        }
+        assert_eq!(shown("url: http://host/@x\n"), "url: http://host/@x\n");
     }
 
     #[test]
     fn values_of_keys_that_sound_secret_are_guessed() {
         let text = "a: 1\nPassWord: \"x\n  token: y\n";
-        assert_eq!(mask(text, &likely_secrets(text)), "a: 1\nPassWord: **\n  token: *\n");
+        let masked = mask(text, &likely_secrets(text));
+        assert_eq!(shown_text(&masked).text, "a: 1\nPassWord: ******\n  token: ******\n");
     }
 }

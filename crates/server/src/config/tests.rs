@@ -107,7 +107,7 @@ listen:
   - "[::1]:2"
   - {unix: starling.sock, mode: "0600"}
 path: /api
-admin: {listen: "127.0.0.1:3", profiling: true}
+admin: {listen: "127.0.0.1:3", allowed_hosts: [starling.internal], profiling: true}
 workers: 3
 reactors: 4
 supergraph: {file: /graphs/a.graphql}
@@ -124,7 +124,7 @@ authentication:
         audiences: [a, b]
         algorithms: [RS256, EdDSA]
         leeway: 0s
-        jwks: {url: "https://a.example/keys", refresh: 1m, timeout: 1s, max_size: 1KiB, ca: ca.pem}
+        jwks: {url: "https://a.example/keys", refresh: 1m, max_age: 2h, timeout: 1s, max_size: 1KiB, ca: ca.pem}
       - {jwks: {file: keys.json}}
       - {public_key: "${SECRET}"}
       - {secret: "${SECRET}", algorithms: [HS512]}
@@ -403,7 +403,7 @@ fn a_missing_file_says_what_to_do() {
     expect_test::expect![[r#"
         error[unreadable-file]: cannot read the configuration DIR/no-such.yaml: No such file or directory (os error 2)
          |
-         = help: check the path, or run without `--config` to use the defaults
+         = help: check the path; to serve a graph with the default settings, give `--supergraph FILE` and no `--config`
     "#]]
     .assert_eq(&text);
     assert!(load(Some(folder), &Overrides::default()).is_err(), "a folder is no configuration");
@@ -579,4 +579,20 @@ fn the_schema_for_editors_is_up_to_date_and_takes_references_everywhere() {
         with_references.insert(path.to_owned());
     });
     assert_eq!(plain, with_references);
+}
+
+#[test]
+fn the_format_of_logs_is_read_from_a_configuration_that_is_wrong_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("starling.yaml");
+    let format = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        super::log_format(Some(&path)).map(|log| log.format)
+    };
+    assert_eq!(format("limits: {deepth: 7}\nlog: {format: json}"), Some(LogFormat::Json));
+    assert_eq!(format("log: {format: text}\nlisten: nowhere"), Some(LogFormat::Text));
+    assert_eq!(format("log: {format: yaml}"), Some(LogFormat::Auto));
+    assert_eq!(format("limits: {depth: 7}"), None);
+    assert_eq!(format("log: ["), None);
+    assert_eq!(super::log_format(None), None);
 }

@@ -6,11 +6,12 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use execute::{ErrorCode, GraphqlError, Payload};
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
 use http::{Method, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 
+use super::cache_control;
 use super::media::AnswerType;
 use crate::live::Leaving;
 use crate::refusal;
@@ -144,13 +145,13 @@ pub(crate) fn options(allowed: &'static str) -> Answer {
 }
 
 /// Answers of the endpoint are for the one who asked, and differ by `accept`. Event streams say more about
-/// caching themselves.
-pub(crate) fn keep_out_of_caches(answer: &mut Answer) {
+/// caching themselves. A rule for headers of subgraphs may allow caches to store what is not personal.
+pub(crate) fn keep_out_of_caches(answer: &mut Answer, is_personal: bool) {
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         return;
     }
     let headers = answer.headers_mut();
-    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    cache_control::restrict(headers, is_personal);
     headers.append(VARY, HeaderValue::from_static("accept"));
 }
 

@@ -1,15 +1,18 @@
 //! Cross-origin resource sharing (Fetch standard, section 3.2): which pages of other origins may use
 //! the endpoint. Off unless `cors.origins` names some.
 
+use std::time::Instant;
+
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
-    ACCESS_CONTROL_REQUEST_METHOD, HeaderValue, ORIGIN, VARY,
+    ACCESS_CONTROL_REQUEST_METHOD, AUTHORIZATION, COOKIE, HeaderValue, ORIGIN, VARY,
 };
 use http::{HeaderMap, Method, StatusCode};
 
 use super::answer::{self, Answer};
 use crate::config::Cors;
+use crate::log_limit::LogLimit;
 
 /// How long a browser may remember a preflight, in seconds: two hours, the most that browsers keep.
 const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("7200");
@@ -30,47 +33,97 @@ pub(crate) fn preflight(method: &Method, headers: &HeaderMap) -> Option<Answer> 
 }
 
 /// Adds what an allowed origin needs to read `answer`; takes away from a preflight what others must not see.
+/// `"*"` never allows credentials: only an origin that is listed by name may send them.
 pub(crate) fn apply(cors: &Cors, origin: Option<&HeaderValue>, answer: &mut Answer) {
     if cors.origins.is_empty() {
-        remove(answer);
+        remove(answer, origin);
         return;
     }
     answer.headers_mut().append(VARY, HeaderValue::from(ORIGIN));
-    let any = cors.origins.iter().any(|allowed| allowed == "*");
-    let named = origin.filter(|origin| {
-        cors.origins.iter().any(|allowed| allowed.as_bytes() == origin.as_bytes())
-    });
+    let named = origin.filter(|origin| is_listed(cors, origin.as_bytes()));
     match named {
         Some(origin) => {
             let headers = answer.headers_mut();
             headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
             headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
         }
-        None if any && origin.is_some() => {
+        None if allows_any(cors) && origin.is_some() => {
             let wildcard = HeaderValue::from_static("*");
             answer.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, wildcard);
         }
-        None => remove(answer),
+        None => remove(answer, origin),
     }
 }
 
-fn remove(answer: &mut Answer) {
+/// True if `cors.origins` contains this origin by name.
+fn is_listed(cors: &Cors, origin: &[u8]) -> bool {
+    cors.origins.iter().any(|allowed| allowed != ANY && allowed.as_bytes() == origin)
+}
+
+/// True if `cors.origins` contains `"*"`.
+fn allows_any(cors: &Cors) -> bool {
+    cors.origins.iter().any(|allowed| allowed == ANY)
+}
+
+/// Stands for every origin.
+const ANY: &str = "*";
+
+/// Longer origins are cut in logs.
+const ORIGIN_CHARS_LOGGED: usize = 200;
+
+/// Writes a log line about a page that may not use the endpoint.
+fn log_refusal(what: &'static str, origin: Option<&HeaderValue>) {
+    static LIMIT: LogLimit = LogLimit::new();
+    let Some(suppressed) = LIMIT.admit(Instant::now()) else { return };
+    let origin = origin.map_or("none".into(), |it| String::from_utf8_lossy(it.as_bytes()));
+    let origin: String = origin.chars().take(ORIGIN_CHARS_LOGGED).collect();
+    tracing::warn!(
+        ?origin,
+        what,
+        suppressed,
+        "a web page of another origin is refused; if it is yours, list its origin in `cors.origins`"
+    );
+}
+
+fn remove(answer: &mut Answer, origin: Option<&HeaderValue>) {
     let headers = answer.headers_mut();
     // Every answer to a preflight has this one.
     if headers.remove(ACCESS_CONTROL_ALLOW_METHODS).is_some() {
+        log_refusal("preflight", origin);
         headers.remove(ACCESS_CONTROL_ALLOW_HEADERS);
         headers.remove(ACCESS_CONTROL_MAX_AGE);
     }
 }
 
 /// May a WebSocket be opened from `origin`? Browsers do not apply the same-origin policy to WebSockets, so
-/// the server has to: without an `Origin` it is no browser; a page of this very host may.
+/// the server has to: without an `Origin` it is no browser; a page of this very host may. Browsers send cookies with
+/// every handshake, so `"*"` allows only a handshake without credentials.
 pub(crate) fn may_connect(cors: &Cors, headers: &HeaderMap) -> bool {
+    let may = may_come_from(cors, headers);
+    if !may {
+        log_refusal("websocket", headers.get(ORIGIN));
+    }
+    may
+}
+
+fn may_come_from(cors: &Cors, headers: &HeaderMap) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return true };
     let Ok(text) = origin.to_str() else { return false };
     let host = headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
     let same = text.split_once("://").is_some_and(|(_, authority)| Some(authority) == host);
-    same || cors.origins.iter().any(|allowed| allowed == "*" || allowed == text)
+    same || is_listed(cors, text.as_bytes())
+        || allows_any(cors) && !has_ambient_credentials(headers)
+}
+
+/// True if the request carries credentials that browsers add by themselves: cookies, or the user name and password (or
+/// ticket) of HTTP authentication. A `Bearer` token is put there by the page's own code, which has it already.
+fn has_ambient_credentials(headers: &HeaderMap) -> bool {
+    const AMBIENT: [&str; 4] = ["basic", "digest", "negotiate", "ntlm"];
+    let is_ambient = |value: &HeaderValue| {
+        let scheme = value.as_bytes().split(|byte| *byte == b' ').next().unwrap_or_default();
+        AMBIENT.iter().any(|it| scheme.eq_ignore_ascii_case(it.as_bytes()))
+    };
+    headers.contains_key(COOKIE) || headers.get_all(AUTHORIZATION).iter().any(is_ambient)
 }
 
 /// May this GET come in? Foreign pages can send it without a preflight, by an image or an `EventSource`, with
@@ -80,12 +133,19 @@ pub(crate) fn may_connect(cors: &Cors, headers: &HeaderMap) -> bool {
 /// Browsers say where a request comes from by `Origin`, or where they leave that out by `Sec-Fetch-Site`
 /// (Fetch Metadata). Following a link is fine: the reader sees the answer, and not the page with the link.
 pub(crate) fn may_get(cors: &Cors, headers: &HeaderMap) -> bool {
-    if headers.contains_key(ORIGIN) {
-        return may_connect(cors, headers);
-    }
     let is = |name, value: &[u8]| headers.get(name).is_some_and(|it: &HeaderValue| it == value);
-    let foreign = is("sec-fetch-site", b"cross-site") || is("sec-fetch-site", b"same-site");
-    !foreign || is("sec-fetch-mode", b"navigate") || cors.origins.iter().any(|it| it == "*")
+    let may = if headers.contains_key(ORIGIN) {
+        may_come_from(cors, headers)
+    } else {
+        let foreign = is("sec-fetch-site", b"cross-site") || is("sec-fetch-site", b"same-site");
+        !foreign
+            || is("sec-fetch-mode", b"navigate")
+            || allows_any(cors) && !has_ambient_credentials(headers)
+    };
+    if !may {
+        log_refusal("get", headers.get(ORIGIN));
+    }
+    may
 }
 
 #[cfg(test)]
@@ -125,6 +185,50 @@ mod tests {
         assert!(!may(&[("sec-fetch-site", "same-site"), ("sec-fetch-mode", "no-cors")]));
         assert!(may(&[("sec-fetch-site", "cross-site"), ("origin", "https://app.example")]));
         assert!(!may(&[("origin", "https://evil.example")]));
+    }
+
+    #[test]
+    fn any_origin_may_come_without_credentials_and_none_with_them() {
+        let cors = Cors { origins: vec!["*".into(), "https://app.example".into()] };
+        let with = |origin: &'static str, name: &'static str, value: &'static str| {
+            let mut headers = headers(origin);
+            headers.insert(name, HeaderValue::from_static(value));
+            headers
+        };
+        for may in [may_connect, may_get] {
+            assert!(may(&cors, &headers("https://other.example")));
+            assert!(may(&cors, &with("https://other.example", "authorization", "Bearer t")));
+            for (name, value) in [
+                ("cookie", "session=1"),
+                ("authorization", "Basic eA=="),
+                ("authorization", "NTLM x"),
+            ] {
+                assert!(!may(&cors, &with("https://other.example", name, value)), "{name}");
+                assert!(!may(&cors, &with("*", name, value)), "{name}");
+                assert!(!may(&cors, &with("null", name, value)), "{name}");
+                assert!(may(&cors, &with("https://app.example", name, value)), "{name}");
+                assert!(may(&cors, &with("http://127.0.0.1:4000", name, value)), "{name}");
+            }
+        }
+        let image = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")];
+        let mut image = HeaderMap::from_iter(image.map(|(name, value)| {
+            (http::HeaderName::from_static(name), HeaderValue::from_static(value))
+        }));
+        assert!(may_get(&cors, &image));
+        image.insert(COOKIE, HeaderValue::from_static("session=1"));
+        assert!(!may_get(&cors, &image));
+    }
+
+    #[test]
+    fn any_origin_may_read_answers_and_send_no_credentials() {
+        let cors = Cors { origins: vec!["*".into()] };
+        for origin in ["https://other.example", "*", "null"] {
+            let mut answer = answer::empty(StatusCode::OK);
+            apply(&cors, Some(&HeaderValue::from_static(origin)), &mut answer);
+            let allowed = answer.headers().get(ACCESS_CONTROL_ALLOW_ORIGIN);
+            assert_eq!(allowed, Some(&HeaderValue::from_static("*")));
+            assert!(!answer.headers().contains_key(ACCESS_CONTROL_ALLOW_CREDENTIALS), "{origin}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub(crate) mod answer;
 mod authority;
 mod batch;
 pub(crate) mod body;
+pub(crate) mod cache_control;
 mod client_connection;
 pub(crate) mod compression;
 pub(crate) mod cors;

@@ -20,7 +20,7 @@ use super::client_connection::ClientConnection;
 use super::compression::{ExpansionBounds, NotExpanded};
 use super::media::{self, AnswerType};
 use super::request::{self, Malformed, Requested};
-use super::{authority, batch, compression, cors, framing, known_bodies, page};
+use super::{authority, batch, cache_control, compression, cors, framing, known_bodies, page};
 use crate::forwarding::ClientHeaders::OfMessage;
 use crate::live::{once, single, sse, websocket};
 use crate::metrics::TimeoutPhase;
@@ -71,8 +71,10 @@ async fn route(
             answer.headers_mut().append(VARY, HeaderValue::from_static("accept"));
             return answer;
         }
+        let token_header = router.authentication.as_ref().map(|it| it.token_source().header);
+        let is_personal = cache_control::is_personal(request.headers(), token_header);
         let mut answer = endpoint(router, connection, request).await;
-        answer::keep_out_of_caches(&mut answer);
+        answer::keep_out_of_caches(&mut answer, is_personal);
         return answer;
     }
     page::asset(router, &request)
@@ -97,8 +99,8 @@ async fn endpoint(
         return websocket::upgrade(router, &request, identity);
     }
     if request.method() == Method::GET && !cors::may_get(&router.config.cors, request.headers()) {
-        let message = "pages of this origin may not use the endpoint: it is neither this host nor in \
-                       `cors.origins`";
+        let message = "pages of this origin may not use the endpoint: it is neither this host nor listed in \
+                       `cors.origins` (\"*\" is for requests without cookies)";
         let error = GraphqlError::new(ErrorCode::BadRequest, message);
         return answer::refused(StatusCode::FORBIDDEN, &[error], AnswerType::Json);
     }

@@ -26,7 +26,9 @@ use super::running::{Running, too_slow};
 use super::{
     Caller, TOKEN_EXPIRED, count_dropped, init_payload, large_messages, sleep_until, spread,
 };
-use crate::authentication::{self, EXPIRED, Identity, Introduced, Refusal};
+use crate::authentication::{
+    self, Authentication, EXPIRED, Identity, InitOutcome, Introduced, PresentedToken, Refusal,
+};
 use crate::http::answer::{self, Answer, AnswerBody};
 use crate::http::cors;
 use crate::http::stream::ClientStream;
@@ -69,7 +71,8 @@ pub(crate) fn upgrade(router: &Router, request: &Request<Incoming>, identity: Id
     if !cors::may_connect(&router.config.cors, request.headers()) {
         return answer::text(
             StatusCode::FORBIDDEN,
-            "this origin may not connect: it is neither this host nor in `cors.origins`\n",
+            "this origin may not connect: it is neither this host nor listed in `cors.origins` (\"*\" is for requests \
+             without cookies)\n",
         );
     }
     if !request.body().is_end_stream() {
@@ -280,14 +283,14 @@ fn obey(
     match event {
         Event::Init { payload } => {
             let allowed = &router.config.websocket.init_payload_headers;
-            match init_payload::headers(allowed, payload.clone(), &caller.headers) {
-                Ok(headers) => {
-                    let identity = caller.identity.clone();
-                    *caller = Arc::new(Caller { headers, identity });
-                }
+            let tokens = router.authentication.as_ref().map(Authentication::token_source);
+            let init = match init_payload::read(allowed, tokens, payload, &caller.headers) {
+                Ok(init) => init,
                 Err(reason) => return connection.protocol.close(INVALID_MESSAGE, &reason),
-            }
-            match authentication::introduced(router, payload.as_ref(), &caller.identity) {
+            };
+            let identity = caller.identity.clone();
+            *caller = Arc::new(Caller { headers: init.headers, identity });
+            match authentication::introduced(router, init.token, &caller.identity) {
                 Introduced::Known(identified) => {
                     introduced(router, connection, caller, identified);
                 }
@@ -320,7 +323,7 @@ fn obey(
 /// What a `connection_init` waits for.
 enum Introduction {
     None,
-    Of(String),
+    Of(PresentedToken),
 }
 
 impl Introduction {
@@ -329,7 +332,7 @@ impl Introduction {
     }
 
     /// Begins anew when it was given up: what has been verified is remembered.
-    async fn finish(&self, router: &Router) -> Result<Identity, Refusal> {
+    async fn finish(&self, router: &Router) -> Result<InitOutcome, Refusal> {
         match self {
             Self::Of(token) => authentication::identify(router, token).await,
             Self::None => std::future::pending().await,
@@ -342,17 +345,28 @@ fn introduced(
     router: &Router,
     connection: &mut Connection<Subprotocol>,
     caller: &mut Arc<Caller>,
-    identified: Result<Identity, Refusal>,
+    identified: Result<InitOutcome, Refusal>,
 ) {
-    match identified.and_then(|identity| router.admit(&identity).map(|()| identity)) {
-        Ok(identity) => {
-            let headers = caller.headers.clone();
-            *caller = Arc::new(Caller { headers, identity });
+    match identified.and_then(|outcome| router.admit(&outcome.identity).map(|()| outcome)) {
+        Ok(outcome) => {
+            let mut headers = caller.headers.clone();
+            outcome.set_header(&mut headers);
+            *caller = Arc::new(Caller { headers, identity: outcome.identity });
             connection.protocol.accept_init(None);
+        }
+        Err(refusal) if refusal.is_temporary() => {
+            connection.protocol.close(TRY_AGAIN_LATER, AUTHENTICATION_UNAVAILABLE);
         }
         Err(_) => connection.protocol.forbid(),
     }
 }
+
+/// Close code of a connection whose token cannot be verified at present ("Try Again Later" in the IANA registry of close
+/// codes); graphql-ws reconnects after it.
+pub(crate) const TRY_AGAIN_LATER: CloseCode = CloseCode(1013);
+
+/// Reason of a close with [`TRY_AGAIN_LATER`].
+pub(crate) const AUTHENTICATION_UNAVAILABLE: &str = "authentication unavailable";
 
 /// Moves deliveries into the machine and frames out of it, as long as the socket keeps up.
 fn fill(

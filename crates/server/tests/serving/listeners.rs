@@ -196,23 +196,23 @@ fn files_that_are_no_certificate_are_named_at_the_start() {
     let refused = |cert: &str, key: &str| {
         let lines = tls(&folder.join(cert), &folder.join(key), "");
         let error = Router::listening(&lines).err().unwrap().to_string();
-        error.replace(&*folder.to_string_lossy(), "FOLDER")
+        error.trim_end().replace(&*folder.to_string_lossy(), "FOLDER")
     };
     assert_eq!(
         refused("missing.pem", "localhost.key"),
-        "TLS (`listen`): cannot read FOLDER/missing.pem: No such file or directory (os error 2)"
+        "error[tls]: TLS (`listen`): cannot read FOLDER/missing.pem: No such file or directory (os error 2)"
     );
     assert_eq!(
         refused("localhost.key", "localhost.key"),
-        "TLS (`listen`): FOLDER/localhost.key: there is no certificate in it"
+        "error[tls]: TLS (`listen`): FOLDER/localhost.key: there is no certificate in it"
     );
     assert_eq!(
         refused("localhost.pem", "localhost.pem"),
-        "TLS (`listen`): FOLDER/localhost.pem: there is no private key in it"
+        "error[tls]: TLS (`listen`): FOLDER/localhost.pem: there is no private key in it"
     );
     assert_eq!(
         refused("localhost.pem", "localhost2.key"),
-        "TLS (`listen`): FOLDER/localhost.pem: the private key in FOLDER/localhost2.key belongs to \
+        "error[tls]: TLS (`listen`): FOLDER/localhost.pem: the private key in FOLDER/localhost2.key belongs to \
          another certificate"
     );
 }

@@ -24,8 +24,8 @@ pub(crate) struct Arguments {
     /// supergraph. Publishes nothing.
     #[arg(long)]
     online: bool,
-    /// How to print what --online has found.
-    #[arg(long, value_name = "FORMAT", default_value = "text", requires = "online")]
+    /// How to print what was found.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: Format,
 }
 
@@ -43,6 +43,11 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         return online(arguments, &overrides);
     }
     let findings = server::check(arguments.config.as_deref(), &overrides);
+    if arguments.format == Format::Json {
+        let report = OnlineReport { findings, checks: Vec::new() };
+        super::print(&format!("{:#}\n", as_json(&report)));
+        return if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+    }
     super::report(&findings);
     if server::has_errors(&findings) {
         return ExitCode::FAILURE;

@@ -5,15 +5,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ArgGroup;
-use server::config::{self, Overrides, parse_address};
-use server::{Options, Signal, Signals, SupergraphSource};
+use server::config::{self, LogFormat, Overrides, parse_address};
+use server::diagnostic::Diagnostic;
+use server::{ConfigSource, Options, Signal, Signals, SupergraphSource};
 
 /// Serves a supergraph: queries, mutations and subscriptions on one port.
 #[derive(clap::Args)]
 #[command(group(ArgGroup::new("graph").args(["config", "supergraph"]).required(true).multiple(true)))]
 #[command(after_help = "\
 The supergraph file is watched; SIGHUP asks for a look at it too. A new graph that loads takes over, \
-one that does not is refused and the old one goes on serving.\n\n\
+one that does not is refused and the old one goes on serving. The configuration is read at the start only: \
+SIGHUP says in the log if the file differs from what runs.\n\n\
 Examples:\n  \
 starling serve --supergraph supergraph.graphql --listen 0.0.0.0:4000\n  \
 starling serve --config starling.yaml")]
@@ -41,12 +43,25 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let loaded = match config::load(arguments.config.as_deref(), &overrides) {
         Ok(loaded) => loaded,
         Err(diagnostics) => {
-            super::report(&diagnostics);
+            // Which format is wanted may be readable nevertheless.
+            match config::log_format(arguments.config.as_deref()) {
+                Some(log) if log.format == LogFormat::Json => {
+                    server::logging::start(&log);
+                    server::logging::report(&diagnostics);
+                }
+                _ => super::report(&diagnostics),
+            }
             return ExitCode::FAILURE;
         }
     };
-    super::report(&loaded.warnings);
-    server::logging::start(&loaded.config.log);
+    let log = loaded.config.log.clone();
+    server::logging::start(&log);
+    // Among lines of JSON, text would be lost by what collects them.
+    let report = match server::logging::is_json(&log) {
+        true => server::logging::report,
+        false => super::report,
+    };
+    report(&loaded.warnings);
     profile::give_memory_back();
     let runtime = match super::control_runtime() {
         Ok(runtime) => runtime,
@@ -54,6 +69,11 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             super::complain(&format!("cannot start threads: {error}\n"));
             return ExitCode::FAILURE;
         }
+    };
+    let source = ConfigSource {
+        path: arguments.config.clone(),
+        overrides: overrides.clone(),
+        current: loaded.config.clone(),
     };
     let options = Options {
         supergraph: SupergraphSource::File(loaded.config.supergraph.file.clone()),
@@ -77,6 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         };
         match started {
             Ok(running) => {
+                tokio::spawn(server::report_config_changes(source));
                 if signals.next().await == Signal::Terminate {
                     tokio::select! {
                         () = running.announce_shutdown() => {}
@@ -86,7 +107,11 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
                 super::stop(running, signals).await
             }
             Err(server::StartError::Refused(diagnostics)) => {
-                super::report(&diagnostics);
+                report(&diagnostics);
+                ExitCode::FAILURE
+            }
+            Err(error) if server::logging::is_json(&log) => {
+                server::logging::report(&[Diagnostic::error("start", error.to_string())]);
                 ExitCode::FAILURE
             }
             Err(error) => {

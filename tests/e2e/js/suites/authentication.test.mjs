@@ -268,3 +268,238 @@ for (const reactors of [1, 0]) {
     });
   });
 }
+
+/** A subgraph whose flight has the `authorization` header of the request as its number. */
+async function startEcho() {
+  const server = http.createServer(async (request, response) => {
+    for await (const _ of request);
+    const number = request.headers.authorization ?? "none";
+    response.writeHead(200, { "content-type": "application/json" })
+      .end(JSON.stringify({ data: { flight: { __typename: "Flight", id: "1", number } } }));
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return {
+    configuration: { flights: { url: `http://127.0.0.1:${server.address().port}/graphql` } },
+    async stop() {
+      server.close();
+      server.closeAllConnections();
+      await once(server, "close");
+    },
+  };
+}
+
+for (const reactors of [1, 0]) {
+  describe(`the header of tokens, ${reactors ? "with reactors" : "with tasks"}`, () => {
+    let echo;
+    let issuer;
+    let router;
+    before(async () => {
+      echo = await startEcho();
+      issuer = await startIssuer();
+      router = await startServe({
+        supergraph: memorySupergraph(),
+        config: {
+          reactors,
+          subgraphs: echo.configuration,
+          headers: { all: { request: [{ propagate: { named: "authorization" } }] } },
+          websocket: { init_payload_headers: ["authorization"] },
+          authentication: { jwt: { required: true, issuers: [issuer.configuration] } },
+        },
+      });
+    });
+    after(async () => {
+      await router?.stop();
+      await echo?.stop();
+      await issuer?.stop();
+    });
+
+    /** What the subgraph gets from a connection with this payload, or the code that closed it. */
+    async function forwarded(payload, headers = {}) {
+      const socket = new WebSocket(router.socket, "graphql-transport-ws", { headers });
+      const outcome = new Promise((resolve, reject) => {
+        socket.on("error", reject);
+        socket.on("close", (code) => resolve(code));
+        socket.on("message", (data) => {
+          const message = JSON.parse(data);
+          if (message.type === "connection_ack") {
+            socket.send(JSON.stringify({ type: "subscribe", id: "1", payload: { query: QUERY } }));
+          } else if (message.type === "next") {
+            resolve(message.payload.data.flight.number);
+          }
+        });
+      });
+      await within(once(socket, "open"), "the socket to open");
+      socket.send(`{"type":"connection_init","payload":${payload}}`);
+      try {
+        return await within(outcome, "an outcome");
+      } finally {
+        socket.terminate();
+      }
+    }
+
+    it("has the token that was verified, wherever a payload has other texts", async () => {
+      const good = issuer.issue({ sub: "ann" });
+      for (const payload of [
+        `{"authorization":"${good}"}`,
+        `{"authorization":"Bearer ${good}","headers":{"authorization":"Bearer forged"}}`,
+        `{"headers":{"Authorization":"forged"},"Authorization":"bearer ${good}"}`,
+        `{"authorization":"${good}","AUTHORIZATION":"forged"}`,
+        `{"authorization":"${good}","headers":{"AUTHORIZATION":["forged"]}}`,
+        `{"authorization":null,"headers":{"authorization":"${good}"}}`,
+      ]) {
+        assert.equal(await forwarded(payload), `Bearer ${good}`, payload);
+      }
+    });
+
+    it("replaces that of the handshake by the one that counts", async () => {
+      const [first, second] = ["ann", "bob"].map((sub) => issuer.issue({ sub }));
+      const handshake = { authorization: `Bearer ${first}` };
+      assert.equal(await forwarded(`{"authorization":"${second}"}`, handshake), `Bearer ${second}`);
+      assert.equal(await forwarded("{}", handshake), `Bearer ${first}`);
+    });
+
+    it("is refused where the payload has something else in it", async () => {
+      const good = issuer.issue({ sub: "ann" });
+      for (const payload of [
+        '{"authorization":"forged"}',
+        '{"headers":{"authorization":"forged"}}',
+        `{"authorization":["${good}"]}`,
+        `{"authorization":{"authorization":"${good}"}}`,
+        `{"headers":[{"authorization":"${good}"}]}`,
+      ]) {
+        assert.equal(await forwarded(payload), 4403, payload);
+      }
+    });
+
+    it("cannot be taken away by a client through `connection`", async () => {
+      const token = `Bearer ${issuer.issue({ sub: "ann" })}`;
+      const request = http.request(router.graphql, {
+        method: "POST",
+        headers: {
+          "content-type": "application/json", authorization: token, connection: "authorization",
+        },
+      });
+      request.end(JSON.stringify({ query: QUERY }));
+      const [response] = await within(once(request, "response"), "an answer");
+      let body = "";
+      for await (const part of response.setEncoding("utf8")) body += part;
+      assert.equal(JSON.parse(body).data?.flight.number, token, body);
+    });
+  });
+}
+
+describe("an identity provider that is away", () => {
+  let subgraphs;
+  let issuer;
+  let router;
+  before(async () => {
+    subgraphs = await startSubgraphs();
+    issuer = await startIssuer();
+    issuer.setDown(true);
+    router = await startServe({
+      supergraph: memorySupergraph(),
+      config: {
+        subgraphs: subgraphs.configuration,
+        authentication: {
+          jwt: {
+            required: true,
+            issuers: [{ ...issuer.configuration, jwks: { ...issuer.configuration.jwks, refresh: "1s", max_age: "4s" } }],
+          },
+        },
+      },
+    });
+  });
+  after(async () => {
+    await router?.stop();
+    await subgraphs?.stop();
+    await issuer?.stop();
+  });
+
+  async function ask(token) {
+    const answer = await fetch(router.graphql, {
+      method: "POST",
+      headers: { "content-type": "application/json", authorization: `Bearer ${token}` },
+      body: JSON.stringify({ query: QUERY }),
+    });
+    const { errors } = await answer.json();
+    return [answer.status, errors?.[0].extensions.code];
+  }
+  const AWAY = [503, "AUTHENTICATION_UNAVAILABLE"];
+
+  it("is no fault of the client, which may come again with the same token", async () => {
+    const token = issuer.issue();
+    assert.deepEqual(await ask(token), AWAY);
+    const closed = [];
+    const made = createClient({
+      url: router.socket, webSocketImpl: WebSocket, retryAttempts: 1000,
+      retryWait: () => new Promise((resolve) => setTimeout(resolve, 50)),
+      shouldRetry: () => true, connectionParams: { authorization: token },
+      on: { closed: ({ code }) => closed.push(code) },
+    });
+    try {
+      const first = made.iterate({ query: QUERY }).next();
+      await eventually(() => closed.length > 0, "the first close");
+      assert.equal(closed[0], 1013);
+      issuer.setDown(false);
+      const { value } = await within(first, "an answer after all");
+      assert.deepEqual(value, { data: { flight: { number: "ST 101" } } });
+    } finally {
+      await made.dispose();
+    }
+  });
+
+  it("loses its keys to age, and has them again when it is back", async () => {
+    const token = issuer.issue();
+    await eventually(async () => (await ask(token))[0] === 200, "the keys");
+    issuer.setDown(true);
+    await eventually(async () => (await ask(token))[0] === 503, "the keys to expire");
+    assert.deepEqual(await ask(token), AWAY);
+    const text = await (await fetch(`${router.admin}/metrics`)).text();
+    assert.match(text, /starling_authentication_keys\{issuer="https:\/\/issuer.example"\} 0/);
+    assert.match(text, /starling_authentication_keys_expired_total\{.*\} 1/);
+    assert.match(router.said(), /could not be read again within `max_age`/);
+    issuer.setDown(false);
+    await eventually(async () => (await ask(token))[0] === 200, "the keys again");
+  });
+
+  it("takes tokens back by an empty key set", async () => {
+    const token = issuer.issue();
+    await eventually(async () => (await ask(token))[0] === 200, "the keys");
+    issuer.removeKeys();
+    await eventually(async () => (await ask(token))[0] === 401, "the refusal");
+    assert.deepEqual(await ask(token), [401, "UNAUTHENTICATED"]);
+  });
+});
+
+describe("the admin listener", () => {
+  let router;
+  before(async () => {
+    const subgraphs = { flights: { url: "http://127.0.0.1:1" }, airports: { url: "http://127.0.0.1:1" } };
+    router = await startServe({
+      supergraph: memorySupergraph(),
+      config: { subgraphs, admin: { allowed_hosts: ["starling.internal"] } },
+    });
+  });
+  after(() => router?.stop());
+
+  async function status(host, path = "/metrics", method = "GET") {
+    const request = http.request(`${router.admin}${path}`, { method, headers: { host } });
+    request.end();
+    const [response] = await within(once(request, "response"), "an answer");
+    response.resume();
+    return response.statusCode;
+  }
+
+  it("does not answer under names that somebody else may point at it", async () => {
+    const publish = "/admin/publish?topic=flights.moved";
+    for (const host of ["evil.example", "evil.example:8088", "127.0.0.1.evil.example"]) {
+      assert.equal(await status(host), 421, host);
+      assert.equal(await status(host, publish, "POST"), 421, host);
+      assert.equal(await status(host, "/health/live"), 200, host);
+    }
+    for (const host of ["localhost:1", "127.0.0.1", "[::1]:8088", "starling.internal:8088"]) {
+      assert.equal(await status(host), 200, host);
+    }
+  });
+});

@@ -78,7 +78,7 @@ fn a_handshake_that_is_not_one_is_refused_with_what_is_missing() {
 
         --- a foreign origin
         403 text/plain; charset=utf-8
-        this origin may not connect: it is neither this host nor in `cors.origins`
+        this origin may not connect: it is neither this host nor listed in `cors.origins` ("*" is for requests without cookies)
 
     "#]]
     .assert_eq(&outcomes);

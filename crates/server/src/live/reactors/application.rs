@@ -22,7 +22,9 @@ use super::client::{self, Client, Operation, Operations, SharedCallers};
 use super::machine::{ClientMachine, ONLY_OPERATION, Shared, SharedPosition};
 use super::members::Members;
 use super::outlet::ReactorOutlet;
-use crate::authentication::{self, EXPIRED, Identity, Introduced, LOOK_INTERVAL_MAX, Refusal};
+use crate::authentication::{
+    self, Authentication, EXPIRED, Identity, InitOutcome, Introduced, LOOK_INTERVAL_MAX, Refusal,
+};
 use crate::connections::ConnectionPermit;
 use crate::farewell;
 use crate::forwarding::ClientHeaders::Kept;
@@ -30,6 +32,7 @@ use crate::live::backlog::{Backlog, Bounds, Delivery, Taken};
 use crate::live::client_work::{ClientWork, Started};
 use crate::live::kept_operations::{self, KeptBytes};
 use crate::live::single::{Opened, Step};
+use crate::live::websocket::{AUTHENTICATION_UNAVAILABLE, TRY_AGAIN_LATER};
 use crate::live::{Caller, count_dropped, init_payload, large_messages, running};
 use crate::metrics::{Open, TimeoutPhase, Transport};
 use crate::operation::{self, Ready};
@@ -55,7 +58,7 @@ pub(crate) enum Message {
     /// A client without a socket says this.
     Said(Token, Bytes),
     /// Who has sent `connection_init` on that connection.
-    Introduced(Token, Result<Identity, Refusal>),
+    Introduced(Token, Result<InitOutcome, Refusal>),
     /// A large message of that connection has been read.
     Read(Token, ReadMessage<ParsedMessage>),
     /// What has been sent to those without sockets?
@@ -233,21 +236,22 @@ impl Live {
     fn initialise(&mut self, sockets: &mut ClientSockets, token: Token, payload: Option<Bytes>) {
         let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
         let allowed = &router.config.websocket.init_payload_headers;
-        match init_payload::headers(allowed, payload.clone(), &client.caller.headers) {
-            Ok(merged) if merged != client.caller.headers => {
-                let headers = client::needed_headers(&router.config, &merged);
-                let identity = client.caller.identity.clone();
-                client.caller = self.callers.share(Caller { headers, identity });
-            }
-            Ok(_) => {}
+        let tokens = router.authentication.as_ref().map(Authentication::token_source);
+        let init = match init_payload::read(allowed, tokens, payload, &client.caller.headers) {
+            Ok(init) => init,
             Err(reason) => {
                 if let Some(ClientMachine::WebSocket(it)) = sockets.machine_mut(token) {
                     it.protocol.close(INVALID_MESSAGE, &reason);
                 }
                 return;
             }
+        };
+        if init.headers != client.caller.headers {
+            let headers = client::needed_headers(&router.config, &init.headers);
+            let identity = client.caller.identity.clone();
+            client.caller = self.callers.share(Caller { headers, identity });
         }
-        match authentication::introduced(router, payload.as_ref(), &client.caller.identity) {
+        match authentication::introduced(router, init.token, &client.caller.identity) {
             Introduced::Known(identified) => self.introduced(sockets, token, identified),
             Introduced::By(bearer) => {
                 // A signature takes as long as some hundred messages: that is work for a core.
@@ -284,22 +288,31 @@ impl Live {
         &mut self,
         sockets: &mut ClientSockets,
         token: Token,
-        identified: Result<Identity, Refusal>,
+        identified: Result<InitOutcome, Refusal>,
     ) {
         let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
-        let admitted = identified.and_then(|it| router.admit(&it).map(|()| it));
-        let is_admitted = admitted.is_ok();
-        if let Ok(identity) = admitted
-            && identity.fingerprint() != client.caller.identity.fingerprint()
+        let admitted = identified.and_then(|it| router.admit(&it.identity).map(|()| it));
+        let refusal = admitted.as_ref().err().cloned();
+        if let Ok(outcome) = admitted
+            && (outcome.sets_header()
+                || outcome.identity.fingerprint() != client.caller.identity.fingerprint())
         {
-            let headers = client.caller.headers.clone();
+            let mut headers = client.caller.headers.clone();
+            if outcome.sets_header() {
+                outcome.set_header(&mut headers);
+                headers = client::needed_headers(&router.config, &headers);
+            }
+            let identity = outcome.identity;
             client.caller = self.callers.share(Caller { headers, identity: identity.clone() });
             self.note_expiry(&identity);
         }
         let Some(ClientMachine::WebSocket(connection)) = sockets.machine_mut(token) else { return };
-        match is_admitted {
-            true => connection.protocol.accept_init(None),
-            false => connection.protocol.forbid(),
+        match refusal {
+            None => connection.protocol.accept_init(None),
+            Some(refusal) if refusal.is_temporary() => {
+                connection.protocol.close(TRY_AGAIN_LATER, AUTHENTICATION_UNAVAILABLE);
+            }
+            Some(_) => connection.protocol.forbid(),
         }
     }
 

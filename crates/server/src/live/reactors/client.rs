@@ -15,7 +15,6 @@ use super::super::client_work::ClientWork;
 use super::super::kept_operations::KeptBytes;
 use super::super::single::Opened;
 use crate::config::{Config, HeaderRule, HeaderRules};
-use crate::connection_options::ConnectionOptions;
 use crate::connections::ConnectionPermit;
 use crate::forwarding;
 use crate::metrics::{Open, Transport};
@@ -184,12 +183,10 @@ pub(super) fn needed_headers(config: &Config, headers: &HeaderMap) -> HeaderMap 
     let rules = &config.headers;
     let all = std::iter::once(&rules.all).chain(rules.subgraphs.values());
     let all: Vec<&HeaderRule> = all.flat_map(|HeaderRules { request, .. }| request).collect();
-    let options = ConnectionOptions::of(headers);
     let is_needed = |name: &HeaderName| {
         let is_read =
             |rule: &&HeaderRule| matches!(rule, HeaderRule::Propagate(it) if it.selects(name));
-        all.iter().any(is_read) && !options.contains(name)
-            || config.trace.enabled && *name == trace::HEADER
+        all.iter().any(is_read) || config.trace.enabled && *name == trace::HEADER
     };
     // With room for as many as there are: a map that grows by itself begins with room for six.
     let count = headers.keys().filter(|name| is_needed(name)).count();
@@ -294,9 +291,7 @@ mod tests {
         config.headers.all.request.push(propagate("authorization"));
         let special = config.headers.subgraphs.entry("b".to_owned()).or_default();
         special.request.push(propagate("x-b"));
-        // What `connection` names is for the next hop alone.
-        assert_eq!(needed_headers(&config, &all), headers(&[("authorization", "1")]));
-        let all = headers(&[("authorization", "1"), ("x-b", "2"), ("connection", "upgrade")]);
+        // Naming a header in `connection` does not take it away from subgraphs.
         let expected = headers(&[("authorization", "1"), ("x-b", "2")]);
         assert_eq!(needed_headers(&config, &all), expected);
         let all = headers(&[("starling-trace", "1")]);

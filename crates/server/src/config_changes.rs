@@ -1,0 +1,89 @@
+//! Changes of the configuration file while the router runs. It is read at the start only; SIGHUP, which reloads the
+//! supergraph, says in the log whether the file still agrees with what runs.
+
+use std::path::PathBuf;
+
+use crate::config::{self, Config, Overrides};
+use crate::logging;
+
+/// Where the running configuration came from.
+#[derive(Debug)]
+pub struct ConfigSource {
+    /// The file; `None`: flags and defaults only.
+    pub path: Option<PathBuf>,
+    /// Flags of the command line.
+    pub overrides: Overrides,
+    /// The configuration that runs.
+    pub current: Config,
+}
+
+/// Logs at each SIGHUP whether the configuration file has changed. Never returns; dropping it is safe.
+#[cfg(unix)]
+pub async fn report_config_changes(source: ConfigSource) {
+    use tokio::signal::unix::{SignalKind, signal};
+    if source.path.is_none() {
+        return;
+    }
+    let Ok(mut hang_ups) = signal(SignalKind::hangup()) else { return };
+    while hang_ups.recv().await.is_some() {
+        compare(&source);
+    }
+}
+
+/// There is no SIGHUP on this system.
+#[cfg(not(unix))]
+pub async fn report_config_changes(_: ConfigSource) {}
+
+fn compare(source: &ConfigSource) -> Comparison {
+    let file = source.path.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
+    match config::load(source.path.as_deref(), &source.overrides) {
+        Ok(loaded) if loaded.config == source.current => Comparison::Equal,
+        Ok(_) => {
+            tracing::warn!(
+                file,
+                "the configuration file differs from the running configuration, and is not reloaded: SIGHUP reloads the \
+                 supergraph only; restart the router to use the new settings"
+            );
+            Comparison::Changed
+        }
+        Err(diagnostics) => {
+            tracing::error!(
+                file,
+                "the configuration file is wrong, and the router would not start with it; the running configuration stays"
+            );
+            logging::report(&diagnostics);
+            Comparison::Wrong
+        }
+    }
+}
+
+/// What a look at the file found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Comparison {
+    Equal,
+    Changed,
+    Wrong,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_file_that_changed_or_broke_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("starling.yaml");
+        let write = |text: &str| std::fs::write(&path, text).unwrap();
+        write("limits: {depth: 7}");
+        let overrides = Overrides::default();
+        let current = config::load(Some(&path), &overrides).unwrap().config;
+        let source = ConfigSource { path: Some(path.clone()), overrides, current };
+        assert_eq!(compare(&source), Comparison::Equal);
+        write("# only a comment\nlimits: {depth: 7}");
+        assert_eq!(compare(&source), Comparison::Equal);
+        write("limits: {depth: 8}");
+        assert_eq!(compare(&source), Comparison::Changed);
+        write("limits: {deepth: 8}");
+        assert_eq!(compare(&source), Comparison::Wrong);
+    }
+}

@@ -1,0 +1,58 @@
+//! What a start needs beside the graph and without a network: keys of tokens and certificates of listeners. `serve` and
+//! `check` both load it, so that they refuse the same configurations.
+
+use std::sync::Arc;
+
+use net::TlsServer;
+
+use crate::authentication::Authentication;
+use crate::certificates::Certificates;
+use crate::config::{Config, Listener};
+use crate::diagnostic::Diagnostic;
+
+/// See the module.
+pub(crate) struct StartMaterial {
+    /// `None`: no tokens are accepted.
+    pub(crate) authentication: Option<Authentication>,
+    /// Certificates of the listeners that have some, in their order.
+    pub(crate) certificates: Vec<Certificates>,
+    /// The TLS of each listener, in their order.
+    pub(crate) tls: Vec<Option<Arc<TlsServer>>>,
+}
+
+impl StartMaterial {
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// All keys and files that cannot be used.
+    pub(crate) fn load(config: &Config) -> Result<Self, Vec<Diagnostic>> {
+        let mut problems = Vec::new();
+        let authentication = Authentication::new(config).unwrap_or_else(|errors| {
+            problems.extend(errors);
+            None
+        });
+        let (mut certificates, mut tls) = (Vec::new(), Vec::new());
+        for listener in &config.listen {
+            let files = match listener {
+                Listener::Address { tls, .. } => tls.as_ref(),
+                Listener::Unix(_) => None,
+            };
+            tls.push(match files.map(|files| Certificates::load(files, &config.http)) {
+                None => None,
+                Some(Ok(loaded)) => {
+                    let server = Arc::clone(&loaded.server);
+                    certificates.push(loaded);
+                    Some(server)
+                }
+                Some(Err(error)) => {
+                    problems.push(Diagnostic::error("tls", format!("TLS (`listen`): {error}")));
+                    None
+                }
+            });
+        }
+        match problems.is_empty() {
+            true => Ok(Self { authentication, certificates, tls }),
+            false => Err(problems),
+        }
+    }
+}
