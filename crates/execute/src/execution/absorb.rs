@@ -145,7 +145,7 @@ impl<'a> Execution<'a> {
                     && self.document.merge_filling(self.root, data).is_err()
                 {
                     let problem = "sent lists that do not fit what other subgraphs sent";
-                    self.bad_answer(index, fetch, collected, problem);
+                    self.bad_part(index, fetch, collected, problem);
                 }
                 self.root_errors(index, fetch, answer);
             }
@@ -184,7 +184,7 @@ impl<'a> Execution<'a> {
         }
         if !fits {
             let problem = "sent lists that do not fit what other subgraphs sent";
-            self.bad_answer(index, fetch, collected, problem);
+            self.bad_part(index, fetch, collected, problem);
         }
     }
 
@@ -232,7 +232,11 @@ impl<'a> Execution<'a> {
         let FetchKind::Entities { batches, .. } = &fetch.kind else { return };
         let compiled = &self.executable.fetches[index];
         let mut problem: Option<Cow<'static, str>> = None;
-        for ((batch, compiled), collected) in batches.iter().zip(&compiled.batches).zip(collected) {
+        // By batch: the objects that the problem is about.
+        let mut concerned: Vec<Collected> = Vec::new();
+        concerned.resize_with(collected.len(), Collected::default);
+        let all = batches.iter().zip(&compiled.batches).zip(collected);
+        for (((batch, compiled), collected), concerned) in all.zip(&mut concerned) {
             let entities = self
                 .document
                 .get(data, &batch.data_key)
@@ -240,6 +244,7 @@ impl<'a> Execution<'a> {
             let Some(entities) = entities else {
                 if !has_errors && collected.items > 0 {
                     problem = Some("sent no entities and no error that says why".into());
+                    concerned.objects.clone_from(&collected.objects);
                 }
                 continue;
             };
@@ -251,6 +256,7 @@ impl<'a> Execution<'a> {
                 } else {
                     "sent entities that are not a list".into()
                 });
+                concerned.objects.clone_from(&collected.objects);
                 continue;
             }
             let items: Vec<NodeId> = self.document.elements(entities).collect();
@@ -267,6 +273,7 @@ impl<'a> Execution<'a> {
                     Kind::Null => continue,
                     _ => {
                         problem = Some("sent an entity that is not an object".into());
+                        concerned.objects.push(*object);
                         continue;
                     }
                 }
@@ -279,11 +286,12 @@ impl<'a> Execution<'a> {
                 }
                 if self.document.merge_filling(object.node, item).is_err() {
                     problem = Some("sent lists that do not fit what other subgraphs sent".into());
+                    concerned.objects.push(*object);
                 }
             }
         }
         if let Some(problem) = problem {
-            self.bad_answer(index, fetch, collected, &problem);
+            self.bad_answer(index, fetch, &concerned, &problem);
         }
     }
 

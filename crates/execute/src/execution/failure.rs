@@ -35,6 +35,21 @@ impl<'a> Execution<'a> {
         self.fail(index, fetch, collected, ErrorCode::SubgraphRequestFailed, message);
     }
 
+    /// As [`Self::bad_answer`], where a part of the response could be used: one error at the first place concerned.
+    pub(super) fn bad_part(
+        &mut self,
+        index: usize,
+        fetch: &'a Fetch,
+        collected: &[Collected],
+        problem: &str,
+    ) {
+        let message = format!("Subgraph \"{}\" {problem}.", self.subgraph_name(fetch));
+        let mut error = GraphqlError::new(ErrorCode::SubgraphRequestFailed, message);
+        error.subgraph = Some(self.subgraph_name(fetch).into());
+        error.path = self.first_place(index, fetch, collected);
+        self.fail_with(index, fetch, collected, error);
+    }
+
     pub(super) fn over_bound(&mut self, index: usize, fetch: &'a Fetch, error: CollectError) {
         let message = match error {
             CollectError::Objects => format!(
