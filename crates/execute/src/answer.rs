@@ -74,8 +74,7 @@ pub(crate) fn failure_errors(document: &mut PooledDocument, body: Bytes) -> Vec<
         return Vec::new();
     }
     let errors = document.get(root, "errors").filter(|&it| document.kind(it) == Kind::Array);
-    let errors: Vec<NodeId> =
-        errors.map(|it| document.elements(it).collect()).unwrap_or_default();
+    let errors: Vec<NodeId> = errors.map(|it| document.elements(it).collect()).unwrap_or_default();
     let has_message = |&error: &NodeId| {
         document.kind(error) == Kind::Object
             && document.get(error, "message").is_some_and(|it| document.kind(it) == Kind::String)
@@ -91,7 +90,8 @@ pub(crate) fn error_of(
     subgraph: &str,
     allowed: &[Box<str>],
 ) -> GraphqlError {
-    let mut error = GraphqlError::new(ErrorCode::DownstreamServiceError, message_of(document, node));
+    let mut error =
+        GraphqlError::new(ErrorCode::DownstreamServiceError, message_of(document, node));
     error.subgraph = Some(subgraph.into());
     let extensions = object_member(document, node, "extensions");
     error.extensions = extensions.and_then(|it| allowed_extensions(document, it, allowed));
@@ -104,10 +104,11 @@ pub(crate) fn message_of(document: &Document, node: NodeId) -> Cow<'static, str>
         Kind::Object => document.get(node, "message"),
         _ => None,
     };
-    message.and_then(|message| document.as_str(message)).map_or(
-        Cow::Borrowed("the subgraph reported an error without a message"),
-        |message| Cow::Owned(message.into_owned()),
-    )
+    message
+        .and_then(|message| document.as_str(message))
+        .map_or(Cow::Borrowed("the subgraph reported an error without a message"), |message| {
+            Cow::Owned(message.into_owned())
+        })
 }
 
 /// `extensions.code` of one element of `errors`, if it is a string.
@@ -144,7 +145,9 @@ fn allowed_extensions(
         // A code is a word; anything else under that name may be as long and telling as the rest.
         let is_code = |value| matches!(document.kind(value), Kind::String | Kind::Number);
         let members = document.members(extensions);
-        for (key, value) in members.filter(|(key, value)| passes(key) && (key != "code" || is_code(*value))) {
+        for (key, value) in
+            members.filter(|(key, value)| passes(key) && (key != "code" || is_code(*value)))
+        {
             out.push(if out.is_empty() { b'{' } else { b',' });
             astjson::print_string(&key, &mut out);
             out.push(b':');

@@ -104,8 +104,7 @@ impl ErrorList {
                 Some(Outside { is_aside: true, .. }) if place.is_some() => return false,
                 Some(Outside { inside, .. }) => error.path.truncate(inside),
             }
-            !*is_repeated
-                || repeated.insert((*fetch, error.message.clone(), error.path.clone()))
+            !*is_repeated || repeated.insert((*fetch, error.message.clone(), error.path.clone()))
         });
     }
 

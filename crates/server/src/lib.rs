@@ -5,6 +5,7 @@
 
 pub mod config;
 pub mod diagnostic;
+mod log_writer;
 pub mod logging;
 
 mod admin;
@@ -20,6 +21,7 @@ mod http;
 mod live;
 mod loaded;
 mod metrics;
+mod metrics_text;
 mod online;
 mod operation;
 mod profiling;

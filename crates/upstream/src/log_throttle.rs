@@ -71,7 +71,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_occurrence_is_reported_at_once_and_the_others_once_per_interval_with_their_number() {
+    fn the_first_occurrence_is_reported_at_once_and_the_others_once_per_interval_with_their_number()
+    {
         let (throttle, start) = (LogThrottle::default(), Instant::now());
         assert_eq!(throttle.record(1, start), Some(1));
         for millis in 1..=500 {

@@ -35,12 +35,7 @@ pub(crate) struct ReuseGuard {
 
 impl ReuseGuard {
     pub(crate) fn new(subgraph: &str, stats: Arc<UpstreamStats>, now: Instant) -> Self {
-        Self {
-            subgraph: subgraph.into(),
-            start: now,
-            paused_until: AtomicU64::new(0),
-            stats,
-        }
+        Self { subgraph: subgraph.into(), start: now, paused_until: AtomicU64::new(0), stats }
     }
 
     /// True unless unsolicited bytes were noticed a short time ago. hot path: one atomic read for each request.

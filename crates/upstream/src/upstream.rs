@@ -6,9 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use execute::{
-    FetchError, LocalFuture, ReportedErrors, Subgraph, SubgraphAnswer, SubgraphRequest,
-};
+use execute::{FetchError, LocalFuture, ReportedErrors, Subgraph, SubgraphAnswer, SubgraphRequest};
 use http::{HeaderMap, Method, Request, Version};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;

@@ -163,8 +163,7 @@ impl<'a> Execution<'a> {
         let is_masked = self.is_masked(fetch);
         let message = answer::message_of(document, first);
         let code = answer::code_of(document, first);
-        let extensions =
-            if is_masked { answer::extensions_text(document, first) } else { None };
+        let extensions = if is_masked { answer::extensions_text(document, first) } else { None };
         let reported = ReportedErrors {
             count: errors.len(),
             message: &message[..message.floor_char_boundary(ERROR_MESSAGE_BYTES_MAX)],

@@ -109,7 +109,8 @@ fn described(
     };
     // RFC 9112, section 6.3: with both, one of them is wrong, and the server and what stands before it may disagree
     // about where the body ends. What follows is not to be trusted, whatever the status says of a body.
-    keeps_alive &= !(headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH));
+    keeps_alive &=
+        !(headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH));
     // The same section, in its order; we ask by POST only.
     let framing = if status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED {
         Framing::Length(0)

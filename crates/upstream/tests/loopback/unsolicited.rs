@@ -38,7 +38,11 @@ fn start(when: Unsolicited) -> (String, mpsc::Receiver<()>) {
     (url, receiver)
 }
 
-fn serve(mut stream: TcpStream, when: Unsolicited, sender: &mpsc::Sender<()>) -> std::io::Result<()> {
+fn serve(
+    mut stream: TcpStream,
+    when: Unsolicited,
+    sender: &mpsc::Sender<()>,
+) -> std::io::Result<()> {
     let mut text = String::new();
     let mut buffer = [0; 4096];
     loop {
