@@ -3,6 +3,7 @@
 //! Invariant: knows nothing of sockets. Everything hangs on one supergraph; a reload makes a new preparer.
 
 mod coerce;
+mod diagnostic_text;
 mod durations;
 mod error;
 mod identity;

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// How often a start is repeated with other ports, when one was taken in the moment between our look
 /// and the program's.
@@ -35,13 +35,24 @@ impl Router {
     /// # Panics
     /// If it does not get ready, with what it said.
     pub fn start(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        Self::start_with_stderr(words, Stdio::piped)
+    }
+
+    /// As [`Self::start`], with standard error where `stderr` says.
+    ///
+    /// # Panics
+    /// As [`Self::start`].
+    pub fn start_with_stderr(
+        words: impl IntoIterator<Item = impl AsRef<OsStr>>,
+        stderr: impl Fn() -> Stdio,
+    ) -> Self {
         let words: Vec<OsString> = words.into_iter().map(|word| word.as_ref().into()).collect();
         for _ in 0..STARTS_MAX {
             let (address, admin) = (free_address(), free_address());
             let mut command = Command::new(binary());
             command.args(&words);
             command.args(["--listen", &address.to_string(), "--admin-listen", &admin.to_string()]);
-            let mut running = Running::start(&mut command);
+            let mut running = Running::start_with_stderr(&mut command, stderr());
             let is_ready = eventually("the router to be ready or to end", || {
                 let answer = request(admin, "GET", "/health/ready", &[], b"");
                 match answer {

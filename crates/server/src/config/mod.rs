@@ -202,6 +202,10 @@ pub struct Config {
     pub trace: Trace,
 
     /// What is logged, and how.
+    ///
+    /// Logging never delays requests: up to 4 MiB of lines wait for standard error. Lines beyond, and lines that cannot be
+    /// written (a full disk, a closed pipe), are dropped and counted (`starling_log_lines_dropped_total`); a later line
+    /// gives their number.
     pub log: Log,
 }
 

@@ -20,6 +20,7 @@ mod cursors;
 mod events;
 mod headers;
 mod initial_state;
+mod logging;
 mod nats;
 mod online;
 mod operations;

@@ -28,6 +28,14 @@ fn faults() -> Vec<(&'static str, Fault)> {
         ("HTML", Fault::Html),
         ("502 with HTML", answers(502, "text/html", "<h1>Bad Gateway</h1>")),
         ("503 with JSON", answers(503, JSON, r#"{"message":"try later"}"#)),
+        (
+            "401 with GraphQL errors",
+            answers(
+                401,
+                JSON,
+                r#"{"errors":[{"message":"token expired","extensions":{"code":"UNAUTHENTICATED","stacktrace":["at a"]}}]}"#,
+            ),
+        ),
         ("302", answers(302, "text/plain", "")),
         ("truncated JSON", Fault::TruncatedJson),
         ("cut off", Fault::CutOff),
