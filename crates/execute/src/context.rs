@@ -91,6 +91,9 @@ pub trait Subgraph: Send + Sync {
     /// who count.
     fn note_taken_apart(&self) {}
 
+    /// Notes that a response cannot be used, for the log. `problem` goes after "subgraph "x" …".
+    fn note_unusable_response(&self, _problem: &str) {}
+
     /// Notes that a response held errors, for the log. Called once per response.
     fn note_reported_errors(&self, _errors: &ReportedErrors<'_>) {}
 }

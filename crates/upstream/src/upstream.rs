@@ -125,9 +125,12 @@ impl Upstream {
     fn log_failure(&self, error: &FetchError) {
         tracing::debug!(subgraph = &*self.name, %error, "subgraph request failed");
         // The circuit breaker has said so when it opened.
-        if matches!(error, FetchError::Unavailable(_)) {
-            return;
+        if !matches!(error, FetchError::Unavailable(_)) {
+            self.warn_of_failure(error);
         }
+    }
+
+    fn warn_of_failure(&self, error: &dyn std::fmt::Display) {
         if let Some(failures) = self.standing.failure_log.record(1, self.clock.now()) {
             tracing::warn!(
                 subgraph = &*self.name,
@@ -352,6 +355,11 @@ impl Subgraph for Upstream {
 
     fn note_taken_apart(&self) {
         count(&self.stats().taken_apart);
+    }
+
+    fn note_unusable_response(&self, problem: &str) {
+        tracing::debug!(subgraph = &*self.name, problem, "a response cannot be used");
+        self.warn_of_failure(&format_args!("the subgraph {problem}"));
     }
 
     fn note_reported_errors(&self, errors: &ReportedErrors<'_>) {

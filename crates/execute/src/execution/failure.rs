@@ -31,6 +31,7 @@ impl<'a> Execution<'a> {
         collected: &[Collected],
         problem: &str,
     ) {
+        self.context.generation.subgraph(fetch.subgraph).note_unusable_response(problem);
         let message = format!("Subgraph \"{}\" {problem}.", self.subgraph_name(fetch));
         self.fail(index, fetch, collected, ErrorCode::SubgraphRequestFailed, message);
     }
@@ -43,6 +44,7 @@ impl<'a> Execution<'a> {
         collected: &[Collected],
         problem: &str,
     ) {
+        self.context.generation.subgraph(fetch.subgraph).note_unusable_response(problem);
         let message = format!("Subgraph \"{}\" {problem}.", self.subgraph_name(fetch));
         let mut error = GraphqlError::new(ErrorCode::SubgraphRequestFailed, message);
         error.subgraph = Some(self.subgraph_name(fetch).into());

@@ -12,11 +12,10 @@ use crate::shop::Shop;
 const QUERY: &str = "{ latestReview { text } }";
 
 /// Requests whose log at the level `debug` is several times what a pipe holds (64 KiB).
-const REQUESTS: usize = 400;
+const REQUESTS: usize = 600;
 
-/// Some hundred bytes, which each request logs more than once.
-const ERROR: &str = r#"{"errors":[{"message":"the shelf fell over, and with it the books, the vase and the lamp; \
-    whoever stood below it was lucky: the cat, the dog and the parrot, who has not said a word about it since then"}]}"#;
+/// An error of more than a hundred bytes, which each request logs.
+const ERROR: &str = r#"{"errors":[{"message":"the shelf fell over, and with it the books, the vase, the lamp, the clock, the radio and the bowl with the fish"}]}"#;
 
 /// Makes the router log a lot, and checks that each request is served all the same.
 fn log_a_lot(shop: &Shop) {
@@ -81,13 +80,29 @@ fn a_failing_subgraph_is_one_warning_with_address_and_reason_at_the_default_leve
         shop.query(QUERY);
     }
     shop.subgraph("reviews").clear_fault();
+    assert_warns_once(&shop, &["http://127.0.0.1:", "/reviews", "500", "failures"]);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_subgraph_whose_responses_cannot_be_used_is_one_warning_with_the_reason() {
+    let shop = Shop::open();
+    shop.subgraph("reviews").set_fault(Fault::TruncatedJson);
+    for _ in 0..50 {
+        shop.query(QUERY);
+    }
+    shop.subgraph("reviews").clear_fault();
+    assert_warns_once(&shop, &["http://127.0.0.1:", "/reviews", "not valid JSON"]);
+    shop.assert_unharmed();
+}
+
+fn assert_warns_once(shop: &Shop, parts: &[&str]) {
     let said = shop.router.said();
     let warnings: Vec<&str> =
         said.lines().filter(|line| line.contains("requests to a subgraph fail")).collect();
     // A second one only if this took more than ten seconds.
     assert!((1..=3).contains(&warnings.len()), "{said}");
-    for part in ["WARN", "reviews", "http://127.0.0.1:", "/reviews", "500", "failures"] {
+    for part in ["WARN", "reviews"].iter().chain(parts) {
         assert!(warnings[0].contains(part), "{part}: {}", warnings[0]);
     }
-    shop.assert_unharmed();
 }
