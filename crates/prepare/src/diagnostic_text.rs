@@ -6,6 +6,10 @@ use std::borrow::Cow;
 /// What the library says of an object without selections.
 const MISSING_SELECTION: &str = "interface, union and object types must have a subselection set";
 
+/// What it says of a leaf with selections, around the kind of its type: "scalar type `ID`".
+const LEAF_START: &str = "field selection of ";
+const LEAF_END: &str = " must not have subselections";
+
 /// What it says of a document without anything to read.
 const EMPTY_DOCUMENT: &str = "syntax error: Unexpected <EOF>.";
 
@@ -18,6 +22,10 @@ pub(crate) fn readable(message: String, source: Option<&str>) -> String {
             }
             None => message,
         };
+    }
+    let of_leaf = message.strip_prefix(LEAF_START).and_then(|it| it.strip_suffix(LEAF_END));
+    if let (Some(kind), Some(name)) = (of_leaf, source.and_then(field_name)) {
+        return format!("field `{name}` is of the {kind} and has no fields to select: `{name}`");
     }
     if message == EMPTY_DOCUMENT {
         return "syntax error: the document is empty".to_owned();
@@ -113,5 +121,13 @@ mod tests {
             );
         }
         assert_eq!(readable(MISSING_SELECTION.to_owned(), Some("é")), MISSING_SELECTION);
+    }
+
+    #[test]
+    fn a_leaf_with_a_selection_is_named() {
+        let message = "field selection of scalar type `ID` must not have subselections";
+        let expected = "field `id` is of the scalar type `ID` and has no fields to select: `id`";
+        assert_eq!(readable(message.to_owned(), Some("a: id { b }")), expected);
+        assert_eq!(readable(message.to_owned(), None), message);
     }
 }
