@@ -65,31 +65,107 @@ pub(crate) fn read(
     Ok(Answer { data, errors })
 }
 
-/// One element of `errors`, still without a place.
-pub(crate) fn error_of(document: &Document, node: NodeId, subgraph: &str) -> GraphqlError {
-    let message = document
-        .get(node, "message")
+/// The elements of `errors` in the body of a response whose status says failure; empty unless the body is a
+/// well-formed GraphQL response with errors. `application/json` may come from anything between the router and the
+/// subgraph, so each element must have the one member that the specification requires, a message.
+pub(crate) fn failure_errors(document: &mut PooledDocument, body: Bytes) -> Vec<NodeId> {
+    let Ok(root) = document.parse(body) else { return Vec::new() };
+    if document.kind(root) != Kind::Object {
+        return Vec::new();
+    }
+    let errors = document.get(root, "errors").filter(|&it| document.kind(it) == Kind::Array);
+    let errors: Vec<NodeId> = errors.map(|it| document.elements(it).collect()).unwrap_or_default();
+    let has_message = |&error: &NodeId| {
+        document.kind(error) == Kind::Object
+            && document.get(error, "message").is_some_and(|it| document.kind(it) == Kind::String)
+    };
+    if errors.iter().all(has_message) { errors } else { Vec::new() }
+}
+
+/// One element of `errors`, still without a place. Of its `extensions` only `code` and the members named in
+/// `allowed` are taken: others may hold stack traces and queries.
+pub(crate) fn error_of(
+    document: &Document,
+    node: NodeId,
+    subgraph: &str,
+    allowed: &[Box<str>],
+) -> GraphqlError {
+    let mut error =
+        GraphqlError::new(ErrorCode::DownstreamServiceError, message_of(document, node));
+    error.subgraph = Some(subgraph.into());
+    let extensions = object_member(document, node, "extensions");
+    error.extensions = extensions.and_then(|it| allowed_extensions(document, it, allowed));
+    error
+}
+
+/// The `message` of one element of `errors`.
+pub(crate) fn message_of(document: &Document, node: NodeId) -> Cow<'static, str> {
+    let message = match document.kind(node) {
+        Kind::Object => document.get(node, "message"),
+        _ => None,
+    };
+    message
         .and_then(|message| document.as_str(message))
         .map_or(Cow::Borrowed("the subgraph reported an error without a message"), |message| {
             Cow::Owned(message.into_owned())
-        });
-    let mut error = GraphqlError::new(ErrorCode::DownstreamServiceError, message);
-    error.subgraph = Some(subgraph.into());
-    if let Some(extensions) = document.get(node, "extensions")
-        && document.kind(extensions) == Kind::Object
-        && !document.is_empty(extensions)
-    {
-        let text = document.to_string(extensions);
-        if text.len() <= ERROR_EXTENSIONS_BYTES_MAX {
-            error.extensions = Some(text.into());
-        } else if let Some(code) = document.get(extensions, "code")
-            && document.kind(code) == Kind::String
-            && document.raw(code).len() <= ERROR_EXTENSIONS_BYTES_MAX
+        })
+}
+
+/// `extensions.code` of one element of `errors`, if it is a string.
+pub(crate) fn code_of(document: &Document, node: NodeId) -> Option<String> {
+    let extensions = object_member(document, node, "extensions")?;
+    Some(document.as_str(document.get(extensions, "code")?)?.into_owned())
+}
+
+/// The text of all `extensions` of one element of `errors`, for the log; cut to a bound.
+pub(crate) fn extensions_text(document: &Document, node: NodeId) -> Option<String> {
+    let extensions = object_member(document, node, "extensions")?;
+    let mut text = document.to_string(extensions);
+    text.truncate(text.floor_char_boundary(ERROR_EXTENSIONS_BYTES_MAX));
+    Some(text)
+}
+
+fn object_member(document: &Document, node: NodeId, key: &str) -> Option<NodeId> {
+    let member = match document.kind(node) {
+        Kind::Object => document.get(node, key)?,
+        _ => return None,
+    };
+    (document.kind(member) == Kind::Object).then_some(member)
+}
+
+/// The members that may pass, as a JSON object's text; `None` if there are none. Over the bound only the code is left.
+fn allowed_extensions(
+    document: &Document,
+    extensions: NodeId,
+    allowed: &[Box<str>],
+) -> Option<Box<str>> {
+    let is_allowed = |key: &str| key == "code" || allowed.iter().any(|it| **it == *key);
+    let print = |passes: &dyn Fn(&str) -> bool| {
+        let mut out = Vec::new();
+        // A code is a word; anything else under that name may be as long and telling as the rest.
+        let is_code = |value| matches!(document.kind(value), Kind::String | Kind::Number);
+        let members = document.members(extensions);
+        for (key, value) in
+            members.filter(|(key, value)| passes(key) && (key != "code" || is_code(*value)))
         {
-            error.extensions = Some(format!("{{\"code\":{}}}", document.raw(code)).into());
+            out.push(if out.is_empty() { b'{' } else { b',' });
+            astjson::print_string(&key, &mut out);
+            out.push(b':');
+            document.print(value, &mut out);
         }
+        if !out.is_empty() {
+            out.push(b'}');
+        }
+        out
+    };
+    let mut text = print(&is_allowed);
+    if text.len() > ERROR_EXTENSIONS_BYTES_MAX {
+        text = print(&|key| key == "code");
     }
-    error
+    if text.is_empty() || text.len() > ERROR_EXTENSIONS_BYTES_MAX {
+        return None;
+    }
+    String::from_utf8(text).ok().map(Into::into)
 }
 
 /// The `path` of one element of `errors`; empty if there is none.
@@ -97,5 +173,57 @@ pub(crate) fn error_path(document: &Document, node: NodeId) -> Vec<NodeId> {
     match document.get(node, "path") {
         Some(path) if document.kind(path) == Kind::Array => document.elements(path).collect(),
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extensions(error: &str, allowed: &[&str]) -> Option<String> {
+        let mut document = Document::new();
+        let node = document.parse(Bytes::copy_from_slice(error.as_bytes())).expect("JSON");
+        let allowed: Vec<Box<str>> = allowed.iter().map(|&it| it.into()).collect();
+        error_of(&document, node, "stock", &allowed).extensions.map(Into::into)
+    }
+
+    #[test]
+    fn of_extensions_only_the_code_and_allowed_members_pass() {
+        let error = r#"{"message":"a","extensions":{"code":"B","exception":{"stacktrace":["c"]},"retryAfter":3}}"#;
+        assert_eq!(extensions(error, &[]).as_deref(), Some(r#"{"code":"B"}"#));
+        let more = extensions(error, &["retryAfter"]);
+        assert_eq!(more.as_deref(), Some(r#"{"code":"B","retryAfter":3}"#));
+        assert_eq!(extensions(r#"{"message":"a","extensions":{"sql":"b"}}"#, &[]), None);
+        assert_eq!(extensions(r#"{"message":"a","extensions":["code"]}"#, &[]), None);
+        assert_eq!(extensions(r#"{"message":"a","extensions":{"code":{"sql":"b"}}}"#, &[]), None);
+        assert_eq!(extensions(r#""a""#, &[]), None);
+    }
+
+    #[test]
+    fn allowed_extensions_that_are_too_long_leave_the_code_alone() {
+        let long = "x".repeat(ERROR_EXTENSIONS_BYTES_MAX);
+        let error = format!(r#"{{"message":"a","extensions":{{"code":"B","note":"{long}"}}}}"#);
+        assert_eq!(extensions(&error, &["note"]).as_deref(), Some(r#"{"code":"B"}"#));
+        let error = format!(r#"{{"message":"a","extensions":{{"code":"{long}"}}}}"#);
+        assert_eq!(extensions(&error, &[]), None);
+    }
+
+    #[test]
+    fn a_failed_response_has_errors_only_if_it_is_a_graphql_response() {
+        for (body, count) in [
+            (r#"{"errors":[{"message":"a"},{"message":"b"}]}"#, 2),
+            (r#"{"data":null,"errors":[{"message":"a"}]}"#, 1),
+            (r#"{"errors":[]}"#, 0),
+            (r#"{"errors":["a"]}"#, 0),
+            (r#"{"errors":[{"message":"a"},{"reason":"b"}]}"#, 0),
+            (r#"{"errors":{"message":"a"}}"#, 0),
+            (r#"{"message":"Unauthorized"}"#, 0),
+            ("[]", 0),
+            ("", 0),
+            ("<html>", 0),
+        ] {
+            let errors = failure_errors(&mut PooledDocument::take(), Bytes::from(body));
+            assert_eq!(errors.len(), count, "{body}");
+        }
     }
 }

@@ -16,6 +16,13 @@ pub(crate) const TARGET_OBJECTS_MAX: usize = 1_000_000;
 /// Errors in one answer; what comes after is counted only. Clients show a handful.
 pub(crate) const ERRORS_MAX: usize = 200;
 
+/// Errors in one response that repeat the failure of a fetch at each place that it concerns. The last one gives the
+/// number of the places beyond.
+pub(crate) const FAILURE_PLACES_MAX: usize = 100;
+
+/// Errors of one subgraph response that are logged one by one at the level `debug`.
+pub(crate) const LOGGED_ERRORS_MAX: usize = 20;
+
 /// Bytes of one error message. Subgraphs have been seen to send whole stack traces.
 pub(crate) const ERROR_MESSAGE_BYTES_MAX: usize = 2048;
 

@@ -90,6 +90,27 @@ pub trait Subgraph: Send + Sync {
     /// Told when a request with several aliases failed as a whole and is repeated in parts. For those
     /// who count.
     fn note_taken_apart(&self) {}
+
+    /// Notes that a response cannot be used, for the log. `problem` goes after "subgraph "x" …".
+    fn note_unusable_response(&self, _problem: &str) {}
+
+    /// Notes that a response held errors, for the log. Called once per response.
+    fn note_reported_errors(&self, _errors: &ReportedErrors<'_>) {}
+}
+
+/// The errors that a subgraph reported in one response. Never for clients: nothing in it is masked.
+#[derive(Clone, Debug)]
+pub struct ReportedErrors<'a> {
+    /// How many there are.
+    pub count: usize,
+    /// The message of the first one, cut to a bound.
+    pub message: &'a str,
+    /// The code of the first one, if it has one.
+    pub code: Option<&'a str>,
+    /// The `extensions` of the first one as JSON text, if it has any; cut to a bound.
+    pub extensions: Option<&'a str>,
+    /// True if clients do not see the message, so that the log is the only place that has it.
+    pub is_masked: bool,
 }
 
 /// One request to a subgraph.
@@ -141,6 +162,8 @@ pub enum FetchError {
         status: StatusCode,
         /// What the body claims to be.
         content_type: Option<String>,
+        /// The body, if it claims to be JSON: it may hold GraphQL errors that say more than the status.
+        body: Option<Bytes>,
     },
     /// What came is not an HTTP answer that can be read.
     #[error("{0}")]

@@ -136,7 +136,7 @@ impl ErrorCode {
 }
 
 /// One step of an error's path in the client's answer.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum PathSegment {
     /// A response key.
     Key(Box<str>),
@@ -164,8 +164,8 @@ pub struct GraphqlError {
     pub path: Vec<PathSegment>,
     /// `extensions.code`
     pub code: ErrorCode,
-    /// A subgraph's own `extensions` (a JSON object's text): its members are printed after ours, a `code`
-    /// among them replaces `code`.
+    /// What of a subgraph's own `extensions` may pass (a JSON object's text): its members are printed after ours, a
+    /// `code` among them replaces `code`.
     pub extensions: Option<Box<str>>,
     /// `extensions.serviceName`: the subgraph it came from.
     pub subgraph: Option<Box<str>>,

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use astjson::NodeId;
-use foldhash::HashSet;
+use foldhash::{HashSet, HashSetExt};
 
-use crate::bounds::{ERROR_MESSAGE_BYTES_MAX, ERRORS_MAX};
+use crate::bounds::{ERROR_MESSAGE_BYTES_MAX, ERRORS_MAX, FAILURE_PLACES_MAX};
 use crate::client_path::Outside;
 use crate::{ErrorCode, GraphqlError, PathSegment};
 
@@ -14,6 +14,10 @@ use crate::{ErrorCode, GraphqlError, PathSegment};
 pub(crate) struct ErrorList {
     errors: Vec<Recorded>,
     left_out: u32,
+    /// Errors that repeat the failure of a fetch at one of its places.
+    failure_places: usize,
+    /// Places of failed fetches beyond [`FAILURE_PLACES_MAX`].
+    failure_places_left_out: usize,
     /// Objects that a failed or complaining fetch was about: a null in or below them needs no
     /// error of its own.
     pub(crate) explained_objects: HashSet<NodeId>,
@@ -30,6 +34,8 @@ struct Recorded {
     error: GraphqlError,
     /// It is about one place and nothing else: where its path leads, and these from there.
     place: Option<Placed>,
+    /// True if it repeats the failure of its fetch at one of several places.
+    is_repeated: bool,
 }
 
 /// Keys of the tree and indices from the end of an error's path to what it is about; none where the answer has
@@ -39,21 +45,48 @@ pub(crate) type Placed = Vec<PathSegment>;
 impl ErrorList {
     /// Adds an error of fetch `fetch`; a message that is too long is cut.
     pub(crate) fn push(&mut self, fetch: u32, error: GraphqlError) {
-        self.record(fetch, error, None);
+        self.record(fetch, error, None, false);
+    }
+
+    /// How many more places of failed fetches have an error of their own.
+    pub(crate) fn failure_places_left(&self) -> usize {
+        FAILURE_PLACES_MAX.saturating_sub(self.failure_places)
+    }
+
+    /// Adds the failure of a whole fetch, at each of `paths`. `left_out` more places are only counted.
+    pub(crate) fn push_failure(
+        &mut self,
+        fetch: u32,
+        mut error: GraphqlError,
+        paths: Vec<Vec<PathSegment>>,
+        left_out: usize,
+    ) {
+        error.message = shortened(error.message);
+        self.failure_places += paths.len();
+        self.failure_places_left_out += left_out;
+        for path in paths {
+            self.record(fetch, error.clone().at(path), None, true);
+        }
     }
 
     /// Adds an error that a subgraph reports for the place that `error.path` and then `place` lead to.
     pub(crate) fn push_placed(&mut self, fetch: u32, error: GraphqlError, place: Placed) {
-        self.record(fetch, error, Some(place));
+        self.record(fetch, error, Some(place), false);
     }
 
-    fn record(&mut self, fetch: u32, mut error: GraphqlError, place: Option<Placed>) {
+    fn record(
+        &mut self,
+        fetch: u32,
+        mut error: GraphqlError,
+        place: Option<Placed>,
+        is_repeated: bool,
+    ) {
         if self.is_full() {
             self.left_out = self.left_out.saturating_add(1);
             return;
         }
         error.message = shortened(error.message);
-        self.errors.push(Recorded { fetch, error, place });
+        self.errors.push(Recorded { fetch, error, place, is_repeated });
     }
 
     /// Leaves nothing but paths of the client's answer: what leads out of it ends at the last object
@@ -62,16 +95,16 @@ impl ErrorList {
         &mut self,
         outside: impl Fn((&[PathSegment], &[PathSegment])) -> Option<Outside>,
     ) {
-        self.errors.retain_mut(|Recorded { error, place, .. }| {
+        // Places of one failure that lie outside of the response may end at one place inside.
+        let mut repeated: HashSet<(u32, Cow<'static, str>, Vec<PathSegment>)> = HashSet::new();
+        self.errors.retain_mut(|Recorded { fetch, error, place, is_repeated }| {
             let beyond = place.as_deref().unwrap_or_default();
             match outside((&error.path, beyond)) {
-                None => true,
-                Some(Outside { is_aside: true, .. }) if place.is_some() => false,
-                Some(Outside { inside, .. }) => {
-                    error.path.truncate(inside);
-                    true
-                }
+                None => {}
+                Some(Outside { is_aside: true, .. }) if place.is_some() => return false,
+                Some(Outside { inside, .. }) => error.path.truncate(inside),
             }
+            !*is_repeated || repeated.insert((*fetch, error.message.clone(), error.path.clone()))
         });
     }
 
@@ -109,6 +142,15 @@ impl ErrorList {
     /// All errors, the last one saying how many were left out, if any were.
     pub(crate) fn into_errors(self) -> Vec<GraphqlError> {
         let mut errors: Vec<_> = self.errors.into_iter().map(|recorded| recorded.error).collect();
+        if self.failure_places_left_out > 0 {
+            errors.push(GraphqlError::new(
+                ErrorCode::SubgraphRequestFailed,
+                format!(
+                    "{} more places of this response failed for the reasons above.",
+                    self.failure_places_left_out
+                ),
+            ));
+        }
         if self.left_out > 0 {
             errors.push(GraphqlError::new(
                 ErrorCode::OperationLimitExceeded,
@@ -148,6 +190,32 @@ mod tests {
         let errors = list.into_errors();
         assert_eq!(errors.len(), ERRORS_MAX + 1);
         assert_eq!(errors[ERRORS_MAX].message, "4 more errors were left out.");
+    }
+
+    #[test]
+    fn places_of_failures_over_the_bound_are_summarised_in_one_error() {
+        let path = |index| vec![PathSegment::Key("a".into()), PathSegment::Index(index)];
+        let mut list = ErrorList::default();
+        assert_eq!(list.failure_places_left(), FAILURE_PLACES_MAX);
+        let paths = (0..FAILURE_PLACES_MAX as u32).map(path).collect();
+        list.push_failure(0, error("x"), paths, 900);
+        assert_eq!(list.failure_places_left(), 0);
+        list.push_failure(1, error("y"), vec![path(0)], 1);
+        let errors = list.into_errors();
+        assert_eq!(errors.len(), FAILURE_PLACES_MAX + 2);
+        assert_eq!((&*errors[99].message, &errors[99].path), ("x", &path(99)));
+        let last = errors.last().map(|it| &*it.message);
+        assert_eq!(last, Some("901 more places of this response failed for the reasons above."));
+    }
+
+    #[test]
+    fn places_that_end_at_the_same_place_of_the_response_have_one_error() {
+        let mut list = ErrorList::default();
+        let path = |index| vec![PathSegment::Key("a".into()), PathSegment::Index(index)];
+        list.push_failure(0, error("x"), vec![path(0), path(1)], 0);
+        list.push_failure(1, error("x"), vec![path(2)], 0);
+        list.keep_inside(|_| Some(Outside { inside: 1, is_aside: false }));
+        assert_eq!(list.into_errors().len(), 2, "one for each fetch");
     }
 
     #[test]

@@ -44,8 +44,8 @@ pub use argument_text::print_value;
 pub use claims::{ClaimPath, ClaimScalar, ClaimValues, Claims};
 pub use client_key::{ClientKey, network_of};
 pub use context::{
-    EventRequest, FetchError, ForwardedHeaders, Generation, LocalFuture, Publisher, RequestContext,
-    Subgraph, SubgraphAnswer, SubgraphRequest,
+    EventRequest, FetchError, ForwardedHeaders, Generation, LocalFuture, Publisher, ReportedErrors,
+    RequestContext, Subgraph, SubgraphAnswer, SubgraphRequest,
 };
 pub use disclosure::{AnswerHeaders, Disclosure};
 pub use error::{ErrorCode, GraphqlError, Location, PathSegment};

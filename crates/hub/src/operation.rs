@@ -97,6 +97,11 @@ pub trait Resolve: Any + Send + Sync {
         })
     }
 
+    /// The client's name for the operation, for the operator.
+    fn operation_name(&self) -> Option<&str> {
+        None
+    }
+
     /// Is there a current state, which whoever comes without a cursor gets first?
     fn has_state(&self) -> bool {
         false

@@ -75,6 +75,10 @@ impl Resolve for EventResolver {
         })
     }
 
+    fn operation_name(&self) -> Option<&str> {
+        self.request.operation_name.as_deref()
+    }
+
     fn takes_batches(&self) -> bool {
         // Without anything to ask for, events have nothing in common.
         !self.executable.plan().fetches.is_empty()

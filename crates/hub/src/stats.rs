@@ -169,6 +169,10 @@ pub struct GroupView {
     pub generation: u64,
     /// Identity of the operation.
     pub operation_id: u128,
+    /// The name of the operation as its first subscriber wrote it; others may use another one for an equal operation.
+    pub operation_name: Option<Box<str>>,
+    /// The coordinate of its root field, such as `Subscription.orderChanged`.
+    pub field: Arc<str>,
     /// Does a filter keep events from it?
     pub filtered: bool,
     /// Subscribers.

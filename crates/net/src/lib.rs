@@ -13,7 +13,7 @@ mod tls_session;
 #[cfg(unix)]
 pub use connect::connect_unix;
 pub use connect::{ConnectError, connect};
-pub use stream::Stream;
+pub use stream::{Stream, Unread};
 pub use tls::{Identity, Roots, TlsClient, TlsError};
 pub use tls_server::{
     TlsServer, TlsServerError, TlsServerFiles, TlsServerStream, negotiated_protocol,

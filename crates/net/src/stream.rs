@@ -1,9 +1,11 @@
 //! One connection, whatever carries it.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 #[cfg(unix)]
@@ -30,6 +32,37 @@ impl Stream {
             _ => None,
         }
     }
+
+    /// Looks at the socket itself for what it holds and has not been read, whatever the runtime has noticed of it.
+    pub fn unread(&self) -> Unread {
+        let socket = match self {
+            Self::Plain(stream) => SockRef::from(stream),
+            Self::Tls(stream) => SockRef::from(stream.get_ref().0),
+            #[cfg(unix)]
+            Self::Unix(stream) => SockRef::from(stream),
+        };
+        let mut bytes = [MaybeUninit::<u8>::uninit(); 1];
+        match socket.peek(&mut bytes) {
+            Ok(0) => Unread::End,
+            Ok(_) if matches!(self, Self::Tls(_)) => Unread::Encrypted,
+            Ok(_) => Unread::Bytes,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Unread::Nothing,
+            Err(_) => Unread::End,
+        }
+    }
+}
+
+/// What a socket holds and has not been read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unread {
+    /// Nothing yet.
+    Nothing,
+    /// Bytes.
+    Bytes,
+    /// Bytes of TLS, which may be about the session only.
+    Encrypted,
+    /// The end of the stream, or an error.
+    End,
 }
 
 impl AsyncRead for Stream {

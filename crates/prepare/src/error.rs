@@ -1,9 +1,11 @@
 //! Why an operation cannot be prepared, or its variables not be used. Each becomes a GraphQL
 //! request error at the rim.
 
+use apollo_compiler::diagnostic::{Diagnostic, ToCliReport};
 use apollo_compiler::parser::{SourceMap, SourceSpan};
-use apollo_compiler::validation::DiagnosticList;
+use apollo_compiler::validation::{DiagnosticData, DiagnosticList};
 
+use crate::diagnostic_text::readable;
 use crate::limits::Limit;
 
 /// An operation that cannot run.
@@ -85,7 +87,7 @@ pub(crate) fn problems(diagnostics: &DiagnosticList) -> Vec<Problem> {
         .iter()
         .take(PROBLEMS_MAX)
         .map(|diagnostic| Problem {
-            message: shortened(diagnostic.error.to_string(), MESSAGE_MAX),
+            message: shortened(message_of(&diagnostic), MESSAGE_MAX),
             locations: diagnostic
                 .line_column_range()
                 .map(|range| (line_or_column(range.start.line), line_or_column(range.start.column)))
@@ -93,6 +95,15 @@ pub(crate) fn problems(diagnostics: &DiagnosticList) -> Vec<Problem> {
                 .collect(),
         })
         .collect()
+}
+
+fn message_of(diagnostic: &Diagnostic<'_, DiagnosticData>) -> String {
+    let place = diagnostic.error.location();
+    let source = place.and_then(|place| {
+        let file = diagnostic.sources.get(&place.file_id())?;
+        file.source_text().get(place.offset()..)
+    });
+    readable(diagnostic.error.to_string(), source)
 }
 
 /// At most `characters` of `text`, with a sign that there was more.

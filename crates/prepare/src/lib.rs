@@ -5,6 +5,7 @@
 mod coerce;
 mod compact_text;
 mod concurrency_limit;
+mod diagnostic_text;
 mod durations;
 mod error;
 mod identity;

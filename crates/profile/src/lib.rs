@@ -21,7 +21,7 @@ pub use cpu::cpu;
 #[cfg(target_os = "linux")]
 pub use heap::heap;
 pub use threads::{Thread, threads};
-pub use usage::{Usage, usage};
+pub use usage::{Descriptors, Usage, descriptors, usage};
 
 /// The allocator of the router: jemalloc, chosen by measurement (benches/README.md) and for its profiler.
 #[cfg(target_os = "linux")]

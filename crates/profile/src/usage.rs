@@ -9,15 +9,49 @@ pub struct Usage {
     pub cpu_seconds: f64,
     /// Memory that is resident, in bytes.
     pub resident_bytes: u64,
+    /// Memory that is reserved, in bytes.
+    pub virtual_bytes: u64,
     /// Threads that are alive.
     pub threads: u64,
+    /// When the process started, in seconds since 1970, if the time of the system's start is known.
+    pub start_seconds: Option<f64>,
+}
+
+/// File descriptors of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Descriptors {
+    /// How many are open.
+    pub open: u64,
+    /// How many may be open; the largest number if there is no limit.
+    pub limit: u64,
 }
 
 /// What this process uses now; `None` where the system has no `/proc`.
 #[cfg(target_os = "linux")]
 pub fn usage() -> Option<Usage> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    parse(&stat, rustix::param::page_size() as u64)
+    let boot = std::fs::read_to_string("/proc/stat").ok();
+    parse(&stat, rustix::param::page_size() as u64, boot.as_deref().and_then(boot_seconds))
+}
+
+/// The file descriptors of this process; `None` where the system has no `/proc`.
+#[cfg(target_os = "linux")]
+pub fn descriptors() -> Option<Descriptors> {
+    // The folder is open itself while it is read.
+    let open = std::fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as u64;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    Some(Descriptors { open, limit: limit.unwrap_or(u64::MAX) })
+}
+
+/// The file descriptors of this process; `None` where the system has no `/proc`.
+#[cfg(not(target_os = "linux"))]
+pub fn descriptors() -> Option<Descriptors> {
+    None
+}
+
+/// When the system started, in seconds since 1970, from the text of `/proc/stat`.
+fn boot_seconds(stat: &str) -> Option<f64> {
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
 /// What this process uses now; `None` where the system has no `/proc`.
@@ -26,7 +60,7 @@ pub fn usage() -> Option<Usage> {
     None
 }
 
-fn parse(stat: &str, page_bytes: u64) -> Option<Usage> {
+fn parse(stat: &str, page_bytes: u64, boot_seconds: Option<f64>) -> Option<Usage> {
     // The name in parentheses may contain anything, parentheses and spaces included (proc_pid_stat(5)). What follows
     // it begins with field 3, the state.
     let (_, after_name) = stat.rsplit_once(')')?;
@@ -35,7 +69,11 @@ fn parse(stat: &str, page_bytes: u64) -> Option<Usage> {
     Some(Usage {
         cpu_seconds: (field(14)? + field(15)?) as f64 / TICKS_PER_SECOND,
         resident_bytes: field(24)? * page_bytes,
+        virtual_bytes: field(23)?,
         threads: field(20)?,
+        start_seconds: boot_seconds
+            .zip(field(22))
+            .map(|(boot, ticks)| boot + ticks as f64 / TICKS_PER_SECOND),
     })
 }
 
@@ -46,9 +84,16 @@ mod tests {
     #[test]
     fn the_name_of_a_program_cannot_shift_the_figures() {
         let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 4 0 100 9999 3 0 0";
-        let expected = Usage { cpu_seconds: 2.0, resident_bytes: 12_288, threads: 4 };
-        assert_eq!(parse(stat, 4_096), Some(expected));
-        assert_eq!(parse("7 (a) S 1", 4_096), None);
+        let expected = Usage {
+            cpu_seconds: 2.0,
+            resident_bytes: 12_288,
+            virtual_bytes: 9999,
+            threads: 4,
+            start_seconds: Some(1_000_001.0),
+        };
+        let boot = boot_seconds("cpu 1 2\nbtime 1000000\n");
+        assert_eq!(parse(stat, 4_096, boot), Some(expected));
+        assert_eq!(parse("7 (a) S 1", 4_096, boot), None);
     }
 
     #[cfg(target_os = "linux")]
@@ -56,5 +101,10 @@ mod tests {
     fn a_process_sees_itself() {
         let usage = usage().unwrap();
         assert!(usage.threads >= 1 && usage.resident_bytes > 100_000, "{usage:?}");
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let (now, start) = (now.unwrap().as_secs_f64(), usage.start_seconds.unwrap());
+        assert!(start <= now + 1.0 && start > now - 86_400.0, "{start} {now}");
+        let descriptors = descriptors().unwrap();
+        assert!((3..=descriptors.limit).contains(&descriptors.open), "{descriptors:?}");
     }
 }

@@ -24,6 +24,7 @@ use crate::http::answer::{self, Answer};
 use crate::http::body;
 use crate::http::patient::{Patient, STALL_TIME_MAX};
 use crate::log_limit::LogLimit;
+use crate::metrics_text;
 use crate::profiling;
 use crate::router::Router;
 use crate::scrape::Scrape;
@@ -171,8 +172,7 @@ fn is_of_a_page<B>(request: &Request<B>) -> bool {
     request.headers().contains_key(ORIGIN) || request.headers().contains_key("sec-fetch-site")
 }
 
-/// OpenMetrics for those who ask for it, as Prometheus does. To others it is said to be the older text format,
-/// which reads the same but for the end mark, a comment there.
+/// OpenMetrics for clients that ask for it, as Prometheus does; the older text format of Prometheus for all others.
 fn metrics(registry: &Registry, headers: &HeaderMap) -> Answer {
     let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let open_metrics = accepted.into_iter().any(|it| it.contains("application/openmetrics-text"));
@@ -182,7 +182,11 @@ fn metrics(registry: &Registry, headers: &HeaderMap) -> Answer {
     };
     let mut text = String::new();
     match encode(&mut text, registry) {
-        Ok(()) => answer::with_type(StatusCode::OK, content_type, text.into()),
+        Ok(()) if open_metrics => answer::with_type(StatusCode::OK, content_type, text.into()),
+        Ok(()) => {
+            let text = metrics_text::prometheus_text(&text);
+            answer::with_type(StatusCode::OK, content_type, text.into())
+        }
         Err(_) => {
             answer::text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be printed\n")
         }

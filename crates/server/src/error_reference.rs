@@ -19,8 +19,9 @@ pub fn error_reference() -> String {
          table; under `application/json` it has 200, unless the request was no GraphQL request at all, its sender may\n\
          not ask (401, 403), or the router has too much to do (503 with `retry-after`, for `OVERLOADED`). An error\n\
          beside `data` is the error of a field; the status is 200.\n\n\
-         Errors that a subgraph reports keep their own code and have the subgraph's name in\n\
-         `extensions.serviceName`.\n\n\
+         Errors that a subgraph reports keep their own code. Their messages reach clients where `include_subgraph_errors`\n\
+         allows it, with the subgraph's name in `extensions.serviceName`; see\n\
+         [subgraphs](subgraphs.md#what-clients-see-of-errors).\n\n\
          | code | status | meaning | what to do |\n|---|---|---|---|\n",
     );
     for code in ErrorCode::ALL {

@@ -5,6 +5,7 @@
 
 pub mod config;
 pub mod diagnostic;
+mod log_writer;
 pub mod logging;
 
 mod admin;
@@ -26,6 +27,7 @@ mod live;
 mod loaded;
 mod log_limit;
 mod metrics;
+mod metrics_text;
 mod offload;
 mod online;
 mod operation;

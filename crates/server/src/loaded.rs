@@ -240,7 +240,10 @@ fn disclosure(config: &Config, graph: &Supergraph) -> Disclosure {
     let headers = Returning::new(&config.headers, graph);
     let all = (0..graph.subgraphs.len()).map(|index| SubgraphId(index as u16));
     let personal = all.filter(|&id| headers.as_ref().is_some_and(|it| it.is_personal(id)));
+    let extensions = config.include_subgraph_errors.extensions.iter().map(|it| it.as_str().into());
     Disclosure {
+        error_extensions: extensions.collect(),
+        names_subgraphs: config.include_subgraph_errors.subgraph_names,
         hidden_errors: hidden.map(|(index, _)| SubgraphId(index as u16)).collect(),
         personal: personal.collect(),
         headers: headers.map(|it| Arc::new(it) as Arc<dyn AnswerHeaders>),

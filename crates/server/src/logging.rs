@@ -8,6 +8,7 @@ use tracing_subscriber::fmt::time::SystemTime;
 
 use crate::config::{Log, LogFormat};
 use crate::diagnostic::{Diagnostic, Severity, Style};
+use crate::log_writer::{self, LogWriter};
 
 /// The variable that overrides `log.level`, in the syntax of `tracing_subscriber::EnvFilter`.
 pub const FILTER_VARIABLE: &str = "STARLING_LOG";
@@ -34,8 +35,10 @@ pub fn report(diagnostics: &[Diagnostic]) {
     }
 }
 
-/// Starts logging to standard error. Once per process; a second call changes nothing.
+/// Starts logging to standard error. Once per process; a second call changes nothing. Logging never waits and never
+/// fails: see [`crate::log_writer`].
 pub fn start(log: &Log) {
+    log_writer::start();
     let level = LevelFilter::from(log.level);
     // Libraries below speak up only when something is wrong, and not even then where nobody wants to hear it. To those
     // that talk with clients a frame that is out of order is worth a warning; there a client could fill the log.
@@ -49,7 +52,9 @@ pub fn start(log: &Log) {
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(LogWriter)
+        // It would print to standard error itself, and panic where that fails.
+        .log_internal_errors(false)
         .with_timer(SystemTime)
         .with_ansi(terminal);
     let _ = if is_json(log) {
@@ -62,4 +67,10 @@ pub fn start(log: &Log) {
         let message = panic.payload_as_str().unwrap_or("no message");
         tracing::error!(place, message, "a defect of the router; please report it");
     }));
+}
+
+/// Waits until all lines of the log have been written, at most a second. To be called before the program ends, and
+/// before it writes to standard error by itself.
+pub fn flush() {
+    log_writer::flush();
 }

@@ -14,6 +14,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use upstream::FailureKind;
 
 use crate::authentication::Followed;
+use crate::log_writer;
 use crate::router::Router;
 
 /// Reads a router's parts; nothing once it is gone.
@@ -39,6 +40,7 @@ impl Writer<'_> {
         let version = vec![([("version", env!("CARGO_PKG_VERSION").to_owned())], 1)];
         self.gauges("starling_build_info", "Which version this is; always 1", version)?;
         self.process()?;
+        self.log()?;
         self.connections(router)?;
         self.preparing(router)?;
         self.sharing(router)?;
@@ -55,7 +57,27 @@ impl Writer<'_> {
         let metric = self.descriptor("process_cpu_seconds", help, MetricType::Counter)?;
         ConstCounter::new(usage.cpu_seconds).encode(metric)?;
         self.gauge("process_resident_memory_bytes", "Resident memory", usage.resident_bytes)?;
-        self.gauge("process_threads", "Threads that are alive", usage.threads)
+        self.gauge("process_virtual_memory_bytes", "Virtual memory", usage.virtual_bytes)?;
+        self.gauge("process_threads", "Threads that are alive", usage.threads)?;
+        if let Some(descriptors) = profile::descriptors() {
+            self.gauge("process_open_fds", "Open file descriptors", descriptors.open)?;
+            let help = "Limit on open file descriptors";
+            self.gauge("process_max_fds", help, descriptors.limit)?;
+        }
+        if let Some(start) = usage.start_seconds {
+            let help = "Start of the process, in seconds since 1970";
+            let metric = self.descriptor("process_start_time_seconds", help, MetricType::Gauge)?;
+            ConstGauge::new(start).encode(metric)?;
+        }
+        Ok(())
+    }
+
+    fn log(&mut self) -> Result<(), Error> {
+        self.counter(
+            "starling_log_lines_dropped",
+            "Log lines dropped because standard error was not read or could not be written",
+            log_writer::dropped_lines(),
+        )
     }
 
     fn key_sets(&mut self, router: &Router) -> Result<(), Error> {
@@ -306,6 +328,11 @@ impl Writer<'_> {
             "starling_subgraph_reconnects",
             "Requests sent again at once because a reused connection had died",
             of(|it| &it.reconnects),
+        )?;
+        self.counters(
+            "starling_subgraph_unsolicited_responses",
+            "Times a subgraph sent a response over HTTP/1.1 without a request; its connections are not reused for a while",
+            of(|it| &it.unsolicited),
         )?;
         self.counters(
             "starling_subgraph_connections_opened",

@@ -17,6 +17,8 @@ pub(crate) fn describe(providers: &Providers, triggers: &[TriggerView], stats: &
                 "id": group.id.0.to_string(),
                 "generation": group.generation,
                 "operationId": format!("{:032x}", group.operation_id),
+                "operationName": group.operation_name,
+                "field": &*group.field,
                 "filtered": group.filtered,
                 "subscribers": group.members,
                 "outlets": group.outlets,
@@ -94,12 +96,12 @@ pub(crate) fn page(providers: &Providers, triggers: &[TriggerView], stats: &HubS
     let mut page = HEAD.to_owned();
     let _ = write!(
         page,
-        "<h1>Subscriptions</h1><p>{} subscribers in {} groups on {} triggers; {} events in, {} deliveries out.</p>",
-        stats.subscribers.load(Relaxed),
-        stats.groups.load(Relaxed),
-        stats.triggers.load(Relaxed),
-        stats.events.load(Relaxed),
-        stats.deliveries.load(Relaxed),
+        "<h1>Subscriptions</h1><p>{} in {} on {}; {} in, {} out.</p>",
+        counted(stats.subscribers.load(Relaxed), "subscriber", "subscribers"),
+        counted(stats.groups.load(Relaxed), "group", "groups"),
+        counted(stats.triggers.load(Relaxed), "trigger", "triggers"),
+        counted(stats.events.load(Relaxed), "event", "events"),
+        counted(stats.deliveries.load(Relaxed), "delivery", "deliveries"),
     );
     page.push_str(
         "<table><tr><th>provider<th>state<th class=number>streams<th class=number>received<th class=number>published\
@@ -130,21 +132,23 @@ pub(crate) fn page(providers: &Providers, triggers: &[TriggerView], stats: &HubS
         let topics: Vec<_> = trigger.topics.iter().map(|topic| escaped(topic)).collect();
         let _ = write!(
             page,
-            "<h2>{} <code>{}</code></h2><p>{}, {} events, {} subscribers in {} groups</p>\n<table><tr>\
-             <th>operation<th>graph<th class=number>subscribers<th class=number>outlets\
+            "<h2>{} <code>{}</code></h2><p>{}, {}, {} in {}</p>\n<table><tr>\
+             <th>operation<th>root field<th>operation id<th>graph<th class=number>subscribers<th class=number>outlets\
              <th class=number>in flight<th class=number>waiting<th>filter</tr>\n",
             escaped(&trigger.provider),
             topics.join("</code> <code>"),
             trigger.state.as_str(),
-            trigger.events,
-            trigger.members,
-            trigger.group_count,
+            counted(trigger.events, "event", "events"),
+            counted(trigger.members, "subscriber", "subscribers"),
+            counted(trigger.group_count, "group", "groups"),
         );
         for group in &trigger.groups {
             let _ = writeln!(
                 page,
-                "<tr><td><code>{:032x}</code><td>{}<td class=number>{}<td class=number>{}\
+                "<tr><td>{}<td><code>{}</code><td><code>{:032x}</code><td>{}<td class=number>{}<td class=number>{}\
                  <td class=number>{}<td class=number>{}<td>{}</tr>",
+                escaped(group.operation_name.as_deref().unwrap_or("(without a name)")),
+                escaped(group.field.strip_prefix("Subscription.").unwrap_or(&group.field)),
                 group.operation_id,
                 group.generation,
                 group.members,
@@ -157,16 +161,22 @@ pub(crate) fn page(providers: &Providers, triggers: &[TriggerView], stats: &HubS
         page.push_str("</table>\n");
         let left_out = trigger.group_count.saturating_sub(trigger.groups.len() as u64);
         if left_out > 0 {
-            let _ = writeln!(page, "<p>and {left_out} smaller groups</p>");
+            let smaller = counted(left_out, "smaller group", "smaller groups");
+            let _ = writeln!(page, "<p>and {smaller}</p>");
         }
     }
     page.push_str("</body></html>\n");
     page
 }
 
+/// A number with its noun, `1 group` or `2 groups`.
+fn counted(count: u64, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}
+
 /// `70 events, 12 s`, as far as it is known.
 fn behind(events: Option<u64>, time: Option<Duration>) -> String {
-    let events = events.map(|events| format!("{events} events"));
+    let events = events.map(|events| counted(events, "event", "events"));
     let time = time.map(|time| format!("{} s", time.as_secs()));
     events.into_iter().chain(time).collect::<Vec<_>>().join(", ")
 }
@@ -200,6 +210,8 @@ mod tests {
             id: GroupId(1),
             generation: 2,
             operation_id: 3,
+            operation_name: Some("Board".into()),
+            field: "Subscription.moved".into(),
             filtered: true,
             members: 40,
             outlets: 1,
@@ -226,7 +238,45 @@ mod tests {
         assert!(page.contains("<tr><td>memory/default<td>connected<td class=number>0"));
         assert!(page.contains("live, 6 events, 41 subscribers in 2 groups"));
         assert!(page.contains("<td class=number>40<td class=number>1"));
-        assert!(page.contains("and 1 smaller groups"));
+        assert!(page.contains("and 1 smaller group<"));
         assert!(!page.contains("<script>"));
+    }
+
+    #[test]
+    fn a_group_is_shown_with_the_name_of_its_operation_and_its_root_field() {
+        let group = GroupView {
+            id: GroupId(1),
+            generation: 1,
+            operation_id: 3,
+            operation_name: Some("Board".into()),
+            field: "Subscription.flightMoved".into(),
+            filtered: false,
+            members: 1,
+            outlets: 1,
+            in_flight: 0,
+            waiting: 0,
+        };
+        let unnamed = GroupView { operation_name: None, ..group.clone() };
+        let trigger = TriggerView {
+            provider: "nats/default".into(),
+            topics: vec!["a".into()],
+            state: TriggerState::Live,
+            events: 1,
+            members: 1,
+            group_count: 1,
+            groups: vec![group, unnamed],
+        };
+        let providers = Providers::new([]).unwrap();
+        let triggers = [trigger];
+        let page = page(&providers, &triggers, &HubStats::default());
+        assert!(page.contains("<tr><td>Board<td><code>flightMoved</code><td><code>0000"), "{page}");
+        assert!(page.contains("<tr><td>(without a name)<td><code>flightMoved</code>"), "{page}");
+        assert!(page.contains("live, 1 event, 1 subscriber in 1 group<"), "{page}");
+        assert!(page.contains("0 subscribers in 0 groups on 0 triggers; 0 events in"), "{page}");
+        let json = describe(&providers, &triggers, &HubStats::default());
+        let groups = &json["triggers"][0]["groups"];
+        assert_eq!(groups[0]["operationName"], "Board");
+        assert_eq!(groups[0]["field"], "Subscription.flightMoved");
+        assert_eq!(groups[1]["operationName"], Value::Null);
     }
 }

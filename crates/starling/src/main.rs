@@ -40,7 +40,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().command {
+    let code = match Arguments::parse().command {
         Command::Demo(arguments) => commands::demo::run(&arguments),
         Command::Serve(arguments) => commands::serve::run(&arguments),
         Command::Plan(arguments) => commands::plan::run(&arguments),
@@ -48,5 +48,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Mock(arguments) => commands::mock::run(&arguments),
         Command::ConfigSchema => commands::config_schema(),
-    }
+    };
+    server::logging::flush();
+    code
 }

@@ -19,6 +19,9 @@ const UNWANTED_BODY_BYTES_MAX: u64 = 64 * 1024;
 /// Time for that.
 const UNWANTED_BODY_TIME_MAX: Duration = Duration::from_millis(100);
 
+/// Time for the body of a failed response that may hold GraphQL errors.
+const FAILURE_BODY_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// Room made ahead for a body of announced length. A server may announce what it never sends.
 const BODY_ROOM_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -40,7 +43,12 @@ where
     let codings = match checked {
         Ok(codings) => codings,
         Err(error) => {
-            let is_drained = drain(body, announced).await;
+            let is_json = content_type::is_json(&head.headers);
+            let time = if is_json { FAILURE_BODY_TIME_MAX } else { UNWANTED_BODY_TIME_MAX };
+            let body = drain(body, announced, time).await;
+            let is_drained = body.is_some();
+            let body = if is_json { body } else { None };
+            let error = with_body(error, body, &head.headers).await;
             let asks_for_a_pause = asks_for_a_pause(&head.headers);
             let failure = Failure { error, sent: Sent::Answered, asks_for_a_pause };
             return Received { answer: Err(failure), is_drained };
@@ -68,16 +76,29 @@ fn asks_for_a_pause(headers: &HeaderMap) -> bool {
     headers.get(RETRY_AFTER).is_some_and(|value| value.as_bytes() != b"0")
 }
 
-/// Reads a body that nobody needs. `false`: it is too long for that, or does not end.
-async fn drain<B>(body: B, announced: Option<u64>) -> bool
+/// Reads the body of a failed response. `None`: it is too long for that, or does not end in time.
+async fn drain<B>(body: B, announced: Option<u64>, time: Duration) -> Option<Bytes>
 where
     B: Body<Data = Bytes, Error = FetchError> + Unpin,
 {
     if announced.is_some_and(|it| it > UNWANTED_BODY_BYTES_MAX) {
-        return false;
+        return None;
     }
     let reading = read(body, announced, UNWANTED_BODY_BYTES_MAX);
-    matches!(tokio::time::timeout(UNWANTED_BODY_TIME_MAX, reading).await, Ok(Ok(_)))
+    tokio::time::timeout(time, reading).await.ok()?.ok()
+}
+
+/// Adds the expanded body to an error that is about a status.
+async fn with_body(error: FetchError, body: Option<Bytes>, headers: &HeaderMap) -> FetchError {
+    let FetchError::Status { status, content_type, .. } = error else { return error };
+    let expanded = match (body, decode::codings(headers)) {
+        (Some(body), Ok(codings)) if codings.is_empty() => Some(body),
+        (Some(body), Ok(codings)) => {
+            decode::expand(body, codings, UNWANTED_BODY_BYTES_MAX).await.ok()
+        }
+        _ => None,
+    };
+    FetchError::Status { status, content_type, body: expanded.filter(|it| !it.is_empty()) }
 }
 
 /// Reads a body of at most `limit` bytes.

@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -69,7 +70,7 @@ pub(crate) async fn open(
     if agreed || protocol == Protocol::Http2 {
         Ok(Opened::Http2(Rc::new(Multiplexed::start(stream).await?)))
     } else {
-        Ok(Opened::Http1(Connection::new(stream)))
+        Ok(Opened::Http1(Connection::new(stream, Arc::clone(&standing.reuse))))
     }
 }
 

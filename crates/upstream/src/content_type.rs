@@ -26,7 +26,11 @@ pub(crate) fn check(status: StatusCode, headers: &HeaderMap) -> Result<(), Fetch
         let printable = |it: &str| {
             it.chars().filter(char::is_ascii_graphic).take(CONTENT_TYPE_BYTES_MAX).collect()
         };
-        return Err(FetchError::Status { status, content_type: essence.map(printable) });
+        return Err(FetchError::Status {
+            status,
+            content_type: essence.map(printable),
+            body: None,
+        });
     }
     let charset = parts.find_map(|part| {
         let (name, value) = part.split_once('=')?;
@@ -39,6 +43,14 @@ pub(crate) fn check(status: StatusCode, headers: &HeaderMap) -> Result<(), Fetch
         return Err(FetchError::Protocol("the answer is in another charset than UTF-8".into()));
     }
     Ok(())
+}
+
+/// True if the content type is `application/json`: with a status of failure such a body may hold GraphQL errors, as
+/// servers send them that are older than `application/graphql-response+json`.
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = content_type.and_then(|it| it.split(';').next()).map(str::trim);
+    essence.is_some_and(|it| it.eq_ignore_ascii_case("application/json"))
 }
 
 #[cfg(test)]

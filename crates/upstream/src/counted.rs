@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use net::Stream;
+use net::{Stream, Unread};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -34,6 +34,11 @@ impl Counted {
             _open: OwnedGauge::up(stats, |it| &it.connections),
             _permit: permit,
         }
+    }
+
+    /// See [`Stream::unread`].
+    pub(crate) fn unread(&self) -> Unread {
+        self.stream.unread()
     }
 
     fn sent(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {

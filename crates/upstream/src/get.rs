@@ -64,7 +64,11 @@ impl Resource {
         let answer = async {
             let answer = sender.send_request(request).await.map_err(|error| describe(&error))?;
             if answer.status() != StatusCode::OK {
-                return Err(FetchError::Status { status: answer.status(), content_type: None });
+                return Err(FetchError::Status {
+                    status: answer.status(),
+                    content_type: None,
+                    body: None,
+                });
             }
             let body = Limited::new(answer.into_body(), self.body_bytes_max).collect().await;
             match body {

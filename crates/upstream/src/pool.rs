@@ -44,6 +44,13 @@ thread_local! {
 
 /// Takes the HTTP/1.1 connection that was used last, if there is one that is still open.
 pub(crate) fn take_exclusive(standing: &Standing, idle_timeout: Duration) -> Option<Connection> {
+    if !standing.reuse.may_reuse() {
+        let idle = POOLS.with_borrow_mut(|pools| {
+            Some(std::mem::take(&mut pools.get_mut(&standing.pool)?.exclusive))
+        });
+        drop(idle);
+        return None;
+    }
     loop {
         let idle = POOLS.with_borrow_mut(|pools| pools.get_mut(&standing.pool)?.exclusive.pop())?;
         let mut connection = idle.connection;
@@ -58,7 +65,7 @@ pub(crate) fn take_exclusive(standing: &Standing, idle_timeout: Duration) -> Opt
 /// Gives a connection back whose answer has been read to its end.
 pub(crate) fn give_back(standing: &Arc<Standing>, connection: Connection, idle_timeout: Duration) {
     // Someone on another core waits for it to close.
-    if !connection.is_reusable() || standing.limits.wanted() > 0 {
+    if !connection.is_reusable() || standing.limits.wanted() > 0 || !standing.reuse.may_reuse() {
         return;
     }
     let idle = Idle {

@@ -137,7 +137,8 @@ mod tests {
     }
 
     fn status(code: u16) -> FetchError {
-        FetchError::Status { status: StatusCode::from_u16(code).unwrap(), content_type: None }
+        let status = StatusCode::from_u16(code).unwrap();
+        FetchError::Status { status, content_type: None, body: None }
     }
 
     #[test]

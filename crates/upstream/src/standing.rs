@@ -10,7 +10,9 @@ use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::breaker::Breaker;
+use crate::log_throttle::LogThrottle;
 use crate::retry::Budget;
+use crate::reuse::ReuseGuard;
 use crate::stats::Wait;
 use crate::{UpstreamSettings, UpstreamStats};
 
@@ -29,6 +31,12 @@ pub(crate) struct Standing {
     pub(crate) budget: Budget,
     /// The last TLS handshake agreed on HTTP/2.
     pub(crate) agreed_http2: AtomicBool,
+    /// Whether HTTP/1.1 connections may carry several requests.
+    pub(crate) reuse: Arc<ReuseGuard>,
+    /// How often failed requests are logged.
+    pub(crate) failure_log: LogThrottle,
+    /// How often errors are logged that the subgraph reported and that clients do not see.
+    pub(crate) reported_log: LogThrottle,
 }
 
 /// Identity of one subgraph's connections in the pools of all cores.
@@ -37,6 +45,7 @@ pub(crate) struct PoolId(u64);
 
 impl Standing {
     pub(crate) fn new(
+        subgraph: &str,
         settings: &UpstreamSettings,
         stats: Arc<UpstreamStats>,
         now: Instant,
@@ -44,11 +53,14 @@ impl Standing {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
             pool: PoolId(NEXT.fetch_add(1, Ordering::Relaxed)),
+            reuse: Arc::new(ReuseGuard::new(subgraph, Arc::clone(&stats), now)),
             stats,
             limits: Limits::new(settings),
             breaker: settings.breaker.clone().map(|it| Breaker::new(it, now)),
             budget: Budget::new(&settings.retry, now),
             agreed_http2: AtomicBool::new(false),
+            failure_log: LogThrottle::default(),
+            reported_log: LogThrottle::default(),
         }
     }
 }

@@ -19,6 +19,8 @@ pub struct UpstreamStats {
     pub taken_apart: AtomicU64,
     /// Requests sent again at once because a reused connection had died.
     pub reconnects: AtomicU64,
+    /// Times a server sent bytes over HTTP/1.1 while no request was open.
+    pub unsolicited: AtomicU64,
     /// Connections opened.
     pub connections_opened: AtomicU64,
     /// Gauge: connections that are open now.

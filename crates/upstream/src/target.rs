@@ -85,6 +85,18 @@ impl Target {
         })
     }
 
+    /// The address for log lines, without the query: it may hold a key.
+    pub(crate) fn address_text(&self) -> String {
+        let path = self.path.path();
+        match &self.origin.address {
+            Address::Unix(socket) => format!("unix://{}?path={path}", socket.display()),
+            Address::Tcp { .. } => {
+                let scheme = if self.origin.tls.is_some() { "https" } else { "http" };
+                format!("{scheme}://{}{path}", self.host.to_str().unwrap_or_default())
+            }
+        }
+    }
+
     /// `unix:///run/reviews.sock?path=/graphql`: the socket, and the path of the request. The socket's
     /// path is taken as it is, `%` included.
     fn parse_unix(rest: &str) -> Result<Self, TargetError> {
@@ -149,6 +161,18 @@ mod tests {
             ok(false, "/run/reviews.sock", "/graphql?x=1", "localhost")
         );
         assert_eq!(check("unix:/run/a.sock"), ok(false, "/run/a.sock", "/", "localhost"));
+    }
+
+    #[test]
+    fn the_address_in_the_log_is_the_url_without_its_query() {
+        for (url, text) in [
+            ("http://127.0.0.1:4001/graphql?key=secret", "http://127.0.0.1:4001/graphql"),
+            ("http://a.example", "http://a.example/"),
+            ("unix:///run/a.sock?path=/graphql?key=secret", "unix:///run/a.sock?path=/graphql"),
+        ] {
+            let target = Target::parse(url, None).map(|it| it.address_text());
+            assert_eq!(target, Ok(text.to_owned()));
+        }
     }
 
     #[test]

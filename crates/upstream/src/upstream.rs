@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use execute::{FetchError, LocalFuture, Subgraph, SubgraphAnswer, SubgraphRequest};
+use execute::{FetchError, LocalFuture, ReportedErrors, Subgraph, SubgraphAnswer, SubgraphRequest};
 use http::{HeaderMap, Method, Request, Version};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -57,10 +57,11 @@ impl Upstream {
         tls: Option<TlsClient>,
     ) -> Result<Self, TargetError> {
         let clock = Clock::default();
+        let name = name.into();
         Ok(Self {
-            name: name.into(),
             target: Target::parse(url, tls)?,
-            standing: Arc::new(Standing::new(&settings, Arc::default(), clock.now())),
+            standing: Arc::new(Standing::new(&name, &settings, Arc::default(), clock.now())),
+            name,
             settings,
             clock,
         })
@@ -75,7 +76,7 @@ impl Upstream {
             Arc::clone(&previous.standing)
         } else {
             let stats = Arc::clone(&previous.standing.stats);
-            Arc::new(Standing::new(&self.settings, stats, self.clock.now()))
+            Arc::new(Standing::new(&self.name, &self.settings, stats, self.clock.now()))
         };
         self
     }
@@ -110,11 +111,46 @@ impl Upstream {
         let start = Instant::now();
         let result = self.fetch_retrying(&request, start).await;
         stats.seconds.observe(start.elapsed());
-        if let Err(error) = &result {
-            stats.count_failure(error);
-            tracing::debug!(subgraph = &*self.name, %error, "subgraph request failed");
+        match &result {
+            Ok(_) => self.log_success(),
+            Err(error) => {
+                stats.count_failure(error);
+                self.log_failure(error);
+            }
         }
         result
+    }
+
+    /// Warns about the first failure at once, about those that follow now and then, with their number.
+    fn log_failure(&self, error: &FetchError) {
+        tracing::debug!(subgraph = &*self.name, %error, "subgraph request failed");
+        // The circuit breaker has said so when it opened.
+        if !matches!(error, FetchError::Unavailable(_)) {
+            self.warn_of_failure(error);
+        }
+    }
+
+    fn warn_of_failure(&self, error: &dyn std::fmt::Display) {
+        if let Some(failures) = self.standing.failure_log.record(1, self.clock.now()) {
+            tracing::warn!(
+                subgraph = &*self.name,
+                address = self.target.address_text(),
+                %error,
+                failures,
+                "requests to a subgraph fail"
+            );
+        }
+    }
+
+    fn log_success(&self) {
+        if let Some(failures) = self.standing.failure_log.record_success(|| self.clock.now()) {
+            tracing::info!(
+                subgraph = &*self.name,
+                address = self.target.address_text(),
+                failures,
+                "a subgraph has recovered: requests to it succeed again"
+            );
+        }
     }
 
     async fn fetch_retrying(
@@ -319,6 +355,29 @@ impl Subgraph for Upstream {
 
     fn note_taken_apart(&self) {
         count(&self.stats().taken_apart);
+    }
+
+    fn note_unusable_response(&self, problem: &str) {
+        tracing::debug!(subgraph = &*self.name, problem, "a response cannot be used");
+        self.warn_of_failure(&format_args!("the subgraph {problem}"));
+    }
+
+    fn note_reported_errors(&self, errors: &ReportedErrors<'_>) {
+        // Where clients see the messages, they are for clients to act on.
+        if !errors.is_masked {
+            return;
+        }
+        let count = u64::try_from(errors.count).unwrap_or(u64::MAX);
+        if let Some(count) = self.standing.reported_log.record(count, self.clock.now()) {
+            tracing::warn!(
+                subgraph = &*self.name,
+                message = errors.message,
+                code = errors.code,
+                extensions = errors.extensions,
+                errors = count,
+                "a subgraph reports errors whose messages are hidden from clients (include_subgraph_errors)"
+            );
+        }
     }
 }
 

@@ -24,10 +24,15 @@ pub(crate) struct Running {
 impl Running {
     /// Starts `command` and keeps what it says.
     pub(crate) fn start(command: &mut Command) -> Self {
+        Self::start_with_stderr(command, Stdio::piped())
+    }
+
+    /// Starts `command` with its standard error there. What it says there is kept only if that is a pipe made for it.
+    pub(crate) fn start_with_stderr(command: &mut Command, stderr: Stdio) -> Self {
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stderr(stderr)
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let (out, err) = (Said::default(), Said::default());

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// How often a start is repeated with other ports, when one was taken in the moment between our look
 /// and the program's.
@@ -35,7 +35,7 @@ impl Router {
     /// # Panics
     /// If it does not get ready, with what it said.
     pub fn start(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
-        Self::start_by(words, || Command::new(binary()))
+        Self::start_by(words, || Command::new(binary()), Stdio::piped)
     }
 
     /// As [`Router::start`], with a limit of open files.
@@ -46,17 +46,30 @@ impl Router {
         descriptors: u32,
         words: impl IntoIterator<Item = impl AsRef<OsStr>>,
     ) -> Self {
-        Self::start_by(words, || {
+        let command = || {
             let mut shell = Command::new("sh");
             let script = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
             shell.arg("-c").arg(script).arg(binary());
             shell
-        })
+        };
+        Self::start_by(words, command, Stdio::piped)
+    }
+
+    /// As [`Self::start`], with standard error where `stderr` says.
+    ///
+    /// # Panics
+    /// As [`Self::start`].
+    pub fn start_with_stderr(
+        words: impl IntoIterator<Item = impl AsRef<OsStr>>,
+        stderr: impl Fn() -> Stdio,
+    ) -> Self {
+        Self::start_by(words, || Command::new(binary()), stderr)
     }
 
     fn start_by(
         words: impl IntoIterator<Item = impl AsRef<OsStr>>,
         command: impl Fn() -> Command,
+        stderr: impl Fn() -> Stdio,
     ) -> Self {
         let words: Vec<OsString> = words.into_iter().map(|word| word.as_ref().into()).collect();
         for _ in 0..STARTS_MAX {
@@ -64,7 +77,7 @@ impl Router {
             let mut command = command();
             command.args(&words);
             command.args(["--listen", &address.to_string(), "--admin-listen", &admin.to_string()]);
-            let mut running = Running::start(&mut command);
+            let mut running = Running::start_with_stderr(&mut command, stderr());
             let is_ready = eventually("the router to be ready or to end", || {
                 let answer = request(admin, "GET", "/health/ready", &[], b"");
                 match answer {

@@ -89,6 +89,12 @@ impl<'a> Execution<'a> {
 
     fn not_answered(&mut self, request: usize, fetch: &'a Fetch, error: &FetchError) {
         let collected = std::mem::take(&mut self.sent[request].collected);
+        if let FetchError::Status { body: Some(body), .. } = error {
+            let errors = answer::failure_errors(&mut self.document, body.clone());
+            if !errors.is_empty() {
+                return self.take_failure(self.sent[request].fetch, fetch, &collected, &errors);
+            }
+        }
         let is_late = matches!(error, FetchError::Timeout(_));
         let (code, message) = if is_late && Instant::now() >= self.context.deadline {
             (ErrorCode::Timeout, self.timeout_message(fetch))
@@ -104,6 +110,24 @@ impl<'a> Execution<'a> {
         self.fail(self.sent[request].fetch, fetch, &collected, code, message);
     }
 
+    /// Takes the errors of a response whose status says failure. Their paths are not used: with such a status nothing
+    /// but the errors themselves can be relied on (GraphQL over HTTP, section 6.4.1), and nothing else was taken.
+    fn take_failure(
+        &mut self,
+        index: usize,
+        fetch: &'a Fetch,
+        collected: &[Collected],
+        errors: &[NodeId],
+    ) {
+        self.log_reported(fetch, errors);
+        let mut is_first = true;
+        for &node in errors {
+            self.push_unplaced_error(index, fetch, collected, node, &mut is_first);
+        }
+        self.errors.explain_keys(&self.executable.fetches[index].root_keys);
+        self.explain_objects(collected);
+    }
+
     pub(super) fn take_answer(
         &mut self,
         index: usize,
@@ -111,6 +135,7 @@ impl<'a> Execution<'a> {
         collected: &[Collected],
         answer: &Answer,
     ) {
+        self.log_reported(fetch, &answer.errors);
         match &fetch.kind {
             FetchKind::Publish(_) | FetchKind::Request(_) => {}
             FetchKind::Root(_) => {
@@ -120,7 +145,7 @@ impl<'a> Execution<'a> {
                     && self.document.merge_filling(self.root, data).is_err()
                 {
                     let problem = "sent lists that do not fit what other subgraphs sent";
-                    self.bad_answer(index, fetch, collected, problem);
+                    self.bad_part(index, fetch, collected, problem);
                 }
                 self.root_errors(index, fetch, answer);
             }
@@ -159,7 +184,7 @@ impl<'a> Execution<'a> {
         }
         if !fits {
             let problem = "sent lists that do not fit what other subgraphs sent";
-            self.bad_answer(index, fetch, collected, problem);
+            self.bad_part(index, fetch, collected, problem);
         }
     }
 
@@ -175,14 +200,14 @@ impl<'a> Execution<'a> {
         let shape = &self.executable.plan().shape;
         let objects = collected.iter().flat_map(|it| &it.objects);
         let nodes: HashSet<NodeId> = objects.map(|object| object.node).collect();
+        let mut is_first = answer.data.is_none();
         for &node in &answer.errors {
             let path = answer::error_path(&self.document, node);
             if path.is_empty() || answer.data.is_none() {
                 self.explain_objects(collected);
             }
             if path.is_empty() {
-                let place = self.first_place(index, fetch, collected);
-                self.push_subgraph_error(index, fetch, node, place);
+                self.push_unplaced_error(index, fetch, collected, node, &mut is_first);
                 continue;
             }
             let wanted = |node| nodes.contains(&node);
@@ -207,7 +232,11 @@ impl<'a> Execution<'a> {
         let FetchKind::Entities { batches, .. } = &fetch.kind else { return };
         let compiled = &self.executable.fetches[index];
         let mut problem: Option<Cow<'static, str>> = None;
-        for ((batch, compiled), collected) in batches.iter().zip(&compiled.batches).zip(collected) {
+        // By batch: the objects that the problem is about.
+        let mut concerned: Vec<Collected> = Vec::new();
+        concerned.resize_with(collected.len(), Collected::default);
+        let all = batches.iter().zip(&compiled.batches).zip(collected);
+        for (((batch, compiled), collected), concerned) in all.zip(&mut concerned) {
             let entities = self
                 .document
                 .get(data, &batch.data_key)
@@ -215,6 +244,7 @@ impl<'a> Execution<'a> {
             let Some(entities) = entities else {
                 if !has_errors && collected.items > 0 {
                     problem = Some("sent no entities and no error that says why".into());
+                    concerned.objects.clone_from(&collected.objects);
                 }
                 continue;
             };
@@ -226,6 +256,7 @@ impl<'a> Execution<'a> {
                 } else {
                     "sent entities that are not a list".into()
                 });
+                concerned.objects.clone_from(&collected.objects);
                 continue;
             }
             let items: Vec<NodeId> = self.document.elements(entities).collect();
@@ -242,6 +273,7 @@ impl<'a> Execution<'a> {
                     Kind::Null => continue,
                     _ => {
                         problem = Some("sent an entity that is not an object".into());
+                        concerned.objects.push(*object);
                         continue;
                     }
                 }
@@ -254,11 +286,12 @@ impl<'a> Execution<'a> {
                 }
                 if self.document.merge_filling(object.node, item).is_err() {
                     problem = Some("sent lists that do not fit what other subgraphs sent".into());
+                    concerned.objects.push(*object);
                 }
             }
         }
         if let Some(problem) = problem {
-            self.bad_answer(index, fetch, collected, &problem);
+            self.bad_answer(index, fetch, &concerned, &problem);
         }
     }
 
@@ -273,18 +306,20 @@ impl<'a> Execution<'a> {
 
     pub(super) fn root_errors(&mut self, index: usize, fetch: &'a Fetch, answer: &Answer) {
         let shape = &self.executable.plan().shape;
+        let mut is_first = true;
         for &node in &answer.errors {
             let path = answer::error_path(&self.document, node);
             let (path_to, beyond) = (Vec::new(), Vec::new());
             let position = Position::root(shape);
             let start = Place { node: self.root, path: path_to, beyond, position };
-            let (mut place, beyond) = client_path::extend(&self.document, shape, start, &path);
+            let (place, beyond) = client_path::extend(&self.document, shape, start, &path);
             if place.is_empty() {
                 self.errors.explain_keys(&self.executable.fetches[index].root_keys);
                 if answer.data.is_none() {
-                    place = self.first_place(index, fetch, &[]);
+                    self.push_unplaced_error(index, fetch, &[], node, &mut is_first);
+                } else {
+                    self.push_subgraph_error(index, fetch, node, place);
                 }
-                self.push_subgraph_error(index, fetch, node, place);
                 continue;
             }
             self.push_placed_error(index, fetch, node, (place, beyond));
@@ -300,6 +335,7 @@ impl<'a> Execution<'a> {
     ) {
         let FetchKind::Entities { batches, .. } = &fetch.kind else { return };
         let shape = &self.executable.plan().shape;
+        let mut is_first = answer.data.is_none();
         for &node in &answer.errors {
             let path = answer::error_path(&self.document, node);
             // [data key of the batch, index of the representation, …]
@@ -341,8 +377,7 @@ impl<'a> Execution<'a> {
             }
             if found.is_empty() {
                 self.explain_objects(collected);
-                let place = self.first_place(index, fetch, collected);
-                self.push_subgraph_error(index, fetch, node, place);
+                self.push_unplaced_error(index, fetch, collected, node, &mut is_first);
                 continue;
             }
             for place in found {
@@ -362,6 +397,25 @@ impl<'a> Execution<'a> {
     ) {
         if let Some(error) = self.subgraph_error(fetch, node, path) {
             self.errors.push_placed(index as u32, error, beyond);
+        }
+    }
+
+    /// Adds an error that says nothing of its place. Where the whole fetch failed, the first one (`is_first`, which this
+    /// resets) is an error of every place that the fetch is about, the others of the first place only.
+    fn push_unplaced_error(
+        &mut self,
+        index: usize,
+        fetch: &'a Fetch,
+        collected: &[Collected],
+        node: NodeId,
+        is_first: &mut bool,
+    ) {
+        if !std::mem::take(is_first) {
+            let place = self.first_place(index, fetch, collected);
+            return self.push_subgraph_error(index, fetch, node, place);
+        }
+        if let Some(error) = self.subgraph_error(fetch, node, Vec::new()) {
+            self.push_at_affected_places(index, fetch, collected, error);
         }
     }
 
@@ -388,8 +442,10 @@ impl<'a> Execution<'a> {
             self.errors.count_left_out();
             return None;
         }
-        let error = answer::error_of(&self.document, node, self.subgraph_name(fetch)).at(path);
-        Some(self.disclosed(fetch, error))
+        let name = self.subgraph_name(fetch);
+        let disclosure = &self.context.generation.disclosure;
+        let error = answer::error_of(&self.document, node, name, &disclosure.error_extensions);
+        Some(self.disclosed(fetch, error.at(path)))
     }
 }
 

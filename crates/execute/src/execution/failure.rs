@@ -1,14 +1,27 @@
-//! Fetches that fail as a whole: one error each, at the first place concerned.
+//! Fetches that fail as a whole: one error at each place concerned, up to a bound.
 
 use std::borrow::Cow;
 
-use plan::{Fetch, FetchKind, OperationKind, Path};
+use astjson::NodeId;
+use foldhash::HashSet;
+use plan::{Fetch, FetchKind, OperationKind, Path, ShapeField};
 
 use super::{Execution, State};
-use crate::bounds::{CONTEXTS_MAX, REPRESENTATIONS_MAX, TARGET_OBJECTS_MAX};
+use crate::bounds::{
+    CONTEXTS_MAX, ERROR_MESSAGE_BYTES_MAX, LOGGED_ERRORS_MAX, REPRESENTATIONS_MAX,
+    TARGET_OBJECTS_MAX,
+};
 use crate::client_path::{self, Position};
 use crate::representations::{CollectError, Collected, Walk};
-use crate::{ErrorCode, GraphqlError, PathSegment, disclosure};
+use crate::{ErrorCode, GraphqlError, PathSegment, ReportedErrors, answer, disclosure};
+
+/// The places of the client's response that a failed fetch is about.
+#[derive(Default)]
+struct AffectedPlaces {
+    paths: Vec<Vec<PathSegment>>,
+    /// Objects that are concerned and whose places are not among `paths`.
+    left_out: usize,
+}
 
 impl<'a> Execution<'a> {
     pub(super) fn bad_answer(
@@ -18,8 +31,25 @@ impl<'a> Execution<'a> {
         collected: &[Collected],
         problem: &str,
     ) {
+        self.context.generation.subgraph(fetch.subgraph).note_unusable_response(problem);
         let message = format!("Subgraph \"{}\" {problem}.", self.subgraph_name(fetch));
         self.fail(index, fetch, collected, ErrorCode::SubgraphRequestFailed, message);
+    }
+
+    /// As [`Self::bad_answer`], where a part of the response could be used: one error at the first place concerned.
+    pub(super) fn bad_part(
+        &mut self,
+        index: usize,
+        fetch: &'a Fetch,
+        collected: &[Collected],
+        problem: &str,
+    ) {
+        self.context.generation.subgraph(fetch.subgraph).note_unusable_response(problem);
+        let message = format!("Subgraph \"{}\" {problem}.", self.subgraph_name(fetch));
+        let mut error = GraphqlError::new(ErrorCode::SubgraphRequestFailed, message);
+        error.subgraph = Some(self.subgraph_name(fetch).into());
+        error.path = self.first_place(index, fetch, collected);
+        self.fail_with(index, fetch, collected, error);
     }
 
     pub(super) fn over_bound(&mut self, index: usize, fetch: &'a Fetch, error: CollectError) {
@@ -43,7 +73,7 @@ impl<'a> Execution<'a> {
         self.errors.explained_all = true;
     }
 
-    /// Records that a fetch has failed as a whole: one error, at the first place concerned.
+    /// Records that a fetch has failed as a whole: one error at each place concerned.
     pub(super) fn fail(
         &mut self,
         index: usize,
@@ -62,30 +92,88 @@ impl<'a> Execution<'a> {
         index: usize,
         fetch: &'a Fetch,
         collected: &[Collected],
-        mut error: GraphqlError,
+        error: GraphqlError,
     ) {
-        if error.path.is_empty() {
-            error.path = self.first_place(index, fetch, collected);
-        }
         let error = self.disclosed(fetch, error);
-        self.errors.push(index as u32, error);
+        if error.path.is_empty() {
+            self.push_at_affected_places(index, fetch, collected, error);
+        } else {
+            self.errors.push(index as u32, error);
+        }
         self.errors.explain_keys(&self.executable.fetches[index].root_keys);
         self.explain_objects(collected);
     }
 
+    /// Repeats an error at every place that the fetch is about, so that each null has one. The first place has it
+    /// whatever the bound on such places says.
+    pub(super) fn push_at_affected_places(
+        &mut self,
+        index: usize,
+        fetch: &'a Fetch,
+        collected: &[Collected],
+        error: GraphqlError,
+    ) {
+        let limit = self.errors.failure_places_left().max(1);
+        let AffectedPlaces { paths, left_out } =
+            self.affected_places(index, fetch, collected, limit);
+        self.errors.push_failure(index as u32, error, paths, left_out);
+    }
+
     /// An error as the client may see it.
     pub(super) fn disclosed(&self, fetch: &Fetch, error: GraphqlError) -> GraphqlError {
-        if !self.context.generation.disclosure.hides_errors(fetch.subgraph) {
+        if !self.is_masked(fetch) {
             return error;
         }
+        let name = self.subgraph_name(fetch);
         tracing::debug!(
-            subgraph = self.subgraph_name(fetch),
+            subgraph = name,
             code = error.code.as_str(),
             message = &*error.message,
             extensions = error.extensions.as_deref(),
-            "an error that clients are not told (include_subgraph_errors)"
+            "an error whose message is hidden from clients (include_subgraph_errors)"
         );
-        disclosure::hidden(error)
+        let shown = self.context.generation.disclosure.names_subgraphs.then_some(name);
+        disclosure::mask(error, shown, self.is_mutation(fetch))
+    }
+
+    /// True if clients do not see the messages of this fetch's errors. Those of publishing and of requests over a
+    /// broker are the router's own and always shown.
+    fn is_masked(&self, fetch: &Fetch) -> bool {
+        match &fetch.kind {
+            FetchKind::Publish(_) | FetchKind::Request(_) => false,
+            FetchKind::Root(_) | FetchKind::RootBelow { .. } | FetchKind::Entities { .. } => {
+                self.context.generation.disclosure.hides_errors(fetch.subgraph)
+            }
+        }
+    }
+
+    /// Logs the errors that a subgraph reported, whatever of them clients see.
+    pub(super) fn log_reported(&self, fetch: &Fetch, errors: &[NodeId]) {
+        let Some(&first) = errors.first() else { return };
+        let document = &self.document;
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            for &error in errors.iter().take(LOGGED_ERRORS_MAX) {
+                tracing::debug!(
+                    subgraph = self.subgraph_name(fetch),
+                    code = answer::code_of(document, error),
+                    message = &*answer::message_of(document, error),
+                    extensions = answer::extensions_text(document, error),
+                    "a subgraph reported an error"
+                );
+            }
+        }
+        let is_masked = self.is_masked(fetch);
+        let message = answer::message_of(document, first);
+        let code = answer::code_of(document, first);
+        let extensions = if is_masked { answer::extensions_text(document, first) } else { None };
+        let reported = ReportedErrors {
+            count: errors.len(),
+            message: &message[..message.floor_char_boundary(ERROR_MESSAGE_BYTES_MAX)],
+            code: code.as_deref(),
+            extensions: extensions.as_deref(),
+            is_masked,
+        };
+        self.context.generation.subgraph(fetch.subgraph).note_reported_errors(&reported);
     }
 
     pub(super) fn explain_objects(&mut self, collected: &[Collected]) {
@@ -93,38 +181,81 @@ impl<'a> Execution<'a> {
         self.errors.explained_objects.extend(objects.map(|object| object.node));
     }
 
-    /// The first place in the client's answer that a fetch is about.
+    /// The first place in the client's response that a fetch is about.
     pub(super) fn first_place(
         &self,
         index: usize,
         fetch: &'a Fetch,
         collected: &[Collected],
     ) -> Vec<PathSegment> {
+        let places = self.affected_places(index, fetch, collected, 1);
+        places.paths.into_iter().next().unwrap_or_default()
+    }
+
+    /// Up to `limit` places in the client's response that a fetch is about; one without a path if none is found.
+    fn affected_places(
+        &self,
+        index: usize,
+        fetch: &'a Fetch,
+        collected: &[Collected],
+        limit: usize,
+    ) -> AffectedPlaces {
         let shape = &self.executable.plan().shape;
-        let targets: Option<Vec<&'a [Path]>> = match &fetch.kind {
+        let targets: Vec<&'a [Path]> = match &fetch.kind {
             FetchKind::Entities { batches, .. } => {
-                Some(batches.iter().map(|batch| &batch.targets[..]).collect())
+                batches.iter().map(|batch| &batch.targets[..]).collect()
             }
-            FetchKind::RootBelow { target, .. } => Some(vec![std::slice::from_ref(target)]),
-            FetchKind::Root(_) | FetchKind::Publish(_) | FetchKind::Request(_) => None,
+            FetchKind::RootBelow { target, .. } => vec![std::slice::from_ref(target)],
+            FetchKind::Root(_) | FetchKind::Publish(_) | FetchKind::Request(_) => {
+                return self.affected_root_fields(index, limit);
+            }
         };
-        if let Some(targets) = targets {
-            let first = targets
-                .into_iter()
-                .zip(collected)
-                .find_map(|(targets, collected)| Some((targets, collected.objects.first()?)));
-            let Some((targets, object)) = first else { return Vec::new() };
-            let path = &targets[object.target as usize];
-            let wanted = |node| node == object.node;
-            let places = client_path::places(&self.document, shape, self.root, path, 1, wanted);
-            return places.into_iter().next().map(|place| place.path).unwrap_or_default();
+        let mut affected = AffectedPlaces::default();
+        for (targets, collected) in targets.into_iter().zip(collected) {
+            for (number, path) in targets.iter().enumerate() {
+                let objects = collected.objects.iter();
+                let mut missing: HashSet<NodeId> = objects
+                    .filter(|object| object.target as usize == number)
+                    .map(|object| object.node)
+                    .collect();
+                let left = limit.saturating_sub(affected.paths.len());
+                if left > 0 && !missing.is_empty() {
+                    let wanted = |node| missing.contains(&node);
+                    let places =
+                        client_path::places(&self.document, shape, self.root, path, left, wanted);
+                    for place in places {
+                        missing.remove(&place.node);
+                        // Objects outside of the response end at one place inside.
+                        if affected.paths.last() != Some(&place.path) {
+                            affected.paths.push(place.path);
+                        }
+                    }
+                }
+                affected.left_out += missing.len();
+            }
         }
+        if affected.paths.is_empty() {
+            affected.paths.push(Vec::new());
+        }
+        affected
+    }
+
+    /// The root fields of the client's response that a fetch is about.
+    fn affected_root_fields(&self, index: usize, limit: usize) -> AffectedPlaces {
+        let shape = &self.executable.plan().shape;
         let keys = &self.executable.fetches[index].root_keys;
-        let Position::Object(root) = Position::root(shape) else { return Vec::new() };
-        let mut fields = root.variants.iter().flat_map(|variant| &variant.fields);
-        let first =
-            fields.find(|field| keys.contains(&field.data_key) && field.is_shown(self.variables));
-        first.map(|field| vec![PathSegment::Key(field.response_key.clone())]).unwrap_or_default()
+        let Position::Object(root) = Position::root(shape) else {
+            return AffectedPlaces { paths: vec![Vec::new()], left_out: 0 };
+        };
+        let is_concerned =
+            |field: &&ShapeField| keys.contains(&field.data_key) && field.is_shown(self.variables);
+        let mut fields = root.variants.iter().flat_map(|it| &it.fields).filter(is_concerned);
+        let path_of = |field: &ShapeField| vec![PathSegment::Key(field.response_key.clone())];
+        let mut paths: Vec<_> = fields.by_ref().take(limit).map(path_of).collect();
+        if paths.is_empty() {
+            paths.push(Vec::new());
+        }
+        AffectedPlaces { paths, left_out: fields.count() }
     }
 
     /// The deadline has passed: what is in flight or still waits will not be known.
@@ -140,13 +271,13 @@ impl<'a> Execution<'a> {
                             late.push(std::mem::take(&mut sent.collected));
                         }
                     }
-                    // One error for all of its requests.
-                    for collected in late.iter().skip(1) {
-                        self.explain_objects(collected);
+                    if late.is_empty() {
+                        late.push(Vec::new());
                     }
                     let message = self.timeout_message(fetch);
-                    let first = late.first().map_or(&[][..], Vec::as_slice);
-                    self.fail(index, fetch, first, ErrorCode::Timeout, message);
+                    for collected in &late {
+                        self.fail(index, fetch, collected, ErrorCode::Timeout, message.clone());
+                    }
                 }
                 (State::Waiting, _) if !self.is_wanted(fetch) => {}
                 // What it waited for has its error; here only nulls need no more of them.
@@ -183,14 +314,18 @@ impl<'a> Execution<'a> {
         }
     }
 
-    pub(super) fn timeout_message(&self, fetch: &Fetch) -> String {
-        let name = self.subgraph_name(fetch);
-        let is_mutation = match &fetch.kind {
+    fn is_mutation(&self, fetch: &Fetch) -> bool {
+        match &fetch.kind {
             FetchKind::Root(operation) => operation.kind == OperationKind::Mutation,
             FetchKind::Publish(_) => true,
             FetchKind::Request(_) => self.executable.plan().kind == OperationKind::Mutation,
             FetchKind::RootBelow { .. } | FetchKind::Entities { .. } => false,
-        };
+        }
+    }
+
+    pub(super) fn timeout_message(&self, fetch: &Fetch) -> String {
+        let name = self.subgraph_name(fetch);
+        let is_mutation = self.is_mutation(fetch);
         let warning = if is_mutation { " The mutation may have taken effect." } else { "" };
         format!("Subgraph \"{name}\" did not answer before the request's time was up.{warning}")
     }

@@ -131,8 +131,14 @@ impl Subgraph for InMemory {
                 "!html" => Err(FetchError::Status {
                     status: StatusCode::BAD_GATEWAY,
                     content_type: Some("text/html".into()),
+                    body: None,
                 }),
                 "!never" => std::future::pending().await,
+                text if text.starts_with("[401 JSON] ") => Err(FetchError::Status {
+                    status: StatusCode::UNAUTHORIZED,
+                    content_type: Some("application/json".into()),
+                    body: Some(Bytes::copy_from_slice(&text.as_bytes()["[401 JSON] ".len()..])),
+                }),
                 text => {
                     let (status, body) = match text.strip_prefix("[500] ") {
                         Some(body) => (StatusCode::INTERNAL_SERVER_ERROR, body),

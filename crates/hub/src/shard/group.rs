@@ -452,6 +452,8 @@ impl Group {
             id: self.id,
             generation: self.operation.generation,
             operation_id: self.operation.group.operation_id,
+            operation_name: self.operation.resolve.operation_name().map(Into::into),
+            field: Arc::clone(&self.operation.field),
             filtered: self.operation.filter.is_some(),
             members: self.members.count(),
             outlets: self.members.by_outlet().len() as u64,

@@ -5,27 +5,30 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which subgraphs' errors reach clients.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// What of the errors of subgraphs reaches clients.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct IncludeSubgraphErrors {
-    /// Whether the errors of all subgraphs do.
-    #[schemars(example = false)]
+    /// Whether the messages of all subgraphs reach clients. `false` replaces each by a fixed text.
+    #[schemars(example = true)]
     pub all: bool,
 
-    /// What is different for single subgraphs, by the name they have in the supergraph.
+    /// Whether a fixed text names the subgraph, in the message and as `extensions.serviceName`.
+    #[schemars(example = true)]
+    pub subgraph_names: bool,
+
+    /// Members of an error's `extensions` that reach clients beside `code`, whether its message does or not. All others
+    /// are dropped: many servers put stack traces and queries there.
+    #[schemars(length(max = 64), example = ["retryAfter"])]
+    pub extensions: Vec<String>,
+
+    /// What is different from `all` for single subgraphs, by the name they have in the supergraph.
     pub subgraphs: BTreeMap<String, bool>,
 }
 
 impl IncludeSubgraphErrors {
-    /// Whether those of one subgraph do.
+    /// True if the messages of this subgraph reach clients.
     pub fn of(&self, subgraph: &str) -> bool {
         self.subgraphs.get(subgraph).copied().unwrap_or(self.all)
-    }
-}
-
-impl Default for IncludeSubgraphErrors {
-    fn default() -> Self {
-        Self { all: true, subgraphs: BTreeMap::new() }
     }
 }

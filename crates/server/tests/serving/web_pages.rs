@@ -96,6 +96,73 @@ fn refused_operations_are_counted_by_code() {
     router.wait_for(&refused("GRAPHQL_VALIDATION_FAILED"), 2);
 }
 
+/// The kinds of metrics by the name that their samples begin with.
+type Announced<'a> = std::collections::BTreeMap<&'a str, &'a str>;
+
+/// Checks text in the format of Prometheus, version 0.0.4, more strictly than scrapers do. Returns what is announced.
+fn check_prometheus_text(text: &str) -> Announced<'_> {
+    let mut announced = Announced::new();
+    let mut help = None;
+    let mut current = None;
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, text) = rest.split_once(' ').expect("a help text");
+            assert!(!text.is_empty() && help.replace(name).is_none(), "{line}");
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').expect("a type");
+            assert_eq!(help.take(), Some(name), "{line}");
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+            assert!(announced.insert(name, kind).is_none(), "announced twice: {line}");
+            current = Some((name, kind));
+        } else {
+            assert!(!line.starts_with('#') && !line.is_empty(), "{line:?}");
+            let (sample, value) = line.rsplit_once(' ').expect("a value");
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+            let name = sample.split_once('{').map_or(sample, |(name, _)| name);
+            let (family, kind) = current.expect("a type before the first sample");
+            let fits = match (kind, name.strip_prefix(family)) {
+                ("histogram", Some(part)) => ["_bucket", "_sum", "_count"].contains(&part),
+                (_, Some(rest)) => rest.is_empty(),
+                (_, None) => false,
+            };
+            assert!(fits, "{line} is not of {family}");
+        }
+    }
+    announced
+}
+
+#[test]
+fn metrics_are_well_formed_in_the_text_format_of_prometheus() {
+    let router = Router::start("");
+    assert!(get(&router, "/graphql?query=%7Bnope%7D", &[]).body.contains("errors"));
+    let text = request(router.admin, "GET", "/metrics", &[], "").body;
+    let announced = check_prometheus_text(&text);
+    assert!(announced.len() > 50, "{announced:?}");
+    for (name, kind) in [
+        ("process_cpu_seconds_total", "counter"),
+        ("process_resident_memory_bytes", "gauge"),
+        ("process_virtual_memory_bytes", "gauge"),
+        ("process_open_fds", "gauge"),
+        ("process_max_fds", "gauge"),
+        ("process_start_time_seconds", "gauge"),
+        ("starling_operations_total", "counter"),
+        ("starling_operation_duration_seconds", "histogram"),
+        ("starling_log_lines_dropped_total", "counter"),
+    ] {
+        assert_eq!(announced.get(name), Some(&kind), "{name}");
+    }
+}
+
+#[test]
+fn metrics_are_open_metrics_for_clients_that_ask_for_it() {
+    let router = Router::start("");
+    let accept = [("accept", "application/openmetrics-text; version=1.0.0")];
+    let text = request(router.admin, "GET", "/metrics", &accept, "").body;
+    assert!(text.ends_with("# EOF\n"));
+    assert!(text.contains("# TYPE process_cpu_seconds counter\nprocess_cpu_seconds_total "));
+}
+
 #[test]
 fn every_metric_that_the_documentation_names_exists() {
     let router = Router::start("");

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use ide::Tab;
-use server::config::{Config, Log, LogLevel, parse_address};
+use server::config::{Config, IncludeSubgraphErrors, Log, LogLevel, parse_address};
 use server::{Options, Running, Signals};
 use starling::demo;
 
@@ -33,7 +33,10 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         let subgraphs = demo::subgraphs::start().await.map_err(|error| error.to_string())?;
         // What goes wrong is shown; what goes well is told below.
         let log = Log { level: LogLevel::Warn, ..Log::default() };
-        let mut config = Config { log, ..Config::default() };
+        // Its subgraphs have nothing to hide, and messages are there to be read.
+        let include_subgraph_errors =
+            IncludeSubgraphErrors { all: true, ..IncludeSubgraphErrors::default() };
+        let mut config = Config { log, include_subgraph_errors, ..Config::default() };
         server::logging::start(&config.log);
         if let Some(address) = arguments.listen {
             config.listen = vec![server::config::Listener::plain(address)];

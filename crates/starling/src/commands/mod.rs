@@ -21,6 +21,7 @@ pub(crate) fn print(text: &str) {
 
 /// Prints to standard error.
 pub(crate) fn complain(text: &str) {
+    server::logging::flush();
     let mut out = std::io::stderr().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
@@ -44,7 +45,8 @@ pub(crate) async fn stop(running: Running, mut signals: Signals) -> ExitCode {
     tokio::select! {
         () = running.stop() => ExitCode::SUCCESS,
         _ = signals.next() => {
-            complain("a second signal: whatever was not done is cut off\n");
+            // By the log: a standard error that is not read must not keep the program from ending.
+            tracing::warn!("a second signal: requests and subscriptions that are not done are cut off");
             // As shells say it of a program that was interrupted.
             ExitCode::from(130)
         }

@@ -3,18 +3,21 @@
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
 use execute::FetchError;
 use http::{HeaderMap, Response};
 use hyper::body::{Body, Frame, SizeHint};
+use net::Unread;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::framing::{Framing, Piece};
 use super::head::{Malformed, ResponseHead, read_response, write_request};
 use crate::counted::Counted;
 use crate::retry::{Failure, Sent};
+use crate::reuse::{ReuseGuard, UNSOLICITED_BYTES};
 
 /// Room to read into when nothing is known of what comes.
 const READ_BYTES_MIN: usize = 8 * 1024;
@@ -29,6 +32,10 @@ const READ_BYTES_MAX: usize = 1024 * 1024;
 /// server may announce what it never sends; memory that nothing is written to is promised and not taken.
 const BODY_BYTES_AHEAD_MAX: usize = 16 * 1024 * 1024;
 
+/// Stand for responses in reports of unsolicited bytes that are not at hand.
+const EARLY_RESPONSE: &[u8] = b"an early response";
+const UNREAD_RESPONSE: &[u8] = b"unread bytes";
+
 /// See the module.
 pub(crate) struct Connection {
     stream: Counted,
@@ -40,6 +47,10 @@ pub(crate) struct Connection {
     usual: usize,
     /// Has the response been read to its end, and may another request follow?
     is_reusable: bool,
+    /// True if it has carried an exchange before the present one.
+    is_reused: bool,
+    /// Is told of bytes that come when no request is open.
+    reuse: Arc<ReuseGuard>,
 }
 
 /// How far sending a request is.
@@ -52,8 +63,16 @@ struct Sending {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Counted) -> Self {
-        Self { stream, buffer: BytesMut::new(), head: Vec::new(), usual: 0, is_reusable: true }
+    pub(crate) fn new(stream: Counted, reuse: Arc<ReuseGuard>) -> Self {
+        Self {
+            stream,
+            buffer: BytesMut::new(),
+            head: Vec::new(),
+            usual: 0,
+            is_reusable: true,
+            is_reused: false,
+            reuse,
+        }
     }
 
     /// May it carry another request, as far as is known?
@@ -65,11 +84,12 @@ impl Connection {
     /// the task of `context` is woken when that changes.
     pub(crate) fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.is_reusable {
-            let mut byte = [0];
-            let mut byte = ReadBuf::new(&mut byte);
+            let mut bytes = [0; UNSOLICITED_BYTES];
+            let mut bytes = ReadBuf::new(&mut bytes);
             // Whatever there is to read, the end or an error, it ends it.
-            let _ = ready!(Pin::new(&mut self.stream).poll_read(context, &mut byte));
+            let _ = ready!(Pin::new(&mut self.stream).poll_read(context, &mut bytes));
             self.is_reusable = false;
+            self.reuse.note_unsolicited(bytes.filled());
         }
         Poll::Ready(())
     }
@@ -82,15 +102,43 @@ impl Connection {
         body: &Bytes,
     ) -> Result<Response<ResponseBody<'_>>, Failure> {
         self.is_reusable = false;
+        // The last look before anything is sent: what has come by now cannot be meant for this request. The runtime may
+        // not have noticed it yet, so the socket itself is asked.
+        if self.is_reused && self.stream.unread() != Unread::Nothing {
+            self.report_unread();
+            return Err(Failure { sent: Sent::Nothing, ..closed(None).into() });
+        }
         self.head.clear();
         write_request(target, headers, body.len(), &mut self.head);
         let mut sending = Sending::default();
         let head = poll_fn(|context| self.poll_exchange(context, body, &mut sending)).await?;
         let ResponseHead { head, framing, keeps_alive } = head;
+        // No server can answer a query that it has not read; what comes earlier was sent for nothing that was asked.
+        // Refusals may come early.
+        if self.is_reused && !sending.is_over && head.status().is_success() {
+            self.reuse.note_unsolicited(EARLY_RESPONSE);
+            let failure = malformed("the response came before the request was complete");
+            return Err(Failure { sent: Sent::Unanswered, ..failure.into() });
+        }
         // Who answers before it has read everything may take the rest for another request.
         let keeps_alive = keeps_alive && sending.is_over && sending.failed.is_none();
         let body = ResponseBody { connection: self, framing, keeps_alive };
         Ok(head.map(|()| body))
+    }
+
+    /// Tells the guard of bytes that have come while no request was open. Bytes of TLS may be about the session only.
+    fn report_unread(&mut self) {
+        let mut bytes = [0; UNSOLICITED_BYTES];
+        let mut bytes = ReadBuf::new(&mut bytes);
+        let mut context = Context::from_waker(Waker::noop());
+        match Pin::new(&mut self.stream).poll_read(&mut context, &mut bytes) {
+            Poll::Ready(_) => self.reuse.note_unsolicited(bytes.filled()),
+            // The runtime has not noticed that there is something to read.
+            Poll::Pending if self.stream.unread() == Unread::Bytes => {
+                self.reuse.note_unsolicited(UNREAD_RESPONSE);
+            }
+            Poll::Pending => {}
+        }
     }
 
     /// Writes while there is something to write, and reads the head of the response meanwhile: a server that answers
@@ -173,6 +221,10 @@ impl Connection {
 
     fn finish(&mut self, keeps_alive: bool) {
         self.is_reusable = keeps_alive && self.buffer.is_empty();
+        self.is_reused = true;
+        if keeps_alive && !self.buffer.is_empty() {
+            self.reuse.note_unsolicited(&self.buffer);
+        }
         // The body keeps the memory.
         self.buffer = BytesMut::new();
     }

@@ -107,15 +107,17 @@ fn described(
         0 => names(&CONNECTION, b"keep-alive"),
         _ => !names(&CONNECTION, b"close"),
     };
-    // RFC 9112, section 6.3, in its order; we ask by POST only.
+    // RFC 9112, section 6.3: with both, one of them is wrong, and the server and what stands before it may disagree
+    // about where the body ends. What follows is not to be trusted, whatever the status says of a body.
+    keeps_alive &=
+        !(headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH));
+    // The same section, in its order; we ask by POST only.
     let framing = if status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED {
         Framing::Length(0)
     } else if headers.contains_key(TRANSFER_ENCODING) {
         if version == 0 {
             return Err("transfer-encoding is not known to HTTP/1.0");
         }
-        // With both, the length is wrong at best, and what follows is not to be trusted.
-        keeps_alive &= !headers.contains_key(CONTENT_LENGTH);
         match is_chunked(&headers)? {
             true => Framing::chunked(),
             false => Framing::UntilClose,
@@ -190,6 +192,11 @@ mod tests {
                 false,
             ),
             ("1.1 200 OK\r\ntransfer-encoding: gzip", UntilClose, false),
+            (
+                "1.1 204 No Content\r\ntransfer-encoding: chunked\r\ncontent-length: 0",
+                Length(0),
+                false,
+            ),
         ] {
             let text = format!("HTTP/{head}\r\n\r\n");
             assert_eq!(read(&text), Ok(Some((framing, keeps_alive))), "{head}");

@@ -97,7 +97,8 @@ async fn html_is_no_answer_and_the_connection_lives_on() {
             fetch(&upstream).await.unwrap_err(),
             FetchError::Status {
                 status: StatusCode::BAD_GATEWAY,
-                content_type: Some("text/html".into())
+                content_type: Some("text/html".into()),
+                body: None,
             }
         );
         fetch(&upstream).await.unwrap();
@@ -123,6 +124,34 @@ async fn a_graphql_answer_counts_whatever_its_status_and_other_json_with_success
             Err(other) => panic!("{status} {content_type}: {other}"),
         }
     }
+}
+
+#[tokio::test]
+async fn a_failed_response_keeps_a_json_body_and_the_connection_lives_on() {
+    let body = "{\"errors\":[{\"message\":\"token expired\"}]}";
+    for status in ["400 Bad Request", "401 Unauthorized", "500 Internal Server Error"] {
+        let failed = response(status, "application/json; charset=utf-8", body);
+        let server = Server::start(vec![vec![failed, answer()]]).await;
+        let upstream = server.upstream(no_retries());
+        local(async {
+            match fetch(&upstream).await.unwrap_err() {
+                FetchError::Status { body: kept, .. } => {
+                    assert_eq!(kept.as_deref(), Some(body.as_bytes()), "{status}");
+                }
+                other => panic!("{status}: {other}"),
+            }
+            fetch(&upstream).await.unwrap();
+        })
+        .await;
+        assert_eq!(server.connections(), [0, 0], "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_failed_response_whose_json_body_is_too_long_is_a_status_alone() {
+    let body = format!("{{\"errors\":[{{\"message\":\"{}\"}}]}}", "x".repeat(70_000));
+    let failed = ask(response("500 Internal Server Error", "application/json", &body)).await;
+    assert!(matches!(failed.unwrap_err(), FetchError::Status { body: None, .. }));
 }
 
 #[tokio::test]

@@ -9,3 +9,4 @@ mod http2;
 mod retries;
 mod scripted;
 mod transports;
+mod unsolicited;

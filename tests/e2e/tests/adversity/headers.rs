@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use bytes::Bytes;
 use e2e::{Answer, request};
 use expect_test::expect;
 use load::subgraph::Fault;
@@ -164,6 +165,68 @@ fn answers_that_may_bring_cookies_are_not_shared_between_clients() {
 }
 
 #[test]
+fn by_default_clients_see_the_code_of_an_error_and_a_fixed_message() {
+    // As if the section were left out.
+    let shop = Shop::with("include_subgraph_errors: {}");
+    let body = r#"{"errors":[{"message":"SELECT secret FROM users failed at 10.0.0.7","extensions":{
+        "code":"OUT_OF_STOCK","exception":{"stacktrace":["at db.js:7"]},"sql":"SELECT secret"}}]}"#;
+    let (content_type, body) = ("application/json".to_owned(), Bytes::from_static(body.as_bytes()));
+    let mut outcomes = String::new();
+    for (name, fault) in [
+        (
+            "reported",
+            Fault::Answer { status: 200, content_type: content_type.clone(), body: body.clone() },
+        ),
+        ("reported with a status of failure", Fault::Answer { status: 500, content_type, body }),
+        ("down", Fault::Down),
+    ] {
+        shop.subgraph("reviews").set_fault(fault);
+        outcomes += &case(name, &shown(&shop.query(JOINED)));
+        shop.subgraph("reviews").clear_fault();
+    }
+    for hidden in ["SELECT", "10.0.0.7", "stacktrace", "reviews\\\""] {
+        assert!(!outcomes.contains(hidden), "{hidden}: {outcomes}");
+    }
+    expect![[r#"
+        --- reported
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"A subgraph reported an error.","path":["product"],"extensions":{"code":"OUT_OF_STOCK"}}]}
+
+        --- reported with a status of failure
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"A subgraph reported an error.","path":["product"],"extensions":{"code":"OUT_OF_STOCK"}}]}
+
+        --- down
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"A request to a subgraph failed.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED"}}]}
+
+    "#]].assert_eq(&outcomes);
+    // The log has what clients do not see, once.
+    let said = shop.router.said();
+    assert_eq!(said.matches("SELECT secret FROM users failed").count(), 1, "{said}");
+    shop.assert_unharmed();
+}
+
+#[test]
+fn fixed_messages_name_the_subgraph_and_extensions_pass_where_the_configuration_says_so() {
+    let shop =
+        Shop::with("include_subgraph_errors: {subgraph_names: true, extensions: [retryAfter]}");
+    let body = r#"{"errors":[{"message":"busy","extensions":{"code":"BUSY","retryAfter":3,"host":"db-7"}}]}"#;
+    let body = Bytes::from_static(body.as_bytes());
+    let content_type = "application/json".to_owned();
+    shop.subgraph("reviews").set_fault(Fault::Answer { status: 200, content_type, body });
+    let outcome = case("named", &shown(&shop.query(JOINED)));
+    shop.subgraph("reviews").clear_fault();
+    expect![[r#"
+        --- named
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"Subgraph \"reviews\" reported an error.","path":["product"],"extensions":{"serviceName":"reviews","code":"BUSY","retryAfter":3}}]}
+
+    "#]].assert_eq(&outcome);
+    shop.assert_unharmed();
+}
+
+#[test]
 fn errors_of_a_subgraph_can_be_kept_from_clients() {
     let shop = Shop::with("include_subgraph_errors: {all: false, subgraphs: {stock: true}}");
     let secret = || Fault::GraphqlError {
@@ -185,7 +248,7 @@ fn errors_of_a_subgraph_can_be_kept_from_clients() {
     expect![[r#"
         --- kept
         200 application/graphql-response+json; charset=utf-8
-        {"data":{"product":null},"errors":[{"message":"A subgraph reported an error.","path":["product"],"extensions":{"code":"DOWNSTREAM_SERVICE_ERROR"}}]}
+        {"data":{"product":null},"errors":[{"message":"A subgraph reported an error.","path":["product"],"extensions":{"code":"POSTGRES"}}]}
 
         --- told
         200 application/graphql-response+json; charset=utf-8

@@ -21,6 +21,7 @@ mod events;
 mod greedy_clients;
 mod headers;
 mod initial_state;
+mod logging;
 mod nats;
 mod online;
 mod operations;

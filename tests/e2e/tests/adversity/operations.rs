@@ -48,7 +48,7 @@ fn a_document_that_does_not_parse_is_refused_with_its_place() {
 
         --- { warehouse { city }
         400 application/graphql-response+json; charset=utf-8
-        {"errors":[{"message":"syntax error: expected R_CURLY, got EOF","locations":[{"line":1,"column":21}],"extensions":{"code":"GRAPHQL_PARSE_FAILED"}}]}
+        {"errors":[{"message":"syntax error: expected `}`, but the document ends here","locations":[{"line":1,"column":21}],"extensions":{"code":"GRAPHQL_PARSE_FAILED"}}]}
 
         --- { warehouse { city } } }
         400 application/graphql-response+json; charset=utf-8
@@ -119,11 +119,11 @@ fn an_operation_that_does_not_fit_the_schema_is_refused_with_its_place() {
 
         --- { warehouse }
         400 application/graphql-response+json; charset=utf-8
-        {"errors":[{"message":"interface, union and object types must have a subselection set","locations":[{"line":1,"column":3}],"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}}]}
+        {"errors":[{"message":"field `warehouse` needs a selection of its fields: `warehouse { … }`","locations":[{"line":1,"column":3}],"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}}]}
 
         --- { warehouse { city { name } } }
         400 application/graphql-response+json; charset=utf-8
-        {"errors":[{"message":"interface, union and object types must have a subselection set","locations":[{"line":1,"column":3}],"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}},{"message":"field selection of scalar type `String` must not have subselections","locations":[{"line":1,"column":15}],"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}}]}
+        {"errors":[{"message":"field `warehouse` needs a selection of its fields: `warehouse { … }`","locations":[{"line":1,"column":3}],"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}},{"message":"field `city` is of the scalar type `String` and has no fields to select: `city`","locations":[{"line":1,"column":15}],"extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}}]}
 
         --- { product { name } }
         400 application/graphql-response+json; charset=utf-8
@@ -371,7 +371,7 @@ fn an_operation_over_a_limit_is_refused_with_the_limit_and_its_key() {
 
         --- nesting without end
         400 application/graphql-response+json; charset=utf-8
-        {"errors":[{"message":"syntax error: expected R_CURLY, got EOF","locations":[{"line":1,"column":81}],"extensions":{"code":"GRAPHQL_PARSE_FAILED"}}]}
+        {"errors":[{"message":"syntax error: expected `}`, but the document ends here","locations":[{"line":1,"column":81}],"extensions":{"code":"GRAPHQL_PARSE_FAILED"}}]}
 
     "#]].assert_eq(&outcomes);
     shop.assert_unharmed();

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use e2e::router::Router;
 use e2e::{Answer, request};
@@ -78,11 +79,22 @@ impl Shop {
         Self::started("memory/default", configuration, start)
     }
 
+    /// With its log where `stderr` says, and no bystander.
+    pub(crate) fn with_stderr(configuration: &str, stderr: impl Fn() -> Stdio) -> Self {
+        let start = |words: [&Path; 3]| Router::start_with_stderr(words, stderr);
+        Self::started("memory/default", configuration, start)
+    }
+
     fn started(
         provider: &'static str,
         configuration: &str,
         start: impl FnOnce([&Path; 3]) -> Router,
     ) -> Self {
+        // Most tests read what subgraphs have said; those about what clients see of that say so themselves.
+        let configuration = match configuration.contains("include_subgraph_errors") {
+            true => configuration.to_owned(),
+            false => format!("include_subgraph_errors: {{all: true}}\n{configuration}"),
+        };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()

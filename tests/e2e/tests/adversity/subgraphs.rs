@@ -28,6 +28,14 @@ fn faults() -> Vec<(&'static str, Fault)> {
         ("HTML", Fault::Html),
         ("502 with HTML", answers(502, "text/html", "<h1>Bad Gateway</h1>")),
         ("503 with JSON", answers(503, JSON, r#"{"message":"try later"}"#)),
+        (
+            "401 with GraphQL errors",
+            answers(
+                401,
+                JSON,
+                r#"{"errors":[{"message":"token expired","extensions":{"code":"UNAUTHENTICATED","stacktrace":["at a"]}}]}"#,
+            ),
+        ),
         ("302", answers(302, "text/plain", "")),
         ("truncated JSON", Fault::TruncatedJson),
         ("cut off", Fault::CutOff),
@@ -101,6 +109,10 @@ fn a_failing_subgraph_costs_its_own_fields_and_the_error_says_what_it_did() {
         --- 503 with JSON
         200 application/graphql-response+json; charset=utf-8
         {"data":{"product":null},"errors":[{"message":"Request to subgraph \"reviews\" failed: HTTP status 503 Service Unavailable, content type application/json.","path":["product"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"reviews"}}]}
+
+        --- 401 with GraphQL errors
+        200 application/graphql-response+json; charset=utf-8
+        {"data":{"product":null},"errors":[{"message":"token expired","path":["product"],"extensions":{"serviceName":"reviews","code":"UNAUTHENTICATED"}}]}
 
         --- 302
         200 application/graphql-response+json; charset=utf-8
@@ -222,15 +234,15 @@ fn a_failing_subgraph_that_a_query_begins_with_is_named_at_its_root_fields() {
     expect![[r#"
         --- hangs up
         200 application/graphql-response+json; charset=utf-8
-        {"data":null,"errors":[{"message":"Request to subgraph \"products\" failed: connection closed before the answer was complete: unexpected end.","path":["first"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}}]}
+        {"data":null,"errors":[{"message":"Request to subgraph \"products\" failed: connection closed before the answer was complete: unexpected end.","path":["first"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}},{"message":"Request to subgraph \"products\" failed: connection closed before the answer was complete: unexpected end.","path":["products"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}}]}
 
         --- 500
         200 application/graphql-response+json; charset=utf-8
-        {"data":null,"errors":[{"message":"Request to subgraph \"products\" failed: HTTP status 500 Internal Server Error, content type text/plain.","path":["first"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}}]}
+        {"data":null,"errors":[{"message":"Request to subgraph \"products\" failed: HTTP status 500 Internal Server Error, content type text/plain.","path":["first"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}},{"message":"Request to subgraph \"products\" failed: HTTP status 500 Internal Server Error, content type text/plain.","path":["products"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}}]}
 
         --- truncated JSON
         200 application/graphql-response+json; charset=utf-8
-        {"data":null,"errors":[{"message":"Subgraph \"products\" sent an answer that is not valid JSON: the text ends too early at byte 41.","path":["first"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}}]}
+        {"data":null,"errors":[{"message":"Subgraph \"products\" sent an answer that is not valid JSON: the text ends too early at byte 41.","path":["first"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}},{"message":"Subgraph \"products\" sent an answer that is not valid JSON: the text ends too early at byte 41.","path":["products"],"extensions":{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"products"}}]}
 
         --- no data
         200 application/graphql-response+json; charset=utf-8

@@ -1,0 +1,127 @@
+//! Servers that send responses without a request.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use execute::{FetchError, Subgraph, SubgraphAnswer, SubgraphRequest};
+use upstream::Upstream;
+
+use crate::scripted::{local, no_retries, read};
+
+/// When a server sends a response that nothing was asked for.
+#[derive(Clone, Copy)]
+enum Unsolicited {
+    /// At once after each response.
+    AtOnce,
+    /// So long after each response.
+    After(Duration),
+}
+
+/// A server on a thread of its own that echoes the number in each request and then sends the response `"stray"`. The
+/// receiver gets a message after each stray response was written.
+fn start(when: Unsolicited) -> (String, mpsc::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let sender = sender.clone();
+            let stream = stream.unwrap();
+            stream.set_nodelay(true).unwrap();
+            // The client closes the connection at any time.
+            std::thread::spawn(move || serve(stream, when, &sender).unwrap_or(()));
+        }
+    });
+    (url, receiver)
+}
+
+fn serve(
+    mut stream: TcpStream,
+    when: Unsolicited,
+    sender: &mpsc::Sender<()>,
+) -> std::io::Result<()> {
+    let mut text = String::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let body = loop {
+            if let Some((_, body)) = text.split_once("\r\n\r\n")
+                && body.ends_with('}')
+            {
+                break body.to_owned();
+            }
+            let count = stream.read(&mut buffer)?;
+            if count == 0 {
+                return Ok(());
+            }
+            text.push_str(&String::from_utf8_lossy(&buffer[..count]));
+        };
+        text.clear();
+        stream.write_all(response(&body).as_bytes())?;
+        if let Unsolicited::After(pause) = when {
+            std::thread::sleep(pause);
+        }
+        let written = stream.write_all(response("\"stray\"").as_bytes());
+        let _ = sender.send(());
+        written?;
+    }
+}
+
+fn response(body: &str) -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+async fn fetch(
+    upstream: &Upstream,
+    number: usize,
+    is_mutation: bool,
+) -> Result<SubgraphAnswer, FetchError> {
+    let body = Bytes::from(format!("{{\"n\":{number}}}"));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    upstream.fetch(SubgraphRequest { body, is_mutation, headers: &[], deadline }).await
+}
+
+#[tokio::test]
+async fn a_response_that_came_while_a_connection_was_idle_is_never_matched_to_the_next_request() {
+    let (url, strays) = start(Unsolicited::AtOnce);
+    let upstream = Upstream::new("products", &url, no_retries(), None).unwrap();
+    local(async {
+        for number in 0..100 {
+            let response = fetch(&upstream, number, number % 2 == 1).await.unwrap();
+            assert_eq!(response.body, format!("{{\"n\":{number}}}"));
+            // Blocks the runtime, so that it cannot notice by itself what has come meanwhile.
+            strays.recv_timeout(Duration::from_secs(10)).unwrap();
+        }
+    })
+    .await;
+    assert!(read(&upstream.stats().unsolicited) >= 1);
+}
+
+#[tokio::test]
+async fn after_one_response_that_nothing_was_asked_for_no_connection_is_used_twice() {
+    // A response that is late by so much may come when the next request is out already: HTTP/1.1 cannot tell then. It
+    // is noticed shortly after, and from then on nothing can be mismatched.
+    let (url, _strays) = start(Unsolicited::After(Duration::from_millis(2)));
+    let upstream = Upstream::new("products", &url, no_retries(), None).unwrap();
+    let (mut before, mut after) = (0, 0);
+    local(async {
+        for number in 0..100 {
+            let was_noticed = read(&upstream.stats().unsolicited) > 0;
+            let response = fetch(&upstream, number, false).await.unwrap();
+            if response.body != format!("{{\"n\":{number}}}") {
+                before += usize::from(!was_noticed);
+                after += usize::from(was_noticed);
+            }
+        }
+    })
+    .await;
+    println!("mismatched before it was noticed: {before}, after: {after}");
+    assert!(read(&upstream.stats().unsolicited) >= 1);
+    assert_eq!(after, 0);
+    assert!(before < 10, "{before} of 100");
+}

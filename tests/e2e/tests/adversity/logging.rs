@@ -1,0 +1,108 @@
+//! A standard error that cannot be written or is not read, and what the log says of subgraphs that fail.
+
+use std::fs::OpenOptions;
+use std::io::{Read, pipe};
+use std::process::Stdio;
+
+use bytes::Bytes;
+use load::subgraph::Fault;
+
+use crate::shop::Shop;
+
+const QUERY: &str = "{ latestReview { text } }";
+
+/// Requests whose log at the level `debug` is several times what a pipe holds (64 KiB).
+const REQUESTS: usize = 600;
+
+/// An error of more than a hundred bytes, which each request logs.
+const ERROR: &str = r#"{"errors":[{"message":"the shelf fell over, and with it the books, the vase, the lamp, the clock, the radio and the bowl with the fish"}]}"#;
+
+/// Makes the router log a lot, and checks that each request is served all the same.
+fn log_a_lot(shop: &Shop) {
+    let body = Bytes::from_static(ERROR.as_bytes());
+    let content_type = "application/json".to_owned();
+    shop.subgraph("reviews").set_fault(Fault::Answer { status: 200, content_type, body });
+    for _ in 0..REQUESTS {
+        assert_eq!(shop.query(QUERY).status, 200);
+    }
+    shop.subgraph("reviews").clear_fault();
+}
+
+fn dropped_lines(shop: &Shop) -> u64 {
+    shop.router.metric("starling_log_lines_dropped_total").unwrap()
+}
+
+/// The router serves, and ends in good order when it is asked to.
+fn assert_serves_and_ends(shop: Shop) {
+    assert!(shop.query("{ warehouse { city } }").text().contains("Bergen"));
+    let (router, _parts) = shop.into_parts();
+    assert_eq!(router.interrupt(), Some(0));
+}
+
+#[test]
+fn a_full_disk_costs_log_lines_and_nothing_else() {
+    let full = || Stdio::from(OpenOptions::new().write(true).open("/dev/full").unwrap());
+    let shop = Shop::with_stderr("log: {level: debug}", full);
+    log_a_lot(&shop);
+    assert!(dropped_lines(&shop) > 0);
+    assert_serves_and_ends(shop);
+}
+
+#[test]
+fn a_closed_pipe_costs_log_lines_and_nothing_else() {
+    // The end for reading is dropped at once.
+    let closed = || Stdio::from(pipe().unwrap().1);
+    let shop = Shop::with_stderr("log: {level: debug}", closed);
+    log_a_lot(&shop);
+    assert!(dropped_lines(&shop) > 0);
+    assert_serves_and_ends(shop);
+}
+
+#[test]
+fn a_reader_that_stalls_does_not_stop_the_router() {
+    let (mut reader, writer) = pipe().unwrap();
+    let stderr = || Stdio::from(writer.try_clone().unwrap());
+    let shop = Shop::with_stderr("log: {level: debug}", stderr);
+    log_a_lot(&shop);
+    assert_serves_and_ends(shop);
+    // Nobody has read until now: the pipe is as full as it can be.
+    drop(writer);
+    let mut said = Vec::new();
+    reader.read_to_end(&mut said).unwrap();
+    assert!(said.len() >= 60_000, "{} bytes were logged, fewer than a pipe holds", said.len());
+}
+
+#[test]
+fn a_failing_subgraph_is_one_warning_with_address_and_reason_at_the_default_level() {
+    let shop = Shop::open();
+    shop.subgraph("reviews").set_fault(Fault::InternalServerError);
+    for _ in 0..50 {
+        shop.query(QUERY);
+    }
+    shop.subgraph("reviews").clear_fault();
+    assert_warns_once(&shop, &["http://127.0.0.1:", "/reviews", "500", "failures"]);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_subgraph_whose_responses_cannot_be_used_is_one_warning_with_the_reason() {
+    let shop = Shop::open();
+    shop.subgraph("reviews").set_fault(Fault::TruncatedJson);
+    for _ in 0..50 {
+        shop.query(QUERY);
+    }
+    shop.subgraph("reviews").clear_fault();
+    assert_warns_once(&shop, &["http://127.0.0.1:", "/reviews", "not valid JSON"]);
+    shop.assert_unharmed();
+}
+
+fn assert_warns_once(shop: &Shop, parts: &[&str]) {
+    let said = shop.router.said();
+    let warnings: Vec<&str> =
+        said.lines().filter(|line| line.contains("requests to a subgraph fail")).collect();
+    // A second one only if this took more than ten seconds.
+    assert!((1..=3).contains(&warnings.len()), "{said}");
+    for part in ["WARN", "reviews"].iter().chain(parts) {
+        assert!(warnings[0].contains(part), "{part}: {}", warnings[0]);
+    }
+}
