@@ -1,5 +1,6 @@
 //! The entry to planning. An operation goes through these files in order: `tree` (selections as
-//! shared nodes), `contexts` (what `@fromContext` reads further up), `data_keys` (which key of the data
+//! shared nodes), `contexts` (what `@fromContext` reads further up), `unions` (members that every subgraph
+//! of a field knows), `data_keys` (which key of the data
 //! tree belongs to whom), `solve` (who resolves what, by dynamic programming over positions) with `gates`
 //! (which jumps to make) and `picks` (who carries a field), `ration` (fewer requests for the whole),
 //! `build` (fetch nodes), `conditions` (when something is selected), `finish` (levels, merging, batches), `document` (text of subgraph operations),
@@ -21,6 +22,7 @@ mod shape;
 mod solution;
 mod solve;
 mod tree;
+mod unions;
 mod unreachable;
 
 use std::sync::Arc;
@@ -142,13 +144,21 @@ fn plan_counted(
     let mut tree = Tree::default();
     let root = tree.of_operation(&operation.selection_set, operation);
     let root = contexts::with_context_fields(graph, &mut tree, root);
-    let parts = tree.parts_of(root);
+    let parts = tree.parts_of(root.clone());
     let fields = tree.collect(graph, &parts, operation.selection_set.on);
     let mut keys = DataKeys::new(graph);
     for wanted in &fields.fields {
         let payload = event_subgraph(graph, wanted);
         keys.declare_root_field(wanted, payload);
     }
+    let shared = unions::without_unshared_members(graph, &mut tree, root.clone());
+    let fields = match shared == root {
+        true => fields,
+        false => {
+            let parts = tree.parts_of(shared);
+            tree.collect(graph, &parts, operation.selection_set.on)
+        }
+    };
     let mut planner = Planner {
         graph,
         operation,
