@@ -2,13 +2,14 @@
 //! shared nodes), `contexts` (what `@fromContext` reads further up), `unions` (members that every subgraph
 //! of a field knows), `data_keys` (which key of the data
 //! tree belongs to whom), `solve` (who resolves what, by dynamic programming over positions) with `gates`
-//! (which jumps to make) and `picks` (who carries a field), `ration` (fewer requests for the whole),
+//! (which jumps to make) and `picks` (who carries a field), `ration` and `cover` (fewer requests for the whole),
 //! `build` (fetch nodes), `conditions` (when something is selected), `finish` (levels, merging, batches), `document` (text of subgraph operations),
 //! `shape` (the answer).
 
 mod build;
 mod conditions;
 mod contexts;
+mod cover;
 mod data_keys;
 mod document;
 mod finish;
@@ -230,8 +231,7 @@ impl Planner<'_> {
             let kind = self.event_kind(subgraph, &wanted)?;
             let among = Some(SubgraphSet::of(subgraph));
             let alone = Collected::new(fields.on, vec![wanted]);
-            let solution = self.solver.root(&alone, among)?;
-            let solution = ration::fewest(&mut self.solver, &alone, among, solution);
+            let solution = ration::solve(&mut self.solver, &alone, among)?;
             self.build(&solution, kind, &[]);
         }
         match others.is_empty() {
@@ -241,8 +241,7 @@ impl Planner<'_> {
     }
 
     fn query_servers(&mut self, fields: &std::rc::Rc<Collected>) -> Result<(), PlanError> {
-        let solution = self.solver.root(fields, None)?;
-        let solution = ration::fewest(&mut self.solver, fields, None, solution);
+        let solution = ration::solve(&mut self.solver, fields, None)?;
         self.build(&solution, NodeKind::Root(OperationKind::Query), &[]);
         Ok(())
     }
@@ -290,8 +289,7 @@ impl Planner<'_> {
             };
             let group = Collected::new(fields.on, group);
             let among = Some(SubgraphSet::of(subgraph));
-            let solution = self.solver.root(&group, among)?;
-            let solution = ration::fewest(&mut self.solver, &group, among, solution);
+            let solution = ration::solve(&mut self.solver, &group, among)?;
             self.build(&solution, kind, &before);
         }
         Ok(())
@@ -340,8 +338,7 @@ impl Planner<'_> {
             Some(subgraph) => {
                 let event = self.event_field(subgraph, wanted)?;
                 let among = Some(SubgraphSet::of(subgraph));
-                let solution = self.solver.root(fields, among)?;
-                let solution = ration::fewest(&mut self.solver, fields, among, solution);
+                let solution = ration::solve(&mut self.solver, fields, among)?;
                 self.build(&solution, NodeKind::Event, &[]);
                 Ok(Some(event))
             }
@@ -349,8 +346,7 @@ impl Planner<'_> {
                 let WantedTarget::Field(field) = wanted.target else { return Ok(None) };
                 let subgraph = self.best_subgraph(wanted, self.graph.field(field).resolved_by)?;
                 let among = Some(SubgraphSet::of(subgraph));
-                let solution = self.solver.root(fields, among)?;
-                let solution = ration::fewest(&mut self.solver, fields, among, solution);
+                let solution = ration::solve(&mut self.solver, fields, among)?;
                 self.build(&solution, NodeKind::Root(OperationKind::Subscription), &[]);
                 Ok(None)
             }
