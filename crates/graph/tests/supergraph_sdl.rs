@@ -136,6 +136,40 @@ fn external_key_members_are_resolvable_on_type_extensions_and_in_event_subgraphs
 }
 
 #[test]
+fn a_key_of_an_interface_leads_only_where_every_implementation_is_an_entity() {
+    let supergraph = read(
+        r#"
+        enum join__Graph {
+          A @join__graph(name: "a", url: "http://a")
+          B @join__graph(name: "b", url: "http://b")
+          C @join__graph(name: "c", url: "http://c")
+          D @join__graph(name: "d", url: "http://d")
+        }
+        type Query @join__type(graph: A) { media: Media @join__field(graph: D) }
+        interface Media
+          @join__type(graph: A, key: "id")
+          @join__type(graph: B, key: "id")
+          @join__type(graph: C, key: "id")
+          @join__type(graph: D, key: "id", isInterfaceObject: true)
+        { id: ID! }
+        type Book implements Media
+          @join__implements(graph: A, interface: "Media") @join__type(graph: A, key: "id")
+          @join__implements(graph: B, interface: "Media") @join__type(graph: B, key: "id", resolvable: false)
+        { id: ID! }
+        type Film implements Media
+          @join__implements(graph: A, interface: "Media") @join__type(graph: A, key: "id")
+          @join__implements(graph: B, interface: "Media") @join__type(graph: B, key: "id")
+        { id: ID! }
+        "#,
+    );
+    let media = supergraph.type_named("Media").unwrap();
+    let subgraphs = (0..4).map(graph::SubgraphId);
+    let leads =
+        |&subgraph: &graph::SubgraphId| supergraph.keys_into(media, subgraph).next().is_some();
+    assert_eq!(names(&supergraph, subgraphs.filter(leads).collect()), ["a", "d"]);
+}
+
+#[test]
 fn clients_see_scalars_inputs_and_enums_with_what_is_said_of_them() {
     let supergraph = read(
         r#"
