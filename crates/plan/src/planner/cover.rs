@@ -27,13 +27,13 @@ const WAVES_MAX: usize = 12;
 const FIELDS_MAX: usize = 40_000;
 
 /// Operations on masks up to which one search goes: some milliseconds.
-const WORK_MAX: u64 = 4_000_000;
+const WORK_MAX: u64 = 2_000_000;
 
 /// Operations on masks that take as long as a step of the solver.
 const WORK_IN_STEP: u64 = 16;
 
 /// Orders of leaving out requests that are tried, beside those by wave.
-const SHUFFLES: u64 = 6;
+const SHUFFLES: u64 = 4;
 
 /// A set of subgraphs of the model.
 type Mask = u64;
@@ -51,12 +51,17 @@ pub(super) struct Cover {
     roots: Vec<Field>,
     /// Masks looked at, counted over all checks.
     work: u64,
+    /// Memory of [`Cover::suffices`].
+    timetables: Vec<Mask>,
+    in_time: Vec<Mask>,
 }
 
 /// The jumps between subgraphs for objects of one type.
 struct JumpType {
     /// Subgraphs from which keys of the object lead to the same subgraphs, and which these are.
     classes: Vec<(Mask, Mask)>,
+    /// The number of classes of all types before this one.
+    first_class: usize,
 }
 
 enum Node {
@@ -64,12 +69,33 @@ enum Node {
         /// Index into [`Cover::types`].
         ty: usize,
         knows: Mask,
+        /// By leaf field: the subgraphs that resolve it of whatever object they have.
+        leaves: Vec<Mask>,
+        /// The other fields.
         fields: Vec<Field>,
     },
     Abstract {
         /// By object type: the subgraphs that may return it here, and its node.
         members: Vec<(Mask, usize)>,
     },
+}
+
+impl Node {
+    /// Keeps leaf fields apart, and of those only the masks that say more than others.
+    fn separate_leaves(&mut self) {
+        let Self::Object { leaves, fields, .. } = self else { return };
+        let is_leaf = |field: &Field| field.child.is_none() && field.gated == 0;
+        leaves.extend(fields.iter().filter(|field| is_leaf(field)).map(|field| field.by));
+        fields.retain(|field| !is_leaf(field));
+        leaves.sort_unstable_by_key(|by| (by.count_ones(), *by));
+        let mut kept: Vec<Mask> = Vec::new();
+        for &by in leaves.iter() {
+            if !kept.iter().any(|narrower| narrower & !by == 0) {
+                kept.push(by);
+            }
+        }
+        *leaves = kept;
+    }
 }
 
 struct Field {
@@ -102,6 +128,8 @@ impl Cover {
                 nodes: Vec::new(),
                 roots: Vec::new(),
                 work: 0,
+                timetables: Vec::new(),
+                in_time: Vec::new(),
             },
             types: HashMap::default(),
             nodes: HashMap::default(),
@@ -147,7 +175,7 @@ impl Cover {
                 .filter(|(mask, _)| mask & holders != 0)
                 .map(|&(mask, member)| self.depth(member, mask & holders, known))
                 .min(),
-            Node::Object { fields, .. } => fields
+            Node::Object { fields, leaves, .. } => fields
                 .iter()
                 .map(|field| {
                     let here = field.by & holders;
@@ -158,6 +186,7 @@ impl Cover {
                     let later = 1 + below(field.by | field.gated, known);
                     now.map_or(later, |now| now.min(later))
                 })
+                .chain(leaves.iter().map(|by| usize::from(by & holders == 0)))
                 .max(),
         };
         let depth = depth.unwrap_or(0);
@@ -170,36 +199,50 @@ impl Cover {
         if waves > WAVES_MAX {
             return None;
         }
-        let until = self.work + WORK_MAX;
         let before = self.work;
+        let until = before + WORK_MAX;
         let all = self.everything(waves);
         if !self.suffices(&all) {
             return None;
         }
-        let mut requests = requests_of(&all);
+        // What nothing works without is in every set.
+        let mut optional = Vec::new();
+        for (subgraph, wave) in requests_of(&all) {
+            let mut others = all.clone();
+            others[wave] &= !subgraph;
+            if self.suffices(&others) {
+                optional.push((subgraph, wave));
+            }
+        }
+        let needed = size(&all) as usize - optional.len();
         // Early requests go first: what can wait waits for a wave in which its subgraph is asked anyway.
-        let mut best = self.reduced(all.clone(), &requests, until);
-        requests.reverse();
+        let mut best = self.reduced(all.clone(), &optional, until);
+        let mut order = optional.clone();
+        order.reverse();
         for seed in 0..=SHUFFLES {
-            let found = self.reduced(all.clone(), &requests, until);
+            if size(&best) as usize == needed || self.work > until {
+                break;
+            }
+            let found = self.reduced(all.clone(), &order, until);
             if size(&found) < size(&best) {
                 best = found;
             }
-            shuffle(&mut requests, seed + 1);
+            shuffle(&mut order, seed + 1);
         }
         // The way to fewer requests may lead over other ones.
-        let mut has_improved = true;
+        let mut has_improved = size(&best) as usize > needed;
         while has_improved && self.work < until {
             has_improved = false;
-            for (subgraph, wave) in requests_of(&best) {
-                let mut others = all.clone();
-                others[wave] &= !subgraph;
-                if !self.suffices(&others) {
+            let is_in = |best: &Waves, subgraph: Mask, wave: usize| best[wave] & subgraph != 0;
+            for &(subgraph, wave) in &optional {
+                if !is_in(&best, subgraph, wave) || self.work > until {
                     continue;
                 }
-                let mut order = requests_of(&others);
+                let mut others = all.clone();
+                others[wave] &= !subgraph;
+                let mut order = optional.clone();
                 // Stable: those of the best set are tried last.
-                order.sort_by_key(|&(subgraph, wave)| best[wave] & subgraph != 0);
+                order.sort_by_key(|&(subgraph, wave)| is_in(&best, subgraph, wave));
                 let found = self.reduced(others, &order, until);
                 if size(&found) < size(&best) {
                     best = found;
@@ -246,38 +289,63 @@ impl Cover {
     /// True if everything can be had by these requests.
     fn suffices(&mut self, requests: &Waves) -> bool {
         let waves = requests.len();
-        let timetables: Vec<Vec<Timetable>> =
-            self.types.iter().map(|ty| ty.timetables(requests)).collect();
-        // By node and wave: the subgraphs that may get the object in that wave.
-        let mut in_time: Vec<Mask> = vec![0; self.nodes.len() * waves];
-        for index in 0..self.nodes.len() {
+        let mut timetables = std::mem::take(&mut self.timetables);
+        let mut in_time = std::mem::take(&mut self.in_time);
+        timetables.clear();
+        for ty in &self.types {
+            ty.add_timetables(requests, &mut timetables);
+        }
+        in_time.clear();
+        in_time.resize(self.nodes.len() * waves, 0);
+        let is_enough = self.fill_in_time(&timetables, &mut in_time, waves)
+            && self.has_roots(requests, &in_time);
+        self.timetables = timetables;
+        self.in_time = in_time;
+        is_enough
+    }
+
+    /// Works out, by node and wave, which subgraphs may get the object in that wave. False if some node
+    /// cannot be had at all.
+    fn fill_in_time(&mut self, timetables: &[Mask], in_time: &mut [Mask], waves: usize) -> bool {
+        let mut work = timetables.len() as u64;
+        let mut is_possible = true;
+        for (index, node) in self.nodes.iter().enumerate() {
             let (below, own) = in_time.split_at_mut(index * waves);
-            let is_possible = match &self.nodes[index] {
+            match node {
                 Node::Abstract { members } => {
-                    self.work += (members.len() * waves) as u64;
+                    work += (members.len() * waves) as u64;
                     for (wave, own) in own[..waves].iter_mut().enumerate() {
                         *own = members.iter().fold(Mask::MAX, |known, &(mask, member)| {
                             known & (below[member * waves + wave] | !mask)
                         });
                     }
-                    true
                 }
-                Node::Object { ty, knows, fields } => {
-                    self.work += (fields.len() * waves) as u64;
+                Node::Object { ty, knows, leaves, fields } => {
+                    let ty = &self.types[*ty];
+                    work += (leaves.len() * waves + fields.len() * waves * waves / 2) as u64;
+                    let mut any = 0;
                     for (wave, own) in own[..waves].iter_mut().enumerate() {
-                        let classes = self.types[*ty].classes.iter().zip(&timetables[*ty]);
-                        *own = classes.fold(0, |known, (&(class, _), table)| {
-                            let from = From { table, wave, waves, below };
-                            known | fields_in_time(fields, class & knows, &from)
-                        });
+                        for (number, &(class, _)) in ty.classes.iter().enumerate() {
+                            let start = ((ty.first_class + number) * waves + wave) * waves;
+                            let arriving = &timetables[start..start + waves];
+                            let from = From { arriving, wave, waves, below };
+                            *own |= from.in_time(leaves, fields, class & knows);
+                        }
+                        any |= *own;
                     }
-                    own[0] != 0 || own[..waves].iter().any(|&mask| mask != 0)
+                    is_possible = any != 0;
                 }
-            };
+            }
             if !is_possible {
-                return false;
+                break;
             }
         }
+        self.work += work;
+        is_possible
+    }
+
+    fn has_roots(&self, requests: &Waves, in_time: &[Mask]) -> bool {
+        let waves = requests.len();
         self.roots.iter().all(|root| {
             let asked = requests.get(1).copied().unwrap_or(0) & root.by;
             let payload = root.by & self.events;
@@ -292,26 +360,20 @@ impl Cover {
     }
 }
 
-/// When the subgraphs of a class lead where: by the wave in which the object is there, and the wave of the
-/// request, the subgraphs that have it after that request.
-struct Timetable(Vec<Vec<Mask>>);
-
 impl JumpType {
-    fn timetables(&self, requests: &Waves) -> Vec<Timetable> {
-        let waves = requests.len();
-        let table = |&(_, row): &(Mask, Mask)| {
-            let starts = (0..waves).map(|start| {
+    /// Adds, by class, by the wave in which the object is there and by the wave of the request: the subgraphs
+    /// that have the object after that request.
+    fn add_timetables(&self, requests: &Waves, into: &mut Vec<Mask>) {
+        for &(_, row) in &self.classes {
+            for start in 0..requests.len() {
                 let mut leads_to = row;
-                let mut arriving = vec![0; waves];
-                for wave in start + 1..waves {
-                    arriving[wave] = requests[wave] & leads_to;
-                    leads_to |= self.rows_of(arriving[wave]);
+                for (wave, &asked) in requests.iter().enumerate() {
+                    let arriving = if wave > start { asked & leads_to } else { 0 };
+                    leads_to |= self.rows_of(arriving);
+                    into.push(arriving);
                 }
-                arriving
-            });
-            Timetable(starts.collect())
-        };
-        self.classes.iter().map(table).collect()
+            }
+        }
     }
 
     /// All subgraphs that some of `holders` lead to.
@@ -325,66 +387,69 @@ impl JumpType {
 
 /// Where an object is looked at: held since `wave` by subgraphs of one class.
 struct From<'c> {
-    table: &'c Timetable,
+    /// By wave: the subgraphs that have the object after a request of that wave.
+    arriving: &'c [Mask],
     wave: usize,
     waves: usize,
-    /// [`Cover::suffices`] of the nodes further down.
+    /// [`Cover::in_time`] of the nodes further down.
     below: &'c [Mask],
 }
 
 impl From<'_> {
-    fn arriving(&self) -> &[Mask] {
-        &self.table.0[self.wave]
+    /// Those of `holders` that alone, with the requests that follow, get everything in time.
+    fn in_time(&self, leaves: &[Mask], fields: &[Field], holders: Mask) -> Mask {
+        let mut left = holders;
+        let later = self.arriving.iter().fold(0, |known, arriving| known | arriving);
+        for by in leaves {
+            if later & by == 0 {
+                left &= by;
+            }
+        }
+        for field in fields {
+            if left == 0 {
+                return 0;
+            }
+            let is_later_in_time = (self.wave + 1..self.waves)
+                .any(|wave| self.arriving[wave] & field.by & self.fits(field, wave) != 0);
+            if is_later_in_time {
+                continue;
+            }
+            let mut able = field.by & self.fits(field, self.wave);
+            if field.gated != 0 {
+                able |= self.gated_in_time(field, left);
+            }
+            left &= able;
+        }
+        left
+    }
+
+    /// Those of `holders` that get a field whose resolver must be sent something.
+    fn gated_in_time(&self, field: &Field, holders: Mask) -> Mask {
+        let known = |need: &Mask| {
+            let later = (self.wave + 1..self.waves).find(|&wave| self.arriving[wave] & need != 0);
+            later.unwrap_or(self.waves)
+        };
+        // When what is required is there, if the holder itself does not have it, and which holders do.
+        let others = field.needs.iter().map(known).max().unwrap_or(self.wave);
+        let own = field.needs.iter().fold(holders, |known, need| known & need);
+        let is_in_time = |since: usize| {
+            (since + 1..self.waves)
+                .any(|wave| self.arriving[wave] & field.gated & self.fits(field, wave) != 0)
+        };
+        let mut able = 0;
+        if own != 0 && is_in_time(self.wave) {
+            able |= own;
+        }
+        if is_in_time(others) {
+            able |= holders;
+        }
+        able
     }
 
     /// The subgraphs that may have the object in `wave`, for the node below a field.
     fn fits(&self, field: &Field, wave: usize) -> Mask {
         field.child.map_or(Mask::MAX, |child| self.below[child * self.waves + wave])
     }
-}
-
-/// Those of `holders` that alone, with the requests that follow, get all of `fields` in time.
-fn fields_in_time(fields: &[Field], holders: Mask, from: &From<'_>) -> Mask {
-    let mut left = holders;
-    for field in fields {
-        if left == 0 {
-            return 0;
-        }
-        let is_later_in_time = (from.wave + 1..from.waves)
-            .any(|wave| from.arriving()[wave] & field.by & from.fits(field, wave) != 0);
-        if is_later_in_time {
-            continue;
-        }
-        let mut able = field.by & from.fits(field, from.wave);
-        if field.gated != 0 {
-            able |= gated_in_time(field, left, from);
-        }
-        left &= able;
-    }
-    left
-}
-
-/// Those of `holders` that get a field whose resolver must be sent something.
-fn gated_in_time(field: &Field, holders: Mask, from: &From<'_>) -> Mask {
-    let known = |need: &Mask| {
-        let later = (from.wave + 1..from.waves).find(|&wave| from.arriving()[wave] & need != 0);
-        later.unwrap_or(from.waves)
-    };
-    // When what is required is there, if the holder itself does not have it, and which holders do.
-    let others = field.needs.iter().map(known).max().unwrap_or(from.wave);
-    let own = field.needs.iter().fold(holders, |known, need| known & need);
-    let is_in_time = |since: usize| {
-        (since + 1..from.waves)
-            .any(|wave| from.arriving()[wave] & field.gated & from.fits(field, wave) != 0)
-    };
-    let mut able = 0;
-    if own != 0 && is_in_time(from.wave) {
-        able |= own;
-    }
-    if is_in_time(others) {
-        able |= holders;
-    }
-    able
 }
 
 struct Builder<'s, 'a> {
@@ -422,7 +487,13 @@ impl<'a> Builder<'_, 'a> {
         for (&ty, &index) in &self.types {
             self.cover.types[index] = jump_type(graph, ty, &self.cover.subgraphs);
         }
+        let mut first_class = 0;
+        for ty in &mut self.cover.types {
+            ty.first_class = first_class;
+            first_class += ty.classes.len();
+        }
         self.flatten_values();
+        self.cover.nodes.iter_mut().for_each(Node::separate_leaves);
         Some(())
     }
 
@@ -488,7 +559,8 @@ impl<'a> Builder<'_, 'a> {
                 self.field(wanted, &mut fields)?;
             }
             let knows = definition.subgraphs.iter().map(|there| there.subgraph).collect();
-            Node::Object { ty: self.ty(ty), knows: self.mask(knows), fields }
+            let (ty, knows) = (self.ty(ty), self.mask(knows));
+            Node::Object { ty, knows, leaves: Vec::new(), fields }
         };
         let index = self.cover.nodes.len();
         self.cover.nodes.push(node);
@@ -500,12 +572,12 @@ impl<'a> Builder<'_, 'a> {
         let next = self.types.len();
         let index = *self.types.entry(ty).or_insert(next);
         if index == self.cover.types.len() {
-            self.cover.types.push(JumpType { classes: Vec::new() });
+            self.cover.types.push(JumpType { classes: Vec::new(), first_class: 0 });
         }
         index
     }
 
-    /// Adds a field to those of its object, unless it asks no more than one that is there.
+    /// Adds a field to those of its object.
     fn field(&mut self, wanted: &Wanted, into: &mut Vec<Field>) -> Option<()> {
         let graph = self.solver.graph();
         let WantedTarget::Field(id) = wanted.target else { return Some(()) };
@@ -525,11 +597,6 @@ impl<'a> Builder<'_, 'a> {
             true => None,
             false => Some(self.node(&wanted.parts, definition.ty.named())?),
         };
-        let asks_no_more =
-            |other: &Field| other.child.is_none() && other.gated == 0 && other.by & !by == 0;
-        if child.is_none() && gated == 0 && into.iter().any(asks_no_more) {
-            return Some(());
-        }
         into.push(Field { by, gated, needs, child });
         Some(())
     }
@@ -594,7 +661,7 @@ fn jump_type(graph: &Supergraph, ty: TypeId, subgraphs: &[SubgraphId]) -> JumpTy
             None => classes.push((1 << bit, row)),
         }
     }
-    JumpType { classes }
+    JumpType { classes, first_class: 0 }
 }
 
 /// The object types of an abstract type, with the subgraphs that can return them for it.

@@ -29,7 +29,7 @@ const SEARCH_STEPS_MIN: u64 = 10_000;
 
 /// Different selection sets from which on an operation is long: leaving out one request after the other by
 /// solving all of it again would take too many steps, so the requests are chosen beforehand.
-const LONG_SETS_MIN: usize = 40;
+const LONG_SETS_MIN: usize = 16;
 
 /// The requests that a solution may make: subgraphs and the waves in which they may be asked.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -223,8 +223,13 @@ pub(super) fn solve(
     {
         return Ok(found);
     }
+    let before = solver.steps();
     let solution = solver.root(fields, among)?;
+    let is_hard = solver.steps() - before > SEARCH_STEPS_MIN;
     let best = fewest(solver, fields, among, solution);
+    if cover.is_none() && is_hard {
+        cover = Cover::new(solver, fields, among);
+    }
     match cover {
         Some(mut cover) => Ok(covered(solver, fields, among, &mut cover, best)),
         None => Ok(best),
