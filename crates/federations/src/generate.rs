@@ -1,6 +1,7 @@
 //! A random supergraph. It could have been composed: whoever has a type can identify its objects or
 //! reach them, what a field requires or provides is external there, interfaces are implemented where
-//! they are known.
+//! they are known. Key members are external in some subgraphs, of which some are type extensions of
+//! Federation 1; where that leaves no way to a field, the router must refuse it.
 
 mod abstracts;
 mod model;
@@ -35,6 +36,7 @@ pub fn federation(random: &mut Random, subgraphs: usize) -> String {
     };
     federation.values();
     federation.entities();
+    federation.external_key_members();
     federation.names();
     federation.interface_object();
     federation.abstracts();
@@ -67,6 +69,7 @@ impl Federation<'_> {
                 fields,
                 implements: Vec::new(),
                 contexts: Vec::new(),
+                extensions: Vec::new(),
             });
         }
         // Nested keys are made of this one.
@@ -76,6 +79,7 @@ impl Federation<'_> {
             fields: vec![Field::new("x", "Int!", &all), Field::new("y", "Int!", &all)],
             implements: Vec::new(),
             contexts: Vec::new(),
+            extensions: Vec::new(),
         });
     }
 
@@ -135,7 +139,42 @@ impl Federation<'_> {
                 fields,
                 implements: Vec::new(),
                 contexts: Vec::new(),
+                extensions: Vec::new(),
             });
+        }
+    }
+
+    /// Makes key members external in some subgraphs: on type extensions of Federation 1, where that means that
+    /// the subgraph only refers to the object, and elsewhere, where it cannot give them. One subgraph of each
+    /// member is left alone, so that most operations can still be planned.
+    fn external_key_members(&mut self) {
+        const MEMBERS: [&str; 4] = ["id", "code", "spot", "tags"];
+        for index in 0..self.objects.len() {
+            if self.objects[index].presence[0].1.is_empty() {
+                continue;
+            }
+            for graph in self.objects[index].graphs() {
+                if !self.random.one_in(5) {
+                    continue;
+                }
+                if self.random.one_in(2) {
+                    self.objects[index].extensions.push(graph);
+                }
+                for field in &mut self.objects[index].fields {
+                    let is_member = MEMBERS.contains(&field.name.as_str());
+                    let is_elsewhere = field
+                        .mentions
+                        .iter()
+                        .any(|mention| mention.graph != graph && !mention.is_external);
+                    let mut mentions = field.mentions.iter_mut();
+                    if let Some(mention) = mentions.find(|mention| mention.graph == graph)
+                        && is_member
+                        && is_elsewhere
+                    {
+                        mention.is_external = true;
+                    }
+                }
+            }
         }
     }
 

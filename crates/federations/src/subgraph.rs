@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use apollo_compiler::ast::{Document, Field};
 use bytes::Bytes;
 use execute::{EventRequest, FetchError, LocalFuture, SubgraphAnswer, SubgraphRequest};
-use graph::{FieldSet, FieldSetItem, SubgraphId, Supergraph, TypeId, TypeRef, TypeRefShape};
+use graph::{
+    FieldId, FieldSet, FieldSetItem, SubgraphId, Supergraph, TypeId, TypeRef, TypeRefShape,
+};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
 
@@ -150,7 +152,8 @@ impl<'a> Server<'a> {
         let there = there.ok_or_else(|| format!("{coordinate} is not in the subgraph"))?;
         let mut provides = Vec::new();
         provided(graph, &here.provides, here.known_as, &field.name, &mut provides);
-        if !graph.field(mention).resolved_by.contains(id) && provides.is_empty() {
+        let is_external = there.external && !self.is_reference(mention);
+        if (is_external || !graph.field(mention).resolved_by.contains(id)) && provides.is_empty() {
             return Err(format!("{coordinate} is external"));
         }
         let required = match &there.requires {
@@ -180,6 +183,16 @@ impl<'a> Server<'a> {
         provides.extend(&there.provides);
         let ty = there.ty.as_ref().unwrap_or(&graph.field(mention).ty);
         Ok((self.resolved(stored, ty.named(), &provides)?, ty.clone()))
+    }
+
+    /// True if an external field is a key member on a type extension of Federation 1: the subgraph refers to
+    /// objects by it, so it knows the value.
+    fn is_reference(&self, field: FieldId) -> bool {
+        let graph = self.graph;
+        let types = graph.types.iter().flat_map(|ty| &ty.subgraphs);
+        let there = types.filter(|there| there.subgraph == self.subgraph.id);
+        let mut keys = there.flat_map(|there| &there.keys).filter(|key| key.is_extension);
+        keys.any(|key| mentions(&key.fields, field))
     }
 
     fn resolved(
@@ -295,6 +308,16 @@ impl<'a> Server<'a> {
         }
         Err(format!("{sent} names nothing"))
     }
+}
+
+/// True if `set` names `field`, at any depth.
+fn mentions(set: &FieldSet, field: FieldId) -> bool {
+    set.items.iter().any(|item| match item {
+        FieldSetItem::Field { field: named, fields, .. } => {
+            *named == field || mentions(fields, field)
+        }
+        FieldSetItem::Fragment { fields, .. } => mentions(fields, field),
+    })
 }
 
 /// Does `value` say everything that `part` says?

@@ -122,6 +122,9 @@ pub struct Key {
     pub fields: FieldSet,
     /// May the router call `_entities` with it?
     pub resolvable: bool,
+    /// True if the key stands on a type extension of Federation 1 (`@join__type(extension: true)`), whose
+    /// external members are references to an object that the subgraph has, not values it cannot give.
+    pub is_extension: bool,
 }
 
 /// The parsed value of `fields:` in `@key`, `@requires` and `@provides`.

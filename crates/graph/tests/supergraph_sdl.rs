@@ -82,7 +82,7 @@ fn what_is_inaccessible_takes_along_what_depends_on_it() {
 }
 
 #[test]
-fn external_and_overridden_fields_are_resolved_elsewhere_but_keys_at_home() {
+fn external_and_overridden_fields_are_resolved_elsewhere() {
     let supergraph = read(
         r#"
         enum join__Graph { A @join__graph(name: "a", url: "http://a") B @join__graph(name: "b", url: "http://b") }
@@ -95,10 +95,78 @@ fn external_and_overridden_fields_are_resolved_elsewhere_but_keys_at_home() {
         }
         "#,
     );
-    assert_eq!(resolved_by(&supergraph, "P.id"), ["a", "b"]);
+    assert_eq!(resolved_by(&supergraph, "P.id"), ["a"]);
     assert_eq!(resolved_by(&supergraph, "P.moved"), ["b"]);
     assert_eq!(resolved_by(&supergraph, "P.asked"), ["b"]);
     assert!(resolved_by(&supergraph, "P.nowhere").is_empty());
+}
+
+#[test]
+fn external_key_members_are_resolvable_on_type_extensions_and_in_event_subgraphs_only() {
+    let supergraph = read(
+        r#"
+        enum join__Graph {
+          A @join__graph(name: "a", url: "http://a")
+          B @join__graph(name: "b", url: "http://b")
+          C @join__graph(name: "c", url: "http://c")
+          EVENTS @join__graph(name: "events", url: "")
+        }
+        type Query @join__type(graph: A) @join__type(graph: B) @join__type(graph: C) @join__type(graph: EVENTS) {
+          p: P @join__field(graph: EVENTS) @join__directive(graphs: [EVENTS], name: "edfs__natsRequest", args: {subject: "p"})
+        }
+        type P
+          @join__type(graph: A, key: "id spot { x }")
+          @join__type(graph: B, key: "id spot { x }", extension: true)
+          @join__type(graph: C, key: "id spot { x }")
+          @join__type(graph: EVENTS, key: "id", resolvable: false)
+        {
+          id: ID! @join__field(graph: A) @join__field(graph: B, external: true) @join__field(graph: C, external: true) @join__field(graph: EVENTS, external: true)
+          spot: Spot! @join__field(graph: A) @join__field(graph: B, external: true) @join__field(graph: C)
+          other: Int @join__field(graph: A) @join__field(graph: B, external: true)
+        }
+        type Spot @join__type(graph: A) @join__type(graph: B) @join__type(graph: C) {
+          x: Int! @join__field(graph: A) @join__field(graph: B, external: true) @join__field(graph: C, external: true)
+        }
+        "#,
+    );
+    assert_eq!(resolved_by(&supergraph, "P.id"), ["a", "b", "events"]);
+    assert_eq!(resolved_by(&supergraph, "P.spot"), ["a", "b", "c"]);
+    assert_eq!(resolved_by(&supergraph, "P.other"), ["a"]);
+    assert_eq!(resolved_by(&supergraph, "Spot.x"), ["a", "b"]);
+}
+
+#[test]
+fn a_key_of_an_interface_leads_only_where_every_implementation_is_an_entity() {
+    let supergraph = read(
+        r#"
+        enum join__Graph {
+          A @join__graph(name: "a", url: "http://a")
+          B @join__graph(name: "b", url: "http://b")
+          C @join__graph(name: "c", url: "http://c")
+          D @join__graph(name: "d", url: "http://d")
+        }
+        type Query @join__type(graph: A) { media: Media @join__field(graph: D) }
+        interface Media
+          @join__type(graph: A, key: "id")
+          @join__type(graph: B, key: "id")
+          @join__type(graph: C, key: "id")
+          @join__type(graph: D, key: "id", isInterfaceObject: true)
+        { id: ID! }
+        type Book implements Media
+          @join__implements(graph: A, interface: "Media") @join__type(graph: A, key: "id")
+          @join__implements(graph: B, interface: "Media") @join__type(graph: B, key: "id", resolvable: false)
+        { id: ID! }
+        type Film implements Media
+          @join__implements(graph: A, interface: "Media") @join__type(graph: A, key: "id")
+          @join__implements(graph: B, interface: "Media") @join__type(graph: B, key: "id")
+        { id: ID! }
+        "#,
+    );
+    let media = supergraph.type_named("Media").unwrap();
+    let subgraphs = (0..4).map(graph::SubgraphId);
+    let leads =
+        |&subgraph: &graph::SubgraphId| supergraph.keys_into(media, subgraph).next().is_some();
+    assert_eq!(names(&supergraph, subgraphs.filter(leads).collect()), ["a", "d"]);
 }
 
 #[test]

@@ -53,6 +53,16 @@ fn prepare_lines(bencher: Bencher<'_, '_>, lines: usize) {
     });
 }
 
+/// The same for one self-referential type over eight overlapping subgraphs. Held to 50 ms.
+#[divan::bench(args = [1700], sample_count = 20)]
+fn prepare_overlapping_lines(bencher: Bencher<'_, '_>, lines: usize) {
+    let wide = federations::overlapping(1, lines);
+    let preparer = Preparer::new(load(&wide.sdl), 1, settings());
+    bencher.bench_local(|| {
+        preparer.prepare_now(wide.operation.as_bytes(), None).expect("a valid operation")
+    });
+}
+
 /// The benchmark operation of the federation with four subgraphs.
 #[divan::bench(sample_count = 100)]
 fn plan_federation_benchmark(bencher: Bencher<'_, '_>) {

@@ -1,7 +1,7 @@
 //! Is the whole operation answered, and nothing else? Walks the client's selections, the plan's shape
 //! and the tree together.
 
-use graph::{FieldId, Supergraph, TypeId, TypeRef, TypeRefShape};
+use graph::{FieldId, Supergraph, TypeId, TypeKind, TypeRef, TypeRefShape};
 use plan::{
     Field, FieldTarget, ObjectShapeId, Operation, Plan, Selection, SelectionSet, ShapeField,
     ValueKind, ValueShape, Variables,
@@ -22,7 +22,7 @@ pub(crate) fn check(
     mut root: Place,
 ) -> Result<(), Unsound> {
     let answer = Answer { graph, plan, variables };
-    answer.object(&[&operation.selection_set], plan.shape.root, &mut root)
+    answer.object(&[&operation.selection_set], plan.shape.root, &mut root, None)
 }
 
 struct Answer<'a> {
@@ -49,6 +49,7 @@ impl<'a> Answer<'a> {
         sets: &[&'a SelectionSet],
         id: ObjectShapeId,
         place: &mut Place,
+        reached_by: Option<FieldId>,
     ) -> Result<(), Unsound> {
         let Some(shape) = self.plan.shape.objects.get(id.0 as usize) else {
             unsound!("the shape has no object {}", id.0)
@@ -95,11 +96,28 @@ impl<'a> Answer<'a> {
                     list(wanted.iter().map(|wanted| &*wanted.first.response_key).collect())
                 );
             }
+            let is_shared = reached_by.is_none_or(|field| self.is_shared_member(field, ty));
             for (wanted, shown) in wanted.iter().zip(shown) {
+                // The response has null there, whichever subgraph is asked.
+                if !is_shared && known.entry(self.graph, ty, &shown.data_key).is_none() {
+                    continue;
+                }
                 self.field(wanted, shown, (ty, printed_as), known)?;
             }
         }
         Ok(())
+    }
+
+    /// False if `field` has a union type of which one of the subgraphs that resolve it does not know the
+    /// member `ty`. Such members may be left unselected.
+    fn is_shared_member(&self, field: FieldId, ty: TypeId) -> bool {
+        let graph = self.graph;
+        let definition = graph.field(field);
+        graph.ty(definition.ty.named()).kind != TypeKind::Union
+            || definition.resolved_by.iter().all(|subgraph| {
+                let there = graph.field_type_in(field, subgraph);
+                graph.possible_in(there, subgraph).contains(&ty)
+            })
     }
 
     /// CollectFields (GraphQL specification, section 6.3.2).
@@ -168,7 +186,7 @@ impl<'a> Answer<'a> {
         }
         let printed = graph.field_named(printed_as, name).unwrap_or(own);
         match self.of_type(own, &graph.field(printed).ty, &shown.value)? {
-            Some(below) => self.object(&wanted.below, below, &mut entry.below),
+            Some(below) => self.object(&wanted.below, below, &mut entry.below, Some(own)),
             None => Ok(()),
         }
     }

@@ -396,6 +396,10 @@ impl<'a> Run<'a> {
             unsound!("subgraph `{subgraph}` does not resolve `{}`", coordinate(graph, own));
         }
         let there = graph.field_in(mention, answering.subgraph);
+        let is_external = there.is_some_and(|there| there.external);
+        if is_external && !representations::is_reference(graph, mention, answering.subgraph) {
+            unsound!("`{}` is external in subgraph `{subgraph}`", coordinate(graph, own));
+        }
         if let Some(requires) = there.and_then(|there| there.requires.as_ref()) {
             let Some(batch) = answering.batch else {
                 unsound!(

@@ -69,6 +69,7 @@ impl Federation<'_> {
                 fields,
                 implements: vec![("Media".to_owned(), known_by.clone())],
                 contexts: Vec::new(),
+                extensions: Vec::new(),
             });
         }
         media.fields.extend(own);
@@ -116,8 +117,9 @@ impl Federation<'_> {
                 .iter()
                 .filter(|(name, _)| {
                     there.iter().all(|&index| {
+                        // Also where it is external: then the subgraph cannot give it of every member.
                         let mut fields = self.objects[index].fields.iter();
-                        fields.any(|field| field.name == *name && field.resolves(graph))
+                        fields.any(|field| field.name == *name && field.is_mentioned(graph))
                     })
                 })
                 .collect();

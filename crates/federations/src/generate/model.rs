@@ -49,6 +49,10 @@ impl Field {
         self.mentions.iter().any(|mention| mention.graph == graph && !mention.is_external)
     }
 
+    pub(super) fn is_mentioned(&self, graph: usize) -> bool {
+        self.mentions.iter().any(|mention| mention.graph == graph)
+    }
+
     pub(super) fn requires_nothing(&self) -> bool {
         self.mentions.iter().all(|mention| mention.requires.is_none())
     }
@@ -62,7 +66,7 @@ impl Field {
     }
 
     pub(super) fn mention_external(&mut self, graph: usize) {
-        if !self.mentions.iter().any(|mention| mention.graph == graph) {
+        if !self.is_mentioned(graph) {
             self.mentions.push(Mention { is_external: true, ..Mention::of(graph) });
         }
     }
@@ -77,6 +81,8 @@ pub(super) struct Object {
     pub(super) implements: Vec<(String, Vec<usize>)>,
     /// The subgraphs in which it sets the context that there is.
     pub(super) contexts: Vec<usize>,
+    /// The subgraphs in which it is a type extension of Federation 1.
+    pub(super) extensions: Vec<usize>,
 }
 
 impl Object {

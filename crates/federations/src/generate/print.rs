@@ -60,8 +60,14 @@ impl Federation<'_> {
                 }
             }
             for (graph, keys, is_resolvable) in &object.presence {
+                let mut end = String::new();
+                if object.extensions.contains(graph) {
+                    end.push_str(", extension: true");
+                }
+                if !is_resolvable {
+                    end.push_str(", resolvable: false");
+                }
                 let graph = SUBGRAPHS[*graph];
-                let end = if *is_resolvable { "" } else { ", resolvable: false" };
                 for key in keys {
                     let _ = write!(sdl, " @join__type(graph: {graph}, key: \"{key}\"{end})");
                 }

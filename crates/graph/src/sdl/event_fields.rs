@@ -10,8 +10,8 @@ fn is_of_event_family(name: &str) -> bool {
     name.starts_with("edfs__") || name.starts_with("events__")
 }
 
-/// Decides the kind of every subgraph without URL and checks the event directives of all fields.
-pub(super) fn check(supergraph: &mut Supergraph, schema: &Schema, errors: &mut Errors<'_>) {
+/// Marks every subgraph that has no URL and event directives on its fields as an event subgraph.
+pub(super) fn mark_event_subgraphs(supergraph: &mut Supergraph) {
     let mut event_subgraphs = crate::SubgraphSet::EMPTY;
     for field in &supergraph.fields {
         for directive in field.directives.iter().filter(|d| is_of_event_family(&d.name)) {
@@ -23,6 +23,10 @@ pub(super) fn check(supergraph: &mut Supergraph, schema: &Schema, errors: &mut E
             subgraph.kind = SubgraphKind::Events;
         }
     }
+}
+
+/// Checks the event directives of all fields, once the kinds of all subgraphs are known.
+pub(super) fn check(supergraph: &Supergraph, schema: &Schema, errors: &mut Errors<'_>) {
     for field in &supergraph.fields {
         let parent = supergraph.ty(field.parent);
         let place =

@@ -1,7 +1,7 @@
 //! What interface objects (`@interfaceObject`) say of the implementations of their interface, which
-//! their subgraph does not know.
+//! their subgraph does not know, and which subgraphs can be asked for objects of an interface.
 
-use crate::{SubgraphId, Supergraph, TypeId};
+use crate::{SubgraphId, Supergraph, TypeId, TypeKind};
 
 /// Lets every interface object stand for the implementations. Types, fields and field sets are read.
 pub(super) fn stand_for_implementations(supergraph: &mut Supergraph) {
@@ -37,6 +37,31 @@ fn stand_for(
             let own = &mut supergraph.fields[own.0 as usize].subgraphs;
             own.retain(|known| known.subgraph != subgraph);
             own.push(there);
+        }
+    }
+}
+
+/// Makes the keys of an interface unusable in subgraphs that have no entity for it: a subgraph resolves an
+/// object of an interface only as one of its implementations, by a key that it resolves for that type.
+pub(super) fn close_keys_without_entities(supergraph: &mut Supergraph) {
+    let mut closed = Vec::new();
+    for (index, ty) in supergraph.types.iter().enumerate() {
+        let there = ty.subgraphs.iter().filter(|there| !there.interface_object);
+        for there in there.filter(|there| ty.kind == TypeKind::Interface && !there.keys.is_empty())
+        {
+            let is_entity = |&member: &TypeId| {
+                let own = supergraph.type_in(member, there.subgraph);
+                own.is_some_and(|own| own.keys.iter().any(|key| key.resolvable))
+            };
+            if there.possible.is_empty() || !there.possible.iter().all(is_entity) {
+                closed.push((index, there.subgraph));
+            }
+        }
+    }
+    for (index, subgraph) in closed {
+        let there = supergraph.types[index].subgraphs.iter_mut();
+        for there in there.filter(|there| there.subgraph == subgraph) {
+            there.keys.iter_mut().for_each(|key| key.resolvable = false);
         }
     }
 }

@@ -4,13 +4,13 @@ use apollo_compiler::parser::SourceSpan;
 
 use super::{field_sets, reader::mention};
 use crate::{
-    FieldId, FieldInSubgraph, FieldSet, FieldSetItem, Key, SubgraphId, Supergraph, TypeId,
-    errors::Errors,
+    FieldId, FieldInSubgraph, FieldSet, FieldSetItem, Key, SubgraphId, SubgraphKind, Supergraph,
+    TypeId, errors::Errors,
 };
 
 /// Where the parsed form of a field set belongs.
 pub(super) enum Slot {
-    Key { ty: TypeId, subgraph: SubgraphId, resolvable: bool },
+    Key { ty: TypeId, subgraph: SubgraphId, resolvable: bool, is_extension: bool },
     Requires { field: FieldId, mention: usize },
     Provides { field: FieldId, mention: usize },
     Context { field: FieldId, mention: usize, argument: usize, context: Box<str> },
@@ -57,10 +57,10 @@ pub(super) fn fill(
             }
         };
         match slot {
-            Slot::Key { ty, subgraph, resolvable } => {
+            Slot::Key { ty, subgraph, resolvable, is_extension } => {
                 let there = &mut supergraph.types[ty.0 as usize].subgraphs;
                 if let Some(there) = there.iter_mut().find(|there| there.subgraph == subgraph) {
-                    there.keys.push(Key { fields: set, resolvable });
+                    there.keys.push(Key { fields: set, resolvable, is_extension });
                 }
             }
             Slot::Requires { field, mention } => {
@@ -93,14 +93,19 @@ fn context_selections(
     selections
 }
 
-/// Whoever has a key can name its members, also where the schema calls them external, as extensions
-/// of Federation 1 do.
+/// Adds the external key members that a subgraph can give nevertheless. An external member is resolvable
+/// where external means "only referenced": on a type extension of Federation 1, and in an event subgraph,
+/// whose payloads carry the keys. Elsewhere only `@provides` makes it so, on its path. Join v0.1 has no
+/// external fields; all of its keys are references.
 pub(super) fn resolve_key_members(supergraph: &mut Supergraph, is_v0_1: bool) {
     let mut members = Vec::new();
     for ty in &supergraph.types {
         for there in &ty.subgraphs {
+            let is_payload = supergraph.subgraph(there.subgraph).kind == SubgraphKind::Events;
             for key in &there.keys {
-                collect_members(&key.fields, there.subgraph, &mut members);
+                if is_v0_1 || is_payload || key.is_extension {
+                    collect_members(&key.fields, there.subgraph, &mut members);
+                }
             }
         }
     }

@@ -58,15 +58,17 @@ pub(super) fn read(schema: &Schema, links: &Links, errors: &mut Errors<'_>) -> S
     };
     possible_types::fill(&mut supergraph, schema, &graphs.by_name, &Names::of(links));
     pending_field_sets::fill(&mut supergraph, field_sets, errors);
+    event_fields::mark_event_subgraphs(&mut supergraph);
     let is_v0_1 = links.is_join_v0_1();
     pending_field_sets::resolve_key_members(&mut supergraph, is_v0_1);
     if is_v0_1 {
         pending_field_sets::mention_external_fields(&mut supergraph);
     }
+    interfaces::close_keys_without_entities(&mut supergraph);
     interfaces::stand_for_implementations(&mut supergraph);
     supergraph.resolve(OverrideLabels::NONE);
     hide_what_clients_cannot_see(&mut supergraph);
-    event_fields::check(&mut supergraph, schema, errors);
+    event_fields::check(&supergraph, schema, errors);
     supergraph
 }
 
@@ -278,7 +280,8 @@ impl Reader<'_, '_, '_> {
             }
             if let Some((text, place)) = arguments::text(directive, "key") {
                 let resolvable = arguments::boolean(directive, "resolvable").unwrap_or(true);
-                let slot = Slot::Key { ty: id, subgraph, resolvable };
+                let is_extension = arguments::boolean(directive, "extension") == Some(true);
+                let slot = Slot::Key { ty: id, subgraph, resolvable, is_extension };
                 self.field_sets.push(PendingFieldSet { text: text.to_owned(), place, slot });
             }
         }

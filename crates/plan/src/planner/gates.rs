@@ -16,7 +16,7 @@ use super::{
 
 /// How many subgraphs that might help are tried in all combinations at one position; beyond it the
 /// choice is greedy. 2^6 choices, each a pass over the fields, are still well under a millisecond.
-const EXACT_CHOICES_MAX: usize = 6;
+pub(super) const EXACT_CHOICES_MAX: usize = 6;
 
 /// A jump that might be made: the subgraph, and what it needs beside a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,6 +155,18 @@ impl<'a> Solver<'a> {
         gates: &[Gate<'a>],
         is_root: bool,
     ) -> Option<Rc<ObjectSolution>> {
+        let permitted: Vec<Gate<'a>>;
+        let gates = match self.is_rationed() {
+            false => gates,
+            true => {
+                let is_permitted = |gate: &&Gate<'a>| {
+                    let wave = self.answered(gate.subgraph, 0);
+                    wave.is_some_and(|wave| !is_root || wave <= 1)
+                };
+                permitted = gates.iter().filter(is_permitted).copied().collect();
+                &permitted
+            }
+        };
         if gates.is_empty() {
             return self.evaluate(wanted, holders, &[], is_root).map(Rc::new);
         }

@@ -1,13 +1,15 @@
 //! The entry to planning. An operation goes through these files in order: `tree` (selections as
-//! shared nodes), `contexts` (what `@fromContext` reads further up), `data_keys` (which key of the data
+//! shared nodes), `contexts` (what `@fromContext` reads further up), `unions` (members that every subgraph
+//! of a field knows), `data_keys` (which key of the data
 //! tree belongs to whom), `solve` (who resolves what, by dynamic programming over positions) with `gates`
-//! (which jumps to make) and `picks` (who carries a field), `ration` (fewer requests for the whole),
+//! (which jumps to make) and `picks` (who carries a field), `ration` and `cover` (fewer requests for the whole),
 //! `build` (fetch nodes), `conditions` (when something is selected), `finish` (levels, merging, batches), `document` (text of subgraph operations),
 //! `shape` (the answer).
 
 mod build;
 mod conditions;
 mod contexts;
+mod cover;
 mod data_keys;
 mod document;
 mod finish;
@@ -21,6 +23,7 @@ mod shape;
 mod solution;
 mod solve;
 mod tree;
+mod unions;
 mod unreachable;
 
 use std::sync::Arc;
@@ -142,13 +145,21 @@ fn plan_counted(
     let mut tree = Tree::default();
     let root = tree.of_operation(&operation.selection_set, operation);
     let root = contexts::with_context_fields(graph, &mut tree, root);
-    let parts = tree.parts_of(root);
+    let parts = tree.parts_of(root.clone());
     let fields = tree.collect(graph, &parts, operation.selection_set.on);
     let mut keys = DataKeys::new(graph);
     for wanted in &fields.fields {
         let payload = event_subgraph(graph, wanted);
         keys.declare_root_field(wanted, payload);
     }
+    let shared = unions::without_unshared_members(graph, &mut tree, root.clone());
+    let fields = match shared == root {
+        true => fields,
+        false => {
+            let parts = tree.parts_of(shared);
+            tree.collect(graph, &parts, operation.selection_set.on)
+        }
+    };
     let mut planner = Planner {
         graph,
         operation,
@@ -220,8 +231,7 @@ impl Planner<'_> {
             let kind = self.event_kind(subgraph, &wanted)?;
             let among = Some(SubgraphSet::of(subgraph));
             let alone = Collected::new(fields.on, vec![wanted]);
-            let solution = self.solver.root(&alone, among)?;
-            let solution = ration::fewest(&mut self.solver, &alone, among, solution);
+            let solution = ration::solve(&mut self.solver, &alone, among)?;
             self.build(&solution, kind, &[]);
         }
         match others.is_empty() {
@@ -231,8 +241,7 @@ impl Planner<'_> {
     }
 
     fn query_servers(&mut self, fields: &std::rc::Rc<Collected>) -> Result<(), PlanError> {
-        let solution = self.solver.root(fields, None)?;
-        let solution = ration::fewest(&mut self.solver, fields, None, solution);
+        let solution = ration::solve(&mut self.solver, fields, None)?;
         self.build(&solution, NodeKind::Root(OperationKind::Query), &[]);
         Ok(())
     }
@@ -280,8 +289,7 @@ impl Planner<'_> {
             };
             let group = Collected::new(fields.on, group);
             let among = Some(SubgraphSet::of(subgraph));
-            let solution = self.solver.root(&group, among)?;
-            let solution = ration::fewest(&mut self.solver, &group, among, solution);
+            let solution = ration::solve(&mut self.solver, &group, among)?;
             self.build(&solution, kind, &before);
         }
         Ok(())
@@ -330,8 +338,7 @@ impl Planner<'_> {
             Some(subgraph) => {
                 let event = self.event_field(subgraph, wanted)?;
                 let among = Some(SubgraphSet::of(subgraph));
-                let solution = self.solver.root(fields, among)?;
-                let solution = ration::fewest(&mut self.solver, fields, among, solution);
+                let solution = ration::solve(&mut self.solver, fields, among)?;
                 self.build(&solution, NodeKind::Event, &[]);
                 Ok(Some(event))
             }
@@ -339,8 +346,7 @@ impl Planner<'_> {
                 let WantedTarget::Field(field) = wanted.target else { return Ok(None) };
                 let subgraph = self.best_subgraph(wanted, self.graph.field(field).resolved_by)?;
                 let among = Some(SubgraphSet::of(subgraph));
-                let solution = self.solver.root(fields, among)?;
-                let solution = ration::fewest(&mut self.solver, fields, among, solution);
+                let solution = ration::solve(&mut self.solver, fields, among)?;
                 self.build(&solution, NodeKind::Root(OperationKind::Subscription), &[]);
                 Ok(None)
             }

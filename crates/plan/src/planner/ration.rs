@@ -1,8 +1,8 @@
-//! Fewer requests for the whole operation. `solve` counts the requests of each position, but what
+//! Fewer requests for the whole operation. The solver counts the requests of each position, but what
 //! asks one subgraph in one wave becomes one request wherever it stands. So the solved operation is
 //! solved again with one (subgraph, wave) less: what was asked there moves to another subgraph that
 //! is asked anyway, or waits for a later wave in which the same subgraph is asked anyway. The number
-//! of waves never grows.
+//! of waves never grows. Long operations are solved once only, with requests that [`Cover`] has chosen.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,6 +14,8 @@ use foldhash::HashMap;
 use graph::{SubgraphId, SubgraphKind, SubgraphSet, Supergraph};
 
 use super::{
+    PlanError,
+    cover::Cover,
     solution::{ObjectSolution, Pick, Solution, SolutionKind},
     solve::Solver,
     tree::Collected,
@@ -25,11 +27,25 @@ const SEARCH_FACTOR: u64 = 2;
 /// How many steps may in any case: about a millisecond, enough to try everything on small operations.
 const SEARCH_STEPS_MIN: u64 = 10_000;
 
+/// Different selection sets from which on an operation is long: leaving out one request after the other by
+/// solving all of it again would take too many steps, so the requests are chosen beforehand.
+const LONG_SETS_MIN: usize = 16;
+
 /// The requests that a solution may make: subgraphs and the waves in which they may be asked.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Ration(BTreeSet<(SubgraphId, u32)>);
 
+impl FromIterator<(SubgraphId, u32)> for Ration {
+    fn from_iter<I: IntoIterator<Item = (SubgraphId, u32)>>(requests: I) -> Self {
+        Self(requests.into_iter().collect())
+    }
+}
+
 impl Ration {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The first wave from `earliest` on in which `subgraph` may be asked.
     pub(super) fn next(&self, subgraph: SubgraphId, earliest: u32) -> Option<u32> {
         self.0.range((subgraph, earliest)..=(subgraph, u32::MAX)).next().map(|&(_, wave)| wave)
@@ -188,8 +204,68 @@ impl<'s> Reader<'s, '_> {
     }
 }
 
+/// Solves root fields with as few waves and then as few requests as can be found.
+pub(super) fn solve(
+    solver: &mut Solver<'_>,
+    fields: &Rc<Collected>,
+    among: Option<SubgraphSet>,
+) -> Result<Rc<ObjectSolution>, PlanError> {
+    let mut cover = match solver.different_sets() >= LONG_SETS_MIN {
+        true => Cover::new(solver, fields, among),
+        false => None,
+    };
+    if let Some(cover) = &mut cover
+        && let Some(waves) = cover.fewest_waves()
+        // Otherwise the solver may know a way with fewer waves.
+        && waves <= cover.waves_min()
+        && let Some(ration) = cover.smallest(waves, solver)
+        && let Some(found) = solver.root_within(fields, among, ration)
+    {
+        return Ok(found);
+    }
+    let before = solver.steps();
+    let solution = solver.root(fields, among)?;
+    let is_hard = solver.steps() - before > SEARCH_STEPS_MIN;
+    let best = fewest(solver, fields, among, solution);
+    if cover.is_none() && is_hard {
+        cover = Cover::new(solver, fields, among);
+    }
+    match cover {
+        Some(mut cover) => Ok(covered(solver, fields, among, &mut cover, best)),
+        None => Ok(best),
+    }
+}
+
+/// The same with the requests of a smaller cover, if there is one.
+fn covered(
+    solver: &mut Solver<'_>,
+    fields: &Rc<Collected>,
+    among: Option<SubgraphSet>,
+    cover: &mut Cover,
+    best: Rc<ObjectSolution>,
+) -> Rc<ObjectSolution> {
+    let known = Requests::of(&best, solver);
+    let waves = known.waves() as usize;
+    let fewest_waves = cover.fewest_waves().unwrap_or(waves).min(waves);
+    for waves in [fewest_waves, waves] {
+        let Some(ration) = cover.smallest(waves, solver) else { continue };
+        let cost = |all: &Ration, waves: u32| (waves, all.len());
+        let known = cost(&known.all, known.waves());
+        if cost(&ration, waves as u32) >= known {
+            continue;
+        }
+        if let Some(found) = solver.root_within(fields, among, ration) {
+            let requests = Requests::of(&found, solver);
+            if cost(&requests.all, requests.waves()) < known {
+                return found;
+            }
+        }
+    }
+    best
+}
+
 /// Looks for fewer requests until nothing more is found or the steps for it are used up.
-pub(super) fn fewest(
+fn fewest(
     solver: &mut Solver<'_>,
     fields: &Rc<Collected>,
     among: Option<SubgraphSet>,

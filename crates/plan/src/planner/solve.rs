@@ -10,7 +10,7 @@ use graph::{FieldSet, SubgraphId, SubgraphKind, SubgraphSet, Supergraph, TypeId}
 
 use super::{
     PlanError, STEPS_FACTOR_MAX,
-    gates::Gate,
+    gates::{EXACT_CHOICES_MAX, Gate},
     holders::Holder,
     interfaces::{self, possible_types},
     ration::Ration,
@@ -69,6 +69,16 @@ impl<'a> Solver<'a> {
             tree,
             reason: None,
         }
+    }
+
+    /// How many different selection sets the operation has, roughly.
+    pub(super) fn different_sets(&self) -> usize {
+        self.tree.different_sets()
+    }
+
+    /// True if only some of all requests may be made.
+    pub(super) fn is_rationed(&self) -> bool {
+        self.ration.is_some()
     }
 
     /// The selections, for those who go on with them.
@@ -382,7 +392,13 @@ impl<'a> Solver<'a> {
                     (!is_root || depth <= 1).then_some((depth, supplies, cost))
                 }));
             }
-            let earliest = ready.iter().flatten().map(|(depth, _, _)| *depth).min()?;
+            let Some(earliest) = ready.iter().flatten().map(|(depth, _, _)| *depth).min() else {
+                if self.is_rationed() && gates.len() > EXACT_CHOICES_MAX {
+                    // All were tried at once; those that cannot be reached are left out.
+                    break;
+                }
+                return None;
+            };
             let mut later = Vec::new();
             for (gate, found) in pending.into_iter().zip(ready) {
                 let (depth, supplies, cost) = match found {

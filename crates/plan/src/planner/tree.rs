@@ -92,6 +92,11 @@ impl Tree {
         self.visited
     }
 
+    /// How many different selection sets there are.
+    pub(super) fn different_sets(&self) -> usize {
+        self.sets.len()
+    }
+
     pub(super) fn share(&mut self, set: Set) -> Shared {
         if let Some(known) = self.sets.get(&set) {
             return Shared(known.clone());

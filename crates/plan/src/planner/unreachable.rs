@@ -27,6 +27,12 @@ pub(super) fn unreachable(graph: &Supergraph, wanted: &Wanted, holders: &[Holder
             )
         });
     }
+    let external = definition.subgraphs.iter().filter(|there| there.external);
+    reasons.extend(
+        external
+            .filter(|there| !definition.resolved_by.contains(there.subgraph))
+            .map(|there| format!("in `{}` it is @external", graph.subgraph(there.subgraph).name)),
+    );
     if reasons.is_empty() {
         return format!("no subgraph resolves `{coordinate}`");
     }

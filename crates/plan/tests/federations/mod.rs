@@ -118,6 +118,90 @@ pub(crate) fn wide(seed: u64, lines: usize) -> Wide {
     Wide { sdl, operation: operation.out, requests: 10, waves: 5 }
 }
 
+/// Subgraphs of [`overlapping`], and those among them that the second wave must ask.
+const OVERLAPPING: usize = 8;
+const SECOND_WAVE: usize = 4;
+
+/// One self-referential type whose fields are spread over eight subgraphs with overlaps.
+///
+/// Subgraph 0 has the root field alone. Each of the subgraphs 1 to 4 has a link of its own, which the
+/// operation follows from the root's node, and each of all eight has a leaf of its own, which is wanted of
+/// every node. So below the link of subgraph 1 the leaves of the seven others come in the third wave at the
+/// earliest, and below that of subgraph 2 that of subgraph 1: no plan has fewer than 1, 4 and 8 requests in
+/// three waves. The other links and leaves are in several subgraphs, also in those that the second wave need
+/// not ask, and every path of the operation can be followed in subgraph 0 first and then in one of 1 to 4.
+pub(crate) fn overlapping(seed: u64, lines: usize) -> Wide {
+    let mut random = Random::new(seed);
+    let mut sdl = String::from("enum join__Graph {");
+    for s in 0..OVERLAPPING {
+        let _ = write!(sdl, " S{s} @join__graph(name: \"s{s}\", url: \"http://s{s}\")");
+    }
+    sdl.push_str(" }\ntype Query");
+    for s in 0..OVERLAPPING {
+        let _ = write!(sdl, " @join__type(graph: S{s})");
+    }
+    sdl.push_str(" {\n  start: Node @join__field(graph: S0)\n}\ntype Node");
+    for s in 0..OVERLAPPING {
+        let _ = write!(sdl, " @join__type(graph: S{s}, key: \"id\")");
+    }
+    sdl.push_str(" {\n  id: ID!\n");
+    let mut field = |name: String, ty: &str, by: &[bool]| {
+        let _ = write!(sdl, "  {name}: {ty}");
+        for s in (0..OVERLAPPING).filter(|&s| by[s]) {
+            let _ = write!(sdl, " @join__field(graph: S{s})");
+        }
+        sdl.push('\n');
+    };
+    let mut links: Vec<Vec<bool>> = Vec::new();
+    for link in 0..16 {
+        let by = match link {
+            0..SECOND_WAVE => (0..OVERLAPPING).map(|s| s == link + 1).collect(),
+            // Two of subgraph 0, and the rest of one of 1 to 4: all of others as well.
+            _ => {
+                let owner = if link < SECOND_WAVE + 2 { 0 } else { 1 + link % SECOND_WAVE };
+                (0..OVERLAPPING).map(|s| s == owner || random.one_in(3)).collect::<Vec<_>>()
+            }
+        };
+        let ty = if random.one_in(2) { "Node" } else { "[Node]" };
+        field(format!("n{link}"), ty, &by);
+        links.push(by);
+    }
+    for leaf in 0..14 {
+        let by: Vec<bool> = match leaf {
+            0..OVERLAPPING => (0..OVERLAPPING).map(|s| s == leaf).collect(),
+            _ => {
+                let owner = random.below(OVERLAPPING);
+                (0..OVERLAPPING).map(|s| s == owner || random.one_in(3)).collect()
+            }
+        };
+        field(format!("f{leaf}"), "Int", &by);
+    }
+    sdl.push_str("}\n");
+    let mut operation = Text { out: String::from("{\n  start {\n"), lines: 2, indent: 2 };
+    operation.node_leaves();
+    for link in 0..SECOND_WAVE {
+        operation.nodes(&links, link, link + 1, lines * (link + 1) / 6, &mut random);
+    }
+    // Below links of subgraph 0, links of others.
+    let mut level = 0;
+    while operation.lines < lines {
+        operation.line(&format!("a{level}: n{} {{", SECOND_WAVE + level % 2));
+        operation.indent += 1;
+        operation.node_leaves();
+        let link = SECOND_WAVE + 2 + random.below(links.len() - SECOND_WAVE - 2);
+        let end = operation.lines + lines / 12;
+        operation.nodes(&links, link, 1 + link % SECOND_WAVE, end, &mut random);
+        operation.indent -= 1;
+        operation.line("}");
+        level += 1;
+    }
+    operation.indent -= 1;
+    operation.line("}");
+    operation.indent -= 1;
+    operation.line("}");
+    Wide { sdl, operation: operation.out, requests: 1 + SECOND_WAVE + OVERLAPPING, waves: 3 }
+}
+
 struct Text {
     out: String,
     lines: usize,
@@ -135,6 +219,35 @@ impl Text {
         for leaf in 0..10 {
             self.line(&format!("leaf{leaf}"));
         }
+    }
+
+    fn node_leaves(&mut self) {
+        self.line("id");
+        for leaf in 0..14 {
+            self.line(&format!("f{leaf}"));
+        }
+    }
+
+    /// The nodes below `link`, all of which `subgraph` can follow alone.
+    fn nodes(
+        &mut self,
+        links: &[Vec<bool>],
+        link: usize,
+        subgraph: usize,
+        end: usize,
+        random: &mut Random,
+    ) {
+        self.line(&format!("n{link} {{"));
+        self.indent += 1;
+        self.node_leaves();
+        let all = links.iter().enumerate().filter(|(_, by)| by[subgraph]).map(|(link, _)| link);
+        for next in all.collect::<Vec<_>>() {
+            if self.lines < end && self.indent < 8 && random.one_in(2) {
+                self.nodes(links, next, subgraph, end, random);
+            }
+        }
+        self.indent -= 1;
+        self.line("}");
     }
 
     fn tree(

@@ -1,0 +1,240 @@
+//! Union members that only some of the subgraphs resolving a field know. Which of these subgraphs is asked
+//! is the planner's choice, so a selection on such a member would be answered on one route and not on
+//! another. Before anything is solved, selections are narrowed to the members that all of them know; the
+//! shape of the response keeps the others, whose fields are null.
+
+use std::rc::Rc;
+
+use foldhash::{HashMap, HashSet};
+use graph::{FieldId, FieldSet, FieldSetItem, SubgraphSet, Supergraph, TypeId, TypeKind};
+
+use super::tree::{Item, Select, Set, Shared, Tree};
+use crate::{Condition, FieldTarget};
+
+/// The selections of `root` without those on union members that not every subgraph of the field knows.
+pub(super) fn without_unshared_members(
+    graph: &Supergraph,
+    tree: &mut Tree,
+    root: Shared,
+) -> Shared {
+    let differing: HashSet<FieldId> = fields_of(&root)
+        .into_iter()
+        .filter(|&field| {
+            let field_type = graph.ty(graph.field(field).ty.named());
+            field_type.kind == TypeKind::Union
+                && shared_members(graph, field, resolvers(graph, field)).len()
+                    < field_type.possible.len()
+        })
+        .collect();
+    if differing.is_empty() {
+        return root;
+    }
+    let servers = (0..graph.subgraphs.len()).map(|index| graph::SubgraphId(index as u16)).collect();
+    let position = Position { field: None, holders: servers, members: None };
+    let mut narrowing =
+        Narrowing { graph, tree, known: HashMap::default(), reachable: HashMap::default() };
+    narrowing.set(&root, &position)
+}
+
+/// Every field that is selected in `set` or below it.
+fn fields_of(set: &Shared) -> HashSet<FieldId> {
+    let mut fields = HashSet::default();
+    let mut seen: HashSet<Shared> = HashSet::default();
+    let mut pending = vec![set.clone()];
+    while let Some(set) = pending.pop() {
+        if !seen.insert(set.clone()) {
+            continue;
+        }
+        for item in &set.items {
+            match item {
+                Item::Fragment { set, .. } => pending.push(set.clone()),
+                Item::Field(select) => {
+                    if let FieldTarget::Field(field) = select.target {
+                        fields.insert(field);
+                    }
+                    pending.extend(select.set.clone());
+                }
+            }
+        }
+    }
+    fields
+}
+
+/// The subgraphs that resolve a field, of an interface: of any of its members.
+fn resolvers(graph: &Supergraph, field: FieldId) -> SubgraphSet {
+    let definition = graph.field(field);
+    let members = graph.ty(definition.parent).possible.iter();
+    let own = members.filter_map(|&member| graph.field_named(member, &definition.name));
+    own.map(|own| graph.field(own).resolved_by).fold(definition.resolved_by, SubgraphSet::union)
+}
+
+/// The object types that each of `subgraphs` can return for `field`.
+fn shared_members(graph: &Supergraph, field: FieldId, subgraphs: SubgraphSet) -> Vec<TypeId> {
+    let mut members = graph.ty(graph.field(field).ty.named()).possible.clone();
+    for subgraph in subgraphs.iter() {
+        let there = graph.possible_in(graph.field_type_in(field, subgraph), subgraph);
+        members.retain(|member| there.contains(member));
+    }
+    members
+}
+
+/// Where objects come from, as far as it decides what can be selected of them.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Position {
+    /// The field that leads here; `None` at the root.
+    field: Option<FieldId>,
+    /// The subgraphs that may resolve that field here. Empty if that differs by type: nothing below is
+    /// narrowed then.
+    holders: SubgraphSet,
+    /// The union members that all of them know; `None` if there is nothing to narrow.
+    members: Option<Rc<[TypeId]>>,
+}
+
+struct Narrowing<'a> {
+    graph: &'a Supergraph,
+    tree: &'a mut Tree,
+    known: HashMap<(Shared, Position), Shared>,
+    /// The subgraphs that can get at objects of a type that some subgraphs have.
+    reachable: HashMap<(TypeId, SubgraphSet), SubgraphSet>,
+}
+
+impl Narrowing<'_> {
+    fn set(&mut self, set: &Shared, position: &Position) -> Shared {
+        let key = (set.clone(), position.clone());
+        if let Some(known) = self.known.get(&key) {
+            return known.clone();
+        }
+        let mut items = Vec::with_capacity(set.items.len());
+        for item in &set.items {
+            match item {
+                Item::Field(select) => {
+                    let set = select.set.as_ref().map(|below| {
+                        let position = self.below(select, set.on, position);
+                        self.set(below, &position)
+                    });
+                    items.push(Item::Field(Select { set, ..select.clone() }));
+                }
+                Item::Fragment { on, condition, set } => {
+                    let narrowed = self.set(set, position);
+                    let on = *on;
+                    match self.members_in_fragment(on, position) {
+                        None => {
+                            let condition = condition.clone();
+                            items.push(Item::Fragment { on, condition, set: narrowed });
+                        }
+                        Some(members) => {
+                            for member in members {
+                                let set = self.as_member(member, on, &narrowed);
+                                let condition = condition.clone();
+                                items.push(Item::Fragment { on: member, condition, set });
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        let narrowed = self.tree.share(Set { on: set.on, items });
+        self.known.insert(key, narrowed.clone());
+        narrowed
+    }
+
+    /// The members that a fragment on `on` is narrowed to; `None` if all that it applies to are shared.
+    fn members_in_fragment(&self, on: TypeId, position: &Position) -> Option<Vec<TypeId>> {
+        let shared = position.members.as_ref()?;
+        let union = self.graph.field(position.field?).ty.named();
+        let applies = |member: &TypeId| self.graph.ty(on).possible.contains(member);
+        let all = self.graph.ty(union).possible.iter().filter(|member| applies(member)).count();
+        let kept: Vec<TypeId> = shared.iter().copied().filter(applies).collect();
+        (kept.len() < all).then_some(kept)
+    }
+
+    /// What `set` selects on `on`, for objects of type `member` only.
+    fn as_member(&mut self, member: TypeId, on: TypeId, set: &Shared) -> Shared {
+        if member == on {
+            return set.clone();
+        }
+        let inner = Item::Fragment { on, condition: Condition::default(), set: set.clone() };
+        self.tree.share(Set { on: member, items: vec![inner] })
+    }
+
+    /// The position below a field that is selected on `on`.
+    fn below(&mut self, select: &Select, on: TypeId, position: &Position) -> Position {
+        let graph = self.graph;
+        let FieldTarget::Field(field) = select.target else {
+            return Position { field: None, holders: SubgraphSet::EMPTY, members: None };
+        };
+        let name = &graph.field(field).name;
+        let mut holders: Option<SubgraphSet> = None;
+        for &member in &graph.ty(on).possible {
+            let (Some(own), Some(here)) =
+                (graph.field_named(member, name), self.holders_of(member, position))
+            else {
+                continue;
+            };
+            let resolving = graph.field(own).resolved_by.intersection(self.reachable(member, here));
+            holders = Some(holders.map_or(resolving, |known| known.intersection(resolving)));
+        }
+        let holders = holders.unwrap_or_default();
+        let field_type = graph.ty(graph.field(field).ty.named());
+        let members = (field_type.kind == TypeKind::Union && !holders.is_empty())
+            .then(|| shared_members(graph, field, holders))
+            .filter(|members| members.len() < field_type.possible.len())
+            .map(Rc::from);
+        Position { field: Some(field), holders, members }
+    }
+
+    /// The subgraphs that have an object here if it is a `member`; `None` if none of them knows the type.
+    fn holders_of(&self, member: TypeId, position: &Position) -> Option<SubgraphSet> {
+        let graph = self.graph;
+        let Some(field) = position.field else { return Some(position.holders) };
+        let knows = |&subgraph: &graph::SubgraphId| {
+            let there = graph.field_type_in(field, subgraph);
+            graph.possible_in(there, subgraph).contains(&member)
+        };
+        let knowing: SubgraphSet = position.holders.iter().filter(knows).collect();
+        (!knowing.is_empty()).then_some(knowing)
+    }
+
+    /// The subgraphs that can have an object of type `ty` in the end if `holders` have it.
+    fn reachable(&mut self, ty: TypeId, holders: SubgraphSet) -> SubgraphSet {
+        if let Some(&known) = self.reachable.get(&(ty, holders)) {
+            return known;
+        }
+        let graph = self.graph;
+        let mut reached = holders;
+        let mut has_grown = true;
+        while has_grown {
+            has_grown = false;
+            for index in 0..graph.subgraphs.len() {
+                let subgraph = graph::SubgraphId(index as u16);
+                let leads_there = |reached: SubgraphSet| {
+                    graph.has_query_root(ty, subgraph)
+                        || graph
+                            .keys_into(ty, subgraph)
+                            .any(|key| obtains(graph, &key.fields, ty, reached))
+                };
+                if !reached.contains(subgraph) && leads_there(reached) {
+                    reached.insert(subgraph);
+                    has_grown = true;
+                }
+            }
+        }
+        self.reachable.insert((ty, holders), reached);
+        reached
+    }
+}
+
+/// True if `holders` together resolve every field of `set` on an object of type `on`. Nested members are
+/// looked up in the subgraphs that have the object, without further requests.
+fn obtains(graph: &Supergraph, set: &FieldSet, on: TypeId, holders: SubgraphSet) -> bool {
+    set.items.iter().all(|item| match item {
+        FieldSetItem::Fragment { on, fields } => obtains(graph, fields, *on, holders),
+        FieldSetItem::Field { field, fields, .. } => {
+            let own = graph.field_named(on, &graph.field(*field).name).unwrap_or(*field);
+            let carriers = graph.field(own).resolved_by.intersection(holders);
+            let below = graph.field(own).ty.named();
+            !carriers.is_empty()
+                && (fields.items.is_empty() || obtains(graph, fields, below, carriers))
+        }
+    })
+}
