@@ -17,4 +17,4 @@ const schema = buildSubgraphSchema({
   },
 });
 
-createServer(createHandler({ schema })).listen(process.env.PORT ?? 4001, "127.0.0.1");
+createServer(createHandler({ schema })).listen(4001, "127.0.0.1", () => console.log("products is ready"));

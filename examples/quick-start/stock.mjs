@@ -20,4 +20,4 @@ const schema = buildSubgraphSchema({
   },
 });
 
-createServer(createHandler({ schema })).listen(process.env.PORT ?? 4002, "127.0.0.1");
+createServer(createHandler({ schema })).listen(4002, "127.0.0.1", () => console.log("stock is ready"));

@@ -102,15 +102,17 @@ export function commandsOf(text) {
 function isUnfinished(command) {
   if (/\\$/.test(command)) return true;
   let quote = null;
+  let bare = "";
   for (let at = 0; at < command.length; at += 1) {
     const mark = command[at];
     if (mark === "\\" && quote !== "'") at += 1;
     else if (quote === null && (mark === "'" || mark === '"')) quote = mark;
     else if (mark === quote) quote = null;
+    else if (quote === null) bare += mark;
   }
   if (quote !== null) return true;
-  // A loop, a function or a group that is still open.
-  const opened = (command.match(/(^|\s)(do|then|\{)(?=\s|$)/g) ?? []).length;
-  const closed = (command.match(/(^|[\s;])(done|fi|\})(?=\s|;|$|\))/g) ?? []).length;
+  // A loop, a function or a group that is still open. Braces in quotes are GraphQL or JSON.
+  const opened = (bare.match(/(^|\s)(do|then|\{)(?=\s|$)/g) ?? []).length;
+  const closed = (bare.match(/(^|[\s;])(done|fi|\})(?=\s|;|$|\))/g) ?? []).length;
   return opened > closed;
 }

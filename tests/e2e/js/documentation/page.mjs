@@ -45,6 +45,7 @@ export async function openPage(demo) {
   const page = {
     folder, bin,
     ports: { graphql: await freePort(), admin: await freePort() },
+    subgraphPorts: new Map([["4001", await freePort()], ["4002", await freePort()]]),
     routerUrl: demo.url,
     adminUrl: demo.admin,
     running: [],
@@ -85,6 +86,8 @@ function withAddresses(page, text) {
   return text
     .replace(/(127\.0\.0\.1|localhost|0\.0\.0\.0):4000\b/g, `$1:${port(page.routerUrl)}`)
     .replace(/(127\.0\.0\.1|localhost|0\.0\.0\.0):8088\b/g, `$1:${port(page.adminUrl)}`)
+    // The ports of subgraphs, also in programs that listen there.
+    .replace(/\b400[12]\b/g, (number) => `${page.subgraphPorts.get(number)}`)
     .replace(/(127\.0\.0\.1|localhost):4222\b/g, page.nats ? `$1:${page.nats.port}` : "$&");
 }
 
@@ -113,8 +116,12 @@ async function runShell(page, block, text) {
     // From here on the page's own router is meant.
     page.routerUrl = `http://127.0.0.1:${page.ports.graphql}`;
     page.adminUrl = `http://127.0.0.1:${page.ports.admin}`;
+    const isRouter = /\bstarling (serve|demo)\b/.test(source);
+    // A page has one router at a time: a reader ends it before starting it with another configuration.
+    if (isRouter) await page.router?.end();
     const shell = startShell(withAddresses(page, block.text.replace(/cargo run --release -- /g, "starling ")), page);
     page.running.push(shell);
+    if (isRouter) page.router = shell;
     await eventually(async () => {
       if (!shell.isRunning()) {
         throw Object.assign(new Error(`${place} ended:\n${shell.output()}`), { fatal: true });

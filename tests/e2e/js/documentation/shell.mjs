@@ -29,8 +29,15 @@ const CURL = `#!/bin/bash
 real=$(PATH="$PATH_BEFORE" command -v curl)
 for word in "$@"; do
   if [[ "$word" =~ ^-[a-zA-Z]*N || "$word" == --no-buffer ]]; then
-    "$real" --max-time ${STREAM_SECONDS_MAX} "$@" | awk '{print; fflush()} /^data:|^{"payload"/ {seen++} seen && /^\\r?$/ {exit} END {exit !seen}'
-    exit "\${PIPESTATUS[1]}"
+    # Line by line in the shell: some awks wait for a whole block of a pipe.
+    seen=""
+    while IFS= read -r line; do
+      printf '%s\\n' "$line"
+      [[ "$line" =~ ^data:|^\\{\\"payload\\" ]] && seen=1
+      [[ -n "$seen" && "$line" =~ ^.?$ ]] && exit 0
+    done < <(exec "$real" --max-time ${STREAM_SECONDS_MAX} "$@")
+    [[ -n "$seen" ]]
+    exit
   fi
 done
 exec "$real" "$@"

@@ -1,0 +1,100 @@
+// The files in `examples/` do what the documents say of them. The pages of `docs/` that show them are run by
+// documentation.test.mjs.
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { chmod, cp, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import process from "node:process";
+import { after, before, describe, it } from "node:test";
+import { promisify } from "node:util";
+import { startServe } from "../router.mjs";
+
+const ROOT = path.join(import.meta.dirname, "../../../..");
+const EXAMPLES = path.join(ROOT, "examples");
+
+const run = promisify(execFile);
+
+describe("the quick start", () => {
+  it("composes the supergraph that is in the repository", async () => {
+    const folder = await mkdtemp(path.join(tmpdir(), "starling-quick-start-"));
+    try {
+      await cp(path.join(EXAMPLES, "quick-start"), folder, { recursive: true });
+      await rm(path.join(folder, "supergraph.graphql"));
+      await symlink(path.join(import.meta.dirname, "../node_modules"), path.join(folder, "node_modules"));
+      await run(process.execPath, ["compose.mjs"], { cwd: folder });
+      assert.equal(
+        await readFile(path.join(folder, "supergraph.graphql"), "utf8"),
+        await readFile(path.join(EXAMPLES, "quick-start/supergraph.graphql"), "utf8"),
+      );
+    } finally {
+      await rm(folder, { recursive: true, force: true });
+    }
+  });
+
+  it("asks for the versions of packages that the tests run with", async () => {
+    const dependencies = async (file) => JSON.parse(await readFile(file, "utf8")).dependencies;
+    const tested = await dependencies(path.join(import.meta.dirname, "../package.json"));
+    const asked = await dependencies(path.join(EXAMPLES, "quick-start/package.json"));
+    const same = Object.fromEntries(Object.keys(asked).map((name) => [name, tested[name]]));
+    assert.deepEqual(asked, same);
+  });
+});
+
+describe("the examples of a deployment", () => {
+  let router;
+  before(async () => {
+    const supergraph = await readFile(path.join(EXAMPLES, "quick-start/supergraph.graphql"), "utf8");
+    router = await startServe({
+      supergraph,
+      config: {
+        events: { providers: { memory: [{ id: "shop" }] } },
+        authentication: { jwt: { issuers: [{ secret: "a secret for tests with 32 bytes." }] } },
+      },
+    });
+  });
+  after(async () => {
+    await router?.stop();
+  });
+
+  it("alert on metrics that the router has", async () => {
+    const rules = await readFile(path.join(EXAMPLES, "deployment/alerts.yaml"), "utf8");
+    const metrics = await (await fetch(`${router.admin}/metrics`)).text();
+    const families = new Set([...metrics.matchAll(/^# TYPE (\S+) /gm)].map(([, name]) => name));
+    const named = [...new Set(rules.match(/\b(starling|process)_\w+/g))];
+    assert.ok(named.length > 10, "the rules name metrics");
+    // A family may be announced with or without the suffix of its samples.
+    const isKnown = (name) => families.has(name) || families.has(name.replace(/_(total|bucket|sum|count)$/, ""));
+    assert.deepEqual(named.filter((name) => !isKnown(name)), []);
+  });
+
+  it("have an alert for each line of the table in docs/production.md", async () => {
+    const rules = await readFile(path.join(EXAMPLES, "deployment/alerts.yaml"), "utf8");
+    const page = await readFile(path.join(ROOT, "docs/production.md"), "utf8");
+    const names = (text, pattern) => [...text.matchAll(pattern)].map(([, name]) => name).sort();
+    assert.deepEqual(names(page, /`(Starling[A-Z]\w+)`/g), names(rules, /alert: (\w+)/g));
+  });
+
+  it("have a systemd unit that systemd accepts", async (test) => {
+    try {
+      await run("systemd-analyze", ["--version"]);
+    } catch {
+      test.skip("systemd-analyze is not installed");
+      return;
+    }
+    const folder = await mkdtemp(path.join(tmpdir(), "starling-unit-"));
+    try {
+      const unit = await readFile(path.join(EXAMPLES, "deployment/starling.service"), "utf8");
+      const program = path.join(folder, "starling");
+      await writeFile(program, "#!/bin/sh\n");
+      await chmod(program, 0o755);
+      const file = path.join(folder, "starling.service");
+      await writeFile(file, unit.replaceAll("/usr/local/bin/starling", program));
+      // It prints what it ignores or misses, and nothing else.
+      const { stdout, stderr } = await run("systemd-analyze", ["verify", file]);
+      assert.equal(`${stdout}${stderr}`.replaceAll(folder, ""), "");
+    } finally {
+      await rm(folder, { recursive: true, force: true });
+    }
+  });
+});
