@@ -176,9 +176,15 @@ fn samples_that_are_also_files_of_the_repository_are_equal_to_them() {
             let files = fs::read_dir(root().join(folder)).unwrap();
             let files = files.map(|entry| entry.unwrap().file_name().into_string().unwrap());
             // Written by npm and by composition: the page names them and does not print them.
-            let files = files.filter(|name| !matches!(&**name, "package.json" | "supergraph.graphql"));
-            let files = files.filter(|name| !matches!(&**name, "node_modules" | "package-lock.json"));
-            assert_eq!(files.collect::<BTreeSet<_>>(), shown, "{page} shows every file of {folder}");
+            let files =
+                files.filter(|name| !matches!(&**name, "package.json" | "supergraph.graphql"));
+            let files =
+                files.filter(|name| !matches!(&**name, "node_modules" | "package-lock.json"));
+            assert_eq!(
+                files.collect::<BTreeSet<_>>(),
+                shown,
+                "{page} shows every file of {folder}"
+            );
         }
     }
 }

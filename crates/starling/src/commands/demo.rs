@@ -5,18 +5,20 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use ide::Tab;
-use server::config::{Config, Log, LogLevel, parse_address};
+use server::config::{Config, Log, LogLevel};
 use server::{Options, Running, Signals};
 use starling::demo;
 
-/// Runs four small subgraphs, an event subgraph and the router on this machine. Needs nothing else.
+use crate::usage;
+
+/// Runs four small subgraphs, an event subgraph and the router on this machine. Needs no files and no network.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Where the router listens. By default 127.0.0.1:4000, or the next free port.
-    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    #[arg(long, value_name = "IP:PORT", value_parser = usage::parse_listen)]
     listen: Option<SocketAddr>,
-    /// Where health and metrics are. By default 127.0.0.1:8088, or the next free port.
-    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    /// Where health, metrics and test events are. By default 127.0.0.1:8088, or the next free port.
+    #[arg(long, value_name = "IP:PORT", value_parser = usage::parse_listen)]
     admin_listen: Option<SocketAddr>,
 }
 
