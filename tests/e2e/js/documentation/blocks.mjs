@@ -10,7 +10,7 @@
 const WORDS = new Set(["background", "terminals", "errors", "fails", "fragment", "not-run"]);
 
 /** Keys with a value. */
-const KEYS = new Set(["file", "until", "expect", "setup", "reason"]);
+const KEYS = new Set(["file", "graph", "serve", "until", "expect", "setup", "reason"]);
 
 const FENCE = /^( *)(```+)(\S*)\s*$/;
 const ANNOTATION = /^ *<!-- test: (.*) -->\s*$/;
@@ -78,8 +78,8 @@ function parseAnnotation(text, place) {
 }
 
 /**
- * The commands of a shell block: lines that end with a backslash go on, and so do lines inside quotes and here
- * documents. With `prompts`, only lines that begin with `$ ` are commands.
+ * The commands of a shell block: lines that end with a backslash go on, and so do lines inside quotes, here documents,
+ * loops and functions.
  */
 export function commandsOf(text) {
   const lines = text.split("\n");
@@ -102,17 +102,17 @@ export function commandsOf(text) {
 function isUnfinished(command) {
   if (/\\$/.test(command)) return true;
   let quote = null;
-  let bare = "";
+  let unquoted = "";
   for (let at = 0; at < command.length; at += 1) {
     const mark = command[at];
     if (mark === "\\" && quote !== "'") at += 1;
     else if (quote === null && (mark === "'" || mark === '"')) quote = mark;
     else if (mark === quote) quote = null;
-    else if (quote === null) bare += mark;
+    else if (quote === null) unquoted += mark;
   }
   if (quote !== null) return true;
-  // A loop, a function or a group that is still open. Braces in quotes are GraphQL or JSON.
-  const opened = (bare.match(/(^|\s)(do|then|\{)(?=\s|$)/g) ?? []).length;
-  const closed = (bare.match(/(^|[\s;])(done|fi|\})(?=\s|;|$|\))/g) ?? []).length;
+  // A loop, a function or a group that is still open.
+  const opened = (unquoted.match(/(^|\s)(do|then|\{)(?=\s|$)/g) ?? []).length;
+  const closed = (unquoted.match(/(^|[\s;])(done|fi|\})(?=\s|;|$|\))/g) ?? []).length;
   return opened > closed;
 }

@@ -17,14 +17,25 @@ import { installWrappers, startShell } from "./shell.mjs";
 const ROOT = path.join(import.meta.dirname, "../../../..");
 const JS = path.join(import.meta.dirname, "..");
 
+/** Gives samples what browsers and newer versions of node have: a global `WebSocket`. */
+const PRELOAD = path.join(import.meta.dirname, "preload.mjs");
+
 /** What one block may take, on a busy machine. */
-const BLOCK_MS = 20_000;
+const BLOCK_MS = 60_000;
 
 /** The files that samples name without showing them: the graph of the federation benchmark. */
 const GIVEN_FILES = {
   "supergraph.graphql": "fixtures/federation-benchmark/supergraph.graphql",
   "operation.graphql": "fixtures/federation-benchmark/operation.graphql",
   "query.graphql": "fixtures/federation-benchmark/operation.graphql",
+};
+
+/** What a setup puts in place of them. */
+const SETUP_FILES = {
+  "override-label": {
+    "supergraph.graphql": "crates/plan/tests/fixtures/override/supergraph.graphql",
+    "operation.graphql": "crates/plan/tests/fixtures/override/operation.label.graphql",
+  },
 };
 
 /** Setups that other suites run: `setup=NAME` → the suite. */
@@ -34,9 +45,7 @@ export const RUN_ELSEWHERE = { resume: "client_samples", "resume-page": "client_
 export async function openPage(demo) {
   const folder = await mkdtemp(path.join(tmpdir(), "starling-page-"));
   const bin = await installWrappers(folder);
-  for (const [name, source] of Object.entries(GIVEN_FILES)) {
-    await copyFile(path.join(ROOT, source), path.join(folder, name));
-  }
+  await copyFiles(folder, GIVEN_FILES);
   await writeFile(path.join(folder, "variables.json"), "{}");
   await writeFile(path.join(folder, "events.ndjson"), '{"__typename":"Flight","id":"ST101"}\n'.repeat(2));
   await writeFile(path.join(folder, "package.json"), '{"type": "module"}');
@@ -49,6 +58,7 @@ export async function openPage(demo) {
     routerUrl: demo.url,
     adminUrl: demo.admin,
     running: [],
+    graphs: new Map(),
     nats: null,
     blocks: 0,
   };
@@ -61,12 +71,19 @@ export async function openPage(demo) {
   });
 }
 
+async function copyFiles(folder, files) {
+  for (const [name, source] of Object.entries(files)) {
+    await copyFile(path.join(ROOT, source), path.join(folder, name));
+  }
+}
+
 /** Runs one block; throws what is wrong with it. Answers with how it was run. */
 export async function runBlock(page, block) {
   page.blocks += 1;
   const { annotation, language } = block;
   if (annotation["not-run"]) return `not run: ${annotation.reason}`;
   if (annotation.setup === "nats") page.nats ??= await startNats(-1, { stores: true });
+  else if (SETUP_FILES[annotation.setup]) await copyFiles(page.folder, SETUP_FILES[annotation.setup]);
   else if (annotation.setup) throw new Error(`${block.place}: no setup is called \`${annotation.setup}\``);
   const text = withAddresses(page, block.text);
   if (annotation.file) {
@@ -105,34 +122,47 @@ const RUNNERS = {
   "": () => "output",
 };
 
+/** Starts the page's own router, in place of the one before. From here on it stands in for ports 4000 and 8088. */
+async function serve(page, configuration) {
+  await page.served?.end();
+  usePorts(page);
+  const shell = startShell(`starling serve --config ${configuration}`, page);
+  page.served = shell;
+  page.running.push(shell);
+  await untilPrinted(page, shell, "ready", `starling serve --config ${configuration}`);
+}
+
+function usePorts(page) {
+  page.routerUrl = `http://127.0.0.1:${page.ports.graphql}`;
+  page.adminUrl = `http://127.0.0.1:${page.ports.admin}`;
+}
+
+/** Waits until `shell` has printed what matches `until`; "ready" is the router's own word at its admin listener. */
+async function untilPrinted(page, shell, until, what) {
+  const wanted = new RegExp(until, "m");
+  await eventually(async () => {
+    if (until === "ready") {
+      if ((await fetch(`${page.adminUrl}/health/ready`).catch(() => ({ ok: false }))).ok) return true;
+    } else if (wanted.test(shell.output())) {
+      return true;
+    }
+    if (!shell.isRunning()) throw Object.assign(new Error("it has ended"), { fatal: true });
+    return false;
+  }, `${what} to be ready`, BLOCK_MS).catch((error) => {
+    throw new Error(`${what}: ${error.message}\n${shell.output()}`);
+  });
+}
+
 async function runShell(page, block, text) {
   const { annotation, place } = block;
-  const source = text.replace(/cargo run --release -- /g, "starling ").replace(/cargo run --release --$/gm, "starling");
+  if (annotation.serve) await serve(page, annotation.serve);
+  if (annotation.background) usePorts(page);
+  const source = withAddresses(page, block.text).replace(/cargo run --release -- /g, "starling ");
   const prompts = source.split("\n").some((line) => line.startsWith("$ "));
   const commands = prompts
     ? source.split("\n").filter((line) => line.startsWith("$ ")).map((line) => line.slice(2))
     : commandsOf(source);
-  if (annotation.background) {
-    // From here on the page's own router is meant.
-    page.routerUrl = `http://127.0.0.1:${page.ports.graphql}`;
-    page.adminUrl = `http://127.0.0.1:${page.ports.admin}`;
-    const isRouter = /\bstarling (serve|demo)\b/.test(source);
-    // A page has one router at a time: a reader ends it before starting it with another configuration.
-    if (isRouter) await page.router?.end();
-    const shell = startShell(withAddresses(page, block.text.replace(/cargo run --release -- /g, "starling ")), page);
-    page.running.push(shell);
-    if (isRouter) page.router = shell;
-    await eventually(async () => {
-      if (!shell.isRunning()) {
-        throw Object.assign(new Error(`${place} ended:\n${shell.output()}`), { fatal: true });
-      }
-      if (annotation.until === "ready") return (await fetch(`${page.adminUrl}/health/ready`)).ok;
-      return new RegExp(annotation.until).test(shell.output());
-    }, `${place} to be ready`, BLOCK_MS).catch((error) => {
-      throw new Error(`${error.message}\n${shell.output()}`);
-    });
-    return "keeps running";
-  }
+  if (annotation.until) return keepRunning(page, block, commands);
   if (annotation.terminals) return runTerminals(page, block, commands);
 
   const shell = startShell(commands.join("\n"), page);
@@ -147,6 +177,26 @@ async function runShell(page, block, text) {
   return "run";
 }
 
+/** Runs until something is printed; then it goes on in the background, or is ended as by Ctrl-C. */
+async function keepRunning(page, { annotation, place }, commands) {
+  const groups = annotation.terminals ? commands : [commands.join("\n")];
+  const isRouter = commands.some((command) => /\bstarling (serve|demo)\b/.test(command));
+  // A page has one router at a time: a reader ends it before starting it with another configuration.
+  if (isRouter) await page.served?.end();
+  const started = [];
+  for (const [index, command] of groups.entries()) {
+    const shell = startShell(command, page);
+    started.push(shell);
+    page.running.push(shell);
+    if (isRouter) page.served = shell;
+    const isLast = index === groups.length - 1;
+    await untilPrinted(page, shell, isLast ? annotation.until : ".", place);
+  }
+  if (annotation.background) return "keeps running";
+  await Promise.all(started.map((shell) => shell.end()));
+  return "run until it has printed what it shows";
+}
+
 /** Each command in a terminal of its own; what one shows is waited for before all of them are closed. */
 async function runTerminals(page, block, commands) {
   const { annotation, place } = block;
@@ -159,7 +209,9 @@ async function runTerminals(page, block, commands) {
     for (const command of others) {
       const shell = startShell(command, page);
       const code = await within(shell.ended, `${place} to end`, BLOCK_MS);
-      assert.equal(code, 0, `${place}: ${command}\nexit code ${code}\n${shell.output()}`);
+      if (code !== 0) {
+        throw Object.assign(new Error(`${command}\nexit code ${code}\n${shell.output()}`), { fatal: true });
+      }
     }
     if (!subscriber.isRunning() && !wanted.test(subscriber.output())) {
       throw Object.assign(new Error(`the first terminal has ended`), { fatal: true });
@@ -190,20 +242,13 @@ function checkTranscript({ text, place }, output) {
 
 async function runScript(page, block, text) {
   if (block.annotation.fragment) return parseScript(page, block, text);
+  if (block.annotation.serve) await serve(page, block.annotation.serve);
   const file = path.join(page.folder, block.annotation.file ?? `sample-${block.line}.mjs`);
-  await writeFile(file, text);
-  const shell = startShell(`node ${file}`, page);
+  await writeFile(file, withAddresses(page, block.text));
+  const shell = startShell(`node --import ${PRELOAD} ${file}`, page);
   page.running.push(shell);
   if (block.annotation.until) {
-    const wanted = new RegExp(block.annotation.until);
-    await eventually(() => {
-      if (!shell.isRunning() && !wanted.test(shell.output())) {
-        throw Object.assign(new Error("it has ended"), { fatal: true });
-      }
-      return wanted.test(shell.output());
-    }, `${block.place} to print ${wanted}`, BLOCK_MS).catch((error) => {
-      throw new Error(`${error.message}\n${shell.output()}`);
-    });
+    await untilPrinted(page, shell, block.annotation.until, block.place);
     if (!block.annotation.background) await shell.end();
     return "run until it has printed what it shows";
   }
@@ -229,7 +274,9 @@ async function checkConfiguration(page, block, text) {
   const named = new Set([...text.matchAll(/\$\{(\w+)\}/g)].map(([, name]) => name));
   if (!/^supergraph:/m.test(text)) {
     const supergraph = `supergraph-${block.line}.graphql`;
-    await writeFile(path.join(page.folder, supergraph), graphFor(page, text));
+    const graph = annotation.graph ? page.graphs.get(annotation.graph) : smallGraph(text);
+    if (!graph) throw new Error(`${place}: no block before it has the annotation graph=${annotation.graph}`);
+    await writeFile(path.join(page.folder, supergraph), graph);
     whole = `supergraph: {file: ${supergraph}}\n${text}`;
     // What a later block starts the router with.
     if (annotation.file) await writeFile(path.join(page.folder, annotation.file), whole);
@@ -245,9 +292,8 @@ async function checkConfiguration(page, block, text) {
   return "checked as a configuration";
 }
 
-/** A graph for a configuration without one: that of the page's event subgraph, or a small one with the named subgraph. */
-function graphFor(page, configuration) {
-  if (page.supergraph) return page.supergraph;
+/** A graph for a configuration that names none, with the subgraph that it configures. */
+function smallGraph(configuration) {
   const names = [];
   for (const [, section] of configuration.matchAll(/^(?: *)subgraphs:\n((?: +.*\n)+)/gm)) {
     const indentation = /^ */.exec(section)[0];
@@ -285,7 +331,7 @@ async function loadSchema(page, block, text) {
   const definitions = parse(text).definitions;
   if (definitions.every((definition) => definition.kind === "OperationDefinition")) return "parsed as an operation";
   const { supergraph, providers } = composeEventSubgraph(text);
-  page.supergraph = supergraph;
+  if (block.annotation.graph) page.graphs.set(block.annotation.graph, supergraph);
   await writeFile(path.join(page.folder, `events-${block.line}.graphql`), supergraph);
   const file = path.join(page.folder, `events-${block.line}.yaml`);
   const configuration = { supergraph: { file: `events-${block.line}.graphql` }, events: { providers } };

@@ -6,6 +6,11 @@ import process from "node:process";
 import { adopt } from "../children.mjs";
 import { within } from "../waiting.mjs";
 
+const running = new Set();
+process.on("exit", () => {
+  for (const child of running) signalGroup(child, "SIGKILL");
+});
+
 /** How much of what a block prints is kept. */
 const OUTPUT_CHARACTERS_MAX = 200_000;
 
@@ -15,29 +20,42 @@ const END_MS = 15_000;
 /** How long `curl -N` waits for its first event. */
 const STREAM_SECONDS_MAX = 30;
 
-/** Adds the ports of the page to `serve` and `demo`, unless the sample names its own. */
+/** Makes `serve` and `demo` listen at the ports of the page, and `mock` at a free one. */
 const STARLING = `#!/bin/bash
-case "$1 $*" in
-  *--help*|*--listen*) ;;
-  "serve "*|"demo "*) set -- "$@" --listen "127.0.0.1:$PAGE_PORT" --admin-listen "127.0.0.1:$PAGE_ADMIN_PORT" ;;
+words=()
+while [ $# -gt 0 ]; do
+  case "$1" in --listen|--admin-listen) shift ;; *) words+=("$1") ;; esac
+  shift
+done
+case " \${words[*]} " in
+  *" --help "*) ;;
+  " serve "*|" demo "*) words+=(--listen "127.0.0.1:$PAGE_PORT" --admin-listen "127.0.0.1:$PAGE_ADMIN_PORT") ;;
+  " mock "*) words+=(--listen 127.0.0.1:0) ;;
 esac
-exec "$STARLING_BIN" "$@"
+exec "$STARLING_BIN" "\${words[@]}"
+`;
+
+/** Of all routers on the machine, the one that the page is about. */
+const PIDOF = `#!/bin/bash
+curl -s "$PAGE_ADMIN/metrics" >/dev/null && ss -Hltnp "sport = :\${PAGE_ADMIN##*:}" | sed -E 's/.*pid=([0-9]+).*/\\1/'
 `;
 
 /** Ends a stream once its first event has been printed, which a reader does with Ctrl-C. */
 const CURL = `#!/bin/bash
 real=$(PATH="$PATH_BEFORE" command -v curl)
+until_event() {
+  local line seen=
+  while IFS= read -r line; do
+    printf '%s\\n' "$line"
+    [[ "$line" == data:* || "$line" == '{"payload"'* ]] && seen=1
+    [[ -n "$seen" && "$line" =~ ^.?$ ]] && return 0
+  done
+  [[ -n "$seen" ]]
+}
 for word in "$@"; do
   if [[ "$word" =~ ^-[a-zA-Z]*N || "$word" == --no-buffer ]]; then
-    # Line by line in the shell: some awks wait for a whole block of a pipe.
-    seen=""
-    while IFS= read -r line; do
-      printf '%s\\n' "$line"
-      [[ "$line" =~ ^data:|^\\{\\"payload\\" ]] && seen=1
-      [[ -n "$seen" && "$line" =~ ^.?$ ]] && exit 0
-    done < <(exec "$real" --max-time ${STREAM_SECONDS_MAX} "$@")
-    [[ -n "$seen" ]]
-    exit
+    "$real" --max-time ${STREAM_SECONDS_MAX} "$@" | until_event
+    exit "\${PIPESTATUS[1]}"
   fi
 done
 exec "$real" "$@"
@@ -47,7 +65,7 @@ exec "$real" "$@"
 export async function installWrappers(folder) {
   const bin = path.join(folder, ".bin");
   await mkdir(bin);
-  for (const [name, text] of [["starling", STARLING], ["curl", CURL]]) {
+  for (const [name, text] of [["starling", STARLING], ["curl", CURL], ["pidof", PIDOF]]) {
     await writeFile(path.join(bin, name), text);
     await chmod(path.join(bin, name), 0o755);
   }
@@ -58,7 +76,7 @@ export async function installWrappers(folder) {
  * Starts `script` in `folder`. Variables and functions of earlier scripts of the folder are there. Answers with
  * `{ended: Promise<exit code>, output(), end()}`.
  */
-export function startShell(script, { folder, bin, ports }) {
+export function startShell(script, { folder, bin, ports, adminUrl }) {
   const state = path.join(folder, ".state");
   const whole = `
     [ -f ${state} ] && . ${state} 2>/dev/null
@@ -72,7 +90,8 @@ export function startShell(script, { folder, bin, ports }) {
     stdio: ["ignore", "pipe", "pipe"],
     env: {
       ...process.env, PATH: `${bin}:${process.env.PATH}`, PATH_BEFORE: process.env.PATH,
-      PAGE_PORT: `${ports.graphql}`, PAGE_ADMIN_PORT: `${ports.admin}`, RUST_BACKTRACE: "0",
+      PAGE_PORT: `${ports.graphql}`, PAGE_ADMIN_PORT: `${ports.admin}`, PAGE_ADMIN: adminUrl,
+      RUST_BACKTRACE: "0",
     },
   });
   let output = "";
@@ -82,16 +101,22 @@ export function startShell(script, { folder, bin, ports }) {
       output = (output + text).slice(-OUTPUT_CHARACTERS_MAX);
     });
   }
+  let hasClosed = false;
   const ended = new Promise((resolve) => {
-    child.once("close", (code, signal) => resolve(code ?? signal));
+    child.once("close", (code, signal) => {
+      hasClosed = true;
+      resolve(code ?? signal);
+    });
   });
   adopt(child);
-  process.once("exit", () => signalGroup(child, "SIGKILL"));
+  running.add(child);
+  child.once("close", () => running.delete(child));
   return {
     ended,
     output: () => output,
     isRunning: () => child.exitCode === null && child.signalCode === null,
     async end() {
+      if (hasClosed) return;
       signalGroup(child, "SIGTERM");
       await within(ended, "a shell to end after SIGTERM", END_MS).catch(() => signalGroup(child, "SIGKILL"));
       await within(ended, "a shell to end after SIGKILL");
@@ -99,9 +124,8 @@ export function startShell(script, { folder, bin, ports }) {
   };
 }
 
-/** Signals a shell and what it has started. */
+/** Signals a shell and what it has started, which may outlive it. */
 function signalGroup(child, signal) {
-  if (child.exitCode !== null || child.signalCode !== null) return;
   try {
     process.kill(-child.pid, signal);
   } catch (error) {

@@ -67,9 +67,9 @@ describe("blocks of a page", () => {
   });
 
   it("are divided into commands that may span lines", () => {
-    const text = "# first\ncurl -N a \\\n  -d 'x\ny'\nfor i in 1 2; do\n  echo $i\ndone\ncat <<END\nz\nEND\nls\n";
+    const text = "# first\ncurl -N a \\\n  -d 'x { a { \ny'\nfor i in 1 2; do\n  echo $i\ndone\ncat <<END\nz\nEND\nls\n";
     assert.deepEqual(commandsOf(text), [
-      "curl -N a \\\n  -d 'x\ny'", "for i in 1 2; do\n  echo $i\ndone", "cat <<END\nz\nEND", "ls",
+      "curl -N a \\\n  -d 'x { a { \ny'", "for i in 1 2; do\n  echo $i\ndone", "cat <<END\nz\nEND", "ls",
     ]);
   });
 });
