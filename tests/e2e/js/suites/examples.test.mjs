@@ -8,7 +8,10 @@ import path from "node:path";
 import process from "node:process";
 import { after, before, describe, it } from "node:test";
 import { promisify } from "node:util";
+import { composeServices } from "@theguild/federation-composition";
+import { parse } from "graphql";
 import { startServe } from "../router.mjs";
+import { eventually } from "../waiting.mjs";
 
 const ROOT = path.join(import.meta.dirname, "../../../..");
 const EXAMPLES = path.join(ROOT, "examples");
@@ -38,6 +41,66 @@ describe("the quick start", () => {
     const asked = await dependencies(path.join(EXAMPLES, "quick-start/package.json"));
     const same = Object.fromEntries(Object.keys(asked).map((name) => [name, tested[name]]));
     assert.deepEqual(asked, same);
+  });
+});
+
+describe("the directives of event subgraphs for composition", () => {
+  const EVENTS = `
+    type Query {
+      productNow(id: ID!): Product @events__request(topic: "products.get.{{ args.id }}", timeout: "2s", key: "{{ args.id }}")
+    }
+    type Mutation {
+      change(id: ID!): edfs__PublishResult!
+        @events__publish(topic: "products", key: "{{ args.id }}", headers: [{name: "by", value: "test"}])
+    }
+    type Subscription {
+      changed(ids: [ID!]): Product
+        @events__subscribe(topics: ["products"], authorize: {NOT: {claim: "guest", EXISTS: true}})
+        @openfed__subscriptionFilter(
+          condition: {IN: {fieldPath: "id", values: ["{{ args.ids }}"], bypassIfValuesNull: true}}
+        )
+    }
+    type edfs__PublishResult { success: Boolean! }
+    type Product @key(fields: "id", resolvable: false) { id: ID! }`;
+
+  it("compose with a common tool, serve events, and are hidden from clients", async () => {
+    const directives = await readFile(path.join(EXAMPLES, "composition/event-directives.graphql"), "utf8");
+    const products = await readFile(path.join(EXAMPLES, "quick-start/products.graphql"), "utf8");
+    const { supergraphSdl, errors } = composeServices([
+      { name: "products", url: "http://127.0.0.1:9/", typeDefs: parse(products) },
+      { name: "events", url: "", typeDefs: parse(directives + EVENTS) },
+    ]);
+    assert.equal(errors, undefined);
+    const router = await startServe({ supergraph: supergraphSdl });
+    try {
+      const first = await fetch(`${router.graphql}?once`, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify({ query: "{ __schema { types { name } } }" }),
+      });
+      const names = (await first.json()).data.__schema.types.map(({ name }) => name);
+      assert.ok(names.includes("edfs__PublishResult"));
+      assert.deepEqual(names.filter((name) => name.startsWith("events__")), []);
+
+      // No protocol says when a subscription has reached its topic, so events are published until one arrives.
+      const event = { __typename: "Product", id: "7" };
+      let arrived = false;
+      const waiting = fetch(`${router.graphql}?once`, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify({ query: '{ __typename } subscription S { changed(ids: ["7"]) { id } }', operationName: "S" }),
+      }).then(async (response) => {
+        arrived = true;
+        return response.json();
+      });
+      await eventually(async () => {
+        await router.publish("memory/default", "products", event);
+        return arrived;
+      }, "the event");
+      assert.deepEqual(await waiting, { data: { changed: { id: "7" } } });
+    } finally {
+      await router.stop();
+    }
   });
 });
 
