@@ -63,6 +63,26 @@ describe("the directives of event subgraphs for composition", () => {
     type edfs__PublishResult { success: Boolean! }
     type Product @key(fields: "id", resolvable: false) { id: ID! }`;
 
+  it("let the event subgraph of docs/migration-edfs.md compose and load", async () => {
+    const page = await readFile(path.join(ROOT, "docs/migration-edfs.md"), "utf8");
+    const [, sample] = /```graphql\n(type Query \{\n  employeeFromEvent[^]*?)```/.exec(page);
+    const directives = await readFile(path.join(EXAMPLES, "composition/edfs-directives.graphql"), "utf8");
+    const employees = `
+      extend schema @link(url: "https://specs.apollo.dev/federation/v2.7", import: ["@key"])
+      type Query { employee(id: ID!): Employee }
+      type Employee @key(fields: "id") { id: ID! name: String }`;
+    const { supergraphSdl, errors } = composeServices([
+      { name: "employees", url: "http://127.0.0.1:9/", typeDefs: parse(employees) },
+      // As the page says: without `@external`.
+      { name: "events", url: "", typeDefs: parse(directives + sample.replaceAll(" @external", "")) },
+    ]);
+    assert.equal(errors, undefined);
+    const nats = [{ id: "my-nats", url: "nats://127.0.0.1:9" }];
+    const redis = [{ id: "my-redis", urls: ["redis://127.0.0.1:9"] }];
+    const router = await startServe({ supergraph: supergraphSdl, config: { events: { providers: { nats, redis } } } });
+    assert.equal(await router.stop(), 0);
+  });
+
   it("compose with a common tool, serve events, and are hidden from clients", async () => {
     const directives = await readFile(path.join(EXAMPLES, "composition/event-directives.graphql"), "utf8");
     const products = await readFile(path.join(EXAMPLES, "quick-start/products.graphql"), "utf8");
