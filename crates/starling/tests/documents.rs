@@ -39,16 +39,25 @@ fn prose(text: &str) -> Vec<(usize, &str)> {
     lines.map(|(index, line)| (index + 1, line)).collect()
 }
 
-/// Replaces code spans by nothing, so that no link is read out of them.
-fn without_code(line: &str) -> String {
-    line.split('`').step_by(2).collect()
-}
-
-/// Targets of the links of a line: what stands in parentheses directly after a bracket.
-fn targets(line: &str) -> Vec<String> {
-    let line = without_code(line);
-    let after_brackets = line.match_indices("](").map(|(index, it)| &line[index + it.len()..]);
-    after_brackets.filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())).collect()
+/// Targets of all links outside code, with their lines: the text in parentheses directly after a bracket. A code span
+/// may continue on the next line of its paragraph.
+fn links(text: &str) -> Vec<(usize, String)> {
+    let mut links = Vec::new();
+    let mut is_code = false;
+    for (line, content) in prose(text) {
+        is_code &= !content.trim().is_empty();
+        let mut outside = String::new();
+        for (index, part) in content.split('`').enumerate() {
+            is_code ^= index > 0;
+            if !is_code {
+                outside += part;
+            }
+        }
+        let after_brackets = outside.match_indices("](").map(|(at, it)| &outside[at + it.len()..]);
+        let targets = after_brackets.filter_map(|rest| Some(rest.split_once(')')?.0.to_owned()));
+        links.extend(targets.map(|target| (line, target)));
+    }
+    links
 }
 
 /// The anchors of a document's headings, made as GitHub makes them.
@@ -108,21 +117,19 @@ fn every_relative_link_leads_to_a_file_and_every_anchor_to_a_heading() {
     let mut checked = 0;
     for document in documents() {
         let text = fs::read_to_string(root().join(&document)).unwrap();
-        for (line, content) in prose(&text) {
-            for target in targets(content) {
-                let Some((file, anchor)) = destination(&document, &target) else { continue };
-                checked += 1;
-                let place = format!("{}:{line}: {target}", document.display());
-                let path = root().join(&file);
-                match anchor {
-                    _ if !path.exists() => dead.push(format!("{place}: no such file")),
-                    Some(anchor) if file.extension().is_some_and(|it| it == "md") => {
-                        if !anchors(&fs::read_to_string(path).unwrap()).contains(&anchor) {
-                            dead.push(format!("{place}: no such heading"));
-                        }
+        for (line, target) in links(&text) {
+            let Some((file, anchor)) = destination(&document, &target) else { continue };
+            checked += 1;
+            let place = format!("{}:{line}: {target}", document.display());
+            let path = root().join(&file);
+            match anchor {
+                _ if !path.exists() => dead.push(format!("{place}: no such file")),
+                Some(anchor) if file.extension().is_some_and(|it| it == "md") => {
+                    if !anchors(&fs::read_to_string(path).unwrap()).contains(&anchor) {
+                        dead.push(format!("{place}: no such heading"));
                     }
-                    _ => {}
                 }
+                _ => {}
             }
         }
     }
@@ -134,9 +141,9 @@ fn every_relative_link_leads_to_a_file_and_every_anchor_to_a_heading() {
 fn a_reader_of_the_readme_finds_every_page() {
     let readme = Path::new("README.md");
     let text = fs::read_to_string(root().join(readme)).unwrap();
-    let links = prose(&text).into_iter().flat_map(|(_, line)| targets(line));
+    let links = links(&text).into_iter();
     let linked: BTreeSet<PathBuf> =
-        links.filter_map(|target| Some(destination(readme, &target)?.0)).collect();
+        links.filter_map(|(_, target)| Some(destination(readme, &target)?.0)).collect();
     let mut pages = documents();
     pages.remove(readme);
     let missing: Vec<_> = pages.difference(&linked).collect();
@@ -201,7 +208,9 @@ fn the_probes_on_the_page_are_those_of_the_deployment() {
 
 #[test]
 fn links_in_code_are_none_and_anchors_are_those_of_github() {
-    assert_eq!(targets("see [a](b.md#c) and [d](e) but not `[f](g)`"), ["b.md#c", "e"]);
+    let text = "see [a](b.md#c) and `[f](g)`\nand `a span\n[h](i)` [d](e)\n\n[`j`](k)\n";
+    let expected = [(1, "b.md#c"), (3, "e"), (5, "k")].map(|(line, link)| (line, link.to_owned()));
+    assert_eq!(links(text), expected);
     let text = "# What is, really?\n```sh\n# no heading\n```\n## `log`\n## `log`\n#no heading\n";
     let expected = ["log", "log-1", "what-is-really"].map(str::to_owned);
     assert_eq!(anchors(text), BTreeSet::from(expected));
