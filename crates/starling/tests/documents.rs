@@ -122,14 +122,13 @@ fn every_relative_link_leads_to_a_file_and_every_anchor_to_a_heading() {
             checked += 1;
             let place = format!("{}:{line}: {target}", document.display());
             let path = root().join(&file);
-            match anchor {
-                _ if !path.exists() => dead.push(format!("{place}: no such file")),
-                Some(anchor) if file.extension().is_some_and(|it| it == "md") => {
-                    if !anchors(&fs::read_to_string(path).unwrap()).contains(&anchor) {
-                        dead.push(format!("{place}: no such heading"));
-                    }
-                }
-                _ => {}
+            let is_page = file.extension().is_some_and(|it| it == "md");
+            if !path.exists() {
+                dead.push(format!("{place}: no such file"));
+            } else if let Some(anchor) = anchor.filter(|_| is_page)
+                && !anchors(&fs::read_to_string(path).unwrap()).contains(&anchor)
+            {
+                dead.push(format!("{place}: no such heading"));
             }
         }
     }
