@@ -22,47 +22,25 @@ const BEGIN_MS = 60_000;
 const PLAIN = "subscription { flightMoved { id altitude } }";
 const JOINED = "subscription { flightMoved { id altitude number to { code city } } }";
 
+export const KILL = ({ restartRouter }) => restartRouter("SIGKILL");
+const DRAIN = ({ restartRouter }) => restartRouter("SIGTERM");
+const RESTART_BROKER = ({ broker }) => broker.restart();
+export const PAUSE = async ({ subgraphs }) => {
+  subgraphs.stand();
+  await pause(PAUSE_MS);
+  subgraphs.go();
+};
+
 /**
  * What happens meanwhile. `at` maps a share of the events to an action; `begin` acts before the first one. Actions get
  * `{restartRouter(signal), broker, subgraphs}`.
  */
 export const DISTURBANCES = [
-  {
-    name: "kill",
-    at: [
-      [0.2, ({ restartRouter }) => restartRouter("SIGKILL")],
-      [0.4, ({ broker }) => broker.restart()],
-      [0.6, ({ restartRouter }) => restartRouter("SIGKILL")],
-      [0.8, ({ restartRouter }) => restartRouter("SIGKILL")],
-    ],
-  },
-  {
-    name: "drain",
-    at: [
-      [0.3, ({ restartRouter }) => restartRouter("SIGTERM")],
-      [0.7, ({ restartRouter }) => restartRouter("SIGTERM")],
-    ],
-  },
-  {
-    name: "pause",
-    at: [
-      [0.3, async ({ subgraphs }) => {
-        subgraphs.stand();
-        await pause(PAUSE_MS);
-        subgraphs.go();
-      }],
-    ],
-  },
-  {
-    name: "slow",
-    begin: ({ subgraphs }) => subgraphs.setFaults({ delayMs: 300 }),
-    at: [[0.5, ({ restartRouter }) => restartRouter("SIGKILL")]],
-  },
-  {
-    name: "failing",
-    begin: ({ subgraphs }) => subgraphs.setFaults({ failing: 0.3 }),
-    at: [[0.5, ({ restartRouter }) => restartRouter("SIGKILL")]],
-  },
+  { name: "kill", at: [[0.2, KILL], [0.4, RESTART_BROKER], [0.6, KILL], [0.8, KILL]] },
+  { name: "drain", at: [[0.3, DRAIN], [0.7, DRAIN]] },
+  { name: "pause", at: [[0.3, PAUSE]] },
+  { name: "slow", begin: ({ subgraphs }) => subgraphs.setFaults({ delayMs: 300 }), at: [[0.5, KILL]] },
+  { name: "failing", begin: ({ subgraphs }) => subgraphs.setFaults({ failing: 0.3 }), at: [[0.5, KILL]] },
 ];
 
 /**
