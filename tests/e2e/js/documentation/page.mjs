@@ -39,7 +39,7 @@ const SETUP_FILES = {
 };
 
 /** Setups that other suites run: `setup=NAME` → the suite. */
-export const RUN_ELSEWHERE = { resume: "client_samples", "resume-page": "client_samples" };
+export const RUN_ELSEWHERE = { resume: "client_samples" };
 
 /** Opens the scratch folder of a page. `demo` is the router whose ports stand in for 4000 and 8088. */
 export async function openPage(demo) {
