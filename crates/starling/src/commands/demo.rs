@@ -104,7 +104,8 @@ fn greeting(
     }
     let _ = write!(
         text,
-        "\n  Open     http://{address}/\n  Metrics  http://{admin}/metrics\n\n  \
+        "\n  Open     http://{address}/\n  Live     http://{admin}/admin/subscriptions\n  \
+         Metrics  http://{admin}/metrics\n\n  \
          A query that joins three subgraphs:\n    {query}\n\n  \
          A subscription, joined from three subgraphs for each event:\n    {subscription}\n\n  \
          Ctrl-C ends everything.\n",

@@ -18,7 +18,7 @@ The supergraph file is watched. A new one that loads replaces the old one, and s
 does not load is logged as an error, and the old one stays.\n\n\
 Signals:\n  \
 SIGTERM, SIGINT  end in good order within `subscriptions.drain_period`; a second one ends at once\n  \
-SIGHUP           loads the supergraph file again\n\n\
+SIGHUP           loads the supergraph file again; the configuration is read at the start only\n\n\
 Environment:\n  \
 STARLING_LOG     overrides `log.level`, for example `debug`\n\n\
 Exit status: 0 after a signal, 1 if the router cannot start, 2 for a wrong command line, 130 after a second signal.\n\n\
