@@ -394,7 +394,7 @@ fn words_on_the_command_line_that_mean_nothing_are_refused() {
         exit 2
         error: unexpected argument '$HERE/starling.yaml' found
 
-          tip: files are given by an option: '--config $HERE/starling.yaml'
+          tip: files are given by an option, such as '--config $HERE/starling.yaml'
 
         Usage: starling check [OPTIONS] <--config <FILE>|--supergraph <FILE>>
 
