@@ -10,6 +10,7 @@ import { after, before, describe, it } from "node:test";
 import { promisify } from "node:util";
 import { composeServices } from "@theguild/federation-composition";
 import { parse } from "graphql";
+import { blocksOf } from "../documentation/blocks.mjs";
 import { startServe } from "../router.mjs";
 import { eventually } from "../waiting.mjs";
 
@@ -62,6 +63,27 @@ describe("the directives of event subgraphs for composition", () => {
     }
     type edfs__PublishResult { success: Boolean! }
     type Product @key(fields: "id", resolvable: false) { id: ID! }`;
+
+  it("let every event subgraph of docs/events.md compose", async () => {
+    const page = blocksOf(await readFile(path.join(ROOT, "docs/events.md"), "utf8"), "docs/events.md");
+    const directives = await readFile(path.join(EXAMPLES, "composition/event-directives.graphql"), "utf8");
+    const samples = page.filter(({ language, text }) => language === "graphql" && /@events__|@openfed__/.test(text));
+    assert.ok(samples.length >= 5, "the page has samples");
+    const orders = `
+      extend schema @link(url: "https://specs.apollo.dev/federation/v2.7", import: ["@key"])
+      type Query { orderOfNumber(id: ID!): Order }
+      type Order @key(fields: "id") { id: ID! }`;
+    for (const { place, text } of samples.filter(({ text }) => !text.includes("join__"))) {
+      // Some samples leave out the type that the page has shown before.
+      const isComplete = /^type Order\b/m.test(text) || !/\bOrder\b/.test(text);
+      const order = isComplete ? "" : 'type Order @key(fields: "id", resolvable: false) { id: ID! }';
+      const result = composeServices([
+        { name: "orders", url: "http://127.0.0.1:9/", typeDefs: parse(orders) },
+        { name: "events", url: "", typeDefs: parse(directives + text + order) },
+      ]);
+      assert.deepEqual(result.errors?.map(({ message }) => message) ?? [], [], place);
+    }
+  });
 
   it("let the event subgraph of docs/migration-edfs.md compose and load", async () => {
     const page = await readFile(path.join(ROOT, "docs/migration-edfs.md"), "utf8");
