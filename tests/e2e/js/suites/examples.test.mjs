@@ -70,9 +70,9 @@ describe("the directives of event subgraphs for composition", () => {
     const samples = page.filter(({ language, text }) => language === "graphql" && /@events__|@openfed__/.test(text));
     assert.ok(samples.length >= 5, "the page has samples");
     const orders = `
-      extend schema @link(url: "https://specs.apollo.dev/federation/v2.7", import: ["@key"])
+      extend schema @link(url: "https://specs.apollo.dev/federation/v2.7", import: ["@key", "@shareable"])
       type Query { orderOfNumber(id: ID!): Order }
-      type Order @key(fields: "id") { id: ID! }`;
+      type Order @key(fields: "id") { id: ID! item: String! @shareable }`;
     for (const { place, text } of samples.filter(({ text }) => !text.includes("join__"))) {
       // Some samples leave out the type that the page has shown before.
       const isComplete = /^type Order\b/m.test(text) || !/\bOrder\b/.test(text);
