@@ -37,7 +37,10 @@ exec "$STARLING_BIN" "\${words[@]}"
 
 /** Of all routers on the machine, the one that the page is about. */
 const PIDOF = `#!/bin/bash
-curl -s "$PAGE_ADMIN/metrics" >/dev/null && ss -Hltnp "sport = :\${PAGE_ADMIN##*:}" | sed -E 's/.*pid=([0-9]+).*/\\1/'
+curl -s "$PAGE_ADMIN/metrics" >/dev/null || exit 1
+# The process whose socket listens at the port of the admin listener.
+inode=$(awk -v port="$(printf ':%04X' "\${PAGE_ADMIN##*:}")" '$4 == "0A" && $2 ~ port "$" {print $10}' /proc/net/tcp)
+find /proc/[0-9]*/fd -lname "socket:\\[$inode\\]" 2>/dev/null | head -n 1 | cut -d/ -f3
 `;
 
 /** Ends a stream once its first event has been printed, which a reader does with Ctrl-C. */

@@ -10,11 +10,15 @@ import { startDemo } from "../router.mjs";
 
 const ROOT = path.join(import.meta.dirname, "../../../..");
 
+/** More would only wait for the two cores that the tests are made for. */
+const PAGES_AT_ONCE = 2;
+
 const documents = (await readdir(path.join(ROOT, "docs"))).filter((name) => name.endsWith(".md")).sort();
 const pages = ["README.md", ...documents.map((name) => `docs/${name}`)]
   .filter((name) => !process.env.STARLING_TEST_PAGE || name.includes(process.env.STARLING_TEST_PAGE));
 
-describe("documentation", () => {
+// Pages have folders and ports of their own.
+describe("documentation", { concurrency: PAGES_AT_ONCE }, () => {
   let demo;
   before(async () => {
     demo = await startDemo();
