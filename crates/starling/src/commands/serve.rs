@@ -17,10 +17,11 @@ use crate::usage;
 The supergraph file is watched. A new one that loads replaces the old one, and subscriptions continue; one that \
 does not load is logged as an error, and the old one stays.\n\n\
 Signals:\n  \
-SIGTERM, SIGINT  end in good order within `subscriptions.drain_period`; a second one ends at once\n  \
-SIGHUP           loads the supergraph file again; the configuration is read at the start only\n\n\
+SIGTERM  ends in good order: not ready for `shutdown.delay`, then drains for `subscriptions.drain_period` at most\n  \
+SIGINT   the same without the delay; a second signal of either kind ends at once\n  \
+SIGHUP   loads the supergraph file again; the configuration is read at the start only\n\n\
 Environment:\n  \
-STARLING_LOG     overrides `log.level`, for example `debug`\n\n\
+STARLING_LOG  overrides `log.level`, for example `debug`\n\n\
 Exit status: 0 after a signal, 1 if the router cannot start, 2 for a wrong command line, 130 after a second signal.\n\n\
 Examples:\n  \
 starling serve --supergraph supergraph.graphql --listen 0.0.0.0:4000\n  \
