@@ -5,8 +5,9 @@ use crate::bench;
 /// How long a soak or one fuzz target runs if nobody says otherwise.
 const SECONDS_DEFAULT: u32 = 60;
 
-/// How long the soaks run that look at memory: it is to be flat after the first minute, for a while.
-const SOAK_MEMORY_SECONDS_DEFAULT: u32 = 600;
+/// Default duration of the long soaks. Memory has to be flat after the first minute, for a while, and the soak
+/// `resume` needs about half a minute for each of its twenty scenarios.
+const LONG_SOAK_SECONDS_DEFAULT: u32 = 600;
 
 pub(crate) const HELP: &str = "\
 Usage: cargo xtask COMMAND
@@ -16,9 +17,10 @@ Usage: cargo xtask COMMAND
   bench NAME [--seconds N] [--pairs N] [--clients N] [--filter NAME] [--provider NAME] [--router NAME]
                                   measures a release build: router, rate, sizes,
                                   subscriptions or events
-  soak NAME [--seconds N] [--subscribers N]
-                                  one long run: live, hostile or reloads (default 60 s), queries or churn
-                                  (default 600 s); how many subscribe, of reloads (default 5,000)
+  soak NAME [--seconds N] [--subscribers N] [--busy]
+                                  one long run: live, hostile or reloads (default 60 s), queries, churn or
+                                  resume (default 600 s); how many subscribe, of reloads (default
+                                  5,000); all cores kept busy meanwhile, of resume
   fuzz [TARGET] [--seconds N]     one fuzz target or all (default 60 s each)
   sanitize                        the tests of crates with `unsafe` under Miri and AddressSanitizer
   docs [--write]                  checks the pages that are generated from code, or writes them
@@ -30,7 +32,7 @@ pub(crate) enum Command {
     Help,
     Test { filter: Option<String> },
     Bench { name: String, options: bench::Options },
-    Soak { name: String, seconds: u32, subscribers: Option<u32> },
+    Soak { name: String, seconds: u32, subscribers: Option<u32>, busy: bool },
     Fuzz { target: Option<String>, seconds: u32 },
     Sanitize,
     Docs { write: bool },
@@ -48,6 +50,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
     let mut subscribers = None;
     let mut router = None;
     let mut write = false;
+    let mut busy = false;
     let mut arguments = arguments.peekable();
     while let Some(argument) = arguments.next() {
         let (flag, inline) = match argument.split_once('=') {
@@ -92,6 +95,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
             }
             "--router" => router = Some(value("--router")?),
             "--write" => write = true,
+            "--busy" => busy = true,
             other if other.starts_with('-') => return Err(format!("unknown option `{other}`")),
             _ => words.push(flag),
         }
@@ -113,6 +117,9 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
     if subscribers.is_some() && (name.as_str(), operand.as_deref()) != ("soak", Some("reloads")) {
         return misplaced("--subscribers");
     }
+    if busy && (name.as_str(), operand.as_deref()) != ("soak", Some("resume")) {
+        return misplaced("--busy");
+    }
     for (flag, is_given) in [
         ("--pairs", pairs.is_some()),
         ("--clients", clients.is_some()),
@@ -133,7 +140,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
         return Ok(Command::Bench { name, options });
     }
     let default = match operand.as_deref() {
-        Some("queries" | "churn") if name == "soak" => SOAK_MEMORY_SECONDS_DEFAULT,
+        Some("queries" | "churn" | "resume") if name == "soak" => LONG_SOAK_SECONDS_DEFAULT,
         _ => SECONDS_DEFAULT,
     };
     let seconds = seconds.unwrap_or(default);
@@ -141,7 +148,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
         ("help", None) => Ok(Command::Help),
         ("test", None) => Ok(Command::Test { filter }),
         ("test", Some(word)) => Err(format!("did you mean `test --filter {word}`?")),
-        ("soak", Some(name)) => Ok(Command::Soak { name, seconds, subscribers }),
+        ("soak", Some(name)) => Ok(Command::Soak { name, seconds, subscribers, busy }),
         ("soak", None) => Err("soak needs the name of a run".to_owned()),
         ("fuzz", target) => Ok(Command::Fuzz { target, seconds }),
         ("sanitize", None) => Ok(Command::Sanitize),
@@ -162,7 +169,11 @@ mod tests {
     }
 
     fn soak(name: &str, seconds: u32, subscribers: Option<u32>) -> Command {
-        Command::Soak { name: name.to_owned(), seconds, subscribers }
+        Command::Soak { name: name.to_owned(), seconds, subscribers, busy: false }
+    }
+
+    fn soak_resume(seconds: u32, busy: bool) -> Command {
+        Command::Soak { name: "resume".to_owned(), seconds, subscribers: None, busy }
     }
 
     #[test]
@@ -178,6 +189,8 @@ mod tests {
             ("soak churn", soak("churn", 600, None)),
             ("soak --seconds 5 live", soak("live", 5, None)),
             ("soak reloads", soak("reloads", 60, None)),
+            ("soak resume", soak_resume(600, false)),
+            ("soak resume --busy --seconds 90", soak_resume(90, true)),
             ("soak reloads --subscribers=9 --seconds 90", soak("reloads", 90, Some(9))),
             (
                 "bench router --pairs 3 --seconds=2 --filter share --router other",
@@ -226,6 +239,8 @@ mod tests {
             ("test --provider nats", "--provider does not belong to `test`"),
             ("bench events --clients x", "--clients is `x`; write a whole number, at least 1"),
             ("test --pairs 3", "--pairs does not belong to `test`"),
+            ("soak live --busy", "--busy does not belong to `soak`"),
+            ("test --busy", "--busy does not belong to `test`"),
             ("soak live --subscribers 3", "--subscribers does not belong to `soak`"),
             (
                 "soak reloads --subscribers 0",

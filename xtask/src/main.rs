@@ -40,8 +40,8 @@ fn main() -> ExitCode {
         }
         Command::Test { filter } => test::run(&root, filter.as_deref()),
         Command::Bench { name, options } => bench::run(&root, &name, &options),
-        Command::Soak { name, seconds, subscribers } => {
-            soak::run(&root, &name, seconds, subscribers)
+        Command::Soak { name, seconds, subscribers, busy } => {
+            soak::run(&root, &name, seconds, subscribers, busy)
         }
         Command::Fuzz { target, seconds } => fuzz::run(&root, target.as_deref(), seconds),
         Command::Sanitize => sanitize::run(&root),

@@ -26,8 +26,10 @@ pub(crate) fn api_schema(schema: &Schema, links: &Links, errors: &mut Errors<'_>
     let inaccessible = links.directive("inaccessible", "inaccessible");
     let mut api = schema.clone();
     api.types.retain(|name, ty| {
-        let is_machinery =
-            links.is_machinery_type(name) || (name.starts_with("edfs__") && ty.is_input_object());
+        // Types that only arguments of event directives have.
+        let is_of_directives = (name.starts_with("edfs__") && ty.is_input_object())
+            || (name.starts_with("events__") && (ty.is_input_object() || ty.is_scalar()));
+        let is_machinery = links.is_machinery_type(name) || is_of_directives;
         (ty.is_built_in() || !is_machinery) && !ty.directives().has(&inaccessible)
     });
     api.directive_definitions.retain(|name, definition| {

@@ -379,6 +379,29 @@ fn an_event_subgraph_is_known_by_its_empty_url_and_its_directives() {
 }
 
 #[test]
+fn event_directives_that_composition_carries_as_they_are_bind_fields_and_are_hidden_from_clients() {
+    let text = format!(
+        r#"schema
+          @link(url: "https://specs.apollo.dev/join/v0.4")
+          @link(url: "https://starling.example/events/v1.0", import: [{{name: "@subscribe", as: "@events__subscribe"}}])
+        {{ query: Query subscription: Subscription }}
+        {EVENTS}
+        scalar events__Any
+        directive @events__subscribe(topics: [String!]!, providerId: String, authorize: events__Any) on FIELD_DEFINITION
+        type Subscription @join__type(graph: EVENTS) {{
+          ticked: Product @events__subscribe(topics: ["t"], authorize: {{claim: "sub", EXISTS: true}})
+        }}"#
+    );
+    let supergraph = Supergraph::from_sdl(&text, "events.graphql").unwrap();
+    assert_eq!(supergraph.subgraphs[0].kind, SubgraphKind::Events);
+    let ticked = supergraph.field_named(supergraph.subscription.unwrap(), "ticked").unwrap();
+    let directive = &supergraph.field(ticked).directives[0];
+    assert_eq!(&*directive.name, "events__subscribe");
+    assert!(directive.argument("authorize").is_some());
+    assert!(!supergraph.api_sdl().contains("events__"), "{}", supergraph.api_sdl());
+}
+
+#[test]
 fn event_directives_stand_on_root_fields_of_event_subgraphs_only() {
     let text = format!(
         r#"schema {{ query: Query subscription: Subscription }}

@@ -175,6 +175,10 @@ async function send(signal) {
     headers: { ...objectIn(headers, "Headers"), "content-type": "application/json", accept },
     body: JSON.stringify(body),
     signal,
+  }).catch((error) => {
+    if (signal.aborted) throw error;
+    const url = new URL(config.endpoint, window.location.href);
+    throw new Error(`The router does not respond at ${url.href}. Check that it is still running.`);
   });
   const type = answer.headers.get("content-type") ?? "";
   if (type.startsWith("text/event-stream")) {
@@ -195,7 +199,9 @@ async function stream(answer) {
   status.value = "waiting for the first event";
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   while (!completed) {
-    const { value, done } = await reader.read();
+    const { value, done } = await reader.read().catch((error) => {
+      throw new Error(`The connection was lost after ${count} ${count === 1 ? "event" : "events"}: ${error.message}`);
+    });
     if (done) break;
     pending += value;
     // An event ends with an empty line. A carriage return at the very end may be half of a CRLF.

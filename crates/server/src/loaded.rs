@@ -51,6 +51,17 @@ pub enum SupergraphSource {
     },
 }
 
+/// What to do about a supergraph that cannot be read.
+fn unreadable_help(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => "let the user that runs the router read it",
+        std::io::ErrorKind::InvalidData => {
+            "a supergraph is a text in UTF-8; is this another file, or a compressed one?"
+        }
+        _ => "name it by `supergraph.file` in the configuration or by --supergraph",
+    }
+}
+
 impl SupergraphSource {
     /// The file to watch.
     pub(crate) fn file(&self) -> Option<&Path> {
@@ -74,7 +85,7 @@ impl SupergraphSource {
                         "supergraph",
                         format!("cannot read the supergraph {}: {error}", path.display()),
                     )
-                    .help("name it by `supergraph.file` in the configuration or by --supergraph"),
+                    .help(unreadable_help(&error)),
                 )),
             },
         }

@@ -2,6 +2,7 @@
 //! [`commands`]; what they do lives in the crates they call.
 
 mod commands;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -16,6 +17,11 @@ static ALLOCATOR: profile::Allocator = profile::Allocator;
 /// subscriptions driven by broker events.
 #[derive(Parser)]
 #[command(name = "starling", version, max_term_width = 100)]
+#[command(after_help = "\
+Start here:\n  \
+starling demo                           a complete example that needs no files\n  \
+starling check --config starling.yaml   reports mistakes without serving\n  \
+starling serve --config starling.yaml   serves your graph")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -23,13 +29,13 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Runs a complete federated graph with live events on this machine, to look at and play with.
+    /// Runs a complete example on this machine: subgraphs, live events and the router.
     Demo(commands::demo::Arguments),
     /// Serves a supergraph.
     Serve(commands::serve::Arguments),
-    /// Prints how an operation would be answered: which subgraphs are asked for what, in which order.
+    /// Prints the subgraph requests of an operation, in their order, without sending them.
     Plan(commands::plan::Arguments),
-    /// Says what is wrong with a configuration or a supergraph, and exits 1 if something is.
+    /// Checks a configuration and its supergraph without serving. Exits with status 1 on errors.
     Check(commands::check::Arguments),
     /// Measures a GraphQL server: load, latency, CPU and memory.
     Bench(commands::bench::Arguments),
@@ -40,7 +46,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let code = match Arguments::parse().command {
+    let arguments = Arguments::try_parse().unwrap_or_else(|error| usage::with_advice(error).exit());
+    let code = match arguments.command {
         Command::Demo(arguments) => commands::demo::run(&arguments),
         Command::Serve(arguments) => commands::serve::run(&arguments),
         Command::Plan(arguments) => commands::plan::run(&arguments),

@@ -31,8 +31,11 @@ export const SUBSCRIPTION = `subscription Moves { flightMoved ${SELECTION} }`;
 export const SUBSCRIPTION_BY_ID =
   `subscription Moves($id: ID!) { flightMovedById(id: $id) ${SELECTION} }`;
 
-/** Starts both subgraphs; `configuration` is for `subgraphs:` of the router. */
-export async function startSubgraphs() {
+/**
+ * Starts both subgraphs; `configuration` is for `subgraphs:` of the router. `beforeRequest(response)` may delay a
+ * response, or send one of its own and return true.
+ */
+export async function startSubgraphs(beforeRequest) {
   const airport = (code) => ({ __typename: "Airport", code, ...AIRPORTS.get(code) });
   const flight = (id) => {
     const known = FLIGHTS.get(id);
@@ -55,6 +58,7 @@ export async function startSubgraphs() {
       flight: ({ id }) => flight(id),
       _entities: ({ representations }) => representations.map(({ id }) => flight(id)),
     },
+    beforeRequest,
   );
   const airports = await serve(
     `type Query {
@@ -68,6 +72,7 @@ export async function startSubgraphs() {
       airports: () => [...AIRPORTS.keys()].map(airport),
       _entities: ({ representations }) => representations.map(({ code }) => airport(code)),
     },
+    beforeRequest,
   );
   return {
     configuration: { flights: { url: flights.url }, airports: { url: airports.url } },
@@ -77,11 +82,12 @@ export async function startSubgraphs() {
   };
 }
 
-async function serve(sdl, rootValue) {
+async function serve(sdl, rootValue, beforeRequest) {
   const schema = buildSchema(sdl);
   const server = http.createServer(async (request, response) => {
     let body = "";
     for await (const part of request.setEncoding("utf8")) body += part;
+    if (await beforeRequest?.(response)) return;
     const { query, variables, operationName } = JSON.parse(body);
     const answer = await graphql({
       schema, rootValue, source: query, variableValues: variables, operationName,
@@ -135,6 +141,17 @@ export const jetStreamSupergraph = () =>
     publish: (subject) =>
       `@join__directive(graphs: [EVENTS], name: "events__publish", args: {topic: "${subject}", providerId: "nats/default"})`,
   });
+
+/**
+ * The supergraph with `flightMoved` read from `topic` of a provider that stores its events; `stream` is an argument of
+ * the directive. Joined fields may be null, so that a subgraph that fails does not hide which event it was.
+ */
+export const storedSupergraph = ({ providerId, topic, stream }) =>
+  supergraph({
+    subscribe: (name) => `@join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["${name === "flights.moved" ? topic : name}"], providerId: "${providerId}"${stream ? `, stream: ${stream}` : ""}})`,
+    publish: (name) =>
+      `@join__directive(graphs: [EVENTS], name: "events__publish", args: {topic: "${name}", providerId: "${providerId}"})`,
+  }).replace("number: String!", "number: String").replace("to: Airport!", "to: Airport");
 
 /** The same at the Redis provider `default`. */
 export const redisSupergraph = () =>

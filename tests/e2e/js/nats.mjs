@@ -8,11 +8,15 @@ import { adopt } from "./children.mjs";
 import { natsServer } from "./programs.mjs";
 import { eventually, within } from "./waiting.mjs";
 
-/** Starts a server on `port`, or on one that is free; with `stores`, one that has JetStream. */
-export async function startNats(port = -1, { stores = false } = {}) {
+/**
+ * Starts a server on `port`, or on one that is free; with `stores`, one that has JetStream; with `store`, the folder of
+ * an earlier one, it has what was stored there.
+ */
+export async function startNats(port = -1, { stores = false, store } = {}) {
   const folder = await mkdtemp(path.join(tmpdir(), "starling-nats-"));
   // The files beside the one in which it says where it listens are none of `.ports`.
-  const words = stores ? ["-js", "-sd", path.join(folder, "store")] : [];
+  store ??= path.join(folder, "store");
+  const words = stores ? ["-js", "-sd", store] : [];
   const child = spawn(
     natsServer(),
     ["-a", "127.0.0.1", "-p", `${port}`, "--ports_file_dir", folder, ...words],
@@ -32,6 +36,7 @@ export async function startNats(port = -1, { stores = false } = {}) {
   return {
     url,
     port: Number(new URL(url).port),
+    store,
     async stop() {
       child.kill("SIGKILL");
       await within(ended, "nats-server to end");

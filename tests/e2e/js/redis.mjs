@@ -10,13 +10,20 @@ import { redisServer } from "./programs.mjs";
 import { freePort } from "./router.mjs";
 import { within } from "./waiting.mjs";
 
-/** Starts a server on `port`, or on one that is free. */
-export async function startRedis(port) {
+/**
+ * Starts a server on `port`, or on one that is free. With `folder`, that of an earlier server, it has what was stored
+ * there; with `stores` alone, it stores from now on.
+ */
+export async function startRedis(port, { stores = false, folder } = {}) {
   port ??= await freePort();
-  const folder = await mkdtemp(path.join(tmpdir(), "starling-redis-"));
+  const isKept = stores || folder !== undefined;
+  folder ??= await mkdtemp(path.join(tmpdir(), "starling-redis-"));
   const child = spawn(
     redisServer(),
-    ["--bind", "127.0.0.1", "--port", `${port}`, "--save", "", "--appendonly", "no", "--dir", folder],
+    [
+      "--bind", "127.0.0.1", "--port", `${port}`, "--save", "", "--dir", folder,
+      "--appendonly", isKept ? "yes" : "no",
+    ],
     { stdio: ["ignore", "pipe", "ignore"] },
   );
   const ended = once(child, "exit");
@@ -32,6 +39,7 @@ export async function startRedis(port) {
   return {
     url: `redis://127.0.0.1:${port}`,
     port,
+    folder,
     async stop() {
       child.kill("SIGKILL");
       await within(ended, "redis-server to end");

@@ -18,15 +18,16 @@ export const startDemo = () => start(["demo"]);
 
 /**
  * `starling serve` with a supergraph (SDL text) and further configuration (an object; JSON is
- * YAML). `extra` are more command-line words.
+ * YAML). `extra` are more command-line words. `ports: {graphql, admin}` are those of an earlier router
+ * whose place it takes.
  */
-export async function startServe({ supergraph, config = {}, extra = [] }) {
+export async function startServe({ supergraph, config = {}, extra = [], ports }) {
   const folder = await mkdtemp(path.join(tmpdir(), "starling-e2e-"));
   await writeFile(path.join(folder, "supergraph.graphql"), supergraph);
   const file = path.join(folder, "starling.yaml");
   const whole = { supergraph: { file: path.join(folder, "supergraph.graphql") }, ...config };
   await writeFile(file, JSON.stringify(whole, null, 2));
-  return start(["serve", "--config", file, ...extra], folder);
+  return start(["serve", "--config", file, ...extra], folder, ports);
 }
 
 /** A port of 127.0.0.1 that was free a moment ago. */
@@ -39,13 +40,14 @@ export async function freePort() {
   return port;
 }
 
-async function start(words, folder = null) {
+async function start(words, folder = null, ports = null) {
   const binary = process.env.STARLING_BIN;
   if (!binary || !existsSync(binary)) {
     throw new Error("STARLING_BIN must name the router; `cargo xtask test` builds it and sets this");
   }
-  const address = `127.0.0.1:${await freePort()}`;
-  const admin = `127.0.0.1:${await freePort()}`;
+  ports ??= { graphql: await freePort(), admin: await freePort() };
+  const address = `127.0.0.1:${ports.graphql}`;
+  const admin = `127.0.0.1:${ports.admin}`;
   const child = spawn(binary, [...words, "--listen", address, "--admin-listen", admin], {
     stdio: ["ignore", "pipe", "pipe"],
   });
@@ -74,7 +76,15 @@ async function start(words, folder = null) {
     return child.exitCode;
   }
 
+  /** Ends it with `signal` and waits until it has ended. */
+  async function kill(signal, ms = 30_000) {
+    child.kill(signal);
+    await within(ended, `the router's end after ${signal}`, ms);
+  }
+
   const router = {
+    ports,
+    kill,
     url: `http://${address}`,
     graphql: `http://${address}/graphql`,
     socket: `ws://${address}/graphql`,

@@ -24,6 +24,34 @@ const socket = createClient({
 });
 const send = createGraphiQLFetcher({ url: url.href, wsClient: socket });
 
+// GraphiQL prints what a fetch rejects with: for a lost connection that is a bare browser event
+// (`{"isTrusted": true}`) or a stack of this bundle. Results of the server pass unchanged.
+function explain(error) {
+  if (error instanceof CloseEvent) {
+    const reason = error.reason === "" ? "no reason was given" : error.reason;
+    throw { message: `The router closed the connection: ${reason} (close code ${error.code}).` };
+  }
+  if (error instanceof Event || error instanceof TypeError) {
+    throw { message: `The router does not respond at ${url.href}. Check that it is still running.` };
+  }
+  throw error;
+}
+
+/** The result of a fetch, or the results of a subscription, with explained errors. */
+async function explained(sent) {
+  const value = await Promise.resolve(sent).catch(explain);
+  if (typeof value?.[Symbol.asyncIterator] !== "function") return value;
+  const results = value[Symbol.asyncIterator]();
+  // No generator: its `return` would wait for the next event before the subscription is stopped.
+  return {
+    next: () => results.next().catch(explain),
+    return: async () => (await results.return?.()) ?? { value: undefined, done: true },
+    [Symbol.asyncIterator]() {
+      return this;
+    },
+  };
+}
+
 // GraphiQL learns the operations of a document a moment after it changes. Whoever runs a tab right
 // after opening it would send the name of the operation before, and a subscription by POST.
 function fetcher(params, options) {
@@ -33,12 +61,12 @@ function fetcher(params, options) {
     documentAST = parse(params.query);
   } catch {
     // The server says what is wrong with it.
-    return send(params, options);
+    return explained(send(params, options));
   }
   const operation =
     getOperationAST(documentAST, params.operationName) ?? getOperationAST(documentAST);
   const operationName = operation?.name?.value ?? params.operationName;
-  return send({ ...params, operationName }, { ...options, documentAST });
+  return explained(send({ ...params, operationName }, { ...options, documentAST }));
 }
 
 // Tabs are remembered for each set of initial tabs: two routers that take turns on one port (the

@@ -10,7 +10,9 @@ use server::config::Overrides;
 use server::diagnostic::Severity;
 use server::{OnlineReport, OnlineVerdict};
 
-/// Checks a configuration file and the supergraph that it names, or a supergraph alone.
+use crate::usage;
+
+/// Checks a configuration and the supergraph that it names, or a supergraph alone. Exits with status 1 on errors.
 #[derive(clap::Args)]
 #[command(group(ArgGroup::new("graph").args(["config", "supergraph"]).required(true).multiple(true)))]
 pub(crate) struct Arguments {
@@ -38,6 +40,12 @@ enum Format {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    if let Err(diagnostic) =
+        usage::check_file_kinds(arguments.config.as_deref(), arguments.supergraph.as_deref())
+    {
+        super::report(&[*diagnostic]);
+        return ExitCode::FAILURE;
+    }
     let overrides = Overrides { supergraph: arguments.supergraph.clone(), ..Overrides::default() };
     if arguments.online {
         return online(arguments, &overrides);
@@ -101,7 +109,7 @@ fn as_text(report: &OnlineReport) -> String {
             let [works, fails, unknown] = counts;
             let _ = writeln!(text, "\n{fails} failed, {works} ok, {unknown} unknown.");
         }
-        (true, _) => text.push_str("Nobody was asked: mend these errors first.\n"),
+        (true, _) => text.push_str("Nothing was connected to: correct these errors first.\n"),
         (false, _) if counts[OnlineVerdict::Unknown as usize] == 0 => {
             text.push_str("\nEverything is in order.\n");
         }

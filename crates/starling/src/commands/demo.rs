@@ -5,18 +5,20 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use ide::Tab;
-use server::config::{Config, IncludeSubgraphErrors, Log, LogLevel, parse_address};
+use server::config::{Config, IncludeSubgraphErrors, Log, LogLevel};
 use server::{Options, Running, Signals};
 use starling::demo;
 
-/// Runs four small subgraphs, an event subgraph and the router on this machine. Needs nothing else.
+use crate::usage;
+
+/// Runs four small subgraphs, an event subgraph and the router on this machine. Needs no files and no network.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Where the router listens. By default 127.0.0.1:4000, or the next free port.
-    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    #[arg(long, value_name = "IP:PORT", value_parser = usage::parse_listen)]
     listen: Option<SocketAddr>,
-    /// Where health and metrics are. By default 127.0.0.1:8088, or the next free port.
-    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    /// Where health, metrics and test events are. By default 127.0.0.1:8088, or the next free port.
+    #[arg(long, value_name = "IP:PORT", value_parser = usage::parse_listen)]
     admin_listen: Option<SocketAddr>,
 }
 
@@ -105,7 +107,8 @@ fn greeting(
     }
     let _ = write!(
         text,
-        "\n  Open     http://{address}/\n  Metrics  http://{admin}/metrics\n\n  \
+        "\n  Open     http://{address}/\n  Live     http://{admin}/admin/subscriptions\n  \
+         Metrics  http://{admin}/metrics\n\n  \
          A query that joins three subgraphs:\n    {query}\n\n  \
          A subscription, joined from three subgraphs for each event:\n    {subscription}\n\n  \
          Ctrl-C ends everything.\n",

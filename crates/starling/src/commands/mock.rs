@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use clap::ArgGroup;
 use load::subgraph::{Invention, Latency, Server, ServerBuilder, Subgraph};
 use load::units::parse_share;
-use server::config::parse_address;
+
+use crate::usage;
 
 /// Serves made-up data for every subgraph of a supergraph, so that a graph can be tried without its backends.
 #[derive(clap::Args)]
@@ -30,7 +31,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     schema: Vec<PathBuf>,
     /// Where to listen; port 0 takes a free port.
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:4200", value_parser = parse_address)]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:4200", value_parser = usage::parse_listen)]
     listen: SocketAddr,
     /// How long answers take: 20ms, uniform(5ms,50ms), normal(20ms,5ms), exponential(20ms) or
     /// lognormal(20ms,200ms), where the second time is the 99th percentile.
@@ -57,7 +58,8 @@ pub(crate) struct Arguments {
 const LIST_MAX: u64 = 1000;
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let served = builder(arguments).and_then(|(builder, names)| serve(builder, &names));
+    let served =
+        builder(arguments).and_then(|(builder, names)| serve(builder, arguments.listen, &names));
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
@@ -119,14 +121,16 @@ fn schemas(arguments: &Arguments) -> Result<Vec<(String, String)>, String> {
         .collect()
 }
 
-fn serve(builder: ServerBuilder, names: &[String]) -> Result<(), String> {
+fn serve(builder: ServerBuilder, listen: SocketAddr, names: &[String]) -> Result<(), String> {
     // One thread: a mock shares the machine with what it is there to load.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start: {error}"))?;
     runtime.block_on(async {
-        let server = builder.start().await.map_err(|error| format!("cannot listen: {error}"))?;
+        let server = builder.start().await.map_err(|error| {
+            format!("cannot listen on {listen}: {error}; --listen takes another address")
+        })?;
         let mut config = String::from(
             "# What makes a router use these mocks instead of the real subgraphs.\nsubgraphs:\n",
         );

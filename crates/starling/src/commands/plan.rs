@@ -11,7 +11,7 @@ use server::SupergraphSource;
 use server::config::Config;
 use server::diagnostic::{Diagnostic, SourceText, Span};
 
-/// Prints the plan of an operation.
+/// Prints the subgraph requests of an operation, in their order, without sending them.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The supergraph file (SDL).
@@ -90,9 +90,10 @@ fn read(path: &Path) -> Result<Arc<SourceText>, Vec<Diagnostic>> {
     let name = path.display().to_string();
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Arc::new(SourceText { name, text })),
-        Err(error) => {
-            Err(vec![Diagnostic::error("operation", format!("cannot read {name}: {error}"))])
-        }
+        Err(error) => Err(vec![
+            Diagnostic::error("operation", format!("cannot read the operation {name}: {error}"))
+                .help("check the path given by --operation"),
+        ]),
     }
 }
 

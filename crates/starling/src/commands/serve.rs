@@ -5,17 +5,26 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ArgGroup;
-use server::config::{self, LogFormat, Overrides, parse_address};
+use server::config::{self, LogFormat, Overrides};
 use server::diagnostic::Diagnostic;
 use server::{ConfigSource, Options, Signal, Signals, SupergraphSource};
+
+use crate::usage;
 
 /// Serves a supergraph: queries, mutations and subscriptions on one port.
 #[derive(clap::Args)]
 #[command(group(ArgGroup::new("graph").args(["config", "supergraph"]).required(true).multiple(true)))]
 #[command(after_help = "\
-The supergraph file is watched; SIGHUP asks for a look at it too. A new graph that loads takes over, \
-one that does not is refused and the old one goes on serving. The configuration is read at the start only: \
-SIGHUP says in the log if the file differs from what runs.\n\n\
+The supergraph file is watched. A new one that loads replaces the old one, and subscriptions continue; one that \
+does not load is logged as an error, and the old one stays.\n\n\
+Signals:\n  \
+SIGTERM  ends in good order: not ready for `shutdown.delay`, then drains for `subscriptions.drain_period` at most\n  \
+SIGINT   the same without the delay; a second signal of either kind ends at once\n  \
+SIGHUP   loads the supergraph file again; the configuration is read at the start only, and the log says if its file \
+differs from what runs\n\n\
+Environment:\n  \
+STARLING_LOG  overrides `log.level`, for example `debug`\n\n\
+Exit status: 0 after a signal, 1 if the router cannot start, 2 for a wrong command line, 130 after a second signal.\n\n\
 Examples:\n  \
 starling serve --supergraph supergraph.graphql --listen 0.0.0.0:4000\n  \
 starling serve --config starling.yaml")]
@@ -27,14 +36,20 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     supergraph: Option<PathBuf>,
     /// Where clients connect; instead of `listen` in the configuration.
-    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    #[arg(long, value_name = "IP:PORT", value_parser = usage::parse_listen)]
     listen: Option<SocketAddr>,
-    /// Where operators connect (health, metrics); instead of `admin.listen` in the configuration.
-    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    /// Where operators and probes connect (health, metrics); instead of `admin.listen` in the configuration.
+    #[arg(long, value_name = "IP:PORT", value_parser = usage::parse_listen)]
     admin_listen: Option<SocketAddr>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    if let Err(diagnostic) =
+        usage::check_file_kinds(arguments.config.as_deref(), arguments.supergraph.as_deref())
+    {
+        super::report(&[*diagnostic]);
+        return ExitCode::FAILURE;
+    }
     let overrides = Overrides {
         listen: arguments.listen,
         admin_listen: arguments.admin_listen,

@@ -231,6 +231,35 @@ for (const reactors of [1, 0]) {
       assert.deepEqual(closed, [{ code: 4403, reason: "token expired" }]);
     });
 
+    it("graphql-ws connects again with a fresh token after 4403, as documented, by its defaults", async () => {
+      const expiring = [inSeconds(SHORT_SECONDS), inSeconds(600)];
+      const closed = [];
+      const made = createClient({
+        url: router.socket, webSocketImpl: WebSocket,
+        connectionParams: async () => ({ authorization: issuer.issue({ exp: expiring.shift() }) }),
+        on: { closed: ({ code, reason }) => closed.push({ code, reason }) },
+      });
+      clients.push(made);
+      const subscription = made.iterate({ query: SUBSCRIPTION });
+      const publish = (number) => router.publish(PROVIDER, "flights.moved", event("1", number));
+      await repeatUntil(subscription.next(), publish, "the first event");
+      await eventually(() => closed.length > 0, "the close");
+      const { value, done } = await repeatUntil(
+        (async () => {
+          // Events from before the close may still be queued in the client.
+          for (;;) {
+            const next = await subscription.next();
+            if (next.done || expiring.length === 0 && next.value.data.flightMoved.altitude >= 500_000) return next;
+          }
+        })(),
+        (number) => publish(500_000 + number),
+        "an event on the next connection",
+      );
+      assert.equal(done, false);
+      assert.ok(value.data.flightMoved.altitude >= 500_000);
+      assert.deepEqual(closed, [{ code: 4403, reason: "token expired" }]);
+    });
+
     it("ends an event stream by an error when its token expires", async () => {
       const made = createSseClient({
         url: router.graphql,

@@ -1,5 +1,6 @@
 // The page as a person uses it, in a real browser: GraphiQL, and the plain page beside it.
 import assert from "node:assert/strict";
+import process from "node:process";
 import { after, before, describe, it } from "node:test";
 import { chromium } from "playwright-core";
 import * as programs from "../programs.mjs";
@@ -24,7 +25,7 @@ describe("browser", { skip: programs.skipWithout(programs.chromium, "chromium") 
   });
 
   /** Opens `path` in a fresh profile; what goes wrong on the page is collected in `problems`. */
-  async function open(path) {
+  async function open(path, server = router) {
     const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
     const page = await context.newPage();
     page.setDefaultTimeout(PATIENCE_MS);
@@ -36,11 +37,11 @@ describe("browser", { skip: programs.skipWithout(programs.chromium, "chromium") 
     // Whoever serves the page serves all of it. (A browser without network shows the same.)
     await context.route("**/*", (route) => {
       const url = route.request().url();
-      if (url.startsWith(`${router.url}/`) || url.startsWith("data:")) return route.continue();
+      if (url.startsWith(`${server.url}/`) || url.startsWith("data:")) return route.continue();
       problems.push(`asked for ${url}`);
       return route.abort();
     });
-    await page.goto(router.url + path);
+    await page.goto(server.url + path);
     return { page, problems, close: () => context.close() };
   }
 
@@ -133,5 +134,64 @@ describe("browser", { skip: programs.skipWithout(programs.chromium, "chromium") 
     await failed.waitFor();
     assert.match(await failed.textContent(), /nonsense/);
     await close();
+  });
+
+  describe("while the router is away", () => {
+    /** Runs `use` with a page of a router of its own, which `use` may kill. */
+    async function withOwnRouter(path, use) {
+      const own = await startDemo();
+      const { page, close } = await open(path, own);
+      try {
+        await use(page, async () => {
+          process.kill(own.pid, "SIGKILL");
+          await eventually(() => !own.isRunning(), "the router to be gone");
+        });
+      } finally {
+        await close();
+        await own.stop();
+      }
+    }
+
+    it("the plain page says that the stream was lost, and that the router does not respond", () =>
+      withOwnRouter("/ide/plain", async (page, kill) => {
+        await page.locator("#tabs button").nth(1).click();
+        await page.locator("#run").click();
+        await page.locator("#results pre .when").first().waitFor();
+        await kill();
+        await page.getByText(/^The connection was lost after \d+ events?: /).waitFor();
+        await page.locator("#run").click();
+        await page.getByText(/^The router does not respond at http:.*\/graphql\. Check that/).waitFor();
+      }));
+
+    it("GraphiQL says that the router does not respond", (test) =>
+      withOwnRouter("/", async (page, kill) => {
+        if (await page.locator("#page").count() === 0) {
+          test.skip(programs.skipBecause("this build has no GraphiQL"));
+          return;
+        }
+        await page.locator(".graphiql-execute-button").click();
+        assertJoined(await shownResult(page, () => true));
+        await kill();
+        await page.locator(".graphiql-execute-button").click();
+        const { errors } = await shownResult(page, (value) => value.errors);
+        assert.equal(errors.length, 1);
+        assert.match(errors[0].message, /^The router does not respond at http:.*\/graphql\. Check that/);
+        assert.deepEqual(Object.keys(errors[0]), ["message"], "no stack of the page's own code");
+      }));
+
+    it("GraphiQL says so for a subscription that was running", (test) =>
+      withOwnRouter("/", async (page, kill) => {
+        if (await page.locator("#page").count() === 0) {
+          test.skip(programs.skipBecause("this build has no GraphiQL"));
+          return;
+        }
+        await page.locator(".graphiql-tab").nth(1).click();
+        await page.locator(".graphiql-execute-button").click();
+        await shownResult(page, (value) => value.data);
+        await kill();
+        // It has tried to connect again some times by then.
+        const { errors } = await shownResult(page, (value) => value.errors);
+        assert.match(errors[0].message, /^The router (does not respond|closed the connection)/);
+      }));
   });
 });

@@ -328,6 +328,10 @@ fn words_on_the_command_line_that_mean_nothing_are_refused() {
         &["serve", "--supergraph", "$HERE/nowhere.graphql"],
         &["serve", "--supergraph", "$HERE/supergraph.graphql", "--listen", "here"],
         &["check"],
+        &["check", "$HERE/starling.yaml"],
+        &["serve", "--config", "$HERE/supergraph.graphql"],
+        &["check", "--supergraph", "$HERE/starling.yaml"],
+        &["mock", "--supergraph", "$HERE/supergraph.graphql", "--listen", "4200"],
         &[
             "plan",
             "--supergraph",
@@ -344,6 +348,8 @@ fn words_on_the_command_line_that_mean_nothing_are_refused() {
         exit 2
         error: the following required arguments were not provided:
           <--config <FILE>|--supergraph <FILE>>
+
+          tip: 'starling config-schema' and docs/configuration.md describe the configuration file; 'starling demo' needs no files
 
         Usage: starling serve <--config <FILE>|--supergraph <FILE>>
 
@@ -369,7 +375,7 @@ fn words_on_the_command_line_that_mean_nothing_are_refused() {
 
         --- serve --supergraph $HERE/supergraph.graphql --listen here
         exit 2
-        error: invalid value 'here' for '--listen <HOST:PORT>': the port is missing
+        error: invalid value 'here' for '--listen <IP:PORT>': the port is missing; write 127.0.0.1:4000 for this machine only, 0.0.0.0:4000 for all interfaces
 
         For more information, try '--help'.
 
@@ -378,13 +384,45 @@ fn words_on_the_command_line_that_mean_nothing_are_refused() {
         error: the following required arguments were not provided:
           <--config <FILE>|--supergraph <FILE>>
 
+          tip: 'starling config-schema' and docs/configuration.md describe the configuration file; 'starling demo' needs no files
+
         Usage: starling check <--config <FILE>|--supergraph <FILE>>
+
+        For more information, try '--help'.
+
+        --- check $HERE/starling.yaml
+        exit 2
+        error: unexpected argument '$HERE/starling.yaml' found
+
+          tip: files are given by an option, such as '--config $HERE/starling.yaml'
+
+        Usage: starling check [OPTIONS] <--config <FILE>|--supergraph <FILE>>
+
+        For more information, try '--help'.
+
+        --- serve --config $HERE/supergraph.graphql
+        exit 1
+        error[exchanged-files]: $HERE/supergraph.graphql is a GraphQL file by its name, and --config takes YAML
+         |
+         = help: write --supergraph $HERE/supergraph.graphql
+
+        --- check --supergraph $HERE/starling.yaml
+        exit 1
+        error[exchanged-files]: $HERE/starling.yaml is a YAML file by its name, and --supergraph takes GraphQL
+         |
+         = help: write --config $HERE/starling.yaml
+
+        --- mock --supergraph $HERE/supergraph.graphql --listen 4200
+        exit 2
+        error: invalid value '4200' for '--listen <IP:PORT>': the IP address before the port is missing; write 127.0.0.1:4000 for this machine only, 0.0.0.0:4000 for all interfaces
 
         For more information, try '--help'.
 
         --- plan --supergraph $HERE/supergraph.graphql --operation $HERE/nowhere.graphql
         exit 1
-        error[operation]: cannot read $HERE/nowhere.graphql: No such file or directory (os error 2)
+        error[operation]: cannot read the operation $HERE/nowhere.graphql: No such file or directory (os error 2)
+         |
+         = help: check the path given by --operation
 
         --- fly
         exit 2

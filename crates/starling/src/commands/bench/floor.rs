@@ -30,8 +30,8 @@ pub(crate) struct Arguments {
     )]
     message: String,
     /// Where to listen; port 0 takes a free port.
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:4991",
-          value_parser = server::config::parse_address)]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:4991",
+          value_parser = crate::usage::parse_listen)]
     listen: SocketAddr,
 }
 

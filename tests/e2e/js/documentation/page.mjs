@@ -1,0 +1,344 @@
+// Runs the blocks of one page in order, in one scratch folder, as a reader would who copies each of them.
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { copyFile, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import process from "node:process";
+import { promisify } from "node:util";
+import { parse } from "graphql";
+import { startNats } from "../nats.mjs";
+import { freePort } from "../router.mjs";
+import { eventually, within } from "../waiting.mjs";
+import { commandsOf } from "./blocks.mjs";
+import { composeEventSubgraph, isSupergraphExcerpt } from "./event_subgraph.mjs";
+import { installWrappers, startShell } from "./shell.mjs";
+
+const ROOT = path.join(import.meta.dirname, "../../../..");
+const JS = path.join(import.meta.dirname, "..");
+
+/** Gives samples what browsers and newer versions of node have: a global `WebSocket`. */
+const PRELOAD = path.join(import.meta.dirname, "preload.mjs");
+
+/** What one block may take, on a busy machine. */
+const BLOCK_MS = 60_000;
+
+/** The files that samples name without showing them: the graph of the federation benchmark. */
+const GIVEN_FILES = {
+  "supergraph.graphql": "fixtures/federation-benchmark/supergraph.graphql",
+  "operation.graphql": "fixtures/federation-benchmark/operation.graphql",
+  "query.graphql": "fixtures/federation-benchmark/operation.graphql",
+};
+
+/** What a setup puts in place of them. */
+const SETUP_FILES = {
+  "override-label": {
+    "supergraph.graphql": "crates/plan/tests/fixtures/override/supergraph.graphql",
+    "operation.graphql": "crates/plan/tests/fixtures/override/operation.label.graphql",
+  },
+};
+
+/** Setups that other suites run: `setup=NAME` → the suite. */
+export const RUN_ELSEWHERE = { resume: "client_samples" };
+
+/** Opens the scratch folder of a page. `demo` is the router whose ports stand in for 4000 and 8088. */
+export async function openPage(demo) {
+  const folder = await mkdtemp(path.join(tmpdir(), "starling-page-"));
+  const bin = await installWrappers(folder);
+  await copyFiles(folder, GIVEN_FILES);
+  await writeFile(path.join(folder, "variables.json"), "{}");
+  await writeFile(path.join(folder, "events.ndjson"), '{"__typename":"Flight","id":"ST101"}\n'.repeat(2));
+  await writeFile(path.join(folder, "package.json"), '{"type": "module"}');
+  await symlink(path.join(ROOT, "fixtures"), path.join(folder, "fixtures"));
+  await symlink(path.join(JS, "node_modules"), path.join(folder, "node_modules"));
+  const page = {
+    folder, bin,
+    ports: { graphql: await freePort(), admin: await freePort() },
+    subgraphPorts: new Map([["4001", await freePort()], ["4002", await freePort()]]),
+    routerUrl: demo.url,
+    adminUrl: demo.admin,
+    running: [],
+    graphs: new Map(),
+    nats: null,
+    blocks: 0,
+  };
+  return Object.assign(page, {
+    async close() {
+      await Promise.all(page.running.map((shell) => shell.end()));
+      await page.nats?.stop();
+      await rm(folder, { recursive: true, force: true });
+    },
+  });
+}
+
+async function copyFiles(folder, files) {
+  for (const [name, source] of Object.entries(files)) {
+    await copyFile(path.join(ROOT, source), path.join(folder, name));
+  }
+}
+
+/** Runs one block; throws what is wrong with it. Answers with how it was run. */
+export async function runBlock(page, block) {
+  page.blocks += 1;
+  const { annotation, language } = block;
+  if (annotation["not-run"]) return `not run: ${annotation.reason}`;
+  if (annotation.setup === "nats") page.nats ??= await startNats(-1, { stores: true });
+  else if (SETUP_FILES[annotation.setup]) await copyFiles(page.folder, SETUP_FILES[annotation.setup]);
+  else if (annotation.setup) throw new Error(`${block.place}: no setup is called \`${annotation.setup}\``);
+  const text = withAddresses(page, block.text);
+  if (annotation.file) {
+    const target = path.join(page.folder, annotation.file);
+    await mkdir(path.dirname(target), { recursive: true });
+    await writeFile(target, text);
+  }
+  const run = RUNNERS[language];
+  if (run) return run(page, block, text);
+  if (annotation.file) return `stored as ${annotation.file}`;
+  throw new Error(`${block.place}: nothing runs a block in \`${language || "no language"}\`; give it an annotation`);
+}
+
+/** The addresses of samples, replaced by those where the routers of the test listen. */
+function withAddresses(page, text) {
+  const port = (url) => new URL(url).port;
+  return text
+    .replace(/(127\.0\.0\.1|localhost|0\.0\.0\.0):4000\b/g, `$1:${port(page.routerUrl)}`)
+    .replace(/(127\.0\.0\.1|localhost|0\.0\.0\.0):8088\b/g, `$1:${port(page.adminUrl)}`)
+    // The ports of subgraphs, also in programs that listen there.
+    .replace(/\b400[12]\b/g, (number) => `${page.subgraphPorts.get(number)}`)
+    .replace(/(127\.0\.0\.1|localhost):4222\b/g, page.nats ? `$1:${page.nats.port}` : "$&");
+}
+
+const RUNNERS = {
+  sh: runShell,
+  js: runScript,
+  yaml: checkConfiguration,
+  graphql: loadSchema,
+  json: (page, block, text) => {
+    JSON.parse(text);
+    return "parsed as JSON";
+  },
+  // Output and pictures.
+  text: () => "output",
+  "": () => "output",
+};
+
+/** Starts the page's own router, in place of the one before. From here on it stands in for ports 4000 and 8088. */
+async function serve(page, configuration) {
+  await page.served?.end();
+  usePorts(page);
+  const shell = startShell(`starling serve --config ${configuration}`, page);
+  page.served = shell;
+  page.running.push(shell);
+  await untilPrinted(page, shell, "ready", `starling serve --config ${configuration}`);
+}
+
+function usePorts(page) {
+  page.routerUrl = `http://127.0.0.1:${page.ports.graphql}`;
+  page.adminUrl = `http://127.0.0.1:${page.ports.admin}`;
+}
+
+/** Waits until `shell` has printed what matches `until`; "ready" is the router's own word at its admin listener. */
+async function untilPrinted(page, shell, until, what) {
+  const wanted = new RegExp(until, "m");
+  await eventually(async () => {
+    if (until === "ready") {
+      if ((await fetch(`${page.adminUrl}/health/ready`).catch(() => ({ ok: false }))).ok) return true;
+    } else if (wanted.test(shell.output())) {
+      return true;
+    }
+    if (!shell.isRunning()) throw Object.assign(new Error("it has ended"), { fatal: true });
+    return false;
+  }, `${what} to be ready`, BLOCK_MS).catch((error) => {
+    throw new Error(`${what}: ${error.message}\n${shell.output()}`);
+  });
+}
+
+async function runShell(page, block, text) {
+  const { annotation, place } = block;
+  if (annotation.serve) await serve(page, annotation.serve);
+  if (annotation.background) usePorts(page);
+  const source = withAddresses(page, block.text).replace(/cargo run --release -- /g, "starling ");
+  const prompts = source.split("\n").some((line) => line.startsWith("$ "));
+  const commands = prompts
+    ? source.split("\n").filter((line) => line.startsWith("$ ")).map((line) => line.slice(2))
+    : commandsOf(source);
+  if (annotation.until) return keepRunning(page, block, commands);
+  if (annotation.terminals) return runTerminals(page, block, commands);
+
+  const shell = startShell(commands.join("\n"), page);
+  page.running.push(shell);
+  const code = await within(shell.ended, `${place} to end`, BLOCK_MS).catch((error) => {
+    throw new Error(`${error.message}\n${shell.output()}`);
+  });
+  const output = shell.output();
+  assert.equal(code === 0, !annotation.fails, `${place}: exit code ${code}\n${output}`);
+  checkOutput(block, output);
+  if (prompts) checkTranscript(block, output);
+  return "run";
+}
+
+/** Runs until something is printed; then it goes on in the background, or is ended as by Ctrl-C. */
+async function keepRunning(page, { annotation, place }, commands) {
+  const groups = annotation.terminals ? commands : [commands.join("\n")];
+  const isRouter = commands.some((command) => /\bstarling (serve|demo)\b/.test(command));
+  // A page has one router at a time: a reader ends it before starting it with another configuration.
+  if (isRouter) await page.served?.end();
+  const started = [];
+  for (const [index, command] of groups.entries()) {
+    const shell = startShell(command, page);
+    started.push(shell);
+    page.running.push(shell);
+    if (isRouter) page.served = shell;
+    const isLast = index === groups.length - 1;
+    await untilPrinted(page, shell, isLast ? annotation.until : ".", place);
+  }
+  if (annotation.background) return "keeps running";
+  await Promise.all(started.map((shell) => shell.end()));
+  return "run until it has printed what it shows";
+}
+
+/** Each command in a terminal of its own; what one shows is waited for before all of them are closed. */
+async function runTerminals(page, block, commands) {
+  const { annotation, place } = block;
+  const wanted = new RegExp(annotation.expect ?? "^data: .", "m");
+  const [first, ...others] = commands;
+  const subscriber = startShell(first, page);
+  page.running.push(subscriber);
+  const shown = eventually(async () => {
+    // No protocol says when a subscription has reached its topic, so the later commands are repeated.
+    for (const command of others) {
+      const shell = startShell(command, page);
+      const code = await within(shell.ended, `${place} to end`, BLOCK_MS);
+      if (code !== 0) {
+        throw Object.assign(new Error(`${command}\nexit code ${code}\n${shell.output()}`), { fatal: true });
+      }
+    }
+    if (!subscriber.isRunning() && !wanted.test(subscriber.output())) {
+      throw Object.assign(new Error(`the first terminal has ended`), { fatal: true });
+    }
+    return wanted.test(subscriber.output());
+  }, `${place} to print ${wanted}`, BLOCK_MS);
+  await shown.catch((error) => {
+    throw new Error(`${error.message}\n${subscriber.output()}`);
+  });
+  checkOutput({ ...block, annotation: { ...annotation, expect: undefined } }, subscriber.output());
+  return "run in terminals";
+}
+
+function checkOutput({ annotation, place }, output) {
+  if (!annotation.errors) assert.doesNotMatch(output, /"errors":/, `${place} prints errors`);
+  if (annotation.expect) assert.match(output, new RegExp(annotation.expect), place);
+}
+
+/** The lines that are not commands are what the command prints, `…` being any text. */
+function checkTranscript({ text, place }, output) {
+  const printed = output.replace(/\r/g, "");
+  for (const line of text.split("\n")) {
+    if (line.startsWith("$ ") || line.trim() === "" || line.trim() === "…") continue;
+    const pattern = line.split("…").map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join(".*");
+    assert.match(printed, new RegExp(pattern, "m"), `${place}: the output has no line \`${line}\``);
+  }
+}
+
+async function runScript(page, block, text) {
+  if (block.annotation.fragment) return parseScript(page, block, text);
+  if (block.annotation.serve) await serve(page, block.annotation.serve);
+  const file = path.join(page.folder, block.annotation.file ?? `sample-${block.line}.mjs`);
+  await writeFile(file, withAddresses(page, block.text));
+  const shell = startShell(`node --import ${PRELOAD} ${file}`, page);
+  page.running.push(shell);
+  if (block.annotation.until) {
+    await untilPrinted(page, shell, block.annotation.until, block.place);
+    if (!block.annotation.background) await shell.end();
+    return "run until it has printed what it shows";
+  }
+  const code = await within(shell.ended, `${block.place} to end`, BLOCK_MS);
+  assert.equal(code, 0, `${block.place}: exit code ${code}\n${shell.output()}`);
+  checkOutput(block, shell.output());
+  return "run";
+}
+
+async function parseScript(page, block, text) {
+  const file = path.join(page.folder, `fragment-${block.line}.mjs`);
+  await writeFile(file, text);
+  await promisify(execFile)(process.execPath, ["--check", file]).catch((error) => {
+    throw new Error(`${block.place}: ${error.stderr}`);
+  });
+  return "parsed as JavaScript";
+}
+
+async function checkConfiguration(page, block, text) {
+  const { place, annotation } = block;
+  const file = path.join(page.folder, `checked-${block.line}.yaml`);
+  let whole = text;
+  const named = new Set([...text.matchAll(/\$\{(\w+)\}/g)].map(([, name]) => name));
+  if (!/^supergraph:/m.test(text)) {
+    const supergraph = `supergraph-${block.line}.graphql`;
+    const graph = annotation.graph ? page.graphs.get(annotation.graph) : smallGraph(text);
+    if (!graph) throw new Error(`${place}: no block before it has the annotation graph=${annotation.graph}`);
+    await writeFile(path.join(page.folder, supergraph), graph);
+    whole = `supergraph: {file: ${supergraph}}\n${text}`;
+    // What a later block starts the router with.
+    if (annotation.file) await writeFile(path.join(page.folder, annotation.file), whole);
+  }
+  for (const [name] of text.matchAll(/[\w./-]+\.(pem|key|creds)\b/g)) await giveSecret(page, name);
+  await writeFile(file, whole);
+  const environment = [...named].map((name) => `export ${name}="\${${name}:-${"a value for tests, of enough bytes 0123456789"}}"`);
+  const shell = startShell([...environment, `starling check --config ${file}`].join("\n"), page);
+  page.running.push(shell);
+  const code = await within(shell.ended, `${place} to be checked`, BLOCK_MS);
+  assert.equal(code, annotation.fails ? 1 : 0, `${place}\n${shell.output()}`);
+  if (annotation.expect) assert.match(shell.output(), new RegExp(annotation.expect), place);
+  return "checked as a configuration";
+}
+
+/** A graph for a configuration that names none, with the subgraph that it configures. */
+function smallGraph(configuration) {
+  const names = [];
+  for (const [, section] of configuration.matchAll(/^(?: *)subgraphs:\n((?: +.*\n)+)/gm)) {
+    const indentation = /^ */.exec(section)[0];
+    for (const line of section.split("\n")) {
+      const name = new RegExp(`^${indentation}([\\w-]+):`).exec(line);
+      if (name) names.push(name[1]);
+    }
+  }
+  const sdl = "type Subscription { moved: Thing @events__subscribe(topics: [\"moved\"], providerId: \"memory/default\") }";
+  return composeEventSubgraph(sdl, { entitiesName: names[0] }).supergraph;
+}
+
+/** A certificate with its key, or another file that a configuration names. */
+async function giveSecret(page, name) {
+  const file = path.resolve(page.folder, name);
+  if (!file.startsWith(page.folder)) return;
+  await mkdir(path.dirname(file), { recursive: true });
+  if (!page.certificate) {
+    page.certificate = path.join(page.folder, ".certificate");
+    await promisify(execFile)("openssl", [
+      "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+      "-subj", "/CN=starling.test", "-addext", "subjectAltName=DNS:starling.test",
+      "-keyout", `${page.certificate}.key`, "-out", `${page.certificate}.pem`,
+    ]);
+  }
+  const isKey = /\.key$|key\.pem$/.test(name);
+  await copyFile(`${page.certificate}.${isKey ? "key" : "pem"}`, file);
+}
+
+async function loadSchema(page, block, text) {
+  if (block.annotation.fragment || isSupergraphExcerpt(text)) {
+    parse(text);
+    return "parsed as GraphQL";
+  }
+  const definitions = parse(text).definitions;
+  if (definitions.every((definition) => definition.kind === "OperationDefinition")) return "parsed as an operation";
+  const { supergraph, providers } = composeEventSubgraph(text);
+  if (block.annotation.graph) page.graphs.set(block.annotation.graph, supergraph);
+  await writeFile(path.join(page.folder, `events-${block.line}.graphql`), supergraph);
+  const file = path.join(page.folder, `events-${block.line}.yaml`);
+  const configuration = { supergraph: { file: `events-${block.line}.graphql` }, events: { providers } };
+  await writeFile(file, JSON.stringify(configuration));
+  const shell = startShell(`starling check --config ${file}`, page);
+  page.running.push(shell);
+  const code = await within(shell.ended, `${block.place} to be checked`, BLOCK_MS);
+  assert.equal(code, block.annotation.fails ? 1 : 0, `${block.place}\n${shell.output()}`);
+  return "loaded as an event subgraph";
+}

@@ -1,0 +1,155 @@
+// Brokers that store what is published: how each is started, killed and started again, and how numbered events are
+// published to it in order, each exactly once, while it is killed.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import path from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
+import { connect, nanos } from "nats";
+import { createClient } from "redis";
+import { event, storedSupergraph } from "../board.mjs";
+import { adopt } from "../children.mjs";
+import { startKafka } from "../kafka.mjs";
+import { startNats } from "../nats.mjs";
+import { kafkaJars, natsServer, redisServer } from "../programs.mjs";
+import { startRedis } from "../redis.mjs";
+import { eventually, within } from "../waiting.mjs";
+
+/** How soon something is published again that a broker has not confirmed. */
+const RETRY_MS = 100;
+
+/** Until a broker that was killed confirms again, on a busy machine. */
+const CONFIRMED_MS = 120_000;
+
+const text = (number) => JSON.stringify(event("1", number));
+
+/** Repeats `attempt` until it does not throw. */
+async function untilConfirmed(attempt) {
+  const deadline = Date.now() + CONFIRMED_MS;
+  for (;;) {
+    try {
+      return await attempt();
+    } catch (error) {
+      if (Date.now() > deadline) throw error;
+      await pause(RETRY_MS);
+    }
+  }
+}
+
+async function startJetStream(stream) {
+  let server = await startNats(-1, { stores: true });
+  const { port, store } = server;
+  const connection = await connect({
+    servers: server.url, maxReconnectAttempts: -1, reconnectTimeWait: RETRY_MS, waitOnFirstConnect: true,
+  });
+  const manager = await connection.jetstreamManager();
+  await manager.streams.add({ name: "MOVES", subjects: ["moves.>"], duplicate_window: nanos(600_000) });
+  const events = connection.jetstream({ timeout: 2_000 });
+  return {
+    supergraph: (topic) => storedSupergraph({ providerId: "nats/default", topic, stream }),
+    configuration: {
+      // A durable consumer belongs to the router that takes the place of the one before.
+      instance: "resume",
+      providers: { nats: [{ id: "default", url: server.url, retry: { initial: "50ms", max: "500ms" } }] },
+    },
+    createTopic: async () => {},
+    /** Numbers that are published twice are stored once. */
+    publish: (topic, numbers) => untilConfirmed(() => Promise.all(numbers.map((number) =>
+      events.publish(topic, text(number), { msgID: `${topic}/${number}` })))),
+    async restart() {
+      await server.stop();
+      server = await startNats(port, { stores: true, store });
+    },
+    async stop() {
+      await connection.close();
+      await server.stop();
+    },
+  };
+}
+
+async function startRedisStreams() {
+  let server = await startRedis(undefined, { stores: true });
+  const { port, folder } = server;
+  const client = createClient({ url: server.url, socket: { reconnectStrategy: RETRY_MS }, disableOfflineQueue: true });
+  client.on("error", () => {});
+  await client.connect();
+  return {
+    supergraph: (topic) => storedSupergraph({ providerId: "redis/default", topic, stream: "{}" }),
+    configuration: {
+      providers: { redis: [{ id: "default", urls: [server.url], retry: { initial: "50ms", max: "500ms" } }] },
+    },
+    createTopic: async () => {},
+    publish: (topic, numbers) => untilConfirmed(async () => {
+      // The transaction stores all of them or none; the last entry says which, if the confirmation was lost.
+      const [last] = await client.xRevRange(topic, "+", "-", { COUNT: 1 });
+      if (last && JSON.parse(last.message.data).altitude >= numbers[0] && numbers[0] > 0) return;
+      const transaction = client.multi();
+      for (const number of numbers) transaction.xAdd(topic, "*", { data: text(number) });
+      await transaction.exec();
+    }),
+    async restart() {
+      await server.stop();
+      server = await startRedis(port, { folder });
+    },
+    async stop() {
+      client.destroy();
+      await server.stop();
+    },
+  };
+}
+
+async function startKafkaBroker() {
+  const broker = await startKafka();
+  const producers = new Map();
+  /** Kafka's own producer: idempotent, it tries again for minutes, and keeps the order. */
+  const startProducer = (topic) => {
+    const child = spawn("java", [
+      "-Xmx96m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path.join(kafkaJars(), "*"),
+      "org.apache.kafka.tools.ConsoleProducer", "--bootstrap-server", broker.address, "--topic", topic,
+      "--request-required-acks", "all", "--timeout", "5", "--message-send-max-retries", "2147483647", "--command-property", "delivery.timeout.ms=300000",
+      "--command-property", "enable.idempotence=true", "--command-property", "retry.backoff.max.ms=500",
+    ], { stdio: ["pipe", "ignore", "ignore"] });
+    adopt(child);
+    producers.set(topic, { child, published: 0 });
+  };
+  return {
+    supergraph: (topic) => storedSupergraph({ providerId: "kafka/default", topic }),
+    configuration: {
+      providers: { kafka: [{ id: "default", brokers: [broker.address], retry: { initial: "50ms", max: "500ms" } }] },
+    },
+    async createTopic(topic) {
+      await broker.topics("--create", "--topic", topic, "--partitions", "1");
+      startProducer(topic);
+    },
+    async publish(topic, numbers) {
+      const producer = producers.get(topic);
+      producer.published += numbers.length;
+      if (!producer.child.stdin.write(numbers.map((number) => `${text(number)}\n`).join(""))) {
+        await within(once(producer.child.stdin, "drain"), "the producer to take events", CONFIRMED_MS);
+      }
+    },
+    /** Until the broker has all that was published. */
+    async finishTopic(topic) {
+      const { child, published } = producers.get(topic);
+      const ended = once(child, "exit");
+      child.stdin.end();
+      await within(ended, "the producer to end", CONFIRMED_MS);
+      await eventually(async () => (await broker.ends(topic))[0] === published, "all events to be stored", CONFIRMED_MS);
+    },
+    async restart() {
+      await broker.stop();
+      await broker.start();
+    },
+    async stop() {
+      for (const { child } of producers.values()) child.kill("SIGKILL");
+      await broker.stop();
+    },
+  };
+}
+
+/** The sources of a soak: a name, the program that must be installed, and how its broker is started. */
+export const SOURCES = [
+  { name: "jetstream", program: natsServer, start: () => startJetStream('{name: "MOVES"}') },
+  { name: "jetstream-durable", program: natsServer, start: () => startJetStream('{name: "MOVES", consumer: "resume"}') },
+  { name: "redis-streams", program: redisServer, start: startRedisStreams },
+  { name: "kafka", program: kafkaJars, start: startKafkaBroker },
+];

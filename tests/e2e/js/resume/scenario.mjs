@@ -1,0 +1,196 @@
+// One scenario: numbered events at a broker, clients that resume, and a disturbance. Every client must get every event,
+// in order.
+import process from "node:process";
+import { setTimeout as pause } from "node:timers/promises";
+import { startServe } from "../router.mjs";
+import { eventually } from "../waiting.mjs";
+import { EventStreamClient, SocketClient } from "./clients.mjs";
+import { startSubgraphProcess } from "./subgraphs.mjs";
+
+/** Events are published in batches, this many a second. */
+const BATCHES_PER_SECOND = 50;
+
+/** How long the subgraphs stand still. */
+const PAUSE_MS = 2_000;
+
+/** A scenario whose clients receive nothing for so long has come to its end, whatever is missing. */
+const QUIET_MS = 20_000;
+
+/** Until each client has had its first event, on a busy machine. */
+const BEGIN_MS = 60_000;
+
+const PLAIN = "subscription { flightMoved { id altitude } }";
+const JOINED = "subscription { flightMoved { id altitude number to { code city } } }";
+
+export const KILL = ({ restartRouter }) => restartRouter("SIGKILL");
+const DRAIN = ({ restartRouter }) => restartRouter("SIGTERM");
+const RESTART_BROKER = ({ broker }) => broker.restart();
+export const PAUSE = async ({ subgraphs }) => {
+  subgraphs.stand();
+  await pause(PAUSE_MS);
+  subgraphs.go();
+};
+
+/**
+ * What happens meanwhile. `at` maps a share of the events to an action; `begin` acts before the first one. Actions get
+ * `{restartRouter(signal), broker, subgraphs}`.
+ */
+export const DISTURBANCES = [
+  { name: "kill", at: [[0.2, KILL], [0.4, RESTART_BROKER], [0.6, KILL], [0.8, KILL]] },
+  { name: "drain", at: [[0.3, DRAIN], [0.7, DRAIN]] },
+  { name: "pause", at: [[0.3, PAUSE]] },
+  { name: "slow", begin: ({ subgraphs }) => subgraphs.setFaults({ delayMs: 300 }), at: [[0.5, KILL]] },
+  { name: "failing", begin: ({ subgraphs }) => subgraphs.setFaults({ failing: 0.3 }), at: [[0.5, KILL]] },
+];
+
+/**
+ * Plays a scenario with a broker that runs, and answers with its figures. `clients` is their number: a quarter each is
+ * WebSocket or event stream, with fields of the event alone or joined from two subgraphs.
+ */
+export async function playScenario({ broker, topic, disturbance, events, perSecond, clients: number }) {
+  const started = Date.now();
+  const subgraphs = await startSubgraphProcess();
+  const clients = [];
+  let router;
+  const startRouter = (ports) => startServe({
+    supergraph: broker.supergraph(topic),
+    ports,
+    config: {
+      subgraphs: subgraphs.configuration,
+      cursor: { keys: ["a key of more than 16 bytes"], heartbeat: "1s" },
+      events: broker.configuration,
+      log: { level: "warn" },
+    },
+  });
+  let restarts = Promise.resolve();
+  const context = {
+    broker,
+    subgraphs,
+    restartRouter: (signal) => {
+      // One after the other, if one takes longer than the events in between.
+      restarts = restarts.then(async () => {
+        const { ports } = router;
+        await router.kill(signal);
+        router = await startRouter(ports);
+      });
+      return restarts;
+    },
+  };
+  try {
+    await broker.createTopic(topic);
+    router = await startRouter();
+    await disturbance.begin?.(context);
+    const address = new URL(router.url).host;
+    for (let index = 0; index < number; index += 1) {
+      const Kind = index % 2 === 0 ? SocketClient : EventStreamClient;
+      const isJoined = index % 4 >= 2;
+      const client = new Kind({ address, query: isJoined ? JOINED : PLAIN, events });
+      clients.push(Object.assign(client, { isJoined, isSocket: Kind === SocketClient }));
+      client.start();
+    }
+    // No protocol says when a subscription has begun: an event without number is published until each client has one.
+    let warming = 0;
+    await eventually(async () => {
+      if (!clients.every(({ hasBegun }) => hasBegun)) await broker.publish(topic, [warming -= 1]);
+      await pause(50);
+      return clients.every(({ hasBegun }) => hasBegun);
+    }, "the first event of each client", BEGIN_MS);
+
+    const actions = [...(disturbance.at ?? [])];
+    const running = [];
+    const batch = Math.max(1, Math.round(perSecond / BATCHES_PER_SECOND));
+    const begun = Date.now();
+    for (let first = 1; first <= events; first += batch) {
+      const last = Math.min(events, first + batch - 1);
+      await broker.publish(topic, Array.from({ length: last - first + 1 }, (_, index) => first + index));
+      while (actions.length > 0 && last >= actions[0][0] * events) {
+        const action = actions.shift()[1](context);
+        action.catch(() => {});
+        running.push(action);
+      }
+      const early = begun + (last * 1000) / perSecond - Date.now();
+      if (early > 0) await pause(early);
+    }
+    const publishedMs = Date.now() - begun;
+    await Promise.all(running);
+    await broker.finishTopic?.(topic);
+    await untilQuiet(clients);
+    return figures({ clients, events, publishedMs, started, router });
+  } finally {
+    for (const client of clients) client.close();
+    await restarts.catch(() => {});
+    // A router that was killed has nothing to say; SIGKILL, since nothing it does at its end is looked at here.
+    if (router?.isRunning()) await router.kill("SIGKILL");
+    await subgraphs.stop();
+  }
+}
+
+/** Until every client has all events, or none has received one for a while. */
+async function untilQuiet(clients) {
+  const received = () => clients.reduce((sum, { account }) => sum + account.received + account.repeated, 0);
+  let before = received();
+  let since = Date.now();
+  while (!clients.every(({ account, refused }) => account.missing === 0 || refused)) {
+    await pause(100);
+    const now = received();
+    if (now !== before) {
+      before = now;
+      since = Date.now();
+    } else if (Date.now() - since > QUIET_MS) {
+      return;
+    }
+  }
+}
+
+function figures({ clients, events, publishedMs, started, router }) {
+  const sum = (of) => clients.reduce((total, client) => total + of(client), 0);
+  const codes = new Map();
+  for (const { account } of clients) {
+    for (const [code, count] of account.codes) codes.set(code, (codes.get(code) ?? 0) + count);
+  }
+  const row = {
+    expected: events * clients.length,
+    missing: sum(({ account }) => account.missing),
+    missingJoined: sum(({ account, isJoined }) => (isJoined ? account.missing : 0)),
+    outOfOrder: sum(({ account }) => account.outOfOrder),
+    repeated: sum(({ account }) => account.repeated),
+    repeatedOnConnection: sum(({ account }) => account.repeatedOnConnection),
+    lost: sum(({ account }) => account.lost),
+    gaps: sum(({ account }) => account.gaps),
+    unrecognised: sum(({ account }) => account.unrecognised),
+    refused: sum(({ refused }) => (refused ? 1 : 0)),
+    reconnections: sum(({ connections }) => connections - 1),
+    codes: Object.fromEntries(codes),
+    perSecond: Math.round((events * 1000) / publishedMs),
+    seconds: Math.round((Date.now() - started) / 1000),
+    details: [],
+  };
+  row.passed = row.missing + row.outOfOrder + row.repeatedOnConnection + row.lost + row.gaps + row.unrecognised
+    + row.refused === 0;
+  if (!row.passed) {
+    for (const [index, { account, isJoined, isSocket, refused }] of clients.entries()) {
+      if (account.missing + account.outOfOrder + account.lost === 0 && !refused) continue;
+      const kind = `${isSocket ? "WebSocket" : "event stream"}, ${isJoined ? "joined" : "plain"}`;
+      row.details.push(
+        `client ${index} (${kind}): missing ${account.missing} [${account.missingRanges()}], `
+        + `out of order ${account.outOfOrder}, announced as lost ${account.lost}${refused ? `, ${refused}` : ""}`,
+      );
+    }
+    row.details = row.details.slice(0, 6);
+    row.details.push(router.said().slice(-2_000));
+  }
+  return row;
+}
+
+/** Keeps all cores busy; answers with a function that ends it. */
+export async function burnProcessors() {
+  const { availableParallelism } = await import("node:os");
+  const { spawn } = await import("node:child_process");
+  const { adopt } = await import("../children.mjs");
+  const burners = Array.from({ length: availableParallelism() }, () => {
+    const child = spawn(process.execPath, ["-e", "for (;;);"], { stdio: "ignore" });
+    adopt(child);
+    return child;
+  });
+  return () => burners.forEach((child) => child.kill("SIGKILL"));
+}

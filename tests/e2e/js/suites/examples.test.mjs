@@ -1,0 +1,201 @@
+// The files in `examples/` do what the documents say of them. The pages of `docs/` that show them are run by
+// documentation.test.mjs.
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { chmod, cp, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import process from "node:process";
+import { after, before, describe, it } from "node:test";
+import { promisify } from "node:util";
+import { composeServices } from "@theguild/federation-composition";
+import { parse } from "graphql";
+import { blocksOf } from "../documentation/blocks.mjs";
+import { startServe } from "../router.mjs";
+import { eventually } from "../waiting.mjs";
+
+const ROOT = path.join(import.meta.dirname, "../../../..");
+const EXAMPLES = path.join(ROOT, "examples");
+
+const run = promisify(execFile);
+
+describe("the quick start", () => {
+  it("composes the supergraph that is in the repository", async () => {
+    const folder = await mkdtemp(path.join(tmpdir(), "starling-quick-start-"));
+    try {
+      await cp(path.join(EXAMPLES, "quick-start"), folder, { recursive: true });
+      await rm(path.join(folder, "supergraph.graphql"));
+      await symlink(path.join(import.meta.dirname, "../node_modules"), path.join(folder, "node_modules"));
+      await run(process.execPath, ["compose.mjs"], { cwd: folder });
+      assert.equal(
+        await readFile(path.join(folder, "supergraph.graphql"), "utf8"),
+        await readFile(path.join(EXAMPLES, "quick-start/supergraph.graphql"), "utf8"),
+      );
+    } finally {
+      await rm(folder, { recursive: true, force: true });
+    }
+  });
+
+  it("asks for the versions of packages that the tests run with", async () => {
+    const dependencies = async (file) => JSON.parse(await readFile(file, "utf8")).dependencies;
+    const tested = await dependencies(path.join(import.meta.dirname, "../package.json"));
+    const asked = await dependencies(path.join(EXAMPLES, "quick-start/package.json"));
+    const same = Object.fromEntries(Object.keys(asked).map((name) => [name, tested[name]]));
+    assert.deepEqual(asked, same);
+  });
+});
+
+describe("the directives of event subgraphs for composition", () => {
+  const EVENTS = `
+    type Query {
+      productNow(id: ID!): Product @events__request(topic: "products.get.{{ args.id }}", timeout: "2s", key: "{{ args.id }}")
+    }
+    type Mutation {
+      change(id: ID!): edfs__PublishResult!
+        @events__publish(topic: "products", key: "{{ args.id }}", headers: [{name: "by", value: "test"}])
+    }
+    type Subscription {
+      changed(ids: [ID!]): Product
+        @events__subscribe(topics: ["products"], authorize: {NOT: {claim: "guest", EXISTS: true}})
+        @openfed__subscriptionFilter(
+          condition: {IN: {fieldPath: "id", values: ["{{ args.ids }}"], bypassIfValuesNull: true}}
+        )
+    }
+    type edfs__PublishResult { success: Boolean! }
+    type Product @key(fields: "id", resolvable: false) { id: ID! }`;
+
+  it("let every event subgraph of docs/events.md compose", async () => {
+    const page = blocksOf(await readFile(path.join(ROOT, "docs/events.md"), "utf8"), "docs/events.md");
+    const directives = await readFile(path.join(EXAMPLES, "composition/event-directives.graphql"), "utf8");
+    const samples = page.filter(({ language, text }) => language === "graphql" && /@events__|@openfed__/.test(text));
+    assert.ok(samples.length >= 5, "the page has samples");
+    const orders = `
+      extend schema @link(url: "https://specs.apollo.dev/federation/v2.7", import: ["@key", "@shareable"])
+      type Query { orderOfNumber(id: ID!): Order }
+      type Order @key(fields: "id") { id: ID! item: String! @shareable }`;
+    for (const { place, text } of samples.filter(({ text }) => !text.includes("join__"))) {
+      // Some samples leave out the type that the page has shown before.
+      const isComplete = /^type Order\b/m.test(text) || !/\bOrder\b/.test(text);
+      const order = isComplete ? "" : 'type Order @key(fields: "id", resolvable: false) { id: ID! }';
+      const result = composeServices([
+        { name: "orders", url: "http://127.0.0.1:9/", typeDefs: parse(orders) },
+        { name: "events", url: "", typeDefs: parse(directives + text + order) },
+      ]);
+      assert.deepEqual(result.errors?.map(({ message }) => message) ?? [], [], place);
+    }
+  });
+
+  it("let the event subgraph of docs/migration-edfs.md compose and load", async () => {
+    const page = await readFile(path.join(ROOT, "docs/migration-edfs.md"), "utf8");
+    const [, sample] = /```graphql\n(type Query \{\n  employeeFromEvent[^]*?)```/.exec(page);
+    const directives = await readFile(path.join(EXAMPLES, "composition/edfs-directives.graphql"), "utf8");
+    const employees = `
+      extend schema @link(url: "https://specs.apollo.dev/federation/v2.7", import: ["@key"])
+      type Query { employee(id: ID!): Employee }
+      type Employee @key(fields: "id") { id: ID! name: String }`;
+    const { supergraphSdl, errors } = composeServices([
+      { name: "employees", url: "http://127.0.0.1:9/", typeDefs: parse(employees) },
+      // As the page says: without `@external`.
+      { name: "events", url: "", typeDefs: parse(directives + sample.replaceAll(" @external", "")) },
+    ]);
+    assert.equal(errors, undefined);
+    const nats = [{ id: "my-nats", url: "nats://127.0.0.1:9" }];
+    const redis = [{ id: "my-redis", urls: ["redis://127.0.0.1:9"] }];
+    const router = await startServe({ supergraph: supergraphSdl, config: { events: { providers: { nats, redis } } } });
+    assert.equal(await router.stop(), 0);
+  });
+
+  it("compose with a common tool, serve events, and are hidden from clients", async () => {
+    const directives = await readFile(path.join(EXAMPLES, "composition/event-directives.graphql"), "utf8");
+    const products = await readFile(path.join(EXAMPLES, "quick-start/products.graphql"), "utf8");
+    const { supergraphSdl, errors } = composeServices([
+      { name: "products", url: "http://127.0.0.1:9/", typeDefs: parse(products) },
+      { name: "events", url: "", typeDefs: parse(directives + EVENTS) },
+    ]);
+    assert.equal(errors, undefined);
+    const router = await startServe({ supergraph: supergraphSdl });
+    try {
+      const { body } = await router.query("{ __schema { types { name } } }");
+      const names = body.data.__schema.types.map(({ name }) => name);
+      assert.ok(names.includes("edfs__PublishResult"));
+      assert.deepEqual(names.filter((name) => name.startsWith("events__")), []);
+
+      // No protocol says when a subscription has reached its topic, so events are published until one arrives.
+      const event = { __typename: "Product", id: "7" };
+      let arrived = false;
+      const waiting = fetch(`${router.graphql}?once`, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify({ query: 'subscription { changed(ids: ["7"]) { id } }' }),
+      }).then(async (response) => {
+        arrived = true;
+        return response.json();
+      });
+      await eventually(async () => {
+        await router.publish("memory/default", "products", event);
+        return arrived;
+      }, "the event");
+      assert.deepEqual(await waiting, { data: { changed: { id: "7" } } });
+    } finally {
+      await router.stop();
+    }
+  });
+});
+
+describe("the examples of a deployment", () => {
+  let router;
+  before(async () => {
+    const supergraph = await readFile(path.join(EXAMPLES, "quick-start/supergraph.graphql"), "utf8");
+    router = await startServe({
+      supergraph,
+      config: {
+        events: { providers: { memory: [{ id: "shop" }] } },
+        authentication: { jwt: { issuers: [{ secret: "a secret for tests with 32 bytes." }] } },
+      },
+    });
+  });
+  after(async () => {
+    await router?.stop();
+  });
+
+  it("alert on metrics that the router has", async () => {
+    const rules = await readFile(path.join(EXAMPLES, "deployment/alerts.yaml"), "utf8");
+    const metrics = await (await fetch(`${router.admin}/metrics`)).text();
+    const families = new Set([...metrics.matchAll(/^# TYPE (\S+) /gm)].map(([, name]) => name));
+    const named = [...new Set(rules.match(/\b(starling|process)_\w+/g))];
+    assert.ok(named.length > 10, "the rules name metrics");
+    // A family may be announced with or without the suffix of its samples.
+    const isKnown = (name) => families.has(name) || families.has(name.replace(/_(total|bucket|sum|count)$/, ""));
+    assert.deepEqual(named.filter((name) => !isKnown(name)), []);
+  });
+
+  it("have an alert for each line of the table in docs/production.md", async () => {
+    const rules = await readFile(path.join(EXAMPLES, "deployment/alerts.yaml"), "utf8");
+    const page = await readFile(path.join(ROOT, "docs/production.md"), "utf8");
+    const names = (text, pattern) => [...text.matchAll(pattern)].map(([, name]) => name).sort();
+    assert.deepEqual(names(page, /`(Starling[A-Z]\w+)`/g), names(rules, /alert: (\w+)/g));
+  });
+
+  it("have a systemd unit that systemd accepts", async (test) => {
+    try {
+      await run("systemd-analyze", ["--version"]);
+    } catch {
+      test.skip("systemd-analyze is not installed");
+      return;
+    }
+    const folder = await mkdtemp(path.join(tmpdir(), "starling-unit-"));
+    try {
+      const unit = await readFile(path.join(EXAMPLES, "deployment/starling.service"), "utf8");
+      const program = path.join(folder, "starling");
+      await writeFile(program, "#!/bin/sh\n");
+      await chmod(program, 0o755);
+      const file = path.join(folder, "starling.service");
+      await writeFile(file, unit.replaceAll("/usr/local/bin/starling", program));
+      // It prints what it ignores or misses, and nothing else.
+      const { stdout, stderr } = await run("systemd-analyze", ["verify", file]);
+      assert.equal(`${stdout}${stderr}`.replaceAll(folder, ""), "");
+    } finally {
+      await rm(folder, { recursive: true, force: true });
+    }
+  });
+});
