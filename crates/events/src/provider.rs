@@ -300,6 +300,9 @@ pub enum SourceMessage {
 /// Why a stream ended.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StreamEnd {
+    /// The source has an end, and every event before it was handed on.
+    #[error("the source is complete")]
+    Complete,
     /// The provider was shut down with its configuration.
     #[error("the provider was closed")]
     Closed,

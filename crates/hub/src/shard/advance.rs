@@ -59,7 +59,9 @@ impl Shard {
             }
         }
         let mut left = self.operations_before(self.generation);
-        left.retain(|(id, _)| self.groups.get(id).is_some_and(|it| it.moving_to.is_none()));
+        let is_left =
+            |it: &Box<super::Group>| it.moving_to.is_none() && it.moving_later.is_none();
+        left.retain(|(id, _)| self.groups.get(id).is_some_and(is_left));
         left
     }
 
@@ -82,7 +84,7 @@ impl Shard {
     }
 
     /// Puts a new operation under a group.
-    fn splice(&mut self, id: GroupId, mut operation: LiveOperation) {
+    pub(super) fn splice(&mut self, id: GroupId, mut operation: LiveOperation) {
         if self.splice_on_the_way(id, &operation) {
             return;
         }
