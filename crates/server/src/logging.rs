@@ -11,18 +11,25 @@ use crate::config::{Log, LogFormat};
 /// The variable that overrides `log.level`, in the syntax of `tracing_subscriber::EnvFilter`.
 pub const FILTER_VARIABLE: &str = "STARLING_LOG";
 
-/// Starts logging to standard error. Once per process; a second call changes nothing.
-pub fn start(log: &Log) {
-    let level = LevelFilter::from(log.level);
+/// The filter of a level.
+fn default_filter(level: LevelFilter) -> String {
     // Libraries below speak up only when something is wrong, and not even then where nobody wants to hear it. To those
     // that talk with clients a frame that is out of order is worth a warning; there a client could fill the log.
     let libraries = level.min(LevelFilter::WARN);
     let transports = level.min(LevelFilter::ERROR);
-    let default = format!(
-        "{level},async_nats={libraries},hyper={transports},rustls={transports},h2={transports}"
-    );
-    let filter =
-        EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
+    // The provider makes every connection to NATS itself, with a pause that grows, and says so. Each of them is one
+    // attempt for the library, which would report an error ("max reconnection attempts reached") although the provider
+    // goes on.
+    format!(
+        "{level},async_nats={libraries},async_nats::connector=off,hyper={transports},rustls={transports},h2={transports}"
+    )
+}
+
+/// Starts logging to standard error. Once per process; a second call changes nothing.
+pub fn start(log: &Log) {
+    let level = LevelFilter::from(log.level);
+    let filter = EnvFilter::try_from_env(FILTER_VARIABLE)
+        .unwrap_or_else(|_| EnvFilter::new(default_filter(level)));
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -44,4 +51,19 @@ pub fn start(log: &Log) {
         let message = panic.payload_as_str().unwrap_or("no message");
         tracing::error!(place, message, "a defect of the router; please report it");
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_to_reach_nats_are_logged_by_the_provider_alone() {
+        for level in [LevelFilter::ERROR, LevelFilter::INFO, LevelFilter::TRACE] {
+            let filter = EnvFilter::try_new(default_filter(level)).expect("a filter");
+            let text = filter.to_string();
+            assert!(text.contains("async_nats::connector=off"), "{text}");
+            assert!(text.contains(&level.to_string()), "{text}");
+        }
+    }
 }

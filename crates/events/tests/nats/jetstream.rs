@@ -584,7 +584,7 @@ async fn a_durable_consumer_goes_on_where_its_router_ended() {
         inactive_threshold: Some(Duration::from_secs(300)),
         ..Durable::default()
     };
-    let wanted = Wanted { durable: Some(Arc::new(durable)), ..wanted(&["orders.>"], Start::New) };
+    let wanted = Wanted { durable: Some(Arc::new(durable)), ..wanted(&["orders.>"], Start::All) };
     let provider = router();
     let mut stream = open(&provider, wanted.clone()).await;
     // It exists: a second reader of this router must not take half of it.
@@ -610,6 +610,46 @@ async fn a_durable_consumer_goes_on_where_its_router_ended() {
     let [durable] = durable.as_slice() else { panic!("one: {durable:?}") };
     assert_eq!(durable.inactive_threshold, Duration::from_secs(300));
     assert!(durable.durable_name.as_deref().is_some_and(|name| name.starts_with("feed-a-")));
+}
+
+#[tokio::test]
+async fn a_new_subscriber_gets_nothing_of_the_backlog_of_a_durable_consumer() {
+    let Some(broker) = Broker::start().await else { return };
+    let router = || {
+        let instance = Some("a".into());
+        Nats::start(NatsSettings { instance, ..settings(&broker.server.url()) }).expect("settings")
+    };
+    let new = || Wanted { start: Start::New, ..with_consumer("feed") };
+    let provider = router();
+    let mut stream = open(&provider, new()).await;
+    broker.publish(1..=20).await;
+    expect_all(&mut stream, 1..=20).await;
+    drop((provider, stream));
+    broker.publish(21..=500).await;
+    for restart in 0..3 {
+        let provider = router();
+        let mut stream = open(&provider, new()).await;
+        // The second time nothing was published while no router was there.
+        let published = 500 + restart * 10;
+        assert_eq!(position(&mut stream).await, published);
+        broker.publish(published + 1..=published + 10).await;
+        expect_all(&mut stream, published + 1..=published + 10).await;
+    }
+    let after = [Mark { lane: 0, offset: 20, part: created(&broker).await }];
+    let after = Start::After(after.into_iter().collect());
+    let provider = router();
+    let mut stream = open(&provider, Wanted { start: after, ..with_consumer("feed") }).await;
+    expect_all(&mut stream, 21..=530).await;
+    let consumers = broker.consumers().await;
+    let durable = consumers.iter().filter(|it| it.config.durable_name.is_some()).count();
+    assert_eq!(durable, 1, "{consumers:?}");
+}
+
+/// The second part of the marks of `ORDERS`.
+async fn created(broker: &Broker) -> u64 {
+    let mut stream = broker.admin.get_stream("ORDERS").await.expect("the stream");
+    let created = stream.info().await.expect("its state").created;
+    u64::try_from(created.unix_timestamp_nanos()).expect("after 1970")
 }
 
 #[tokio::test]

@@ -587,6 +587,7 @@ impl Shard {
             let mut groups: Vec<_> = trigger
                 .groups
                 .iter()
+                .chain(trigger.replay.iter().flat_map(|it| it.catching.iter().copied()))
                 .filter_map(|id| self.groups.get(&id))
                 .map(|group| group.view())
                 .collect();

@@ -3,7 +3,7 @@
 //!
 //! A durable consumer, a bookmark, delivers what was not acknowledged once more, but later and out of order. So what
 //! it has delivered before, and the reader does not have, is read through an ephemeral consumer first; what the
-//! durable one repeats then is known and left out. The same way leads out if somebody else pulls from it. If the broker
+//! durable one repeats then is known and left out. A reader of new events leaves out whatever was stored before it was opened. The same way leads out if somebody else pulls from it. If the broker
 //! has forgotten what it delivered, the bookmark is made anew at the reader's position.
 
 use std::time::{Duration, SystemTime};
@@ -96,9 +96,20 @@ impl Reader {
         };
         match api.consumer(&stream.name, &bookmark).await {
             Ok(known) => {
-                if self.position.is_none() {
-                    self.position = Some(acknowledged_up_to(&known, &info.state));
+                let is_opening = self.position.is_none();
+                if is_opening {
+                    self.position = Some(match self.start {
+                        // A new subscriber gets what is published from now on; what was stored meanwhile is for those
+                        // who come with a cursor.
+                        Start::New => info.state.last_sequence,
+                        _ => acknowledged_up_to(&known, &info.state),
+                    });
                     self.settle(&stream, &info.state)?;
+                }
+                if is_opening && self.start == Start::New && known.num_pending > 0 {
+                    // It would deliver all of them first, before anything that is wanted.
+                    api.delete_consumer(&stream.name, &bookmark).await?;
+                    return self.new_bookmark(line, &stream, &info.state, bookmark).await;
                 }
                 if self.bookmark_is_stuck || has_forgotten(&known, self.bookmark_delivered) {
                     tracing::warn!(
