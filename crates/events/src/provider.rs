@@ -45,6 +45,21 @@ pub trait Provider: Send + Sync {
         false
     }
 
+    /// True if a stream of that kind can end with the last event that is stored when it is opened.
+    fn has_ends(&self, durable: Option<&Durable>) -> bool {
+        let _ = durable;
+        false
+    }
+
+    /// Ends all streams that listen to `topic`, as complete. Returns how many.
+    ///
+    /// # Errors
+    /// Only brokers in this process know who listens.
+    fn complete(&self, topic: &str) -> Result<usize, &'static str> {
+        let _ = topic;
+        Err("only streams of a memory provider can be completed")
+    }
+
     /// Would that work? Changes nothing at the broker. What cannot be tried is [`Verdict::Unknown`].
     fn check(&self, wanted: TopicUse) -> EventFuture<'_, Verdict> {
         Box::pin(async move {
@@ -126,6 +141,8 @@ pub struct Wanted {
     pub start: Start,
     /// Read what the broker stores rather than what it passes on, where it makes a difference.
     pub durable: Option<Arc<Durable>>,
+    /// End with the last event that is stored when the stream is opened. Only where [`Provider::has_ends`].
+    pub bounded: bool,
 }
 
 impl Wanted {

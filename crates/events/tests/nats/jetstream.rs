@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use async_nats::jetstream::{self, Context, consumer, stream};
 use events::{
     Durable, Event, EventStream, Mark, Message, Nats, NatsSettings, Position, Provider,
-    SourceError, SourceMessage, Start, Wanted,
+    SourceError, SourceMessage, Start, StreamEnd, Wanted,
 };
 use futures_util::StreamExt;
 
@@ -650,6 +650,38 @@ async fn created(broker: &Broker) -> u64 {
     let mut stream = broker.admin.get_stream("ORDERS").await.expect("the stream");
     let created = stream.info().await.expect("its state").created;
     u64::try_from(created.unix_timestamp_nanos()).expect("after 1970")
+}
+
+#[tokio::test]
+async fn a_bounded_stream_ends_with_the_last_event_that_is_stored_when_it_is_opened() {
+    let Some(broker) = Broker::start().await else { return };
+    let provider = broker.provider();
+    let bounded = |topics: &[&str], start| Wanted { bounded: true, ..wanted(topics, start) };
+    let complete = async |stream: &mut EventStream| loop {
+        match tokio::time::timeout(PATIENCE, stream.messages.recv()).await.expect("in time") {
+            Some(SourceMessage::Passed(_)) => {}
+            Some(SourceMessage::End(end)) => break assert_eq!(end, StreamEnd::Complete),
+            other => panic!("the end: {other:?}"),
+        }
+    };
+    let mut empty = open(&provider, bounded(&["orders.>"], Start::All)).await;
+    complete(&mut empty).await;
+    broker.publish(1..=2000).await;
+    broker.publish_to("orders.2", "7").await;
+    let mut stream = open(&provider, bounded(&["orders.1"], Start::All)).await;
+    broker.publish(2001..=2010).await;
+    expect_all(&mut stream, 1..=2000).await;
+    complete(&mut stream).await;
+    let mut late = open(&provider, bounded(&["orders.1"], Start::At(2011))).await;
+    broker.publish(2011..=2012).await;
+    expect_all(&mut late, 2010..=2010).await;
+    complete(&mut late).await;
+    let mut new = open(&provider, bounded(&["orders.1"], Start::New)).await;
+    complete(&mut new).await;
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !broker.consumers().await.is_empty() {
+        assert!(tokio::time::Instant::now() < deadline, "a consumer stays");
+    }
 }
 
 #[tokio::test]

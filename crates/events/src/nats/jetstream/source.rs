@@ -90,6 +90,13 @@ impl Reader {
             return Err(Failure::NoStream(name));
         }
         self.settle(&stream, &info.state)?;
+        if self.bounded && self.end.is_none() {
+            let mut end = None;
+            for subject in self.filter.subjects() {
+                end = end.max(api.last_of(&stream.name, subject).await?);
+            }
+            self.end = Some(end.unwrap_or(0));
+        }
         let bookmark = self.bookmark();
         let Some(bookmark) = bookmark.map(str::to_owned) else {
             return self.ephemeral(line, &stream, &info.state, None).await;
@@ -156,8 +163,8 @@ impl Reader {
 
     /// The name of the durable consumer, if one is wanted and ours to have, which it is from then on.
     pub(super) fn bookmark(&mut self) -> Option<&str> {
-        // A reader that begins at a given position is one of several that look back; the bookmark is the other's.
-        if self.strays >= STRAYS_MAX || matches!(self.start, Start::After(_)) {
+        // A reader that begins at a given position, or ends, is one of several that look back; the bookmark is the other's.
+        if self.strays >= STRAYS_MAX || self.bounded || matches!(self.start, Start::After(_)) {
             return None;
         }
         if self.claim.is_none()
