@@ -31,8 +31,13 @@ export const SUBSCRIPTION = `subscription Moves { flightMoved ${SELECTION} }`;
 export const SUBSCRIPTION_BY_ID =
   `subscription Moves($id: ID!) { flightMovedById(id: $id) ${SELECTION} }`;
 
-/** Starts both subgraphs; `configuration` is for `subgraphs:` of the router. */
+/**
+ * Starts both subgraphs; `configuration` is for `subgraphs:` of the router. Between `pause()` and `resume()` they
+ * respond to nothing.
+ */
 export async function startSubgraphs() {
+  let paused = Promise.resolve();
+  let resume = () => {};
   const airport = (code) => ({ __typename: "Airport", code, ...AIRPORTS.get(code) });
   const flight = (id) => {
     const known = FLIGHTS.get(id);
@@ -55,6 +60,7 @@ export async function startSubgraphs() {
       flight: ({ id }) => flight(id),
       _entities: ({ representations }) => representations.map(({ id }) => flight(id)),
     },
+    () => paused,
   );
   const airports = await serve(
     `type Query {
@@ -68,20 +74,27 @@ export async function startSubgraphs() {
       airports: () => [...AIRPORTS.keys()].map(airport),
       _entities: ({ representations }) => representations.map(({ code }) => airport(code)),
     },
+    () => paused,
   );
   return {
+    pause() {
+      paused = new Promise((resolve) => { resume = resolve; });
+    },
+    resume: () => resume(),
     configuration: { flights: { url: flights.url }, airports: { url: airports.url } },
     async stop() {
+      resume();
       await Promise.all([flights.stop(), airports.stop()]);
     },
   };
 }
 
-async function serve(sdl, rootValue) {
+async function serve(sdl, rootValue, paused) {
   const schema = buildSchema(sdl);
   const server = http.createServer(async (request, response) => {
     let body = "";
     for await (const part of request.setEncoding("utf8")) body += part;
+    await paused();
     const { query, variables, operationName } = JSON.parse(body);
     const answer = await graphql({
       schema, rootValue, source: query, variableValues: variables, operationName,
@@ -134,6 +147,25 @@ export const jetStreamSupergraph = () =>
       `@join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["${subject}"], providerId: "nats/default", stream: {name: "FLIGHTS"}})`,
     publish: (subject) =>
       `@join__directive(graphs: [EVENTS], name: "events__publish", args: {topic: "${subject}", providerId: "nats/default"})`,
+  });
+
+/** The same, where `flightsReplayed` brings what the stream holds when it is opened, and ends. */
+export const boundedSupergraph = () =>
+  supergraph({
+    subscribe: (subject) =>
+      `@join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["${subject}"], providerId: "nats/default", stream: {name: "FLIGHTS"}})`,
+    publish: (subject) =>
+      `@join__directive(graphs: [EVENTS], name: "events__publish", args: {topic: "${subject}", providerId: "nats/default"})`,
+    subscriptions: `flightsReplayed: Flight @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["flights.moved"], providerId: "nats/default", stream: {name: "FLIGHTS"}, start: ALL, until: NOW})`,
+  });
+
+/** The same in streams of the Redis provider `default`. */
+export const redisStreamsSupergraph = () =>
+  supergraph({
+    subscribe: (key) =>
+      `@join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["${key}"], providerId: "redis/default", stream: {}})`,
+    publish: (key) =>
+      `@join__directive(graphs: [EVENTS], name: "events__publish", args: {topic: "${key}", providerId: "redis/default", stream: {}})`,
   });
 
 /** The same at the Redis provider `default`. */
