@@ -20,8 +20,7 @@ pub(crate) fn coerce(
             let fixed = batch.representation.typename.as_deref();
             for path in &batch.targets {
                 for object in objects_at(document, path, data_key, payload) {
-                    let ty = type_of(document, graph, object)
-                        .or_else(|| graph.type_named(fixed?));
+                    let ty = type_of(document, graph, object).or_else(|| graph.type_named(fixed?));
                     if let Some(ty) = ty {
                         coerce_members(document, graph, &batch.representation.fields, ty, object);
                     }
@@ -80,7 +79,9 @@ fn coerce_members(
         if matches!(declared.shape, TypeRefShape::List(_)) {
             continue;
         }
-        let Some(text) = coerced(document, value, &graph.ty(declared.named()).name) else { continue };
+        let Some(text) = coerced(document, value, &graph.ty(declared.named()).name) else {
+            continue;
+        };
         if let Ok(value) = document.new_raw(&text) {
             document.set(object, &field.data_key, value);
         }

@@ -462,7 +462,9 @@ impl Binding {
             Ok(_) => {}
         }
         match (topics, start, durable, bounded, payload) {
-            (Some(topics), Ok(start), Ok(durable), Ok(bounded), Ok(payload)) if errors.is_empty() => {
+            (Some(topics), Ok(start), Ok(durable), Ok(bounded), Ok(payload))
+                if errors.is_empty() =>
+            {
                 let payload = payload.map(Arc::new);
                 let coordinate = format!("{}.{}", graph.ty(field.parent).name, field.name);
                 Ok(Self::Subscribed(Subscribed {

@@ -59,8 +59,7 @@ impl Shard {
             }
         }
         let mut left = self.operations_before(self.generation);
-        let is_left =
-            |it: &Box<super::Group>| it.moving_to.is_none() && it.moving_later.is_none();
+        let is_left = |it: &Box<super::Group>| it.moving_to.is_none() && it.moving_later.is_none();
         left.retain(|(id, _)| self.groups.get(id).is_some_and(is_left));
         left
     }

@@ -212,8 +212,7 @@ fn a_group_that_waits_for_another_source_and_falls_behind_moves_later() {
 #[test]
 fn the_end_of_a_finite_source_comes_after_all_of_its_events() {
     for ring_events in [100, 2] {
-        let (mut play, trigger, member, _subscription) =
-            Play::overrun(settings(ring_events), 20);
+        let (mut play, trigger, member, _subscription) = Play::overrun(settings(ring_events), 20);
         let (again, answer) = play.come(2, after(&[(0, 15)]));
         play.stage.message(trigger, SourceMessage::End(StreamEnd::Complete));
         for _ in 0..3 {
@@ -255,6 +254,34 @@ fn the_current_state_and_the_events_behind_it_survive_falling_behind() {
     let heard = play.heard(member);
     assert_eq!(heard[0], "\"state\"");
     assert_eq!(heard[1..], numbers(1..=10));
+}
+
+#[test]
+fn a_client_that_takes_little_at_a_time_does_not_hold_up_a_group_that_was_live() {
+    let (mut play, _, _, _subscription) = Play::overrun(settings(100), 40);
+    play.outlet.turn();
+    while !play.stage.shard.is_holding() {
+        play.stage.resolve(0);
+    }
+    let look = |play: &mut Play, looks: u32| {
+        for _ in 0..looks {
+            play.stage.shard.look_after_held();
+            play.stage.take_effects();
+        }
+    };
+    let mut taken = 0;
+    for _ in 0..4 {
+        // A little less than ten seconds, and a moment in which it takes something.
+        look(&mut play, 1500);
+        play.outlet.turn();
+        look(&mut play, 1);
+        play.outlet.turn();
+        let before = play.count(|it| &it.replayed);
+        play.stage.resolve_all();
+        taken += play.count(|it| &it.replayed) - before;
+    }
+    assert!(!play.stage.shard.is_holding() && taken > 10, "{taken}");
+    assert_eq!(play.count(|it| &it.catching_up), 0, "the group is live again");
 }
 
 #[test]

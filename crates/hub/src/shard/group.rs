@@ -94,7 +94,7 @@ pub(super) struct Catching {
     pub(super) is_full: bool,
     /// Its members do not keep up; it is looked after again in a moment.
     pub(super) is_held: bool,
-    /// How often in a row that was in vain.
+    /// How often in a row that was in vain. Of a group that was live: how often, less what its members took since.
     pub(super) held: u32,
     /// The group was live and has fallen behind: its members came without asking for the past, so events that the broker
     /// has deleted are announced as a gap rather than as the end of the subscription.
@@ -115,6 +115,12 @@ impl Catching {
             was_live: false,
             from_oldest: false,
         }
+    }
+
+    /// The members have room again, and are waited for again once they have none. Where they came for live events, one that
+    /// takes little at a time must not hold up the others for ever: what it takes makes up for as many looks.
+    pub(super) fn has_been_taken(&mut self) {
+        self.held = if self.was_live { self.held.saturating_sub(1) } else { 0 };
     }
 }
 

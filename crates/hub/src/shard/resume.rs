@@ -92,8 +92,7 @@ impl Group {
         let Some(catching) = self.catching.as_deref_mut() else { return true };
         let has_room = outlets.have_room(self.id, &self.members);
         if has_room {
-            // Once they take something again, they are waited for again.
-            catching.held = 0;
+            catching.has_been_taken();
         }
         has_room || catching.held >= HELD_MAX
     }
@@ -265,7 +264,11 @@ impl Shard {
             let has_room = self.outlets.have_room(group_id, &group.members);
             if let Some(catching) = group.catching.as_deref_mut() {
                 catching.is_held = false;
-                catching.held = if has_room { 0 } else { catching.held + 1 };
+                if has_room {
+                    catching.has_been_taken();
+                } else {
+                    catching.held += 1;
+                }
                 self.moved_on(group_id);
             }
         }

@@ -17,10 +17,10 @@ use std::time::{Duration, SystemTime};
 
 use events::{Event, Mark, Position, SourceError, SourceMessage, Start, StreamEnd};
 
-use super::scripted::{Answer, ScriptedOutlet, Stage};
-use super::simulation::{Random, for_seeds};
 use super::group::Mode;
 use super::replay::{FALLEN, FIRST_SLOW, SHARED};
+use super::scripted::{Answer, ScriptedOutlet, Stage};
+use super::simulation::{Random, for_seeds};
 use super::{GRAPH, Reading, TriggerId};
 use crate::cursor::{Cursors, Resume, Scope};
 use crate::{Filter, GroupId, HubSettings, LiveOperation, Member, Subscription};
@@ -241,7 +241,9 @@ impl Simulation {
             let scope = Scope::new(GRAPH, "Subscription.field", &source, &[]);
             match self.cursors.decode(cursor, scope).expect("it is ours") {
                 Resume::After(position) => position,
-                Resume::Since { .. } | Resume::Oldest => panic!("cursors of few lanes have positions"),
+                Resume::Since { .. } | Resume::Oldest => {
+                    panic!("cursors of few lanes have positions")
+                }
             }
         };
         let mut decoded = self.decoded.borrow_mut();
@@ -346,7 +348,9 @@ impl Simulation {
     }
 
     fn open_reader(&mut self) {
-        let Some((trigger, pass, start)) = self.stage.readers_opening.first().cloned() else { return };
+        let Some((trigger, pass, start)) = self.stage.readers_opening.first().cloned() else {
+            return;
+        };
         let topic = self.topic_of(trigger);
         let forgotten = self.topics[topic as usize].forgotten;
         let next: [u64; LANES] = match start {
@@ -524,7 +528,8 @@ impl Simulation {
                 let is_paused = side.stream.as_ref().is_some_and(|it| it.is_paused);
                 assert!(!is_paused || side.full > 0, "nobody waits for nothing");
             }
-            let is_read = |it: &&GroupId| shard.groups[*it].catching.as_ref().unwrap().mode == Mode::Reader;
+            let is_read =
+                |it: &&GroupId| shard.groups[*it].catching.as_ref().unwrap().mode == Mode::Reader;
             assert_eq!(replay.catching.iter().filter(is_read).count(), reading);
         }
         assert_eq!(in_triggers, shard.groups.len());
@@ -719,9 +724,14 @@ impl Simulation {
         assert!(shard.outlets.is_empty() && shard.merged.is_empty(), "something leaked");
         assert_eq!((shard.turns.taken(), shard.ring_room.used()), (0, 0));
         let stats = &self.stage.stats;
-        for gauge in
-            [&stats.waiting, &stats.resolving, &stats.subscribers, &stats.joining, &stats.groups, &stats.catching_up]
-        {
+        for gauge in [
+            &stats.waiting,
+            &stats.resolving,
+            &stats.subscribers,
+            &stats.joining,
+            &stats.groups,
+            &stats.catching_up,
+        ] {
             assert_eq!(gauge.load(Relaxed), 0, "counters leaked");
         }
         assert!(self.outlets.iter().all(|outlet| outlet.is_empty()), "members leaked");

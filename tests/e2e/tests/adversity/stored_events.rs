@@ -256,11 +256,7 @@ impl Subscriber<'_> {
                 continue;
             }
             let payload = &message["payload"];
-            if !payload["extensions"]["lost"].is_null() {
-                // More came at once than its operation is resolved for; it is told, and goes on where it was.
-                socket = self.connect(cursor.as_deref());
-                continue;
-            }
+            assert!(payload["extensions"]["lost"].is_null(), "nothing is dropped: {message}");
             let id = payload["data"]["productChanged"]["id"].as_str();
             let id = id.unwrap_or_else(|| panic!("after {had}: {message}"));
             assert_eq!(id, (had + 1).to_string(), "{message}");
