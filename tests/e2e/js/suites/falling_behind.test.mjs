@@ -10,10 +10,12 @@ import process from "node:process";
 import { createClient as createRedisClient } from "redis";
 import WebSocket from "ws";
 import {
-  SUBSCRIPTION, event, expectedFlight, jetStreamSupergraph, redisStreamsSupergraph, startSubgraphs,
+  SUBSCRIPTION, event, expectedFlight, jetStreamSupergraph, kafkaSupergraph, redisStreamsSupergraph,
+  startSubgraphs,
 } from "../board.mjs";
+import { startKafka } from "../kafka.mjs";
 import { startNats } from "../nats.mjs";
-import { natsServer, redisServer, skipWithout } from "../programs.mjs";
+import { kafkaJars, natsServer, redisServer, skipWithout } from "../programs.mjs";
 import { startRedis } from "../redis.mjs";
 import { startServe } from "../router.mjs";
 import { eventually, repeatUntil, within } from "../waiting.mjs";
@@ -68,6 +70,26 @@ const brokers = {
       };
     },
   },
+  kafka: {
+    skip: skipWithout(kafkaJars, "a Kafka broker"),
+    supergraph: kafkaSupergraph,
+    async start() {
+      const kafka = await startKafka();
+      await kafka.topics("--create", "--topic", TOPIC, "--partitions", "1");
+      return {
+        providers: { kafka: [{ id: "default", brokers: [kafka.address] }] },
+        // No client of Kafka is at hand: the router itself publishes, which needs no subgraph.
+        async publish({ id, altitude }, router) {
+          const { body } = await router.query({
+            query: "mutation($id: ID!, $to: Int!) { moveFlight(id: $id, altitude: $to) { success } }",
+            variables: { id, to: altitude },
+          });
+          assert.equal(body.data.moveFlight.success, true);
+        },
+        stop: () => kafka.stop(),
+      };
+    },
+  },
 };
 
 for (const [name, { skip, supergraph, start }] of Object.entries(brokers)) {
@@ -117,7 +139,7 @@ for (const [name, { skip, supergraph, start }] of Object.entries(brokers)) {
       let published = -1;
       await repeatUntil(
         eventually(() => all.every((it) => it.length > 0), "the first event on both"),
-        (number) => broker.publish(event("1", published = number)),
+        (number) => broker.publish(event("1", published = number), router),
         "the first event on both",
       );
       last = published + EVENTS;
@@ -131,7 +153,9 @@ for (const [name, { skip, supergraph, start }] of Object.entries(brokers)) {
       })();
       const base = published;
       while (published < last) {
-        while (published < last && published - base < due()) await broker.publish(event("1", published += 1));
+        while (published < last && published - base < due()) {
+          await broker.publish(event("1", published += 1), router);
+        }
         await pause(5);
       }
       await paused;

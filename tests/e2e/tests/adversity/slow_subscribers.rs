@@ -72,7 +72,8 @@ fn by_default_a_websocket_that_is_not_read_is_closed_and_told_why() {
 }
 
 #[test]
-fn the_last_cursor_of_a_websocket_that_was_closed_because_it_was_not_read_leads_to_the_next_event() {
+fn the_last_cursor_of_a_websocket_that_was_closed_because_it_was_not_read_leads_to_the_next_event()
+{
     let shop = Shop::with("subscriptions: {queue_events: 4}\ncursor: {memory: true}");
     let mut socket = Socket::ready(shop.address());
     socket.subscribe("1", SUBSCRIPTION);
