@@ -54,7 +54,7 @@ pub trait Provider: Send + Sync {
     /// Ends all streams that listen to `topic`, as complete. Returns how many.
     ///
     /// # Errors
-    /// Only brokers in this process know who listens.
+    /// The provider is not a broker in this process, and does not know the listeners of a topic.
     fn complete(&self, topic: &str) -> Result<usize, &'static str> {
         let _ = topic;
         Err("only streams of a memory provider can be completed")

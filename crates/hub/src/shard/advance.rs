@@ -59,8 +59,8 @@ impl Shard {
             }
         }
         let mut left = self.operations_before(self.generation);
-        let is_left = |it: &Box<super::Group>| it.moving_to.is_none() && it.moving_later.is_none();
-        left.retain(|(id, _)| self.groups.get(id).is_some_and(is_left));
+        let moves = |it: &super::Group| it.moving_to.is_some() || it.moving_later.is_some();
+        left.retain(|(id, _)| self.groups.get(id).is_some_and(|it| !moves(it)));
         left
     }
 

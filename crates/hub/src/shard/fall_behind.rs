@@ -36,17 +36,17 @@ pub(super) struct Retry {
 
 impl Shard {
     /// Detaches the groups that had no room for the latest event of their trigger.
-    pub(super) fn detach_those_behind(&mut self) {
+    pub(super) fn detach_groups_behind(&mut self) {
         let mut behind = std::mem::take(&mut self.behind);
         for group in behind.drain(..) {
-            self.fall_behind(group);
+            self.detach_group(group);
         }
         // The list keeps its room for the next event.
         self.behind = behind;
     }
 
     /// Turns a live group into one that catches up. It was offered every event up to its trigger's position.
-    fn fall_behind(&mut self, group_id: GroupId) {
+    fn detach_group(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let (id, moving_to) = (group.trigger, group.moving_to.take());
         let Some(trigger) = self.triggers.get_mut(&id) else { return };
@@ -61,12 +61,12 @@ impl Shard {
         stats::add(&self.stats.fell_behind, 1);
         stats::add(&self.stats.catching_up, 1);
         if let Some(target) = moving_to {
-            self.move_later(group_id, target);
+            self.defer_move(group_id, target);
         }
     }
 
-    /// A group that waits for another trigger has fallen behind: it stays until it has caught up.
-    fn move_later(&mut self, group_id: GroupId, target: TriggerId) {
+    /// Keeps a group that waits for another trigger at its own until it has caught up.
+    fn defer_move(&mut self, group_id: GroupId, target: TriggerId) {
         let state = self.triggers.get_mut(&target).map(|it| &mut it.state);
         if let Some(State::Opening(waiting)) = state
             && let Some(at) = waiting.moving.iter().position(|(group, _)| *group == group_id)
@@ -80,14 +80,14 @@ impl Shard {
     }
 
     /// Changes a group that is live again over to the source of a graph that came meanwhile. False if there is none.
-    pub(super) fn move_now_that_it_is_live(&mut self, group_id: GroupId) -> bool {
+    pub(super) fn apply_deferred_move(&mut self, group_id: GroupId) -> bool {
         let Some(group) = self.groups.get_mut(&group_id) else { return false };
         let Some(operation) = group.moving_later.take() else { return false };
         self.splice(group_id, *operation);
         true
     }
 
-    /// The reader of groups that have fallen behind could not be opened, or broke off: it is tried again in a moment.
+    /// Schedules another attempt to open a reader of groups that have fallen behind.
     pub(super) fn retry_reader(&mut self, trigger: TriggerId, reader: usize) {
         let replay = self.triggers.get_mut(&trigger).and_then(|it| it.replay.as_mut());
         let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { return };
@@ -96,8 +96,8 @@ impl Shard {
         }
     }
 
-    /// Opens the readers again that have waited long enough.
-    pub(super) fn look_after_retries(&mut self) {
+    /// Opens the readers again whose pause is over.
+    pub(super) fn poll_retries(&mut self) {
         for mut retry in std::mem::take(&mut self.retrying) {
             retry.looks += 1;
             if retry.looks < RETRY_LOOKS {
@@ -114,8 +114,8 @@ impl Shard {
         }
     }
 
-    /// Some groups of a paused reader have room for more, and others have not.
-    pub(super) fn watch_stalled(&mut self, trigger: TriggerId, reader: usize) {
+    /// Observes a paused reader some of whose groups have room for more.
+    pub(super) fn watch_stalled_reader(&mut self, trigger: TriggerId, reader: usize) {
         let replay = self.triggers.get_mut(&trigger).and_then(|it| it.replay.as_mut());
         let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { return };
         if !std::mem::replace(&mut side.is_watched, true) {
@@ -124,8 +124,8 @@ impl Shard {
         }
     }
 
-    /// Parts those whose groups have made others wait for too long.
-    pub(super) fn look_after_stalled(&mut self) {
+    /// Separates the groups of readers that have been stalled for too long.
+    pub(super) fn poll_stalled_readers(&mut self) {
         for (trigger, reader) in std::mem::take(&mut self.stalled) {
             let replay = self.triggers.get_mut(&trigger).and_then(|it| it.replay.as_mut());
             let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { continue };
@@ -138,7 +138,7 @@ impl Shard {
             if side.stalled == 0 || side.stalled >= STALL_LOOKS {
                 side.is_watched = false;
                 if side.stalled > 0 {
-                    self.part(trigger, reader);
+                    self.separate_slow_groups(trigger, reader);
                 }
             } else {
                 self.stalled.push((trigger, reader));
@@ -146,8 +146,8 @@ impl Shard {
         }
     }
 
-    /// Gives the groups that have no room another reader than those that have.
-    fn part(&mut self, id: TriggerId, from: usize) {
+    /// Moves the groups of a reader that have no room to another reader, so that the others go on.
+    fn separate_slow_groups(&mut self, id: TriggerId, from: usize) {
         let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
             return;
         };
@@ -194,8 +194,8 @@ impl Shard {
         }
     }
 
-    /// A reader that begins with the oldest event begins a lane with that mark. A group that has read less of the lane
-    /// has lost what was between.
+    /// Announces a gap to the groups that have read less of a lane than the broker has deleted: the reader, which begins
+    /// with the oldest event, begins the lane with that mark.
     pub(super) fn announce_deleted(&mut self, id: TriggerId, reader: usize, begin: Mark) {
         let Some(replay) = self.triggers.get(&id).and_then(|it| it.replay.as_ref()) else { return };
         let Some(side) = replay.readers.get(reader) else { return };
@@ -212,7 +212,7 @@ impl Shard {
         }
     }
 
-    /// A reader that began with the oldest event has said where its lanes begin: from now on it is like any other.
+    /// Treats a reader that began with the oldest event like any other, once it has said where its lanes begin.
     pub(super) fn oldest_is_known(&mut self, id: TriggerId, reader: usize) {
         let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
             return;

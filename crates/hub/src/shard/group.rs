@@ -117,9 +117,9 @@ impl Catching {
         }
     }
 
-    /// The members have room again, and are waited for again once they have none. Where they came for live events, one that
-    /// takes little at a time must not hold up the others for ever: what it takes makes up for as many looks.
-    pub(super) fn has_been_taken(&mut self) {
+    /// Restores the patience with members that have room again. In a group that was live, a member that takes little at a
+    /// time must not hold up the others for ever: each event that is taken makes up for one look.
+    pub(super) fn restore_patience(&mut self) {
         self.held = if self.was_live { self.held.saturating_sub(1) } else { 0 };
     }
 }

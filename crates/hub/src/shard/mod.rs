@@ -455,7 +455,7 @@ impl Shard {
         for &group in &concerned {
             self.offer(group, offered());
         }
-        self.detach_those_behind();
+        self.detach_groups_behind();
         if place.is_some() {
             self.feed_those_ahead(id);
         }

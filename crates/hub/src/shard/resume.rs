@@ -92,7 +92,7 @@ impl Group {
         let Some(catching) = self.catching.as_deref_mut() else { return true };
         let has_room = outlets.have_room(self.id, &self.members);
         if has_room {
-            catching.has_been_taken();
+            catching.restore_patience();
         }
         has_room || catching.held >= HELD_MAX
     }
@@ -219,8 +219,8 @@ impl Shard {
 
     /// Begins again for those who have waited long enough.
     pub(crate) fn look_after_gathered(&mut self) {
-        self.look_after_stalled();
-        self.look_after_retries();
+        self.poll_stalled_readers();
+        self.poll_retries();
         for id in std::mem::take(&mut self.gathering) {
             let replay = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut());
             let Some(replay) = replay else { continue };
@@ -265,7 +265,7 @@ impl Shard {
             if let Some(catching) = group.catching.as_deref_mut() {
                 catching.is_held = false;
                 if has_room {
-                    catching.has_been_taken();
+                    catching.restore_patience();
                 } else {
                     catching.held += 1;
                 }
@@ -377,7 +377,7 @@ impl Shard {
             replay.catching.swap_remove(&group_id);
             replay.look_again();
         }
-        if self.move_now_that_it_is_live(group_id) {
+        if self.apply_deferred_move(group_id) {
             return;
         }
         self.merge(group_id);
@@ -772,7 +772,7 @@ impl Shard {
             Some(reader) if side.full > 0 => {
                 reader.is_paused = true;
                 if side.is_stalled() {
-                    self.watch_stalled(id, index);
+                    self.watch_stalled_reader(id, index);
                 }
                 Reading::Pause
             }

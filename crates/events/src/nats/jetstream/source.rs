@@ -106,15 +106,15 @@ impl Reader {
                 let is_opening = self.position.is_none();
                 if is_opening {
                     self.position = Some(match self.start {
-                        // A new subscriber gets what is published from now on; what was stored meanwhile is for those
-                        // who come with a cursor.
+                        // New subscribers get what is published from now on. Subscribers with a cursor read what was
+                        // stored before from their own positions.
                         Start::New => info.state.last_sequence,
                         _ => acknowledged_up_to(&known, &info.state),
                     });
                     self.settle(&stream, &info.state)?;
                 }
                 if is_opening && self.start == Start::New && known.num_pending > 0 {
-                    // It would deliver all of them first, before anything that is wanted.
+                    // The consumer would deliver its backlog before the first event that is wanted.
                     api.delete_consumer(&stream.name, &bookmark).await?;
                     return self.new_bookmark(line, &stream, &info.state, bookmark).await;
                 }
