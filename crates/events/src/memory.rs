@@ -372,6 +372,21 @@ impl State {
         Some(heard)
     }
 
+    /// Ends the streams of a topic. Returns how many.
+    fn complete(&mut self, name: &str, stats: &ProviderStats) -> usize {
+        let Some(topic) = self.topics.get_mut(name) else { return 0 };
+        let mut ended = 0;
+        for (id, _) in topic.feeds.drain(..) {
+            let Some(feed) = self.feeds.remove(&id) else { continue };
+            ProviderStats::subtract(&stats.streams, 1);
+            if !feed.is_gone() {
+                ended += 1;
+                feed.end(StreamEnd::Complete);
+            }
+        }
+        ended
+    }
+
     /// Nobody publishes to that topic any more.
     fn forget(&mut self, name: &str) {
         if let Some(topic) = self.topics.remove(name) {
@@ -436,6 +451,10 @@ impl Provider for Memory {
         true
     }
 
+    fn complete(&self, topic: &str) -> Result<usize, &'static str> {
+        Ok(self.state().complete(topic, &self.stats))
+    }
+
     /// Nobody else is there who could refuse.
     fn check(&self, _: TopicUse) -> EventFuture<'_, Verdict> {
         Box::pin(std::future::ready(Verdict::Works))
@@ -466,6 +485,29 @@ impl Drop for Memory {
 mod tests {
     use super::*;
     use crate::Position;
+
+    #[tokio::test]
+    async fn a_completed_topic_ends_its_streams_behind_their_events_and_can_be_used_again() {
+        let memory = Memory::new("default", MemorySettings::default());
+        let publish = |event: &'static str| memory.publish(Message::new("a", event));
+        let mut stream = memory.subscribe(Wanted::new(vec!["a".into()])).await.unwrap();
+        let other = memory.subscribe(Wanted::new(vec!["b".into()])).await.unwrap();
+        publish("1").await.unwrap();
+        assert_eq!((memory.complete("a"), memory.complete("ghost")), (Ok(1), Ok(0)));
+        publish("2").await.unwrap();
+        let mut heard = Vec::new();
+        while let Some(message) = stream.messages.recv().await {
+            heard.push(message);
+        }
+        assert!(matches!(heard[1], SourceMessage::Event(_)), "{heard:?}");
+        assert_eq!(heard[2..], [SourceMessage::End(StreamEnd::Complete)]);
+        let mut again = memory.subscribe(Wanted::new(vec!["a".into()])).await.unwrap();
+        publish("3").await.unwrap();
+        assert!(matches!(again.messages.recv().await, Some(SourceMessage::Passed(_))));
+        assert!(matches!(again.messages.recv().await, Some(SourceMessage::Event(_))));
+        assert!(!other.messages.is_closed());
+        assert_eq!(memory.stats().streams.load(std::sync::atomic::Ordering::Relaxed), 2);
+    }
 
     fn memory(settings: MemorySettings) -> Memory {
         Memory::new("default", settings)

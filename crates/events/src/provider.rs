@@ -45,6 +45,21 @@ pub trait Provider: Send + Sync {
         false
     }
 
+    /// True if a stream of that kind can end with the last event that is stored when it is opened.
+    fn has_ends(&self, durable: Option<&Durable>) -> bool {
+        let _ = durable;
+        false
+    }
+
+    /// Ends all streams that listen to `topic`, as complete. Returns how many.
+    ///
+    /// # Errors
+    /// The provider is not a broker in this process, and does not know the listeners of a topic.
+    fn complete(&self, topic: &str) -> Result<usize, &'static str> {
+        let _ = topic;
+        Err("only streams of a memory provider can be completed")
+    }
+
     /// Would that work? Changes nothing at the broker. What cannot be tried is [`Verdict::Unknown`].
     fn check(&self, wanted: TopicUse) -> EventFuture<'_, Verdict> {
         Box::pin(async move {
@@ -132,6 +147,8 @@ pub struct Wanted {
     pub start: Start,
     /// Read what the broker stores rather than what it passes on, where it makes a difference.
     pub durable: Option<Arc<Durable>>,
+    /// End with the last event that is stored when the stream is opened. Only where [`Provider::has_ends`].
+    pub bounded: bool,
 }
 
 impl Wanted {
@@ -306,6 +323,9 @@ pub enum SourceMessage {
 /// Why a stream ended.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StreamEnd {
+    /// The source has an end, and every event before it was handed on.
+    #[error("the source is complete")]
+    Complete,
     /// The provider was shut down with its configuration.
     #[error("the provider was closed")]
     Closed,

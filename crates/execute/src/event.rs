@@ -1,26 +1,32 @@
 //! What comes from brokers: the event that a subscription's execution starts from, and answers to requests. Is such a
-//! payload what the plan counts on?
+//! payload what the plan counts on? What the schema says and the payload does not is added: the type of objects that can
+//! have one type only, and the form of key members (see [`crate::event_keys`]).
 
 use astjson::{Document, Kind, NodeId};
+use graph::Supergraph;
 use plan::{
     Fetch, FetchId, FetchKind, Plan, RepresentationField, ShapeField, ValueKind, ValueShape,
 };
 
 use crate::client_path::has_type;
+use crate::event_keys;
 
-/// Checks a payload that stands for the root field `field`.
+/// Checks and completes a payload that stands for the root field `field`.
 /// `Err` says what is wrong with it, to go after "The event ".
-pub(crate) fn check(
-    document: &Document,
+pub(crate) fn complete(
+    document: &mut Document,
+    graph: &Supergraph,
     plan: &Plan,
     field: &ShapeField,
     payload: NodeId,
 ) -> Result<(), String> {
-    check_value(document, plan, &field.data_key, &field.value, payload)
+    check_value(document, plan, &field.data_key, &field.value, payload)?;
+    event_keys::coerce(document, graph, plan, &field.data_key, payload);
+    Ok(())
 }
 
 fn check_value(
-    document: &Document,
+    document: &mut Document,
     plan: &Plan,
     data_key: &str,
     shape: &ValueShape,
@@ -31,7 +37,8 @@ fn check_value(
             if document.kind(value) != Kind::Array {
                 return Err("is not a JSON array".into());
             }
-            for value in document.elements(value) {
+            let values: Vec<NodeId> = document.elements(value).collect();
+            for value in values {
                 if !(document.is_null(value) && element.nullable) {
                     check_value(document, plan, data_key, element, value)?;
                 }
@@ -42,10 +49,20 @@ fn check_value(
             if document.kind(value) != Kind::Object {
                 return Err("is not a JSON object".into());
             }
-            let Some(typename) = document.get(value, "__typename") else {
-                return Err("has no __typename".into());
+            let object = plan.shape.objects.get(id.0 as usize);
+            let typename = match document.get(value, "__typename") {
+                Some(typename) => typename,
+                None => {
+                    let only = object.filter(|it| !it.is_abstract);
+                    let Some(only) = only.and_then(|it| it.variants.first()) else {
+                        return Err("has no __typename".into());
+                    };
+                    let typename = document.new_string(&only.type_name);
+                    document.set(value, "__typename", typename);
+                    typename
+                }
             };
-            let known = plan.shape.objects.get(id.0 as usize).is_some_and(|object| {
+            let known = object.is_some_and(|object| {
                 object.variants.iter().any(|it| document.str_eq(typename, &it.type_name))
             });
             if !known {

@@ -191,7 +191,8 @@ impl<'a> Execution<'a> {
         });
         let checked = match root {
             SubscriptionRoot::Event(_) => parsed.and_then(|payload| {
-                event::check(&self.document, plan, field, payload).map(|()| payload)
+                let graph = &self.context.generation.graph;
+                event::complete(&mut self.document, graph, plan, field, payload).map(|()| payload)
             }),
             // A subgraph's event is as good as any other answer of it.
             SubscriptionRoot::Upstream { .. } => parsed,

@@ -23,6 +23,7 @@ mod document_pool;
 mod error;
 mod error_list;
 mod event;
+mod event_keys;
 mod event_memo;
 mod executable;
 mod execution;

@@ -102,6 +102,8 @@ pub(crate) enum Resume {
     After(Position),
     /// With what was published since then, but for the events of the lane up to `mark`.
     Since { mark: Mark, time: SystemTime },
+    /// With the oldest event that is stored. No cursor says so: it is how a group goes on that has lost what was before.
+    Oldest,
 }
 
 /// Why a cursor is not taken.
@@ -191,8 +193,12 @@ impl Cursors {
 
     /// Do payloads of that source carry cursors?
     pub(crate) fn are_for(&self, source: &Source) -> bool {
-        let provider = source.provider();
-        source.replays() && (self.of_memory || !provider.name().starts_with("memory/"))
+        source.replays() && (self.of_memory || Self::are_possible_for(source))
+    }
+
+    /// True if a broker stores the events of that source: they outlive this process.
+    pub(crate) fn are_possible_for(source: &Source) -> bool {
+        source.replays() && !source.provider().name().starts_with("memory/")
     }
 
     /// `None`: neither the position fits, nor is it known when the event was published.
@@ -439,6 +445,7 @@ mod tests {
                     let margin = Duration::from_millis(millis).saturating_sub(since);
                     prop_assert!(margin <= OTHER_LANES_LAG_MAX);
                 }
+                Resume::Oldest => prop_assert!(false, "no cursor says so"),
             }
         }
 

@@ -16,8 +16,11 @@ pub struct HubSettings {
     /// Events of one group resolved together, where several wait and that saves requests. A batch counts as one in
     /// flight. 1: each by itself.
     pub batch_events: usize,
-    /// Events that wait in one group behind those in flight. One more drops the oldest of them.
+    /// Events that wait in one group behind those in flight. One more makes the group fall behind: it leaves the live
+    /// events and reads what follows from the broker. Where that is not possible, the oldest event is dropped.
     pub group_waiting: usize,
+    /// Groups of sources that can be read again never drop events. False: they drop like all others.
+    pub catch_up: bool,
     /// Largest payload of an event, in bytes. Larger ones are dropped when they come, and their subscribers get an
     /// error in their place.
     pub event_bytes_max: usize,
@@ -47,6 +50,7 @@ impl Default for HubSettings {
             // released at once, because the first was the last to be done, finds room there.
             batch_events: 16,
             group_waiting: 64,
+            catch_up: true,
             // What NATS takes by default. An event is meant to carry keys, not documents.
             event_bytes_max: 1 << 20,
             // A quarter of a million answers of a kilobyte.

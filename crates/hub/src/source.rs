@@ -52,7 +52,7 @@ impl Source {
             Arc::new(Durable { consumer: None, ..Durable::clone(durable) })
         };
         let durable = durable.as_ref().map(without_consumer);
-        Wanted { topics: topics.clone(), start, durable }
+        Wanted { topics: topics.clone(), start, durable, bounded: false }
     }
 
     /// A configuration that is loaded anew makes new providers under old names, so the name is not enough.
@@ -77,10 +77,13 @@ impl Hash for Source {
 
 impl std::fmt::Debug for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Wanted { topics, start, durable } = self.wanted();
+        let Wanted { topics, start, durable, bounded } = self.wanted();
         write!(f, "{} {topics:?}", self.provider.name())?;
         if *start != Start::New {
             write!(f, " from {start:?}")?;
+        }
+        if *bounded {
+            write!(f, " until now")?;
         }
         durable.as_ref().map_or(Ok(()), |durable| write!(f, " of {durable:?}"))
     }

@@ -7,13 +7,15 @@ use prepare::Durations;
 
 use crate::GroupId;
 
-/// Counters of the whole hub. The first five go up and down, the others only grow.
+/// Counters of the whole hub. The first seven go up and down, the others only grow.
 #[derive(Debug, Default)]
 pub struct HubStats {
     /// Events that wait in groups until earlier ones are resolved.
     pub waiting: AtomicU64,
     /// Events being resolved.
     pub resolving: AtomicU64,
+    /// Groups that read events of the past at their own pace: they came with a cursor, or fell behind.
+    pub catching_up: AtomicU64,
     /// Triggers open or opening.
     pub triggers: AtomicU64,
     /// Groups.
@@ -74,6 +76,11 @@ pub struct HubStats {
     pub side_readers: AtomicU64,
     /// Events that were given again, once per group.
     pub replayed: AtomicU64,
+    /// Groups that had more than [`crate::HubSettings::group_waiting`] events to resolve and left the live events to read
+    /// them from the broker.
+    pub fell_behind: AtomicU64,
+    /// Groups of which the broker has deleted events before they were read.
+    pub outrun: AtomicU64,
     /// Groups that caught up and became one with an equal one.
     pub merged: AtomicU64,
     /// Cursors refused: none of the keys has signed them.

@@ -582,6 +582,10 @@ async fn a_stream_begins_where_the_directive_says_and_reads_what_the_broker_stor
                 r#"events__subscribe {topics: ["t"], providerId: "nats/default", stream: {name: "s", consumer: "c", inactiveThreshold: 90}}"#,
             ),
             (
+                "replayed",
+                r#"events__subscribe {topics: ["t"], providerId: "nats/default", stream: {}, start: ALL, until: NOW}"#,
+            ),
+            (
                 "edfs",
                 r#"edfs__natsSubscribe {subjects: ["t"], streamConfiguration: {consumerName: "c", streamName: "s"}}"#,
             ),
@@ -620,6 +624,9 @@ async fn a_stream_begins_where_the_directive_says_and_reads_what_the_broker_stor
     ] {
         assert_eq!(wanted(name), (Start::New, Some(durable)), "{name}");
     }
+    let replayed = source(&graph, "replayed", vec![], &[]).expect("renders");
+    assert!(replayed.wanted().bounded && replayed.wanted().start == Start::All);
+    assert!(!source(&graph, "all", vec![], &[]).expect("renders").wanted().bounded);
     let providers = providers();
     let bindings = Bindings::load(&graph, &providers).expect("the bindings are right");
     let of = |name: &str| {
@@ -674,6 +681,14 @@ async fn a_start_that_cannot_be_is_an_error_at_load() {
                 r#"edfs__natsSubscribe {subjects: ["t"], streamConfiguration: {streamName: "s", consumerName: "c", consumerInactiveThreshold: 604801}}"#,
             ),
             ("j", r#"edfs__kafkaSubscribe {topics: ["t"], providerId: "orders", start: ALL}"#),
+            (
+                "k",
+                r#"events__subscribe {topics: ["t"], providerId: "memory/default", start: ALL, until: NOW}"#,
+            ),
+            (
+                "l",
+                r#"events__subscribe {topics: ["t"], providerId: "nats/default", stream: {}, until: "later"}"#,
+            ),
         ],
         &[("p", r#"edfs__kafkaPublish {topic: "t"}"#)],
     );
@@ -692,6 +707,8 @@ async fn a_start_that_cannot_be_is_an_error_at_load() {
             "Subscription.i @edfs__natsSubscribe: streamConfiguration.consumerInactiveThreshold is longer than a week",
             r#"Subscription.j @edfs__kafkaSubscribe: argument "start" is not supported; known are "topics" and "providerId""#,
             r#"Subscription.j @edfs__kafkaSubscribe: no provider "orders" is configured; there are none of this kind"#,
+            "Subscription.k @events__subscribe: until: memory/default cannot tell where its events end; JetStream can: name what it stores by stream: {…}",
+            "Subscription.l @events__subscribe: until must be NOW",
         ]
     );
 }

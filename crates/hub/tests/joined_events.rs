@@ -38,7 +38,8 @@ type Query @join__type(graph: ORDERS) @join__type(graph: EVENTS) {
   several: [Order!] @join__field(graph: EVENTS)
     @join__directive(graphs: [EVENTS], name: "events__request", args: {topic: "several", select: "orders"})
 }
-type Order
+interface Node @join__type(graph: EVENTS) { id: ID! }
+type Order implements Node @join__implements(graph: EVENTS, interface: "Node")
   @join__type(graph: EVENTS, key: "id", resolvable: false) @join__type(graph: ORDERS, key: "id")
 {
   id: ID!
@@ -76,6 +77,8 @@ type Subscription @join__type(graph: EVENTS) {
     @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["orders.eu"], initial: ENTITY})
   asked(id: ID! = "7"): Order! @join__field(graph: EVENTS)
     @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["orders.eu"], initial: {field: "order"}})
+  anything: Node @join__field(graph: EVENTS)
+    @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["anything"]})
   weather: Weather @join__field(graph: EVENTS)
     @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["weather"]})
   count: Int @join__field(graph: EVENTS)
@@ -483,6 +486,51 @@ async fn a_bad_event_is_an_error_payload_and_the_subscription_lives_on() {
 }
 
 #[tokio::test]
+async fn what_a_mutation_publishes_reaches_subscribers_without_a_typename() {
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (router, mut listener) = (Router::load(), Listener::new());
+        let _held = router.subscribe(&hub, &listener, 1, QUERY, "").await;
+        assert_eq!(listener.next().await, "join");
+        // As `@events__publish` writes it: the arguments.
+        let event = r#"{"region":"eu","id":"7"}"#;
+        router.memory.publish(Message::new("orders.eu", event)).await.expect("published");
+        assert_eq!(listener.next().await, JOINED);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_event_of_an_interface_must_name_its_type() {
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (router, mut listener) = (Router::load(), Listener::new());
+        let query = "subscription { anything { id ... on Order { total } } }";
+        let _held = router.subscribe(&hub, &listener, 1, query, "").await;
+        assert_eq!(listener.next().await, "join");
+        router.memory.publish(Message::new("anything", r#"{"id":"7"}"#)).await.expect("published");
+        let payload = listener.next().await;
+        assert!(payload.contains("The event has no __typename."), "{payload}");
+        router.memory.publish(Message::new("anything", EVENT)).await.expect("published");
+        assert_eq!(listener.next().await, r#"{"data":{"anything":{"id":"7","total":42}}}"#);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_key_that_an_event_carries_as_a_number_finds_its_entity() {
+    with_hub(HubSettings::default(), async |hub: Arc<Hub>| {
+        let (router, mut listener) = (Router::load(), Listener::new());
+        let _held = router.subscribe(&hub, &listener, 1, QUERY, "").await;
+        assert_eq!(listener.next().await, "join");
+        for id in ["7", "7.0", "7e0"] {
+            let event = format!(r#"{{"__typename":"Order","id":{id}}}"#);
+            router.memory.publish(Message::new("orders.eu", event)).await.expect("published");
+            assert_eq!(listener.next().await, JOINED, "{id}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn an_event_that_is_too_large_is_an_error_payload_and_its_bytes_are_not_kept() {
     let settings = HubSettings { event_bytes_max: 40, ..HubSettings::default() };
     with_hub(settings, async |hub: Arc<Hub>| {
@@ -700,7 +748,8 @@ async fn a_field_is_asked_over_a_broker_and_its_answer_joined() {
         (EVENT, r#"{"data":{"ask":{"id":"7","total":42}}}"#.to_owned()),
         ("null", r#"{"data":{"ask":null}}"#.to_owned()),
         ("7", subgraph_error("The answer is not a JSON object.")),
-        (r#"{"id":"7"}"#, subgraph_error("The answer has no __typename.")),
+        (r#"{"id":7}"#, r#"{"data":{"ask":{"id":"7","total":42}}}"#.to_owned()),
+        ("{}", subgraph_error(r#"The answer has no key field \"id\"."#)),
         (r#"{"__typename":"Order"}"#, subgraph_error(r#"The answer has no key field \"id\"."#)),
     ] {
         let (asked, answered) = tokio::join!(answer(memory, "ask.7", given), router.execute(ask));

@@ -107,7 +107,11 @@ async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>
             true => answer::text(StatusCode::FORBIDDEN, "web pages may not publish events\n"),
             false => publish(router, request).await,
         },
-        "/admin/publish" => not_allowed("POST"),
+        "/admin/complete" if request.method() == Method::POST => match is_of_a_page(&request) {
+            true => answer::text(StatusCode::FORBIDDEN, "web pages may not end subscriptions\n"),
+            false => complete(router, &request),
+        },
+        "/admin/publish" | "/admin/complete" => not_allowed("POST"),
         "/health/live" | "/health/ready" | "/metrics" | "/admin/subscriptions" => {
             not_allowed("GET")
         }
@@ -121,7 +125,8 @@ async fn handle(router: &Router, registry: &Registry, request: Request<Incoming>
              GET  /admin/subscriptions providers, live triggers, groups and their subscribers\n\
              GET  /debug/pprof/        profiles, where the configuration allows them\n\
              POST /admin/publish?provider=memory/default&topic=T  publishes the body as an event,\n\
-             or, as application/x-ndjson, each of its lines\n",
+             or, as application/x-ndjson, each of its lines\n\
+             POST /admin/complete?provider=memory/default&topic=T  ends the subscriptions to a topic, as complete\n",
         ),
     }
 }
@@ -203,6 +208,35 @@ async fn subscriptions(router: &Router, headers: &HeaderMap) -> Answer {
     }
     let text = serde_json::to_vec(&topology::describe(&router.providers, &triggers, stats));
     answer::with_type(StatusCode::OK, "application/json", text.unwrap_or_default().into())
+}
+
+/// The value of a parameter of the URL.
+fn parameter<B>(request: &Request<B>, wanted: &str) -> Option<String> {
+    let parameters = request.uri().query().unwrap_or_default();
+    url::form_urlencoded::parse(parameters.as_bytes())
+        .find(|(name, _)| name == wanted)
+        .map(|(_, value)| value.into_owned())
+}
+
+/// `POST /admin/complete?provider=memory/id&topic=T`: the streams that listen to the topic end, and their subscriptions
+/// are complete. To try how clients take it.
+fn complete<B>(router: &Router, request: &Request<B>) -> Answer {
+    let refuse = |status, text: String| answer::text(status, format!("{text}\n"));
+    let provider = parameter(request, "provider").unwrap_or_else(|| "memory/default".to_owned());
+    let Some(topic) = parameter(request, "topic").filter(|topic| !topic.is_empty()) else {
+        return refuse(StatusCode::BAD_REQUEST, "say which topic: ?topic=T".to_owned());
+    };
+    let provider = match router.providers.resolve(&provider) {
+        Ok(provider) => provider,
+        Err(error) => return refuse(StatusCode::NOT_FOUND, error.to_string()),
+    };
+    match provider.complete(&topic) {
+        Ok(streams) => answer::text(StatusCode::OK, format!("ended {streams} streams\n")),
+        Err(reason) => {
+            let text = format!("{}: {reason}", provider.name());
+            refuse(StatusCode::BAD_REQUEST, text)
+        }
+    }
 }
 
 /// `POST /admin/publish?provider=kind/id&topic=T`: the body is the event. With the content type `application/x-ndjson`,

@@ -35,20 +35,27 @@ pub fn report(diagnostics: &[Diagnostic]) {
     }
 }
 
+/// The filter of a level.
+fn default_filter(level: LevelFilter) -> String {
+    // Libraries below speak up only when something is wrong, and not even then where nobody wants to hear it. To those
+    // that talk with clients a frame that is out of order is worth a warning; there a client could fill the log.
+    let libraries = level.min(LevelFilter::WARN);
+    let transports = level.min(LevelFilter::ERROR);
+    // The provider makes every connection to NATS itself, with a pause that grows, and says so. Each of them is one
+    // attempt for the library, which would report an error ("max reconnection attempts reached") although the provider
+    // goes on.
+    format!(
+        "{level},async_nats={libraries},async_nats::connector=off,hyper={transports},rustls={transports},h2={transports}"
+    )
+}
+
 /// Starts logging to standard error. Once per process; a second call changes nothing. Logging never waits and never
 /// fails: see [`crate::log_writer`].
 pub fn start(log: &Log) {
     log_writer::start();
     let level = LevelFilter::from(log.level);
-    // Libraries below speak up only when something is wrong, and not even then where nobody wants to hear it. To those
-    // that talk with clients a frame that is out of order is worth a warning; there a client could fill the log.
-    let libraries = level.min(LevelFilter::WARN);
-    let transports = level.min(LevelFilter::ERROR);
-    let default = format!(
-        "{level},async_nats={libraries},hyper={transports},rustls={transports},h2={transports}"
-    );
-    let filter =
-        EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
+    let filter = EnvFilter::try_from_env(FILTER_VARIABLE)
+        .unwrap_or_else(|_| EnvFilter::new(default_filter(level)));
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -73,4 +80,19 @@ pub fn start(log: &Log) {
 /// before it writes to standard error by itself.
 pub fn flush() {
     log_writer::flush();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_to_reach_nats_are_logged_by_the_provider_alone() {
+        for level in [LevelFilter::ERROR, LevelFilter::INFO, LevelFilter::TRACE] {
+            let filter = EnvFilter::try_new(default_filter(level)).expect("a filter");
+            let text = filter.to_string();
+            assert!(text.contains("async_nats::connector=off"), "{text}");
+            assert!(text.contains(&level.to_string()), "{text}");
+        }
+    }
 }

@@ -552,6 +552,11 @@ impl Writer<'_> {
         self.gauge("starling_hub_triggers", "Open triggers", read(&stats.triggers))?;
         self.gauge("starling_hub_groups", "Groups of equal subscribers", read(&stats.groups))?;
         self.gauge(
+            "starling_hub_groups_catching_up",
+            "Groups that read events of the past from their broker: they came with a cursor or fell behind",
+            read(&stats.catching_up),
+        )?;
+        self.gauge(
             "starling_hub_subscribers",
             "Subscribers who get what comes",
             read(&stats.subscribers),
@@ -650,13 +655,23 @@ impl Writer<'_> {
             ),
             (
                 "starling_hub_side_readers",
-                "Streams opened at brokers for subscribers with cursors from before what is kept",
+                "Streams opened at brokers for groups that are further behind than what is kept",
                 &stats.side_readers,
             ),
             (
                 "starling_hub_events_replayed",
-                "Events given to groups of subscribers that came with a cursor",
+                "Events given to groups that came with a cursor or fell behind",
                 &stats.replayed,
+            ),
+            (
+                "starling_hub_groups_fell_behind",
+                "Groups that had more than subscriptions.group_queue_events to resolve and read the rest from their broker",
+                &stats.fell_behind,
+            ),
+            (
+                "starling_hub_groups_outrun",
+                "Times that a broker had deleted events before a group that had fallen behind read them",
+                &stats.outrun,
             ),
             (
                 "starling_hub_groups_merged",

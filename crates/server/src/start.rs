@@ -225,9 +225,11 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     let (stop, shutdown) = watch::channel(false);
     let mut settings =
         HubSettings { event_bytes_max: config.events.max_event_size, ..HubSettings::default() };
+    settings.group_waiting = config.subscriptions.group_queue_events as usize;
     if config.subscriptions.policy == OverflowPolicy::Latest {
         // Nor does anything but the newest event wait for a group that is resolved too slowly.
         settings.group_waiting = 1;
+        settings.catch_up = false;
     }
     settings.ring_events = config.cursor.ring_events as usize;
     settings.ring_bytes = config.cursor.ring_bytes;

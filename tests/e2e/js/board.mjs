@@ -32,10 +32,16 @@ export const SUBSCRIPTION_BY_ID =
   `subscription Moves($id: ID!) { flightMovedById(id: $id) ${SELECTION} }`;
 
 /**
- * Starts both subgraphs; `configuration` is for `subgraphs:` of the router. `beforeRequest(response)` may delay a
- * response, or send one of its own and return true.
+ * Starts both subgraphs; `configuration` is for `subgraphs:` of the router. Between `pause()` and `resume()` they
+ * respond to nothing. `beforeRequest(response)` may delay a response, or send one of its own and return true.
  */
 export async function startSubgraphs(beforeRequest) {
+  let paused = Promise.resolve();
+  let resume = () => {};
+  const beforeEach = async (response) => {
+    await paused;
+    return beforeRequest?.(response);
+  };
   const airport = (code) => ({ __typename: "Airport", code, ...AIRPORTS.get(code) });
   const flight = (id) => {
     const known = FLIGHTS.get(id);
@@ -58,7 +64,7 @@ export async function startSubgraphs(beforeRequest) {
       flight: ({ id }) => flight(id),
       _entities: ({ representations }) => representations.map(({ id }) => flight(id)),
     },
-    beforeRequest,
+    beforeEach,
   );
   const airports = await serve(
     `type Query {
@@ -72,11 +78,16 @@ export async function startSubgraphs(beforeRequest) {
       airports: () => [...AIRPORTS.keys()].map(airport),
       _entities: ({ representations }) => representations.map(({ code }) => airport(code)),
     },
-    beforeRequest,
+    beforeEach,
   );
   return {
+    pause() {
+      paused = new Promise((resolve) => { resume = resolve; });
+    },
+    resume: () => resume(),
     configuration: { flights: { url: flights.url }, airports: { url: airports.url } },
     async stop() {
+      resume();
       await Promise.all([flights.stop(), airports.stop()]);
     },
   };
@@ -87,7 +98,7 @@ async function serve(sdl, rootValue, beforeRequest) {
   const server = http.createServer(async (request, response) => {
     let body = "";
     for await (const part of request.setEncoding("utf8")) body += part;
-    if (await beforeRequest?.(response)) return;
+    if (await beforeRequest(response)) return;
     const { query, variables, operationName } = JSON.parse(body);
     const answer = await graphql({
       schema, rootValue, source: query, variableValues: variables, operationName,
@@ -152,6 +163,24 @@ export const storedSupergraph = ({ providerId, topic, stream }) =>
     publish: (name) =>
       `@join__directive(graphs: [EVENTS], name: "events__publish", args: {topic: "${name}", providerId: "${providerId}"})`,
   }).replace("number: String!", "number: String").replace("to: Airport!", "to: Airport");
+/** The same, where `flightsReplayed` brings what the stream holds when it is opened, and ends. */
+export const boundedSupergraph = () =>
+  supergraph({
+    subscribe: (subject) =>
+      `@join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["${subject}"], providerId: "nats/default", stream: {name: "FLIGHTS"}})`,
+    publish: (subject) =>
+      `@join__directive(graphs: [EVENTS], name: "events__publish", args: {topic: "${subject}", providerId: "nats/default"})`,
+    subscriptions: `flightsReplayed: Flight @join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["flights.moved"], providerId: "nats/default", stream: {name: "FLIGHTS"}, start: ALL, until: NOW})`,
+  });
+
+/** The same in streams of the Redis provider `default`. */
+export const redisStreamsSupergraph = () =>
+  supergraph({
+    subscribe: (key) =>
+      `@join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["${key}"], providerId: "redis/default", stream: {}})`,
+    publish: (key) =>
+      `@join__directive(graphs: [EVENTS], name: "events__publish", args: {topic: "${key}", providerId: "redis/default", stream: {}})`,
+  });
 
 /** The same at the Redis provider `default`. */
 export const redisSupergraph = () =>

@@ -91,12 +91,6 @@ impl Listener {
         }
     }
 
-    /// Goes on after an event that the stream will never get, and says so.
-    fn skip(&mut self, topic: u16, partition: u16, offset: u64) {
-        self.next.insert(lane(topic, partition), offset + 1);
-        self.feed.gap();
-    }
-
     /// How many partitions of that topic it knows.
     fn partitions(&self, topic: u16) -> usize {
         let mut lanes = self.next.range(lane(topic, 0)..=lane(topic, u16::MAX));
@@ -287,14 +281,13 @@ impl Board {
         delivered
     }
 
-    /// The same for one who had no room; whoever has none again may be made to `skip` it. False: still no room.
+    /// The same for one who had no room. False: still no room.
     pub(super) fn deliver_to(
         &mut self,
         id: u64,
         partition: i32,
         offset: u64,
         event: &Event,
-        skip: bool,
     ) -> bool {
         let Some(listener) = self.listeners.get_mut(&id) else { return true };
         let number = listener.topics.iter().position(|topic| *topic == event.topic);
@@ -302,10 +295,6 @@ impl Board {
         let (Some(number), Ok(partition)) = (number, u16::try_from(partition)) else { return true };
         match listener.offer(number, partition, offset, event) {
             Offered::Taken | Offered::Needless => true,
-            Offered::NoRoom if skip => {
-                listener.skip(number, partition, offset);
-                true
-            }
             Offered::NoRoom => false,
         }
     }
@@ -473,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_stays_the_next_one_or_is_skipped_with_a_gap() {
+    fn what_finds_no_room_stays_the_next_one() {
         let mut board = Board::default();
         let (first, mut stream) = listener(1, &["a"], &[(0, 0)]);
         board.add(first);
@@ -481,17 +470,11 @@ mod tests {
         let event = Event::new("a", "");
         let nobody = Delivered { full: vec![1], is_taken: false };
         assert_eq!(board.deliver("a", 0, 3, Some(&event)), nobody);
-        assert!(!board.deliver_to(1, 0, 3, &event, false));
+        assert!(!board.deliver_to(1, 0, 3, &event));
         assert_eq!(board.listener(1).unwrap().next[&0], 3);
         assert_eq!(got(&mut stream), ["0:0", "0:1", "0:2"]);
-        assert!(board.deliver_to(1, 0, 3, &event, false));
+        assert!(board.deliver_to(1, 0, 3, &event));
         assert_eq!(got(&mut stream), ["0:3"]);
-        deliver(&mut board, "a", 0, 4..7);
-        assert_eq!(board.deliver("a", 0, 7, Some(&event)), nobody);
-        assert!(board.deliver_to(1, 0, 7, &event, true));
-        assert_eq!(got(&mut stream), ["0:4", "0:5", "0:6"]);
-        deliver(&mut board, "a", 0, 8..9);
-        assert_eq!(got(&mut stream), ["Gap", "0:8"]);
     }
 
     #[test]

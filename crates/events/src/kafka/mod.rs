@@ -135,7 +135,7 @@ impl Kafka {
     }
 
     async fn subscribe_soon(&self, wanted: Wanted) -> Result<EventStream, SourceError> {
-        let Wanted { topics, start, durable: _ } = wanted;
+        let Wanted { topics, start, .. } = wanted;
         for topic in &topics {
             topic::check(topic).map_err(|reason| SourceError::InvalidTopic {
                 provider: self.name.clone(),

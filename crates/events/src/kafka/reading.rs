@@ -442,11 +442,10 @@ impl Reading {
         (!full.is_empty()).then_some(Unsettled { full, event, partition, offset, is_taken })
     }
 
-    /// Offers an event once more to one who had no room for it; whoever has none again may be made to `skip` it.
-    /// False: still no room.
-    pub(super) fn settle(&mut self, unsettled: &mut Unsettled, id: u64, skip: bool) -> bool {
+    /// Offers an event once more to one who had no room for it. False: still no room.
+    pub(super) fn settle(&mut self, unsettled: &mut Unsettled, id: u64) -> bool {
         let Unsettled { event, partition, offset, is_taken, .. } = unsettled;
-        let settled = self.board.deliver_to(id, *partition, *offset, event, skip);
+        let settled = self.board.deliver_to(id, *partition, *offset, event);
         // Otherwise another reader reads it again, and counts it.
         if settled && !std::mem::replace(is_taken, true) {
             ProviderStats::add(&self.health.stats.received, 1);

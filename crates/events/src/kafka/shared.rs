@@ -22,7 +22,7 @@ use super::context::{Context, Health};
 use super::readable::Refused;
 use super::reading::{Broken, Reading, Unsettled};
 use super::settings::{KafkaAuthentication, KafkaSettings};
-use super::single::Single;
+use super::single;
 use crate::backoff::Backoff;
 use crate::{ProviderState, ProviderStats, StreamEnd};
 
@@ -223,36 +223,28 @@ impl SharedReader {
         }
     }
 
-    /// A stream has no room for this event: waits a moment, then gives it a reader of its own. Where all of
-    /// those are taken, the event is lost and the stream told.
+    /// A stream has no room for this event: waits a moment, then gives it a reader of its own. Where all of those are taken,
+    /// the stream is not read until one is free: Kafka keeps its events meanwhile.
     async fn make_room(
         &mut self,
         reading: &mut Reading,
         id: u64,
         unsettled: &mut Unsettled,
     ) -> Result<(), Broken> {
-        let stats = &self.common.health.stats;
-        let place = Arc::clone(&self.common.singles).try_acquire_owned();
-        let Ok(place) = place else {
-            ProviderStats::add(&stats.dropped, 1);
-            ProviderStats::add(&stats.gaps, 1);
-            reading.settle(unsettled, id, true);
-            return Ok(());
-        };
         let may_wait = self.waited_at.is_none_or(|at| at.elapsed() > FULL_STREAM_WAIT_EVERY);
         if let Some(listener) = reading.board.listener(id).filter(|_| may_wait) {
             self.waited_at = Some(Instant::now());
             let _ = timeout(FULL_STREAM_WAIT, listener.feed.has_room(1)).await;
         }
-        if reading.settle(unsettled, id, false) {
+        if reading.settle(unsettled, id) {
             return Ok(());
         }
         if let Some(listener) = reading.remove(vec![id]).await?.pop() {
             let provider = &self.common.health.provider;
             tracing::debug!(%provider, topics = ?listener.topics, "a stream has fallen behind and is read for by itself");
             let give_back = self.give_back.clone();
-            let single = Single::new(&self.common, Arc::clone(&reading.client), give_back, place);
-            tokio::spawn(single.run(listener));
+            let (common, client) = (Arc::clone(&self.common), Arc::clone(&reading.client));
+            tokio::spawn(single::read_when_free(common, client, give_back, listener));
         }
         Ok(())
     }

@@ -51,6 +51,34 @@ enum Stop {
     Ended,
 }
 
+/// Reads for a stream that has fallen behind, as soon as one of the provider's places for single readers is free. Waiting
+/// costs nothing but time: the stream knows how far it was read, and Kafka keeps the rest.
+pub(super) async fn read_when_free(
+    common: Arc<Common>,
+    shared: Arc<Client>,
+    give_back: mpsc::WeakSender<Listener>,
+    listener: Listener,
+) {
+    let gone = listener.feed.gone();
+    tokio::pin!(gone);
+    let mut acquiring = Box::pin(Arc::clone(&common.singles).acquire_owned());
+    let place = loop {
+        tokio::select! {
+            () = &mut gone => return,
+            place = &mut acquiring => match place {
+                Ok(place) => break place,
+                Err(_) => return listener.feed.end(StreamEnd::Closed),
+            },
+            () = tokio::time::sleep(PROVIDER_LOOKED_AT) => {
+                if give_back.strong_count() == 0 {
+                    return listener.feed.end(StreamEnd::Closed);
+                }
+            }
+        }
+    };
+    Single::new(&common, shared, give_back, place).run(listener).await;
+}
+
 impl Single {
     pub(super) fn new(
         common: &Arc<Common>,
@@ -141,7 +169,7 @@ impl Single {
                             yield_now().await;
                         }
                         if let Some(mut unsettled) = reading.received(&received) {
-                            while !reading.settle(&mut unsettled, id, false) {
+                            while !reading.settle(&mut unsettled, id) {
                                 let Some(listener) = reading.board.listener(id) else { break };
                                 let room = listener.feed.has_room(1);
                                 // It is told how far the stream is behind also while that grows.

@@ -344,6 +344,10 @@ impl Provider for Nats {
         durable.is_some()
     }
 
+    fn has_ends(&self, durable: Option<&Durable>) -> bool {
+        durable.is_some()
+    }
+
     fn check(&self, wanted: TopicUse) -> EventFuture<'_, Verdict> {
         Box::pin(async move {
             if wanted.usage == TopicUsage::Subscribe {

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use async_nats::jetstream::{self, Context, consumer, stream};
 use events::{
     Durable, Event, EventStream, Mark, Message, Nats, NatsSettings, Position, Provider,
-    SourceError, SourceMessage, Start, Wanted,
+    SourceError, SourceMessage, Start, StreamEnd, Wanted,
 };
 use futures_util::StreamExt;
 
@@ -584,7 +584,7 @@ async fn a_durable_consumer_goes_on_where_its_router_ended() {
         inactive_threshold: Some(Duration::from_secs(300)),
         ..Durable::default()
     };
-    let wanted = Wanted { durable: Some(Arc::new(durable)), ..wanted(&["orders.>"], Start::New) };
+    let wanted = Wanted { durable: Some(Arc::new(durable)), ..wanted(&["orders.>"], Start::All) };
     let provider = router();
     let mut stream = open(&provider, wanted.clone()).await;
     // It exists: a second reader of this router must not take half of it.
@@ -610,6 +610,78 @@ async fn a_durable_consumer_goes_on_where_its_router_ended() {
     let [durable] = durable.as_slice() else { panic!("one: {durable:?}") };
     assert_eq!(durable.inactive_threshold, Duration::from_secs(300));
     assert!(durable.durable_name.as_deref().is_some_and(|name| name.starts_with("feed-a-")));
+}
+
+#[tokio::test]
+async fn a_new_subscriber_gets_nothing_of_the_backlog_of_a_durable_consumer() {
+    let Some(broker) = Broker::start().await else { return };
+    let router = || {
+        let instance = Some("a".into());
+        Nats::start(NatsSettings { instance, ..settings(&broker.server.url()) }).expect("settings")
+    };
+    let new = || Wanted { start: Start::New, ..with_consumer("feed") };
+    let provider = router();
+    let mut stream = open(&provider, new()).await;
+    broker.publish(1..=20).await;
+    expect_all(&mut stream, 1..=20).await;
+    drop((provider, stream));
+    broker.publish(21..=500).await;
+    for restart in 0..3 {
+        let provider = router();
+        let mut stream = open(&provider, new()).await;
+        // The second time nothing was published while no router was there.
+        let published = 500 + restart * 10;
+        assert_eq!(position(&mut stream).await, published);
+        broker.publish(published + 1..=published + 10).await;
+        expect_all(&mut stream, published + 1..=published + 10).await;
+    }
+    let after = [Mark { lane: 0, offset: 20, part: created(&broker).await }];
+    let after = Start::After(after.into_iter().collect());
+    let provider = router();
+    let mut stream = open(&provider, Wanted { start: after, ..with_consumer("feed") }).await;
+    expect_all(&mut stream, 21..=530).await;
+    let consumers = broker.consumers().await;
+    let durable = consumers.iter().filter(|it| it.config.durable_name.is_some()).count();
+    assert_eq!(durable, 1, "{consumers:?}");
+}
+
+/// The second part of the marks of `ORDERS`.
+async fn created(broker: &Broker) -> u64 {
+    let mut stream = broker.admin.get_stream("ORDERS").await.expect("the stream");
+    let created = stream.info().await.expect("its state").created;
+    u64::try_from(created.unix_timestamp_nanos()).expect("after 1970")
+}
+
+#[tokio::test]
+async fn a_bounded_stream_ends_with_the_last_event_that_is_stored_when_it_is_opened() {
+    let Some(broker) = Broker::start().await else { return };
+    let provider = broker.provider();
+    let bounded = |topics: &[&str], start| Wanted { bounded: true, ..wanted(topics, start) };
+    let complete = async |stream: &mut EventStream| loop {
+        match tokio::time::timeout(PATIENCE, stream.messages.recv()).await.expect("in time") {
+            Some(SourceMessage::Passed(_)) => {}
+            Some(SourceMessage::End(end)) => break assert_eq!(end, StreamEnd::Complete),
+            other => panic!("the end: {other:?}"),
+        }
+    };
+    let mut empty = open(&provider, bounded(&["orders.>"], Start::All)).await;
+    complete(&mut empty).await;
+    broker.publish(1..=2000).await;
+    broker.publish_to("orders.2", "7").await;
+    let mut stream = open(&provider, bounded(&["orders.1"], Start::All)).await;
+    broker.publish(2001..=2010).await;
+    expect_all(&mut stream, 1..=2000).await;
+    complete(&mut stream).await;
+    let mut late = open(&provider, bounded(&["orders.1"], Start::At(2011))).await;
+    broker.publish(2011..=2012).await;
+    expect_all(&mut late, 2010..=2010).await;
+    complete(&mut late).await;
+    let mut new = open(&provider, bounded(&["orders.1"], Start::New)).await;
+    complete(&mut new).await;
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !broker.consumers().await.is_empty() {
+        assert!(tokio::time::Instant::now() < deadline, "a consumer stays");
+    }
 }
 
 #[tokio::test]

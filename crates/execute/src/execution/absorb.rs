@@ -75,7 +75,10 @@ impl<'a> Execution<'a> {
         let plan = &**self.executable.plan();
         let checked = match self.document.parse(answer) {
             Ok(value) if field.value.nullable && self.document.is_null(value) => Ok(value),
-            Ok(value) => event::check(&self.document, plan, field, value).map(|()| value),
+            Ok(value) => {
+                let graph = &self.context.generation.graph;
+                event::complete(&mut self.document, graph, plan, field, value).map(|()| value)
+            }
             Err(error) => Err(format!("is not valid JSON: {error}")),
         };
         match checked {

@@ -75,7 +75,17 @@ static DIRECTIVES: [BindingDirective; 10] = [
         role: EventRole::Subscribe,
         topics: "topics",
         provider_kind: None,
-        others: &["start", "since", "sequence", "stream", "select", "key", "initial", "authorize"],
+        others: &[
+            "start",
+            "since",
+            "sequence",
+            "until",
+            "stream",
+            "select",
+            "key",
+            "initial",
+            "authorize",
+        ],
     },
     BindingDirective {
         name: "events__publish",

@@ -87,6 +87,7 @@ struct Subscribed {
     topics: Topics,
     start: Start,
     durable: Option<Arc<Durable>>,
+    bounded: bool,
     payload: Option<Arc<PayloadMapping>>,
     authorization: Option<Authorization>,
     /// Those that decide about it, its topics and its filter.
@@ -255,7 +256,8 @@ impl Bindings {
         let topics = binding.topics.render(&arguments)?;
         let (start, durable) = (binding.start.clone(), binding.durable.clone());
         let provider = Arc::clone(&binding.topics.provider);
-        Ok(Source::wanting(provider, Wanted { topics, start, durable }))
+        let bounded = binding.bounded;
+        Ok(Source::wanting(provider, Wanted { topics, start, durable, bounded }))
     }
 
     /// All topics, in the order of the schema: for whoever asks brokers whether they will do.
@@ -442,6 +444,15 @@ impl Binding {
                 topics.provider.name()
             ));
         }
+        let bounded = start::bounded(directive).map_err(|error| errors.push(error));
+        if let (Some(topics), Ok(true), Ok(durable)) = (&topics, &bounded, &durable)
+            && !topics.provider.has_ends(durable.as_deref())
+        {
+            errors.push(format!(
+                "until: {} cannot tell where its events end; JetStream can: name what it stores by stream: {{…}}",
+                topics.provider.name()
+            ));
+        }
         match graph.initial(id, directive) {
             Err(error) => errors.push(error),
             Ok(Some(_)) if start.as_ref().is_ok_and(|start| *start != Start::New) => errors.push(
@@ -451,8 +462,10 @@ impl Binding {
             ),
             Ok(_) => {}
         }
-        match (topics, start, durable, payload) {
-            (Some(topics), Ok(start), Ok(durable), Ok(payload)) if errors.is_empty() => {
+        match (topics, start, durable, bounded, payload) {
+            (Some(topics), Ok(start), Ok(durable), Ok(bounded), Ok(payload))
+                if errors.is_empty() =>
+            {
                 let payload = payload.map(Arc::new);
                 let coordinate = format!("{}.{}", graph.ty(field.parent).name, field.name);
                 Ok(Self::Subscribed(Subscribed {
@@ -460,6 +473,7 @@ impl Binding {
                     topics,
                     start,
                     durable,
+                    bounded,
                     payload,
                     authorization,
                     claims,

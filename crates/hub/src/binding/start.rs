@@ -1,7 +1,7 @@
 //! Where a subscription's stream begins, and which of the broker's stores it reads:
 //!
 //! - `@events__subscribe(start: ALL, since: "2026-01-31T08:00:00Z", sequence: 7, stream: {name:, consumer:,
-//!   inactiveThreshold:})`, at most one of the first three;
+//!   inactiveThreshold:})`, at most one of the first three; `until: NOW` ends the stream;
 //! - `@edfs__natsSubscribe(streamConfiguration: {streamName:, consumerName:, consumerInactiveThreshold:})`.
 
 use std::sync::Arc;
@@ -44,6 +44,15 @@ pub(super) fn start(directive: &AppliedDirective) -> Result<Start, String> {
             .map_err(|_| "sequence must be a whole number of 0 or more".to_owned()),
         (None, None, Some(_)) => Err("sequence must be a whole number".to_owned()),
         _ => Err("only one of start, since and sequence may be given".to_owned()),
+    }
+}
+
+/// True if the stream ends with the last event that is stored when it is opened.
+pub(super) fn bounded(directive: &AppliedDirective) -> Result<bool, String> {
+    match directive.argument("until") {
+        None | Some(ConstValue::Null) => Ok(false),
+        Some(ConstValue::Enum(name) | ConstValue::String(name)) if **name == *"NOW" => Ok(true),
+        Some(_) => Err("until must be NOW".to_owned()),
     }
 }
 

@@ -59,7 +59,8 @@ impl Shard {
             }
         }
         let mut left = self.operations_before(self.generation);
-        left.retain(|(id, _)| self.groups.get(id).is_some_and(|it| it.moving_to.is_none()));
+        let moves = |it: &super::Group| it.moving_to.is_some() || it.moving_later.is_some();
+        left.retain(|(id, _)| self.groups.get(id).is_some_and(|it| !moves(it)));
         left
     }
 
@@ -82,7 +83,7 @@ impl Shard {
     }
 
     /// Puts a new operation under a group.
-    fn splice(&mut self, id: GroupId, mut operation: LiveOperation) {
+    pub(super) fn splice(&mut self, id: GroupId, mut operation: LiveOperation) {
         if self.splice_on_the_way(id, &operation) {
             return;
         }

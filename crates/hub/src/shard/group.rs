@@ -17,6 +17,7 @@ use futures_util::future::{AbortHandle, AbortRegistration};
 
 use super::TriggerId;
 use super::outlets::{Members, OutletId, Outlets};
+use super::replay::SHARED;
 use crate::cursor::{Cursors, Place, Resume, Scope};
 use crate::operation::ByKey;
 use crate::settings::BATCH_BYTES_MAX;
@@ -87,12 +88,40 @@ pub(super) struct Catching {
     /// How far it was given its source.
     pub(super) position: Position,
     pub(super) mode: Mode,
+    /// Which of the trigger's side readers serves it, in that mode.
+    pub(super) reader: usize,
     /// It has no room for what the reader brings.
     pub(super) is_full: bool,
     /// Its members do not keep up; it is looked after again in a moment.
     pub(super) is_held: bool,
-    /// How often in a row that was in vain.
+    /// How often in a row that was in vain. Of a group that was live: how often, less what its members took since.
     pub(super) held: u32,
+    /// The group was live and has fallen behind: its members came without asking for the past, so events that the broker
+    /// has deleted are announced as a gap rather than as the end of the subscription.
+    pub(super) was_live: bool,
+    /// The broker has deleted what follows `position`: the reader begins with the oldest event that is stored.
+    pub(super) from_oldest: bool,
+}
+
+impl Catching {
+    pub(super) fn new(position: Position, mode: Mode) -> Self {
+        Self {
+            position,
+            mode,
+            reader: SHARED,
+            is_full: false,
+            is_held: false,
+            held: 0,
+            was_live: false,
+            from_oldest: false,
+        }
+    }
+
+    /// Restores the patience with members that have room again. In a group that was live, a member that takes little at a
+    /// time must not hold up the others for ever: each event that is taken makes up for one look.
+    pub(super) fn restore_patience(&mut self) {
+        self.held = if self.was_live { self.held.saturating_sub(1) } else { 0 };
+    }
 }
 
 /// Where the events come from that a group is given.
@@ -117,6 +146,9 @@ pub(super) struct Group {
     pub(super) trigger: TriggerId,
     /// The trigger that it waits for, to move there once it is open.
     pub(super) moving_to: Option<TriggerId>,
+    /// The operation of a newer graph that listens to another source. A group that has fallen behind changes over to it
+    /// when it has caught up, so that it misses nothing of the source that it leaves.
+    pub(super) moving_later: Option<Box<LiveOperation>>,
     /// How events are resolved from now on.
     pub(super) operation: Arc<LiveOperation>,
     /// For which cursors are printed; none: for no one.
@@ -164,6 +196,7 @@ impl Group {
             unserved: None,
             trigger,
             moving_to: None,
+            moving_later: None,
             operation,
             members: Members::default(),
             waiting: VecDeque::new(),
@@ -264,11 +297,20 @@ impl Group {
         self.waiting.push_back(Waiting { event, number, place, before });
     }
 
+    /// The number of current states that wait: none or one, before all events.
+    fn waiting_states(&self) -> usize {
+        usize::from(self.waiting.front().is_some_and(|it| it.event.is_none()))
+    }
+
+    /// True if more than `most` events wait.
+    pub(super) fn is_behind(&self, most: usize) -> bool {
+        self.waiting.len() > most + self.waiting_states()
+    }
+
     /// Drops the oldest events beyond `most` and remembers how many. Returns how many.
     pub(super) fn trim(&mut self, most: usize) -> usize {
         // A state is no event: it stays, and what is dropped is missing after it.
-        let first = self.waiting.front();
-        let kept = usize::from(first.is_some_and(|it| it.event.is_none()));
+        let kept = self.waiting_states();
         let excess = self.waiting.len().saturating_sub(most + kept);
         let mut missed = Missed::default();
         for dropped in self.waiting.drain(kept..kept + excess) {

@@ -3,6 +3,7 @@
 //! [`task`].
 
 mod advance;
+mod fall_behind;
 mod group;
 mod outlets;
 mod position;
@@ -13,6 +14,8 @@ pub(crate) mod task;
 mod trigger;
 mod turns;
 
+#[cfg(test)]
+mod fall_behind_tests;
 #[cfg(test)]
 mod position_tests;
 #[cfg(test)]
@@ -48,6 +51,7 @@ use crate::{
     EndReason, GroupId, HubSettings, LiveOperation, Member, Outlet, OutletCommand, Resolve, Source,
     TriggerEvent,
 };
+use fall_behind::Retry;
 use group::{Group, Offered};
 pub(crate) use group::{Outcome, Work};
 use outlets::Outlets;
@@ -117,8 +121,14 @@ pub(crate) struct Shard {
     groups: HashMap<GroupId, Box<Group>, foldhash::fast::RandomState>,
     /// Groups that are one with another, while somebody has yet to leave under their names.
     merged: HashMap<GroupId, Merged, foldhash::fast::RandomState>,
+    /// Groups that have more events waiting than they may, found while an event is offered to all.
+    behind: Vec<GroupId>,
     /// Groups on the way whose members do not keep up.
     held: Vec<GroupId>,
+    /// Side readers that wait for some of their groups while others have room.
+    stalled: Vec<(TriggerId, usize)>,
+    /// Side readers that could not be opened.
+    retrying: Vec<Retry>,
     /// Triggers to which some come again who wait for others.
     gathering: Vec<TriggerId>,
     /// Triggers that know positions.
@@ -179,7 +189,10 @@ impl Shard {
             ring_room,
             cursors,
             merged: HashMap::default(),
+            behind: Vec::new(),
             held: Vec::new(),
+            stalled: Vec::new(),
+            retrying: Vec::new(),
             gathering: Vec::new(),
             placed: IndexSet::default(),
             round: None,
@@ -235,8 +248,11 @@ impl Shard {
         self.effects.push(Effect::Open { trigger: id, source: source.clone() });
         self.by_source.insert(source.clone(), id);
         let has_cursors = self.cursors.as_ref().is_some_and(|it| it.are_for(&source));
+        // Also without cursors, groups that fall behind read what the broker stores.
+        let is_stored = self.cursors.is_none() && Cursors::are_possible_for(&source);
         let room = || Arc::clone(&self.ring_room);
-        let replay = has_cursors.then(|| Box::new(Replay::new(&self.settings, room())));
+        let replay =
+            (has_cursors || is_stored).then(|| Box::new(Replay::new(&self.settings, room())));
         if has_cursors {
             self.placed.insert(id);
         }
@@ -439,6 +455,7 @@ impl Shard {
         for &group in &concerned {
             self.offer(group, offered());
         }
+        self.detach_groups_behind();
         if place.is_some() {
             self.feed_those_ahead(id);
         }
@@ -466,11 +483,18 @@ impl Shard {
 
     fn offer(&mut self, group_id: GroupId, offered: Offered) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let may_catch_up = offered.place.is_some() && self.settings.catch_up;
         group.offer(offered);
         stats::add(&self.stats.waiting, 1);
         while self.start(group_id) {}
         self.queue_if_ready(group_id);
         if let Some(group) = self.groups.get_mut(&group_id) {
+            if may_catch_up {
+                if group.is_behind(self.settings.group_waiting) {
+                    self.behind.push(group_id);
+                }
+                return;
+            }
             let dropped = group.trim(self.settings.group_waiting);
             stats::add(&self.stats.dropped_group_behind, dropped);
             stats::subtract(&self.stats.waiting, dropped);
@@ -511,7 +535,10 @@ impl Shard {
         }
         let provider = trigger.source.provider().name();
         tracing::info!(provider, topics = ?trigger.source.topics(), reason = %end, "a source ended");
-        let reason = EndReason::Error(Box::new(source_end(provider, end)));
+        let reason = match end {
+            StreamEnd::Complete => EndReason::Complete,
+            end => EndReason::Error(Box::new(source_end(provider, end))),
+        };
         trigger.state = State::Ending(reason);
         let groups: Vec<_> = trigger.groups.iter().collect();
         self.by_source.remove(&trigger.source);
@@ -560,6 +587,7 @@ impl Shard {
             let mut groups: Vec<_> = trigger
                 .groups
                 .iter()
+                .chain(trigger.replay.iter().flat_map(|it| it.catching.iter().copied()))
                 .filter_map(|id| self.groups.get(&id))
                 .map(|group| group.view())
                 .collect();
@@ -605,8 +633,8 @@ impl Shard {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let Some(trigger) = self.triggers.get(&group.trigger) else { return };
         let State::Ending(reason) = &trigger.state else { return };
-        // One that waits for another source goes on there.
-        if group.is_drained() && group.moving_to.is_none() {
+        // One that waits for another source goes on there, and one that catches up has more to come.
+        if group.is_drained() && group.moving_to.is_none() && group.catching.is_none() {
             let reason = reason.clone();
             self.end_group(group_id, &reason);
         }
@@ -715,6 +743,7 @@ fn source_error(error: &SourceError) -> GraphqlError {
 fn source_end(provider: &str, end: &StreamEnd) -> GraphqlError {
     let message = match end {
         StreamEnd::Closed => format!("The event provider {provider} was closed."),
+        StreamEnd::Complete => format!("The events of {provider} are complete."),
         StreamEnd::Refused(_) => {
             format!("The event provider {provider} refuses the topic of this subscription.")
         }

@@ -130,7 +130,12 @@ fn what_is_under_way_is_not_passed_over() {
 
 #[test]
 fn a_loss_is_told_before_a_position_beyond_it() {
-    let settings = HubSettings { group_in_flight: 1, group_waiting: 0, ..HubSettings::default() };
+    let settings = HubSettings {
+        group_in_flight: 1,
+        group_waiting: 0,
+        catch_up: false,
+        ..HubSettings::default()
+    };
     let mut play = Play::with(settings);
     let (trigger, _, _all) = play.live(0);
     let (even, answer) = play.come_for(play.even(2), None);

@@ -169,6 +169,43 @@ pub(super) struct Reader {
     pub(super) is_paused: bool,
 }
 
+/// The side reader of groups that came with a cursor.
+pub(super) const SHARED: usize = 0;
+
+/// The side reader of groups that have fallen behind. They have one of their own: subscribers that come again may make
+/// theirs begin anew at any time.
+pub(super) const FALLEN: usize = 1;
+
+/// The first of the side readers for groups that others would have to wait for.
+pub(super) const FIRST_SLOW: usize = 2;
+
+/// The maximum number of side readers of one trigger. Each is a consumer at the broker.
+pub(super) const SIDE_READERS_MAX: usize = 5;
+
+/// A stream beside the trigger's, and the groups that it serves.
+#[derive(Default)]
+pub(super) struct SideReader {
+    /// `None`: it is not needed, or could not be opened and is tried again.
+    pub(super) stream: Option<Reader>,
+    pub(super) reading: IndexSet<GroupId, foldhash::fast::RandomState>,
+    /// How many of `reading` have no room for more.
+    pub(super) full: usize,
+    /// How often it was found waiting for some of its groups.
+    pub(super) stalled: u32,
+    /// It is looked after because of that.
+    pub(super) is_watched: bool,
+    /// It is going to be opened again.
+    pub(super) is_retrying: bool,
+}
+
+impl SideReader {
+    /// True if some groups wait only because others have no room.
+    pub(super) fn is_stalled(&self) -> bool {
+        let is_paused = self.stream.as_ref().is_some_and(|it| it.is_paused);
+        is_paused && self.full < self.reading.len()
+    }
+}
+
 impl Reader {
     /// Does it bring everything to somebody who comes with that?
     pub(super) fn serves(&self, resume: &Resume) -> bool {
@@ -237,16 +274,14 @@ pub(super) struct Replay {
     pub(super) next_number: u64,
     /// Groups that get no live events yet.
     pub(super) catching: IndexSet<GroupId, foldhash::fast::RandomState>,
-    /// Those of them that the reader serves; the others are served from the ring.
-    pub(super) reading: IndexSet<GroupId, foldhash::fast::RandomState>,
     /// Those that were given all of the ring and stand further than the trigger in some lane.
     pub(super) ahead: IndexSet<GroupId, foldhash::fast::RandomState>,
-    /// How many of `reading` have no room for more.
-    pub(super) full: usize,
     /// Groups that were given nothing yet: who comes with the same position joins them.
     pub(super) unserved: HashMap<(ByKey, Resume), GroupId, foldhash::fast::RandomState>,
-    pub(super) reader: Option<Reader>,
-    /// They wait for the reader to be open at a place that suits them.
+    /// Made as they are needed, see [`SHARED`], [`FALLEN`] and [`FIRST_SLOW`]. The groups that none of them serves are served
+    /// from the ring.
+    pub(super) readers: Vec<SideReader>,
+    /// They wait for the shared reader to be open at a place that suits them.
     pub(super) waiting: Vec<Joining>,
     /// Some of them wait for others, before it begins again.
     pub(super) gathering: Option<Gathering>,
@@ -269,16 +304,38 @@ impl Replay {
             ring: Ring::new(settings, room),
             next_number: 1,
             catching: IndexSet::default(),
-            reading: IndexSet::default(),
             ahead: IndexSet::default(),
-            full: 0,
             unserved: HashMap::default(),
-            reader: None,
+            readers: Vec::new(),
             waiting: Vec::new(),
             gathering: None,
             next_pass: 0,
             gone: 0,
         }
+    }
+
+    /// The side reader of that number.
+    pub(super) fn side(&mut self, index: usize) -> &mut SideReader {
+        if self.readers.len() <= index {
+            self.readers.resize_with(index + 1, SideReader::default);
+        }
+        &mut self.readers[index]
+    }
+
+    /// The stream of the reader of those who come with a cursor.
+    pub(super) fn shared(&self) -> Option<&Reader> {
+        self.readers.get(SHARED)?.stream.as_ref()
+    }
+
+    /// The side reader whose stream is that one.
+    pub(super) fn reader_of(&self, pass: u64) -> Option<usize> {
+        let is_it = |side: &SideReader| side.stream.as_ref().is_some_and(|it| it.pass == pass);
+        self.readers.iter().position(is_it)
+    }
+
+    /// True if a side reader serves that group.
+    pub(super) fn is_reading(&self, group: GroupId) -> bool {
+        self.readers.iter().any(|it| it.reading.contains(&group))
     }
 
     /// Nobody joins that group by its position any more.
@@ -415,6 +472,7 @@ pub(super) fn start_of(resume: &Resume) -> Start {
     match resume {
         Resume::After(position) => Start::After(position.clone()),
         Resume::Since { time, .. } => Start::Since(*time),
+        Resume::Oldest => Start::All,
     }
 }
 

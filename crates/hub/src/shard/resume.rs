@@ -3,8 +3,9 @@
 //! stand at the same event, they become one.
 //!
 //! A group on the way is never given more than it has room for, so nothing of what it missed is dropped: the ring waits, and
-//! the reader is not read. There is one reader for a trigger, however many need it. It begins where the earliest of them stands;
-//! when somebody comes from before its place it begins again, and those who have had more skip what they know.
+//! the reader is not read. There is one reader for all who come to a trigger with a cursor. It begins where the earliest
+//! of them stands; when somebody comes from before its place it begins again, and those who have had more skip what they know.
+//! Groups that have fallen behind have readers of their own, see [`super::fall_behind`].
 //!
 //! Nothing depends on when the reader meets the trigger: until a group stands in the ring in every lane the reader serves it.
 
@@ -15,7 +16,7 @@ use execute::{ErrorCode, GraphqlError};
 
 use super::group::{Catching, Group, Mode, Offered};
 use super::outlets::Outlets;
-use super::replay::{self, Gathering, Reader};
+use super::replay::{self, FALLEN, Gathering, Reader, SHARED};
 use super::{
     Effect, Joining, Shard, State, TriggerId, refuse, source_end, source_error, without_payload,
 };
@@ -91,8 +92,7 @@ impl Group {
         let Some(catching) = self.catching.as_deref_mut() else { return true };
         let has_room = outlets.have_room(self.id, &self.members);
         if has_room {
-            // Once they take something again, they are waited for again.
-            catching.held = 0;
+            catching.restore_patience();
         }
         has_room || catching.held >= HELD_MAX
     }
@@ -142,7 +142,7 @@ impl Shard {
                 stats::add(&self.stats.resumed_from_ring, 1);
                 Mode::Ring { next: replay.ring_start() }
             }
-            resume if replay.reader.as_ref().is_some_and(|it| it.serves(resume)) => {
+            resume if replay.shared().is_some_and(|it| it.serves(resume)) => {
                 stats::add(&self.stats.resumed_from_reader, 1);
                 Mode::Reader
             }
@@ -170,7 +170,7 @@ impl Shard {
         };
         replay.catching.insert(group_id);
         if mode == Mode::Reader {
-            replay.reading.insert(group_id);
+            replay.side(SHARED).reading.insert(group_id);
         }
         let told = if replay.is_at(&resume) { replay.version } else { 0 };
         let key = (ByKey(Arc::clone(&operation)), resume.clone());
@@ -179,14 +179,15 @@ impl Shard {
             Resume::After(position) => position,
             // Of the other lanes the reader will tell.
             Resume::Since { mark, .. } => [mark].into_iter().collect(),
+            Resume::Oldest => Position::default(),
         };
         let mut group = Group::new(group_id, id, operation, scope);
         group.told = told;
         group.unserved = Some(Box::new(key));
-        group.catching =
-            Some(Box::new(Catching { position, mode, is_full: false, is_held: false, held: 0 }));
+        group.catching = Some(Box::new(Catching::new(position, mode)));
         self.groups.insert(group_id, Box::new(group));
         stats::add(&self.stats.groups, 1);
+        stats::add(&self.stats.catching_up, 1);
         self.admit(group_id, joining);
         self.feed(group_id);
     }
@@ -197,9 +198,10 @@ impl Shard {
         let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
             return;
         };
-        match (&mut replay.gathering, &replay.reader) {
+        let shared = replay.readers.get(SHARED).and_then(|it| it.stream.as_ref());
+        match (&mut replay.gathering, shared) {
             (Some(gathering), _) => gathering.quiet = 0,
-            (None, None) => self.read(id),
+            (None, None) => self.read(id, SHARED),
             (None, Some(reader)) if reader.is_open => {
                 replay.gathering = Some(Gathering::default());
                 self.gathering.push(id);
@@ -209,13 +211,16 @@ impl Shard {
         }
     }
 
-    /// Does anybody wait for others who come again? Then [`Shard::look_after_gathered`] is to be called in a moment.
+    /// Does anybody wait for others who come again, or for a reader? Then [`Shard::look_after_gathered`] is to be called in a
+    /// moment.
     pub(crate) fn is_gathering(&self) -> bool {
-        !self.gathering.is_empty()
+        !self.gathering.is_empty() || !self.stalled.is_empty() || !self.retrying.is_empty()
     }
 
     /// Begins again for those who have waited long enough.
     pub(crate) fn look_after_gathered(&mut self) {
+        self.poll_stalled_readers();
+        self.poll_retries();
         for id in std::mem::take(&mut self.gathering) {
             let replay = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut());
             let Some(replay) = replay else { continue };
@@ -229,7 +234,7 @@ impl Shard {
             replay.gathering = None;
             replay.waiting.retain(|joining| !joining.reply.is_closed());
             if !replay.waiting.is_empty() {
-                self.read(id);
+                self.read(id, SHARED);
             }
             self.close_reader_if_unused(id);
             self.close_if_unused(id);
@@ -259,7 +264,11 @@ impl Shard {
             let has_room = self.outlets.have_room(group_id, &group.members);
             if let Some(catching) = group.catching.as_deref_mut() {
                 catching.is_held = false;
-                catching.held = if has_room { 0 } else { catching.held + 1 };
+                if has_room {
+                    catching.restore_patience();
+                } else {
+                    catching.held += 1;
+                }
                 self.moved_on(group_id);
             }
         }
@@ -270,20 +279,22 @@ impl Shard {
         loop {
             let Some(group) = self.groups.get_mut(&group_id) else { return };
             let may_be_given = group.may_be_given(&self.outlets);
+            // What waits is for a batch: one by one, nothing is gained by it.
+            let takes_batches = group.operation.resolve.takes_batches();
+            let batch = READ_AHEAD.max(self.settings.batch_events);
             let Some(Catching { position, mode: Mode::Ring { next }, .. }) =
                 group.catching.as_deref_mut()
             else {
                 return;
             };
-            // What waits is for a batch: one by one, nothing is gained by it.
-            let takes_batches = group.operation.resolve.takes_batches();
-            if group.waiting.len() >= if takes_batches { READ_AHEAD } else { 1 } {
+            if group.waiting.len() >= if takes_batches { batch } else { 1 } {
                 return;
             }
             let has_all = group.waiting.is_empty();
             let trigger_id = group.trigger;
-            let replay = self.triggers.get_mut(&trigger_id).and_then(|it| it.replay.as_mut());
-            let Some(replay) = replay else { return };
+            let Some(trigger) = self.triggers.get_mut(&trigger_id) else { return };
+            let is_over = matches!(trigger.state, State::Ending(_));
+            let Some(replay) = &mut trigger.replay else { return };
             if !replay.ring_covers(position) {
                 return self.hand_to_reader(group_id);
             }
@@ -292,7 +303,7 @@ impl Shard {
                 if !has_all {
                     return;
                 }
-                if replay::is_before(position, &replay.position) {
+                if is_over || replay::is_before(position, &replay.position) {
                     return self.go_live(group_id);
                 }
                 // The reader was quicker than the trigger, which has yet to bring what the group has had.
@@ -326,15 +337,18 @@ impl Shard {
     fn hand_to_reader(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let Some(catching) = group.catching.as_deref_mut() else { return };
-        catching.mode = Mode::Reader;
+        let reader = if catching.was_live { FALLEN } else { SHARED };
+        (catching.mode, catching.reader) = (Mode::Reader, reader);
         let id = group.trigger;
         let resume = Resume::After(catching.position.clone());
         let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
             return;
         };
-        replay.reading.insert(group_id);
-        if !replay.reader.as_ref().is_some_and(|it| it.serves(&resume)) {
-            self.read(id);
+        let side = replay.side(reader);
+        side.reading.insert(group_id);
+        let is_served = side.stream.as_ref().is_some_and(|it| it.serves(&resume));
+        if !is_served && !side.is_retrying {
+            self.read(id, reader);
         }
     }
 
@@ -351,7 +365,9 @@ impl Shard {
     /// All that it missed is on its way to a group's members: from now on it gets what comes.
     fn go_live(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
-        group.catching = None;
+        if group.catching.take().is_some() {
+            stats::subtract(&self.stats.catching_up, 1);
+        }
         let Some(trigger) = self.triggers.get_mut(&group.trigger) else { return };
         trigger.attach(group_id, &group.operation, true);
         if !trigger.is_found(group_id, &group.operation) {
@@ -361,7 +377,11 @@ impl Shard {
             replay.catching.swap_remove(&group_id);
             replay.look_again();
         }
+        if self.apply_deferred_move(group_id) {
+            return;
+        }
         self.merge(group_id);
+        self.end_if_drained(group_id);
     }
 
     /// Something of a group has moved on: there may be room in it, or it may have met its twin.
@@ -370,14 +390,14 @@ impl Shard {
         let may_be_given = group.may_be_given(&self.outlets);
         match group.catching.as_deref_mut() {
             Some(Catching { mode: Mode::Ring { .. }, .. }) => return self.feed(group_id),
-            Some(Catching { mode: Mode::Reader, is_full, .. }) => {
+            Some(Catching { mode: Mode::Reader, is_full, reader, .. }) => {
                 if *is_full && group.waiting.len() < READ_AHEAD {
                     if !may_be_given {
                         return self.hold(group_id);
                     }
                     *is_full = false;
-                    let id = group.trigger;
-                    self.fewer_full(id);
+                    let (id, reader) = (group.trigger, *reader);
+                    self.fewer_full(id, reader);
                 }
                 return;
             }
@@ -400,13 +420,14 @@ impl Shard {
         }
     }
 
-    fn fewer_full(&mut self, id: TriggerId) {
+    fn fewer_full(&mut self, id: TriggerId, reader: usize) {
         let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
             return;
         };
-        replay.full -= 1;
-        if replay.full == 0
-            && let Some(reader) = replay.reader.as_mut().filter(|it| it.is_paused)
+        let side = replay.side(reader);
+        side.full -= 1;
+        if side.full == 0
+            && let Some(reader) = side.stream.as_mut().filter(|it| it.is_paused)
         {
             reader.is_paused = false;
             self.effects.push(Effect::ReadOn { trigger: id, pass: reader.pass });
@@ -453,41 +474,47 @@ impl Shard {
         self.remove_group(from);
     }
 
-    /// Opens the reader where all who need it can begin; one that is open begins again.
-    fn read(&mut self, id: TriggerId) {
+    /// Opens a reader where all who need it can begin; one that is open begins again.
+    pub(super) fn read(&mut self, id: TriggerId, index: usize) {
         let Some(trigger) = self.triggers.get_mut(&id) else { return };
         let Some(replay) = &mut trigger.replay else { return };
-        if replay.reader.as_ref().is_some_and(|reader| !reader.is_open) {
+        if replay.side(index).stream.as_ref().is_some_and(|reader| !reader.is_open) {
             // Whoever it does not suit then is looked after when it is open.
             return;
         }
-        // Those who wait for others are served along.
-        replay.gathering = None;
-        replay.waiting.retain(|joining| !joining.reply.is_closed());
-        let reading = replay
-            .reading
-            .iter()
-            .filter_map(|id| Some(&self.groups.get(id)?.catching.as_deref()?.position));
-        let waiting = replay.waiting.iter().filter_map(|joining| match &joining.resume {
-            Some(Resume::After(position)) => Some(position),
-            _ => None,
-        });
-        let mut positions = reading.chain(waiting).peekable();
+        if index == SHARED {
+            // Those who wait for others are served along.
+            replay.gathering = None;
+            replay.waiting.retain(|joining| !joining.reply.is_closed());
+        }
+        let old = replay.side(index).stream.take();
+        if let Some(old) = old {
+            self.effects.push(Effect::CloseReader { trigger: id, pass: old.pass });
+        }
+        let catching = |id| self.groups.get(id).and_then(|it| it.catching.as_deref());
+        let waiting: &[Joining] = if index == SHARED { &replay.waiting } else { &[] };
+        let reading = replay.readers[index].reading.iter().filter_map(catching);
+        let mut positions = reading
+            .clone()
+            .map(|it| &it.position)
+            .chain(waiting.iter().filter_map(|joining| match &joining.resume {
+                Some(Resume::After(position)) => Some(position),
+                _ => None,
+            }))
+            .peekable();
         let start = match positions.peek() {
+            _ if reading.clone().any(|it| it.from_oldest) => Some(Resume::Oldest),
             Some(_) => Some(Resume::After(replay::earliest(positions))),
             None => {
-                let since = replay.waiting.iter().filter_map(|it| it.resume.clone());
+                let since = waiting.iter().filter_map(|it| it.resume.clone());
                 since.min_by_key(|resume| match resume {
                     Resume::Since { time, .. } => Some(*time),
-                    Resume::After(_) => None,
+                    Resume::After(_) | Resume::Oldest => None,
                 })
             }
         };
-        if let Some(old) = replay.reader.take() {
-            self.effects.push(Effect::CloseReader { trigger: id, pass: old.pass });
-        }
         let Some(start) = start else { return self.close_if_unused(id) };
-        if matches!(start, Resume::After(_)) {
+        if index == SHARED && !matches!(start, Resume::Since { .. }) {
             let is_since = |it: &mut Joining| matches!(it.resume, Some(Resume::Since { .. }));
             for joining in replay.waiting.extract_if(.., is_since) {
                 refuse(joining, other_reader());
@@ -497,10 +524,11 @@ impl Shard {
         replay.next_pass += 1;
         let position = match &start {
             Resume::After(position) => position.clone(),
-            Resume::Since { .. } => Position::default(),
+            Resume::Since { .. } | Resume::Oldest => Position::default(),
         };
         let wanted = trigger.source.read_from(replay::start_of(&start));
-        replay.reader = Some(Reader { pass, start, is_open: false, position, is_paused: false });
+        let reader = Reader { pass, start, is_open: false, position, is_paused: false };
+        replay.side(index).stream = Some(reader);
         stats::add(&self.stats.side_readers, 1);
         let source = trigger.source.clone();
         self.effects.push(Effect::OpenReader { trigger: id, pass, source, wanted });
@@ -516,23 +544,26 @@ impl Shard {
         let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
             return false;
         };
-        let Some(reader) = replay.reader.as_mut().filter(|it| it.pass == pass) else {
-            return false;
-        };
+        let Some(index) = replay.reader_of(pass) else { return false };
+        let side = replay.side(index);
+        let Some(reader) = &mut side.stream else { return false };
         reader.is_open = true;
         let begins_with_time = matches!(reader.start, Resume::Since { .. });
-        if result.is_ok() && begins_with_time && !replay.reading.is_empty() {
+        if result.is_ok() && begins_with_time && !side.reading.is_empty() {
             // They fell out of the ring meanwhile, and what follows their places may be older than that time.
             replay.gone = 0;
-            self.read(id);
+            self.read(id, index);
             return false;
         }
-        let waiting = std::mem::take(&mut replay.waiting);
         match result {
             Ok(()) => {
                 replay.gone = 0;
                 // Some may be served by the ring meanwhile, most by the reader; for the others it begins again.
                 let mut others = false;
+                let waiting = match index {
+                    SHARED => std::mem::take(&mut replay.waiting),
+                    _ => Vec::new(),
+                };
                 for joining in waiting {
                     if self.is_served(id, &joining) {
                         self.resume(id, joining);
@@ -543,103 +574,124 @@ impl Shard {
                         others = true;
                     }
                 }
-                if !self.reading_is_served(id) {
-                    self.read(id);
+                if !self.reading_is_served(id, index) {
+                    self.read(id, index);
                 } else if others {
                     self.gather(id);
                 }
             }
             Err(SourceError::Gone { provider }) => {
-                replay.waiting = waiting;
-                self.gone(id, SourceError::Gone { provider });
+                self.gone(id, index, SourceError::Gone { provider });
             }
-            Err(error) => {
-                replay.waiting = waiting;
-                self.reader_failed(id, &source_error(&error));
-            }
+            Err(error) => self.reader_failed(id, index, &source_error(&error)),
         }
         self.close_reader_if_unused(id);
         // All who waited may have gone.
         self.close_if_unused(id);
         let replay = self.triggers.get(&id).and_then(|it| it.replay.as_ref());
-        replay.and_then(|it| it.reader.as_ref()).is_some_and(|it| it.pass == pass)
+        replay.is_some_and(|it| it.reader_of(pass).is_some())
     }
 
     fn is_served(&self, id: TriggerId, joining: &Joining) -> bool {
         let replay = self.triggers.get(&id).and_then(|it| it.replay.as_ref());
         let (Some(replay), Some(resume)) = (replay, &joining.resume) else { return false };
-        replay.reader.as_ref().is_some_and(|reader| reader.serves(resume))
+        replay.shared().is_some_and(|reader| reader.serves(resume))
             || matches!(resume, Resume::After(position) if replay.ring_serves(position))
     }
 
     /// Groups that fell out of the ring while the reader was being opened may stand before it.
-    fn reading_is_served(&self, id: TriggerId) -> bool {
-        let Some(replay) = self.triggers.get(&id).and_then(|it| it.replay.as_ref()) else {
-            return true;
-        };
-        let Some(reader) = &replay.reader else { return replay.reading.is_empty() };
-        replay.reading.iter().filter_map(|id| self.groups.get(id)?.catching.as_deref()).all(|it| {
-            matches!(reader.start, Resume::Since { .. })
+    fn reading_is_served(&self, id: TriggerId, index: usize) -> bool {
+        let replay = self.triggers.get(&id).and_then(|it| it.replay.as_ref());
+        let Some(side) = replay.and_then(|it| it.readers.get(index)) else { return true };
+        let Some(reader) = &side.stream else { return side.reading.is_empty() };
+        side.reading.iter().filter_map(|id| self.groups.get(id)?.catching.as_deref()).all(|it| {
+            matches!(reader.start, Resume::Since { .. } | Resume::Oldest)
                 || replay::is_before(&reader.position, &it.position)
         })
     }
 
-    /// The broker has no more of what the earliest wants: it is told so, and the others get another try.
-    fn gone(&mut self, id: TriggerId, error: SourceError) {
+    /// The broker has no more of what the earliest wants: it is told so, and the others get another try. A group that was live
+    /// goes on with the oldest event instead.
+    fn gone(&mut self, id: TriggerId, index: usize, error: SourceError) {
         let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
             return;
         };
-        replay.reader = None;
+        replay.side(index).stream = None;
         replay.gone += 1;
         let age = |position: &Position| -> u128 {
             position.marks().iter().map(|mark| u128::from(mark.offset)).sum()
         };
         let of_joining = |joining: &Joining| match &joining.resume {
             Some(Resume::After(position)) => age(position),
-            Some(Resume::Since { .. }) | None => 0,
+            Some(Resume::Since { .. } | Resume::Oldest) | None => 0,
         };
         let groups = &self.groups;
         let of_group = |id: &GroupId| Some(age(&groups.get(id)?.catching.as_deref()?.position));
-        let ages = replay.waiting.iter().map(of_joining);
-        let earliest = ages.chain(replay.reading.iter().filter_map(of_group)).min();
+        let waiting: &[Joining] = if index == SHARED { &replay.waiting } else { &[] };
+        let reading = &replay.readers[index].reading;
+        let ages = waiting.iter().map(of_joining);
+        let earliest = ages.chain(reading.iter().filter_map(of_group)).min();
         let limit = if replay.gone >= GONE_MAX { Some(u128::MAX) } else { earliest };
         let is_gone = |age: u128| limit.is_some_and(|limit| age <= limit);
-        let ended: Vec<_> =
-            replay.reading.iter().copied().filter(|id| of_group(id).is_some_and(is_gone)).collect();
-        let refused: Vec<_> =
-            replay.waiting.extract_if(.., |joining| is_gone(of_joining(joining))).collect();
-        stats::add(&self.stats.cursors_expired, refused.len() + ended.len());
+        let gone: Vec<_> =
+            reading.iter().copied().filter(|id| of_group(id).is_some_and(is_gone)).collect();
+        let refused: Vec<_> = match index {
+            SHARED => {
+                replay.waiting.extract_if(.., |joining| is_gone(of_joining(joining))).collect()
+            }
+            _ => Vec::new(),
+        };
+        stats::add(&self.stats.cursors_expired, refused.len());
         let error = source_error(&error);
         for joining in refused {
             refuse(joining, error.clone());
         }
-        for group in ended {
-            self.end_group(group, &EndReason::Error(Box::new(error.clone())));
+        for group_id in gone {
+            let group = self.groups.get_mut(&group_id);
+            match group.and_then(|it| it.catching.as_deref_mut()) {
+                Some(catching) if catching.was_live => catching.from_oldest = true,
+                _ => {
+                    stats::add(&self.stats.cursors_expired, 1);
+                    self.end_group(group_id, &EndReason::Error(Box::new(error.clone())));
+                }
+            }
         }
-        let Some(replay) = self.triggers.get(&id).and_then(|it| it.replay.as_ref()) else {
+        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
             return;
         };
-        if !replay.waiting.is_empty() || !replay.reading.is_empty() {
-            self.read(id);
+        let waits = index == SHARED && !replay.waiting.is_empty();
+        if waits || !replay.side(index).reading.is_empty() {
+            self.read(id, index);
         } else {
             self.close_if_unused(id);
         }
     }
 
-    /// Whoever needs the reader is told that it cannot be served.
-    fn reader_failed(&mut self, id: TriggerId, error: &GraphqlError) {
+    /// Whoever needs the reader is told that it cannot be served. Groups that were live wait until it can be opened.
+    fn reader_failed(&mut self, id: TriggerId, index: usize, error: &GraphqlError) {
         let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
             return;
         };
-        if let Some(reader) = replay.reader.take() {
+        if let Some(reader) = replay.side(index).stream.take() {
             self.effects.push(Effect::CloseReader { trigger: id, pass: reader.pass });
         }
-        for joining in std::mem::take(&mut replay.waiting) {
-            refuse(joining, error.clone());
+        if index == SHARED {
+            for joining in std::mem::take(&mut replay.waiting) {
+                refuse(joining, error.clone());
+            }
         }
-        let reading: Vec<_> = replay.reading.iter().copied().collect();
-        for group in reading {
-            self.end_group(group, &EndReason::Error(Box::new(error.clone())));
+        let reading: Vec<_> = replay.side(index).reading.iter().copied().collect();
+        let mut stays = false;
+        for group_id in reading {
+            let group = self.groups.get(&group_id);
+            if group.and_then(|it| it.catching.as_deref()).is_some_and(|it| it.was_live) {
+                stays = true;
+            } else {
+                self.end_group(group_id, &EndReason::Error(Box::new(error.clone())));
+            }
+        }
+        if stays {
+            self.retry_reader(id, index);
         }
         self.close_if_unused(id);
     }
@@ -654,45 +706,51 @@ impl Shard {
         let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
             return Reading::Over;
         };
-        let Some(reader) = replay.reader.as_mut().filter(|it| it.pass == pass) else {
-            return Reading::Over;
-        };
+        let Some(index) = replay.reader_of(pass) else { return Reading::Over };
+        let Some(reader) = &mut replay.side(index).stream else { return Reading::Over };
         let (event, mark) = match message {
             Some(SourceMessage::Event(event)) => match event.mark {
                 Some(mark) => (Some(event), mark),
                 None => {
                     let message = "The broker does not say where its events stand.";
                     let error = GraphqlError::new(ErrorCode::ProviderUnavailable, message);
-                    self.reader_failed(id, &error);
+                    self.reader_failed(id, index, &error);
                     return Reading::Over;
                 }
             },
             Some(SourceMessage::Passed(mark)) => (None, mark),
             Some(SourceMessage::Gap) => {
                 // Nothing is lost: what is missing is read again.
-                self.read(id);
+                self.read(id, index);
                 return Reading::Over;
             }
             Some(SourceMessage::End(end)) => {
                 let end = source_end(self.provider_of(id), &end);
-                self.reader_failed(id, &end);
+                self.reader_failed(id, index, &end);
                 return Reading::Over;
             }
             None => {
                 let end = source_end(self.provider_of(id), &StreamEnd::Closed);
-                self.reader_failed(id, &end);
+                self.reader_failed(id, index, &end);
                 return Reading::Over;
             }
         };
         let is_known = reader.position.lane(mark.lane).is_some();
         reader.position.advance(mark);
-        if event.is_none() && !is_known && matches!(reader.start, Resume::Since { .. }) {
-            self.expire_those_before(id, mark);
+        let begins_lane = event.is_none() && !is_known;
+        match reader.start {
+            Resume::Since { .. } if begins_lane => self.expire_those_before(id, index, mark),
+            Resume::Oldest if begins_lane => {
+                self.announce_deleted(id, index, mark);
+                self.expire_those_before(id, index, mark);
+            }
+            Resume::Oldest if event.is_some() => self.oldest_is_known(id, index),
+            _ => {}
         }
         let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
             return Reading::Over;
         };
-        let reading: Vec<_> = replay.reading.iter().copied().collect();
+        let reading: Vec<_> = replay.side(index).reading.iter().copied().collect();
         // Nothing holds the bytes of what nobody will read.
         let bytes = event.as_ref().map(|event| event.payload.len());
         let too_large = bytes.filter(|bytes| *bytes > self.settings.event_bytes_max);
@@ -708,10 +766,14 @@ impl Shard {
         let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
             return Reading::Over;
         };
-        match replay.reader.as_mut().filter(|it| it.pass == pass) {
+        let side = replay.side(index);
+        match side.stream.as_mut().filter(|it| it.pass == pass) {
             None => Reading::Over,
-            Some(reader) if replay.full > 0 => {
+            Some(reader) if side.full > 0 => {
                 reader.is_paused = true;
+                if side.is_stalled() {
+                    self.watch_stalled_reader(id, index);
+                }
                 Reading::Pause
             }
             Some(_) => Reading::On,
@@ -720,14 +782,16 @@ impl Shard {
 
     /// A reader that begins at a time, which is before the places of all whom it serves, begins a lane with that mark. Who
     /// stands before it misses what the broker has no more.
-    fn expire_those_before(&mut self, id: TriggerId, begin: Mark) {
+    fn expire_those_before(&mut self, id: TriggerId, index: usize, begin: Mark) {
         let Some(replay) = self.triggers.get(&id).and_then(|it| it.replay.as_ref()) else { return };
+        let Some(side) = replay.readers.get(index) else { return };
         let stands_before = |group: &GroupId| {
             let catching = self.groups.get(group).and_then(|it| it.catching.as_deref());
+            let catching = catching.filter(|it| !it.was_live);
             let place = catching.and_then(|it| it.position.lane(begin.lane));
             place.is_some_and(|place| place < begin)
         };
-        let expired: Vec<_> = replay.reading.iter().copied().filter(stands_before).collect();
+        let expired: Vec<_> = side.reading.iter().copied().filter(stands_before).collect();
         stats::add(&self.stats.cursors_expired, expired.len());
         let error = source_error(&SourceError::Gone { provider: self.provider_of(id).into() });
         for group in expired {
@@ -771,16 +835,17 @@ impl Shard {
         let has_room = group.may_be_given(&self.outlets);
         let is_crowded = group.waiting.len() >= READ_AHEAD || !has_room;
         let Some(catching) = group.catching.as_deref_mut() else { return };
+        let reader = catching.reader;
         if replay.ring_covers(&position) {
             catching.mode = Mode::Ring { next: replay.ring_start() };
-            replay.reading.swap_remove(&group_id);
+            replay.side(reader).reading.swap_remove(&group_id);
             if std::mem::take(&mut catching.is_full) {
-                self.fewer_full(id);
+                self.fewer_full(id, reader);
             }
             self.feed(group_id);
         } else if is_crowded && !catching.is_full {
             catching.is_full = true;
-            replay.full += 1;
+            replay.side(reader).full += 1;
             if !has_room {
                 self.hold(group_id);
             }
@@ -793,11 +858,14 @@ impl Shard {
             return;
         };
         // Those who are gathered get one of their own.
-        if replay.reading.is_empty()
-            && (replay.waiting.is_empty() || replay.gathering.is_some())
-            && let Some(reader) = replay.reader.take()
-        {
-            self.effects.push(Effect::CloseReader { trigger: id, pass: reader.pass });
+        let waits = !replay.waiting.is_empty() && replay.gathering.is_none();
+        for (index, side) in replay.readers.iter_mut().enumerate() {
+            if side.reading.is_empty()
+                && !(index == SHARED && waits)
+                && let Some(reader) = side.stream.take()
+            {
+                self.effects.push(Effect::CloseReader { trigger: id, pass: reader.pass });
+            }
         }
     }
 
@@ -812,10 +880,14 @@ impl Shard {
         let Some(replay) = trigger.replay.as_mut() else { return };
         replay.forget_unserved(group_id, unserved.as_deref());
         replay.catching.swap_remove(&group_id);
-        replay.reading.swap_remove(&group_id);
         replay.ahead.swap_remove(&group_id);
-        if catching.is_some_and(|it| it.is_full) {
-            self.fewer_full(id);
+        if let Some(catching) = catching {
+            stats::subtract(&self.stats.catching_up, 1);
+            let reader = catching.reader;
+            replay.side(reader).reading.swap_remove(&group_id);
+            if catching.is_full {
+                self.fewer_full(id, reader);
+            }
         }
         self.close_reader_if_unused(id);
     }
@@ -840,7 +912,7 @@ impl Shard {
         };
         replay.gap();
         let on_ring: Vec<_> =
-            replay.catching.iter().copied().filter(|id| !replay.reading.contains(id)).collect();
+            replay.catching.iter().copied().filter(|id| !replay.is_reading(*id)).collect();
         for group in on_ring {
             self.hand_to_reader(group);
         }
@@ -852,14 +924,26 @@ impl Shard {
         let State::Ending(reason) = &trigger.state else { return };
         let reason = reason.clone();
         let Some(replay) = &mut trigger.replay else { return };
-        if let EndReason::Error(error) = &reason {
-            for joining in std::mem::take(&mut replay.waiting) {
-                refuse(joining, (**error).clone());
+        let EndReason::Error(error) = &reason else {
+            // They get what they miss, and then end like the others.
+            for group in std::mem::take(&mut replay.ahead) {
+                self.feed(group);
             }
+            return;
+        };
+        for joining in std::mem::take(&mut replay.waiting) {
+            refuse(joining, (**error).clone());
         }
         let catching: Vec<_> = replay.catching.iter().copied().collect();
-        for group in catching {
-            self.end_group(group, &reason);
+        for group_id in catching {
+            let group = self.groups.get(&group_id);
+            if group.and_then(|it| it.catching.as_deref()).is_some_and(|it| it.was_live) {
+                // Like a live group it delivers what it holds, and then ends or goes on at another source.
+                self.forget_resumed(group_id);
+                self.go_live(group_id);
+            } else {
+                self.end_group(group_id, &reason);
+            }
         }
         self.close_reader_if_unused(id);
     }
@@ -872,16 +956,19 @@ impl Shard {
     ) -> bool {
         let scope = self.scope(operation);
         let Some(group) = self.groups.get_mut(&group_id) else { return false };
-        if group.catching.is_none() {
-            return false;
-        }
+        let Some(was_live) = group.catching.as_deref().map(|it| it.was_live) else { return false };
         let Some(trigger) = self.triggers.get(&group.trigger) else { return false };
+        // A graph that came in between has decided otherwise.
+        group.moving_later = None;
         if trigger.source == operation.source {
             let source = trigger.source.clone();
             group.operation = Arc::new(LiveOperation { source, ..operation.clone() });
             group.change_scope(scope);
             stats::add(&self.stats.spliced, 1);
             self.served(group_id);
+        } else if was_live {
+            // First it gets all of the source that it leaves.
+            group.moving_later = Some(Box::new(operation.clone()));
         } else {
             stats::add(&self.stats.ended_by_reload, 1);
             self.end_group(group_id, &EndReason::Error(Box::new(source_changed())));

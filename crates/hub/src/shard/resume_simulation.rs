@@ -6,15 +6,19 @@
 //! - whoever comes with the place of an event and a time gets everything since, of the lane of the event what follows it;
 //! - who comes without one and wants the current state gets that first, and its cursor is as good as any;
 //! - whoever is told where it is has had all that is for it up to there, or knows of the loss, and gets nothing of it again;
+//! - a group that cannot keep up misses nothing that the broker has, and announces no loss;
 //! - in the end everybody has had everything and knows where it is, and equal groups are one.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use events::{Event, Mark, Position, SourceError, SourceMessage, Start, StreamEnd};
 
+use super::group::Mode;
+use super::replay::{FALLEN, FIRST_SLOW, SHARED};
 use super::scripted::{Answer, ScriptedOutlet, Stage};
 use super::simulation::{Random, for_seeds};
 use super::{GRAPH, Reading, TriggerId};
@@ -117,11 +121,13 @@ impl Simulation {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let is_rough = random.below(2) == 0;
+        let is_tight = random.below(2) == 0;
         let settings = HubSettings {
             resolutions_in_flight: 1 + random.below(12) as usize,
             group_in_flight: 1 + random.below(4) as usize,
             batch_events: random.below(5) as usize,
-            group_waiting: if is_rough { random.below(6) as usize } else { 100_000 },
+            group_waiting: if is_tight { random.below(6) as usize } else { 100_000 },
+            catch_up: !is_rough || random.below(2) == 0,
             ring_events: random.below(12) as usize,
             ..HubSettings::default()
         };
@@ -153,7 +159,8 @@ impl Simulation {
             42..52 => self.publish(),
             52..64 => self.deliver(),
             64..76 => self.read(),
-            76..90 => self.resolve(),
+            76..87 => self.resolve(),
+            87..90 => self.look(),
             90..94 => self.tell(),
             94 => self.lose(),
             95 => self.lose_or_end(),
@@ -234,7 +241,9 @@ impl Simulation {
             let scope = Scope::new(GRAPH, "Subscription.field", &source, &[]);
             match self.cursors.decode(cursor, scope).expect("it is ours") {
                 Resume::After(position) => position,
-                Resume::Since { .. } => panic!("cursors of few lanes have positions"),
+                Resume::Since { .. } | Resume::Oldest => {
+                    panic!("cursors of few lanes have positions")
+                }
             }
         };
         let mut decoded = self.decoded.borrow_mut();
@@ -303,8 +312,10 @@ impl Simulation {
 
     /// Time passes for those who wait for others.
     fn look(&mut self) {
-        self.stage.shard.look_after_gathered();
-        self.stage.take_effects();
+        for _ in 0..self.random.below(60) {
+            self.stage.shard.look_after_gathered();
+            self.stage.take_effects();
+        }
     }
 
     fn topic_of(&self, trigger: TriggerId) -> u64 {
@@ -337,7 +348,9 @@ impl Simulation {
     }
 
     fn open_reader(&mut self) {
-        let Some((trigger, _, start)) = self.stage.readers_opening.first().cloned() else { return };
+        let Some((trigger, pass, start)) = self.stage.readers_opening.first().cloned() else {
+            return;
+        };
         let topic = self.topic_of(trigger);
         let forgotten = self.topics[topic as usize].forgotten;
         let next: [u64; LANES] = match start {
@@ -349,8 +362,16 @@ impl Simulation {
                 let next = self.topics[topic as usize].since(seconds(time));
                 std::array::from_fn(|lane| next[lane].max(forgotten[lane] + 1))
             }
+            Start::All => forgotten.map(|it| it + 1),
             other => panic!("a reader goes on somewhere: {other:?}"),
         };
+        let of_group = self.stage.shard.triggers[&trigger].replay.as_ref().unwrap().reader_of(pass);
+        if of_group == Some(FALLEN) && self.random.below(4) == 0 {
+            let reason = String::new();
+            let away = SourceError::Unavailable { provider: "p".into(), reason };
+            self.stage.open_reader(Err(away));
+            return;
+        }
         if (0..LANES).any(|lane| next[lane] <= forgotten[lane]) {
             let gone = SourceError::Gone { provider: "p".into() };
             self.stage.open_reader(Err(gone));
@@ -485,18 +506,31 @@ impl Simulation {
         for trigger in shard.triggers.values() {
             let replay = trigger.replay.as_ref().unwrap();
             in_triggers += trigger.groups.len() + replay.catching.len();
-            assert!(replay.reading.iter().all(|it| replay.catching.contains(it)));
             assert!(trigger.twins.iter().all(|it| trigger.groups.contains(*it)));
-            let full = replay
-                .catching
-                .iter()
-                .filter(|id| shard.groups[*id].catching.as_ref().is_some_and(|it| it.is_full));
-            assert_eq!(full.count(), replay.full);
-            let waits = !replay.waiting.is_empty() && replay.gathering.is_none();
-            let needs_reader = !replay.reading.is_empty() || waits;
-            assert_eq!(replay.reader.is_some(), needs_reader, "a reader is there if needed");
-            let is_paused = replay.reader.as_ref().is_some_and(|it| it.is_paused);
-            assert!(!is_paused || replay.full > 0, "nobody waits for nothing");
+            let mut reading = 0;
+            for (index, side) in replay.readers.iter().enumerate() {
+                reading += side.reading.len();
+                let catching = |id| shard.groups[id].catching.as_deref().expect("it catches up");
+                for id in &side.reading {
+                    assert!(replay.catching.contains(id));
+                    assert_eq!((catching(id).mode, catching(id).reader), (Mode::Reader, index));
+                }
+                let full = side.reading.iter().filter(|id| catching(id).is_full).count();
+                assert_eq!(full, side.full);
+                let waits =
+                    index == SHARED && !replay.waiting.is_empty() && replay.gathering.is_none();
+                let needs_stream = !side.reading.is_empty() || waits;
+                assert_eq!(
+                    side.stream.is_some(),
+                    needs_stream && (side.stream.is_some() || !side.is_retrying),
+                    "a reader is there if it is needed"
+                );
+                let is_paused = side.stream.as_ref().is_some_and(|it| it.is_paused);
+                assert!(!is_paused || side.full > 0, "nobody waits for nothing");
+            }
+            let is_read =
+                |it: &&GroupId| shard.groups[*it].catching.as_ref().unwrap().mode == Mode::Reader;
+            assert_eq!(replay.catching.iter().filter(is_read).count(), reading);
         }
         assert_eq!(in_triggers, shard.groups.len());
         let could_start = |it: &super::Group| it.can_start(shard.settings.group_in_flight);
@@ -571,6 +605,7 @@ impl Simulation {
             }
             latest[lane] = Some(offset);
         }
+        assert!(self.is_rough || !has_lost, "nothing is lost that the broker has: {heard:?}");
         (latest.map(Option::unwrap_or_default), has_lost)
     }
 
@@ -653,7 +688,8 @@ impl Simulation {
         for trigger in shard.triggers.values() {
             let replay = trigger.replay.as_ref().unwrap();
             if !self.is_rough {
-                assert!(replay.is_idle() && replay.reader.is_none(), "all have caught up");
+                assert!(replay.is_idle(), "all have caught up");
+                assert!(replay.readers.iter().all(|it| it.stream.is_none()), "and need no reader");
                 assert!(trigger.twins.is_empty(), "equal groups are one");
             }
         }
@@ -688,10 +724,15 @@ impl Simulation {
         assert!(shard.outlets.is_empty() && shard.merged.is_empty(), "something leaked");
         assert_eq!((shard.turns.taken(), shard.ring_room.used()), (0, 0));
         let stats = &self.stage.stats;
-        for gauge in
-            [&stats.waiting, &stats.resolving, &stats.subscribers, &stats.joining, &stats.groups]
-        {
-            assert_eq!(gauge.load(std::sync::atomic::Ordering::Relaxed), 0, "counters leaked");
+        for gauge in [
+            &stats.waiting,
+            &stats.resolving,
+            &stats.subscribers,
+            &stats.joining,
+            &stats.groups,
+            &stats.catching_up,
+        ] {
+            assert_eq!(gauge.load(Relaxed), 0, "counters leaked");
         }
         assert!(self.outlets.iter().all(|outlet| outlet.is_empty()), "members leaked");
     }
@@ -699,9 +740,18 @@ impl Simulation {
 
 #[test]
 fn whoever_comes_again_gets_everything_once_and_in_order() {
+    let (fell_behind, parted) = (AtomicU64::new(0), AtomicU64::new(0));
     for_seeds(|seed| {
         let mut simulation = Simulation::new(seed);
         (0..STEPS).for_each(|_| simulation.step());
+        let stats = &simulation.stage.stats;
+        fell_behind.fetch_add(stats.fell_behind.load(Relaxed), Relaxed);
+        let replays = simulation.stage.shard.triggers.values().filter_map(|it| it.replay.as_ref());
+        let has_parted = replays.into_iter().any(|it| it.readers.len() > FIRST_SLOW);
+        parted.fetch_add(has_parted.into(), Relaxed);
         simulation.finish();
     });
+    let is_one = std::env::var_os("STARLING_SEED").is_some();
+    assert!(is_one || fell_behind.into_inner() > 0, "some groups fell behind");
+    assert!(is_one || parted.into_inner() > 0, "some groups were given readers of their own");
 }

@@ -20,7 +20,7 @@ pub(super) fn position(marks: &[(u32, u64)]) -> Position {
     marks.iter().map(|&(lane, offset)| mark(lane, offset)).collect()
 }
 
-fn after(marks: &[(u32, u64)]) -> Option<Resume> {
+pub(super) fn after(marks: &[(u32, u64)]) -> Option<Resume> {
     Some(Resume::After(position(marks)))
 }
 
@@ -51,7 +51,7 @@ impl Play {
         (trigger, comer, joined(answer))
     }
 
-    fn come(&mut self, operation: u128, resume: Option<Resume>) -> (Member, Answer) {
+    pub(super) fn come(&mut self, operation: u128, resume: Option<Resume>) -> (Member, Answer) {
         let operation = self.stage.operation("topic", operation, 0);
         self.come_for(operation, resume)
     }
@@ -66,22 +66,22 @@ impl Play {
         (member, self.stage.resume(&self.outlet, member, operation, resume))
     }
 
-    fn event(offset: u64) -> SourceMessage {
+    pub(super) fn event(offset: u64) -> SourceMessage {
         SourceMessage::Event(Event::new("topic", offset.to_string()).at(mark(0, offset)).into())
     }
 
-    fn events(&mut self, trigger: TriggerId, offsets: impl IntoIterator<Item = u64>) {
+    pub(super) fn events(&mut self, trigger: TriggerId, offsets: impl IntoIterator<Item = u64>) {
         for offset in offsets {
             self.stage.message(trigger, Self::event(offset));
         }
     }
 
-    fn read(&mut self, trigger: TriggerId, pass: u64, offset: u64) -> Reading {
+    pub(super) fn read(&mut self, trigger: TriggerId, pass: u64, offset: u64) -> Reading {
         self.stage.read(trigger, pass, Self::event(offset))
     }
 
     /// The numbers that somebody heard, or whatever else was said.
-    fn heard(&self, member: Member) -> Vec<String> {
+    pub(super) fn heard(&self, member: Member) -> Vec<String> {
         let number = |payload: String| match payload.strip_prefix("{\"data\":") {
             Some(rest) => {
                 assert!(rest.contains("\"cursor\":\""), "{payload}");
@@ -93,7 +93,7 @@ impl Play {
     }
 
     /// So much time passes for those who come again and wait for others.
-    fn look(&mut self, looks: u32) {
+    pub(super) fn look(&mut self, looks: u32) {
         for _ in 0..looks {
             self.stage.shard.look_after_gathered();
             self.stage.take_effects();

@@ -133,6 +133,14 @@ pub struct Subscriptions {
     #[schemars(range(min = 1, max = 1_000_000), example = 64)]
     pub queue_events: u32,
 
+    /// How many events may wait for one group of equal subscribers while earlier ones are resolved. With one more, a
+    /// group whose broker stores the events (JetStream, Kafka, Redis Streams) leaves the live events and reads what
+    /// follows from the broker at its own pace; nothing is lost. A group of a source that stores nothing drops the
+    /// oldest event, and `extensions.lost` says how many it has dropped. With `policy: latest` one event waits, and
+    /// older ones are always dropped.
+    #[schemars(range(min = 1, max = 1_000_000), example = 256)]
+    pub group_queue_events: u32,
+
     /// What happens when a queue is full.
     #[schemars(example = &"latest")]
     pub policy: OverflowPolicy,
@@ -181,6 +189,7 @@ impl Default for Subscriptions {
             max_operation_bytes: 4 << 20,
             kernel_queue_bytes: 64 << 10,
             queue_events: 256,
+            group_queue_events: 64,
             policy: OverflowPolicy::Disconnect,
             max_connections: 0,
             max_connections_per_ip: 0,

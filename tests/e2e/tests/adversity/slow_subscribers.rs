@@ -1,6 +1,6 @@
 //! Subscribers that do not read. What they meet is configured; nobody else waits for them.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::shop::Shop;
 use crate::socket::{Heard, Socket};
@@ -68,6 +68,43 @@ fn by_default_a_websocket_that_is_not_read_is_closed_and_told_why() {
         (last.code.0, &*last.reason),
         (4410, "events came faster than this client read them; the connection is closed")
     );
+    shop.assert_unharmed();
+}
+
+#[test]
+fn the_last_cursor_of_a_websocket_that_was_closed_because_it_was_not_read_leads_to_the_next_event()
+{
+    let shop = Shop::with("subscriptions: {queue_events: 4}\ncursor: {memory: true}");
+    let mut socket = Socket::ready(shop.address());
+    socket.subscribe("1", SUBSCRIPTION);
+    shop.wait_for_subscribers(1);
+    let mut number = 0;
+    e2e::eventually("the slow subscriber to be given up", || {
+        number += 1;
+        shop.publish("products", event(number));
+        (shop.router.metric("starling_hub_subscribers") == Some(1)).then_some(())
+    });
+    let id = |message: &Value| {
+        let id = message["payload"]["data"]["productChanged"]["id"].as_str();
+        id.map(|id| id.parse::<usize>().unwrap())
+    };
+    let (mut last, mut cursor) = (0, Value::Null);
+    while let Heard::Text(text) = socket.hear() {
+        let mut message: Value = serde_json::from_str(&text).unwrap();
+        let Some(id) = id(&message) else { continue };
+        assert_eq!(id, last + 1, "nothing is left out before the end");
+        (last, cursor) = (id, message["payload"]["extensions"]["cursor"].take());
+    }
+    assert!(last > 0 && last < number && cursor.is_string(), "{last} of {number}: {cursor}");
+    let mut again = Socket::ready(shop.address());
+    let payload = json!({ "query": SUBSCRIPTION, "extensions": { "cursor": cursor } });
+    again.send(&json!({ "id": "2", "type": "subscribe", "payload": payload }).to_string());
+    for expected in last + 1..=number {
+        let message = again.message();
+        assert_eq!(id(&message), Some(expected));
+        let extensions = &message["payload"]["extensions"];
+        assert!(extensions["lost"].is_null() && extensions["gap"].is_null(), "{extensions}");
+    }
     shop.assert_unharmed();
 }
 

@@ -58,6 +58,10 @@ pub(super) struct Reader {
     pub(super) stream: Option<StreamId>,
     /// The number up to which everything was handed on or is not wanted; none: not open yet.
     pub(super) position: Option<u64>,
+    /// Our stream ends with the last message that is stored when it is opened.
+    pub(super) bounded: bool,
+    /// The number of that message; 0: there is none. `None`: not known yet, or our stream is not bounded.
+    pub(super) end: Option<u64>,
 }
 
 /// What is pulled from.
@@ -118,6 +122,8 @@ impl Reader {
             bookmark_is_stuck: false,
             stream: None,
             position: None,
+            bounded: wanted.bounded,
+            end: None,
         };
         (reader, stream)
     }
@@ -156,7 +162,12 @@ impl Reader {
                     self.release(&consumer).await;
                     break None;
                 }
-                Ended::End(end) => break Some(end),
+                Ended::End(end) => {
+                    if end == StreamEnd::Complete {
+                        self.release(&consumer).await;
+                    }
+                    break Some(end);
+                }
                 Ended::CaughtUp => self.release(&consumer).await,
                 Ended::Again(reason) => {
                     tracing::debug!(
@@ -187,6 +198,9 @@ impl Reader {
         let gone = self.feed.gone();
         tokio::pin!(gone);
         loop {
+            if self.end.is_some_and(|end| self.position >= Some(end)) {
+                return Ended::End(StreamEnd::Complete);
+            }
             let pulled = if let Some(pulled) = consumer.pull.ready() {
                 pulled
             } else {
@@ -239,6 +253,10 @@ impl Reader {
         let sequence = delivery.stream_sequence;
         // What a bookmark delivers again is known.
         if self.position.is_none_or(|position| sequence > position) {
+            if self.end.is_some_and(|end| sequence > end) {
+                // The last one was deleted meanwhile.
+                return Some(Ended::End(StreamEnd::Complete));
+            }
             ProviderStats::add(&self.stats.received, 1);
             self.position = Some(sequence);
             let unwanted = consumer.filters_here && !self.filter.matches(&message.subject);

@@ -3,7 +3,7 @@
 //!
 //! A durable consumer, a bookmark, delivers what was not acknowledged once more, but later and out of order. So what
 //! it has delivered before, and the reader does not have, is read through an ephemeral consumer first; what the
-//! durable one repeats then is known and left out. The same way leads out if somebody else pulls from it. If the broker
+//! durable one repeats then is known and left out. A reader of new events leaves out whatever was stored before it was opened. The same way leads out if somebody else pulls from it. If the broker
 //! has forgotten what it delivered, the bookmark is made anew at the reader's position.
 
 use std::time::{Duration, SystemTime};
@@ -90,15 +90,33 @@ impl Reader {
             return Err(Failure::NoStream(name));
         }
         self.settle(&stream, &info.state)?;
+        if self.bounded && self.end.is_none() {
+            let mut end = None;
+            for subject in self.filter.subjects() {
+                end = end.max(api.last_of(&stream.name, subject).await?);
+            }
+            self.end = Some(end.unwrap_or(0));
+        }
         let bookmark = self.bookmark();
         let Some(bookmark) = bookmark.map(str::to_owned) else {
             return self.ephemeral(line, &stream, &info.state, None).await;
         };
         match api.consumer(&stream.name, &bookmark).await {
             Ok(known) => {
-                if self.position.is_none() {
-                    self.position = Some(acknowledged_up_to(&known, &info.state));
+                let is_opening = self.position.is_none();
+                if is_opening {
+                    self.position = Some(match self.start {
+                        // New subscribers get what is published from now on. Subscribers with a cursor read what was
+                        // stored before from their own positions.
+                        Start::New => info.state.last_sequence,
+                        _ => acknowledged_up_to(&known, &info.state),
+                    });
                     self.settle(&stream, &info.state)?;
+                }
+                if is_opening && self.start == Start::New && known.num_pending > 0 {
+                    // The consumer would deliver its backlog before the first event that is wanted.
+                    api.delete_consumer(&stream.name, &bookmark).await?;
+                    return self.new_bookmark(line, &stream, &info.state, bookmark).await;
                 }
                 if self.bookmark_is_stuck || has_forgotten(&known, self.bookmark_delivered) {
                     tracing::warn!(
@@ -145,8 +163,8 @@ impl Reader {
 
     /// The name of the durable consumer, if one is wanted and ours to have, which it is from then on.
     pub(super) fn bookmark(&mut self) -> Option<&str> {
-        // A reader that begins at a given position is one of several that look back; the bookmark is the other's.
-        if self.strays >= STRAYS_MAX || matches!(self.start, Start::After(_)) {
+        // A reader that begins at a given position, or ends, is one of several that look back; the bookmark is the other's.
+        if self.strays >= STRAYS_MAX || self.bounded || matches!(self.start, Start::After(_)) {
             return None;
         }
         if self.claim.is_none()

@@ -1,0 +1,232 @@
+//! Groups that fall behind: events of a source that can be read again come faster than a group's operation is resolved.
+//!
+//! Such a group is detached from the live events and catches up like one that comes with a cursor (see [`super::resume`]):
+//! from the ring, else by a side reader at its own pace, so that the broker holds what the group has no room for. It is live
+//! again when it has resolved everything, and only then may fall behind again. Between the two lie as many events as may
+//! wait in a group, so a group at its limit does not change over with each event.
+//!
+//! Only what the broker has deleted is lost: the group goes on with the oldest event that is stored, and says
+//! `extensions.gap`.
+//!
+//! The groups of one side reader wait for the slowest of them. A group that makes others wait for a quarter of a second is
+//! given another reader, of which a trigger has [`SIDE_READERS_MAX`] at most.
+
+use events::{Mark, Position};
+
+use super::group::{Catching, Mode};
+use super::replay::{self, FIRST_SLOW, SIDE_READERS_MAX};
+use super::{Effect, Shard, State, TriggerId};
+use crate::cursor::Resume;
+use crate::stats;
+use crate::{GroupId, LiveOperation};
+
+/// The number of looks, of 25 ms each, at which a reader is found waiting for some of its groups before these are given
+/// another reader.
+const STALL_LOOKS: u32 = 10;
+
+/// The number of looks, of 25 ms each, between two attempts to open a reader for groups that have fallen behind.
+const RETRY_LOOKS: u32 = 40;
+
+/// A reader that could not be opened and is tried again.
+pub(super) struct Retry {
+    trigger: TriggerId,
+    reader: usize,
+    looks: u32,
+}
+
+impl Shard {
+    /// Detaches the groups that had no room for the latest event of their trigger.
+    pub(super) fn detach_groups_behind(&mut self) {
+        let mut behind = std::mem::take(&mut self.behind);
+        for group in behind.drain(..) {
+            self.detach_group(group);
+        }
+        // The list keeps its room for the next event.
+        self.behind = behind;
+    }
+
+    /// Turns a live group into one that catches up. It was offered every event up to its trigger's position.
+    fn detach_group(&mut self, group_id: GroupId) {
+        let Some(group) = self.groups.get_mut(&group_id) else { return };
+        let (id, moving_to) = (group.trigger, group.moving_to.take());
+        let Some(trigger) = self.triggers.get_mut(&id) else { return };
+        let Some(replay) = &mut trigger.replay else { return };
+        let mode = Mode::Ring { next: replay.next_number };
+        let mut catching = Catching::new(replay.position.clone(), mode);
+        catching.was_live = true;
+        group.catching = Some(Box::new(catching));
+        replay.catching.insert(group_id);
+        trigger.detach(group_id, &group.operation);
+        trigger.twins.swap_remove(&group_id);
+        stats::add(&self.stats.fell_behind, 1);
+        stats::add(&self.stats.catching_up, 1);
+        if let Some(target) = moving_to {
+            self.defer_move(group_id, target);
+        }
+    }
+
+    /// Keeps a group that waits for another trigger at its own until it has caught up.
+    fn defer_move(&mut self, group_id: GroupId, target: TriggerId) {
+        let state = self.triggers.get_mut(&target).map(|it| &mut it.state);
+        if let Some(State::Opening(waiting)) = state
+            && let Some(at) = waiting.moving.iter().position(|(group, _)| *group == group_id)
+        {
+            let (_, operation) = waiting.moving.swap_remove(at);
+            if let Some(group) = self.groups.get_mut(&group_id) {
+                group.moving_later = Some(Box::new(LiveOperation::clone(&operation)));
+            }
+        }
+        self.close_if_unused(target);
+    }
+
+    /// Changes a group that is live again over to the source of a graph that came meanwhile. False if there is none.
+    pub(super) fn apply_deferred_move(&mut self, group_id: GroupId) -> bool {
+        let Some(group) = self.groups.get_mut(&group_id) else { return false };
+        let Some(operation) = group.moving_later.take() else { return false };
+        self.splice(group_id, *operation);
+        true
+    }
+
+    /// Schedules another attempt to open a reader of groups that have fallen behind.
+    pub(super) fn retry_reader(&mut self, trigger: TriggerId, reader: usize) {
+        let replay = self.triggers.get_mut(&trigger).and_then(|it| it.replay.as_mut());
+        let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { return };
+        if !std::mem::replace(&mut side.is_retrying, true) {
+            self.retrying.push(Retry { trigger, reader, looks: 0 });
+        }
+    }
+
+    /// Opens the readers again whose pause is over.
+    pub(super) fn poll_retries(&mut self) {
+        for mut retry in std::mem::take(&mut self.retrying) {
+            retry.looks += 1;
+            if retry.looks < RETRY_LOOKS {
+                self.retrying.push(retry);
+                continue;
+            }
+            let replay = self.triggers.get_mut(&retry.trigger).and_then(|it| it.replay.as_mut());
+            let side = replay.and_then(|it| it.readers.get_mut(retry.reader));
+            let Some(side) = side else { continue };
+            side.is_retrying = false;
+            if side.stream.is_none() && !side.reading.is_empty() {
+                self.read(retry.trigger, retry.reader);
+            }
+        }
+    }
+
+    /// Observes a paused reader some of whose groups have room for more.
+    pub(super) fn watch_stalled_reader(&mut self, trigger: TriggerId, reader: usize) {
+        let replay = self.triggers.get_mut(&trigger).and_then(|it| it.replay.as_mut());
+        let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { return };
+        if !std::mem::replace(&mut side.is_watched, true) {
+            side.stalled = 0;
+            self.stalled.push((trigger, reader));
+        }
+    }
+
+    /// Separates the groups of readers that have been stalled for too long.
+    pub(super) fn poll_stalled_readers(&mut self) {
+        for (trigger, reader) in std::mem::take(&mut self.stalled) {
+            let replay = self.triggers.get_mut(&trigger).and_then(|it| it.replay.as_mut());
+            let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { continue };
+            // A reader that is paused whenever it is looked at goes at the pace of the slowest, however often it goes on
+            // in between.
+            side.stalled = match side.is_stalled() {
+                true => side.stalled + 1,
+                false => side.stalled.saturating_sub(1),
+            };
+            if side.stalled == 0 || side.stalled >= STALL_LOOKS {
+                side.is_watched = false;
+                if side.stalled > 0 {
+                    self.separate_slow_groups(trigger, reader);
+                }
+            } else {
+                self.stalled.push((trigger, reader));
+            }
+        }
+    }
+
+    /// Moves the groups of a reader that have no room to another reader, so that the others go on.
+    fn separate_slow_groups(&mut self, id: TriggerId, from: usize) {
+        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
+            return;
+        };
+        let unused = (FIRST_SLOW..SIDE_READERS_MAX)
+            .find(|&index| replay.readers.get(index).is_none_or(|it| it.reading.is_empty()));
+        if unused.is_none() && from >= FIRST_SLOW {
+            // All readers are taken: the slowest groups share the pace of the slowest.
+            return;
+        }
+        let groups = &self.groups;
+        let catching = |id: &GroupId| groups.get(id).and_then(|it| it.catching.as_deref());
+        let is_full = |id: &GroupId| catching(id).is_some_and(|it| it.is_full);
+        let full: Vec<_> = replay.side(from).reading.iter().copied().filter(is_full).collect();
+        let earliest = replay::earliest(full.iter().filter_map(catching).map(|it| &it.position));
+        let earliest = Resume::After(earliest);
+        let serves = |replay: &replay::Replay, index: usize| {
+            let stream = replay.readers.get(index).and_then(|it| it.stream.as_ref());
+            stream.is_some_and(|stream| stream.serves(&earliest))
+        };
+        let others = FIRST_SLOW..SIDE_READERS_MAX;
+        let to = unused
+            .or_else(|| others.into_iter().find(|&index| serves(replay, index)))
+            .unwrap_or(SIDE_READERS_MAX - 1);
+        for group_id in full {
+            replay.side(from).reading.swap_remove(&group_id);
+            replay.side(from).full -= 1;
+            replay.side(to).reading.insert(group_id);
+            let group = self.groups.get_mut(&group_id);
+            if let Some(catching) = group.and_then(|it| it.catching.as_deref_mut()) {
+                catching.is_full = false;
+                catching.reader = to;
+            }
+        }
+        let is_served = serves(replay, to);
+        let side = replay.side(from);
+        if side.full == 0
+            && let Some(stream) = side.stream.as_mut().filter(|it| it.is_paused)
+        {
+            stream.is_paused = false;
+            self.effects.push(Effect::ReadOn { trigger: id, pass: stream.pass });
+        }
+        if !is_served {
+            self.read(id, to);
+        }
+    }
+
+    /// Announces a gap to the groups that have read less of a lane than the broker has deleted: the reader, which begins
+    /// with the oldest event, begins the lane with that mark.
+    pub(super) fn announce_deleted(&mut self, id: TriggerId, reader: usize, begin: Mark) {
+        let Some(replay) = self.triggers.get(&id).and_then(|it| it.replay.as_ref()) else { return };
+        let Some(side) = replay.readers.get(reader) else { return };
+        for group_id in &side.reading {
+            let Some(group) = self.groups.get_mut(group_id) else { continue };
+            let Some(catching) = group.catching.as_deref().filter(|it| it.was_live) else {
+                continue;
+            };
+            let nothing = Mark { lane: begin.lane, ..Mark::default() };
+            if catching.position.lane(begin.lane).unwrap_or(nothing) < begin {
+                group.gap();
+                stats::add(&self.stats.outrun, 1);
+            }
+        }
+    }
+
+    /// Treats a reader that began with the oldest event like any other, once it has said where its lanes begin.
+    pub(super) fn oldest_is_known(&mut self, id: TriggerId, reader: usize) {
+        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
+            return;
+        };
+        let Some(side) = replay.readers.get_mut(reader) else { return };
+        let Some(stream) = side.stream.as_mut().filter(|it| it.start == Resume::Oldest) else {
+            return;
+        };
+        stream.start = Resume::After(Position::default());
+        for group_id in &side.reading {
+            let group = self.groups.get_mut(group_id);
+            if let Some(catching) = group.and_then(|it| it.catching.as_deref_mut()) {
+                catching.from_oldest = false;
+            }
+        }
+    }
+}

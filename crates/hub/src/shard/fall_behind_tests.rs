@@ -1,0 +1,295 @@
+//! Groups that cannot keep up with a source that stores its events, played by hand.
+
+use events::{SourceError, SourceMessage, Start, StreamEnd};
+
+use super::resume_tests::{Play, after, joined, mark, position};
+use super::scripted::Stage;
+use super::{Reading, TriggerId};
+use crate::{HubSettings, Member, Subscription};
+
+/// One event is resolved at a time and two may wait.
+fn settings(ring_events: usize) -> HubSettings {
+    HubSettings { group_in_flight: 1, group_waiting: 2, ring_events, ..HubSettings::default() }
+}
+
+fn numbers(numbers: impl IntoIterator<Item = u64>) -> Vec<String> {
+    numbers.into_iter().map(|number| number.to_string()).collect()
+}
+
+impl Play {
+    /// A live group that was offered the events up to `last` and has resolved none of them.
+    fn overrun(settings: HubSettings, last: u64) -> (Self, TriggerId, Member, Subscription) {
+        let mut play = Self::with(settings);
+        let (trigger, member, subscription) = play.live(0);
+        play.events(trigger, 1..=last);
+        (play, trigger, member, subscription)
+    }
+
+    /// Reads and resolves, from `next` to `last`, as fast as the groups take it.
+    fn read_all(&mut self, trigger: TriggerId, pass: u64, mut next: u64, last: u64) {
+        for _ in 0..1000 {
+            let is_paused = self.stage.readers_paused.contains(&(trigger, pass));
+            if next <= last && !is_paused && !self.stage.readers_closed.contains(&(trigger, pass)) {
+                self.read(trigger, pass, next);
+                next += 1;
+            } else if !self.stage.resolutions.is_empty() {
+                self.stage.resolve(0);
+            }
+        }
+        assert!(self.stage.resolutions.is_empty());
+    }
+
+    fn has_announced_a_loss(&self, member: Member) -> bool {
+        let heard = self.outlet.heard(member);
+        heard.iter().any(|it| it.contains("\"lost\"") || it.contains("\"gap\""))
+    }
+}
+
+#[test]
+fn a_group_that_cannot_keep_up_is_given_every_event_from_the_ring() {
+    let (mut play, trigger, member, _subscription) = Play::overrun(settings(100), 20);
+    assert_eq!(play.count(|it| &it.fell_behind), 1);
+    assert_eq!(play.count(|it| &it.catching_up), 1);
+    play.stage.resolve_all();
+    assert_eq!(play.heard(member), numbers(1..=20));
+    assert_eq!(play.count(|it| &it.catching_up), 0);
+    play.events(trigger, [21]);
+    play.stage.resolve_all();
+    assert_eq!(play.heard(member), numbers(1..=21));
+    assert!(!play.has_announced_a_loss(member));
+    assert_eq!(play.count(|it| &it.dropped_group_behind), 0);
+    assert!(play.stage.readers_opening.is_empty());
+}
+
+#[test]
+fn a_group_that_is_further_behind_than_the_ring_reads_from_the_broker() {
+    let (mut play, trigger, member, _subscription) = Play::overrun(settings(2), 20);
+    // It holds 1 to 4, and takes more when those are on their way.
+    while play.stage.readers_opening.is_empty() {
+        play.stage.resolve(0);
+    }
+    assert_eq!(play.stage.readers_opening[0].2, Start::After(position(&[(0, 4)])));
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    play.read_all(trigger, pass, 5, 20);
+    assert_eq!(play.heard(member), numbers(1..=20));
+    assert!(!play.has_announced_a_loss(member));
+    assert_eq!(play.stage.readers_closed, [(trigger, pass)]);
+}
+
+#[test]
+fn a_new_subscriber_is_given_live_events_and_becomes_one_with_the_group_that_was_behind() {
+    let (mut play, trigger, member, _subscription) = Play::overrun(settings(100), 10);
+    let (new, answer) = play.come(1, None);
+    let _new = joined(answer);
+    assert_eq!(play.groups(), 2);
+    play.events(trigger, [11]);
+    play.stage.resolve_all();
+    assert_eq!(play.heard(member), numbers(1..=11));
+    assert_eq!(play.heard(new), numbers([11]));
+    assert_eq!(play.groups(), 1, "they are one group again");
+}
+
+#[test]
+fn deleted_events_are_a_gap_and_the_oldest_that_is_stored_follows() {
+    let (mut play, trigger, member, _subscription) = Play::overrun(settings(2), 20);
+    while play.stage.readers_opening.is_empty() {
+        play.stage.resolve(0);
+    }
+    play.stage.open_reader(Err(SourceError::Gone { provider: "p".into() }));
+    assert_eq!(play.stage.readers_opening[0].2, Start::All, "the subscription does not end");
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    play.stage.read(trigger, pass, SourceMessage::Passed(mark(0, 8)));
+    play.read_all(trigger, pass, 9, 20);
+    assert_eq!(play.heard(member), numbers((1..=4).chain(9..=20)));
+    let heard = play.outlet.heard(member);
+    let announced: Vec<_> = heard.iter().filter(|it| it.contains("\"gap\":true")).collect();
+    assert_eq!(announced.len(), 1);
+    assert!(announced[0].starts_with("{\"data\":9"), "{announced:?}");
+    assert_eq!(play.count(|it| &it.outrun), 1);
+}
+
+#[test]
+fn a_reader_that_cannot_be_opened_is_tried_again_and_ends_nobody() {
+    let (mut play, trigger, member, _subscription) = Play::overrun(settings(2), 20);
+    while play.stage.readers_opening.is_empty() {
+        play.stage.resolve(0);
+    }
+    for _ in 0..3 {
+        let away = SourceError::Unavailable { provider: "p".into(), reason: "away".into() };
+        play.stage.open_reader(Err(away));
+        assert!(play.stage.readers_opening.is_empty(), "not at once");
+        play.look(40);
+        assert_eq!(play.stage.readers_opening[0].2, Start::After(position(&[(0, 4)])));
+    }
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    play.read_all(trigger, pass, 5, 20);
+    assert_eq!(play.heard(member), numbers(1..=20));
+}
+
+#[test]
+fn a_slow_group_holds_up_others_for_a_moment_only() {
+    let (mut play, trigger, slow, _subscription) = Play::overrun(settings(2), 0);
+    let (quick, answer) = play.come(2, None);
+    let _quick = joined(answer);
+    play.events(trigger, 1..=40);
+    let mine = |play: &Play, group: usize| {
+        let mut groups: Vec<_> = play.stage.resolutions.iter().map(|it| it.group).collect();
+        groups.sort_unstable_by_key(|id| id.0);
+        groups.dedup();
+        groups.get(group).copied()
+    };
+    let (slow_group, quick_group) = (mine(&play, 0).unwrap(), mine(&play, 1).unwrap());
+    // Both are behind the ring and read together; then one of them takes no more.
+    while play.stage.readers_opening.is_empty() {
+        play.stage.resolve(0);
+    }
+    let (_, pass, _) = play.stage.open_reader(Ok(()));
+    for _ in 0..8 {
+        play.stage.resolve_all();
+    }
+    let mut next = 5;
+    while play.read(trigger, pass, next) == Reading::On {
+        next += 1;
+        let at = play.stage.resolutions.iter().position(|it| it.group == quick_group);
+        play.stage.resolve(at.unwrap());
+    }
+    let resolve_quick = |play: &mut Play| {
+        while let Some(at) = play.stage.resolutions.iter().position(|it| it.group == quick_group) {
+            play.stage.resolve(at);
+        }
+    };
+    resolve_quick(&mut play);
+    assert!(play.stage.readers_paused.contains(&(trigger, pass)), "it waits for the slow one");
+    play.look(10);
+    assert!(!play.stage.readers_paused.contains(&(trigger, pass)), "and now no more");
+    let (of, other, _) = play.stage.open_reader(Ok(()));
+    assert!(of == trigger && other != pass);
+    for offset in next + 1..=40 {
+        play.read(trigger, pass, offset);
+        resolve_quick(&mut play);
+    }
+    assert_eq!(play.heard(quick), numbers(1..=40));
+    assert!(play.stage.resolutions.iter().all(|it| it.group == slow_group));
+    play.read_all(trigger, other, next + 1, 40);
+    assert_eq!(play.heard(slow), numbers(1..=40));
+    assert!(!play.has_announced_a_loss(slow) && !play.has_announced_a_loss(quick));
+}
+
+#[test]
+fn a_group_that_is_behind_moves_to_another_source_when_it_has_caught_up() {
+    let (mut play, trigger, member, _subscription) = Play::overrun(settings(100), 10);
+    let (group, _) = play.stage.shard.operations_before(1).remove(0);
+    let moved = play.stage.operation("other", 1, 1);
+    assert!(play.stage.advance(1, vec![(group, Ok(moved))]).is_empty());
+    assert!(play.stage.opening.is_empty(), "it has events of the old topic to resolve");
+    play.stage.resolve_all();
+    assert_eq!(play.heard(member), numbers(1..=10));
+    let other = play.stage.open();
+    assert_eq!(play.stage.closed, [trigger]);
+    play.stage.message(other, SourceMessage::Passed(mark(0, 0)));
+    play.events(other, [77]);
+    play.stage.resolve_all();
+    assert!(play.outlet.heard(member).last().unwrap().contains("\"gap\":true"));
+}
+
+#[test]
+fn a_group_that_waits_for_another_source_and_falls_behind_moves_later() {
+    let (mut play, trigger, member, _subscription) = Play::overrun(settings(100), 1);
+    let (group, _) = play.stage.shard.operations_before(1).remove(0);
+    let moved = play.stage.operation("other", 1, 1);
+    play.stage.advance(1, vec![(group, Ok(moved))]);
+    assert_eq!(play.stage.opening.len(), 1);
+    play.events(trigger, 2..=10);
+    assert!(play.stage.opening.is_empty());
+    play.stage.resolve_all();
+    assert_eq!(play.heard(member), numbers(1..=10));
+    let other = play.stage.open();
+    play.events(other, [77]);
+    play.stage.resolve_all();
+    assert_eq!(play.heard(member).last().unwrap(), "77");
+}
+
+#[test]
+fn the_end_of_a_finite_source_comes_after_all_of_its_events() {
+    for ring_events in [100, 2] {
+        let (mut play, trigger, member, _subscription) = Play::overrun(settings(ring_events), 20);
+        let (again, answer) = play.come(2, after(&[(0, 15)]));
+        play.stage.message(trigger, SourceMessage::End(StreamEnd::Complete));
+        for _ in 0..3 {
+            play.stage.resolve_all();
+            while !play.stage.readers_opening.is_empty() {
+                let (_, pass, _) = play.stage.open_reader(Ok(()));
+                play.read_all(trigger, pass, 5, 20);
+            }
+        }
+        let _again = joined(answer);
+        let mut expected = numbers(1..=20);
+        expected.push("end: complete".into());
+        assert_eq!(play.heard(member), expected);
+        assert_eq!(play.heard(again), expected[15..]);
+        assert!(play.stage.shard.triggers.is_empty() && play.groups() == 0);
+    }
+}
+
+#[test]
+fn an_end_for_another_reason_comes_after_what_the_group_holds() {
+    let (mut play, trigger, member, _subscription) = Play::overrun(settings(100), 20);
+    play.stage.message(trigger, SourceMessage::End(StreamEnd::Gone("topic".into())));
+    play.stage.resolve_all();
+    let mut expected = numbers(1..=4);
+    expected.push("end: SOURCE_GONE".into());
+    assert_eq!(play.heard(member), expected);
+}
+
+#[test]
+fn the_current_state_and_the_events_behind_it_survive_falling_behind() {
+    let mut play = Play::with(settings(100));
+    let operation = Stage::with_state(play.stage.operation("topic", 1, 0));
+    let (member, answer) = play.come_for(operation, None);
+    let trigger = play.stage.open();
+    play.stage.message(trigger, SourceMessage::Passed(mark(0, 0)));
+    let _subscription = joined(answer);
+    play.events(trigger, 1..=10);
+    play.stage.resolve_all();
+    let heard = play.heard(member);
+    assert_eq!(heard[0], "\"state\"");
+    assert_eq!(heard[1..], numbers(1..=10));
+}
+
+#[test]
+fn a_client_that_takes_little_at_a_time_does_not_hold_up_a_group_that_was_live() {
+    let (mut play, _, _, _subscription) = Play::overrun(settings(100), 40);
+    play.outlet.turn();
+    while !play.stage.shard.is_holding() {
+        play.stage.resolve(0);
+    }
+    let look = |play: &mut Play, looks: u32| {
+        for _ in 0..looks {
+            play.stage.shard.look_after_held();
+            play.stage.take_effects();
+        }
+    };
+    let mut taken = 0;
+    for _ in 0..4 {
+        // A little less than ten seconds, and a moment in which it takes something.
+        look(&mut play, 1500);
+        play.outlet.turn();
+        look(&mut play, 1);
+        play.outlet.turn();
+        let before = play.count(|it| &it.replayed);
+        play.stage.resolve_all();
+        taken += play.count(|it| &it.replayed) - before;
+    }
+    assert!(!play.stage.shard.is_holding() && taken > 10, "{taken}");
+    assert_eq!(play.count(|it| &it.catching_up), 0, "the group is live again");
+}
+
+#[test]
+fn the_policy_latest_drops_events_of_stores_too() {
+    let settings = HubSettings { catch_up: false, ..settings(100) };
+    let (mut play, _, member, _subscription) = Play::overrun(settings, 20);
+    play.stage.resolve_all();
+    assert_eq!(play.heard(member), numbers([1, 19, 20]));
+    assert!(play.has_announced_a_loss(member));
+    assert_eq!(play.count(|it| &it.fell_behind), 0);
+}
