@@ -113,6 +113,8 @@ pub struct PrepareStats {
     pub evicted: Arc<AtomicU64>,
     /// Operations that wait now for their turn at being prepared.
     pub waiting: Arc<AtomicU64>,
+    /// Texts that were parsed to learn which labels of progressive overrides concern them.
+    pub texts_labelled: AtomicU64,
     /// Operations refused because too many waited, or because they waited for too long.
     pub overloaded: AtomicU64,
     /// Operations that were planned greedily, because the step budget did not suffice to compare all choices.
@@ -389,6 +391,7 @@ impl Preparer {
             Ok(Ok(known)) => known,
             Ok(Err(guard)) => {
                 let permit = self.permit(client(), deadline).await?;
+                self.stats.texts_labelled.fetch_add(1, Ordering::Relaxed);
                 let work = Arc::clone(&self.work);
                 let (query, name) = (key.query.clone(), key.operation_name.clone());
                 let known = tokio::task::spawn_blocking(move || {

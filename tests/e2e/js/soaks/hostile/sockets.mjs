@@ -22,9 +22,10 @@ export function post(url, body, headers = {}) {
 }
 
 /**
- * Keeps `count` connections open until `signal`: each is given to `use`, and replaced a moment after it was closed.
+ * Keeps `count` connections open until `signal`: each is given to `use`, and replaced a moment after it was closed. They
+ * are opened at once, or `perSecond`.
  */
-export function keepConnections(count, url, signal, use) {
+export function keepConnections(count, url, signal, use, perSecond = Infinity) {
   const open = async () => {
     if (signal.aborted) return;
     const socket = connect(url);
@@ -34,7 +35,7 @@ export function keepConnections(count, url, signal, use) {
     });
     socket.once("connect", () => use(socket));
   };
-  for (let index = 0; index < count; index += 1) open();
+  for (let index = 0; index < count; index += 1) setTimeout(open, (index / perSecond) * 1000);
 }
 
 /** Sends `next()` again and again, `ahead` requests before their responses. */
