@@ -376,8 +376,8 @@ impl Preparer {
 
     /// The labels that are on for a request, as far as its operation depends on any.
     ///
-    /// A text that is not known yet is parsed under the limit of preparing, once for all requests that bring it at the same
-    /// time. That a text is not a valid operation is remembered, too.
+    /// A text that is not known yet is parsed under the limit of preparing, once for all requests that bring it at
+    /// the same time. That a text is not a valid operation is remembered, too.
     async fn labels(
         &self,
         key: &CacheKey,

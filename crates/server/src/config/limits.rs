@@ -49,14 +49,14 @@ pub struct Limits {
     #[schemars(range(min = 0, max = 10_000), example = 4)]
     pub preparing: u32,
 
-    /// How many operations may wait for being prepared; more are refused with the code `OVERLOADED`, those of the client
-    /// with the most waiting operations first. Clients take turns, and none waits for longer than `time`.
+    /// How many operations may wait for being prepared; more are refused with the code `OVERLOADED`, those of the
+    /// client with the most waiting operations first. Clients take turns, and none waits for longer than `time`.
     #[schemars(range(min = 1, max = 100_000), example = 100)]
     pub preparing_waiting: u32,
 
-    /// How many operations of one client may wait for being prepared. A client is the subject of a token or, without one, an
-    /// address; the 2^64 addresses of an IPv6 network with the same first 64 bits count as one. Raise it where a proxy
-    /// without tokens stands before the router: all clients have its address then.
+    /// How many operations of one client may wait for being prepared. A client is the subject of a token or, without
+    /// one, an address; the 2^64 addresses of an IPv6 network with the same first 64 bits count as one. Raise it
+    /// where a proxy without tokens stands before the router: all clients have its address then.
     #[schemars(range(min = 1, max = 100_000), example = 512)]
     pub preparing_waiting_per_client: u32,
 

@@ -212,6 +212,7 @@ introspection: false
 ide: {enabled: false}
 cors: {origins: ["https://a.example"]}
 log: {level: debug, format: text}
+shutdown: {delay: 3s}
 "#,
     );
     expect_test::expect_file!["tests/every_key.txt"].assert_debug_eq(&config);

@@ -1,5 +1,5 @@
-//! What the requests of one connection have in common: the client, the bytes of responses that it has not read, how many
-//! requests are served before other connections get a turn, and how many at the same time.
+//! What the requests of one connection have in common: the client, the bytes of responses that it has not read, how
+//! many requests are served before other connections get a turn, and how many at the same time.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -21,13 +21,13 @@ use crate::router::Router;
 /// Requests of one connection that are served in one turn. A client that pipelines sends the next one with the first.
 const REQUESTS_PER_TURN: u32 = 2;
 
-/// Requests of one connection of HTTP/2 that are served at the same time before the client has read a response. Each response
-/// that it reads makes it one more, so that a client that reads soon has as many as `http.http2.max_concurrent_streams`, and
-/// one that does not has these few responses in memory.
+/// Requests of one connection of HTTP/2 that are served at the same time before the client has read a response. Each
+/// response that it reads makes it one more, so that a client that reads soon has as many as
+/// `http.http2.max_concurrent_streams`, and one that does not has these few responses in memory.
 const UNPROVEN_REQUESTS_MAX: u32 = 8;
 
-/// A response goes to the HTTP library in pieces of this size over HTTP/1.1. Each piece that is taken shows that the client
-/// reads.
+/// A response goes to the HTTP library in pieces of this size over HTTP/1.1. Each piece that is taken shows that the
+/// client reads.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// See the module.
@@ -98,8 +98,8 @@ impl ClientConnection {
         self.begun.set(0);
     }
 
-    /// Waits until a request of this connection may begin: after a few in one turn others go first, and while the client
-    /// leaves too much unread nothing begins.
+    /// Waits until a request of this connection may begin: after a few in one turn others go first, and while the
+    /// client leaves too much unread nothing begins.
     pub(crate) async fn admit(&self) {
         if self.begun.get() >= REQUESTS_PER_TURN {
             tokio::task::yield_now().await;

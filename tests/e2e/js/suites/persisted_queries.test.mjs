@@ -1,5 +1,5 @@
-// Apollo Client with automatic persisted queries (`PersistedQueryLink`): it sends the hash of an operation first. The router
-// keeps no operations by hash and says so; the client then sends the text, and no further hashes.
+// Apollo Client with automatic persisted queries (`PersistedQueryLink`): it sends the hash of an operation first. The
+// router keeps no operations by hash and says so; the client then sends the text, and no further hashes.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { after, before, describe, it } from "node:test";

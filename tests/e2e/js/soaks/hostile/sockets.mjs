@@ -1,5 +1,5 @@
-// Connections of attackers. They come from an address of their own, 127.0.0.2, because the router treats clients fairly by
-// their address and the polite client has 127.0.0.1.
+// Connections of attackers. They come from an address of their own, 127.0.0.2, because the router treats clients
+// fairly by their address and the polite client has 127.0.0.1.
 import net from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
 
