@@ -55,8 +55,9 @@ const IGNORED_TOKENS_MAX: usize = 4;
 /// them waits for a few seconds at most before it is its turn.
 const WAITING_MAX: usize = 512;
 
-/// Operations of one client that may wait. A quarter: behind a proxy all clients may have its address.
-const WAITING_PER_CLIENT_MAX: usize = 128;
+/// Operations of one client that may wait. As many as in all: behind a proxy all clients may have its address, and where too
+/// many wait, the client with the most makes room for others.
+const WAITING_PER_CLIENT_MAX: usize = WAITING_MAX;
 
 /// How long an operation may wait for being prepared if its request says nothing else.
 const WAITING_TIME_MAX: Duration = Duration::from_secs(60);

@@ -17,7 +17,7 @@ pub(crate) const INLINE_BYTES_MAX: usize = 64 << 10;
 const WAITING_MAX: usize = 128;
 
 /// Jobs that may wait for one client.
-const WAITING_PER_CLIENT_MAX: usize = 32;
+const WAITING_PER_CLIENT_MAX: usize = 64;
 
 /// See the module.
 #[derive(Debug)]
