@@ -1,7 +1,7 @@
 //! What the requests of one connection have in common: the client, the bytes of responses that it has not read, how
 //! many requests are served before other connections get a turn, and how many at the same time.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -111,7 +111,7 @@ impl ClientConnection {
     }
 
     /// Waits until one more request of a connection of HTTP/2 may be served beside the others.
-    pub(crate) async fn join(self: &Rc<Self>) -> InFlight {
+    async fn join(self: &Rc<Self>) -> InFlight {
         loop {
             let ended = self.ended.notified();
             if self.in_flight.get() < self.read.get().saturating_add(UNPROVEN_REQUESTS_MAX) {
@@ -128,6 +128,47 @@ impl ClientConnection {
             AnswerBody::Whole(bytes) => AnswerBody::Whole(self.account.charged(bytes)),
             body => body,
         }
+    }
+}
+
+/// One request of a connection.
+#[derive(Debug)]
+pub(crate) struct ClientRequest {
+    connection: Rc<ClientConnection>,
+    /// Others of the connection may be served at the same time.
+    is_multiplexed: bool,
+    in_flight: RefCell<Option<InFlight>>,
+}
+
+impl ClientRequest {
+    /// A request over HTTP/1.1, the only one of its connection that is served now.
+    pub(crate) fn alone(connection: &Rc<ClientConnection>) -> Self {
+        let connection = Rc::clone(connection);
+        Self { connection, is_multiplexed: false, in_flight: RefCell::default() }
+    }
+
+    /// A request over HTTP/2, beside others.
+    pub(crate) fn multiplexed(connection: &Rc<ClientConnection>) -> Self {
+        Self { is_multiplexed: true, ..Self::alone(connection) }
+    }
+
+    /// Its connection.
+    pub(crate) fn connection(&self) -> &ClientConnection {
+        &self.connection
+    }
+
+    /// Waits until the request may be worked on. Its body has been read by then: what an unread body takes of the flow
+    /// control of the connection, the requests that are served could wait for.
+    pub(crate) async fn begin_work(&self) {
+        if self.is_multiplexed {
+            let place = self.connection.join().await;
+            self.in_flight.replace(Some(place));
+        }
+    }
+
+    /// The place of a request that has been worked on, for its response.
+    pub(crate) fn take_in_flight(&self) -> Option<InFlight> {
+        self.in_flight.take()
     }
 }
 
