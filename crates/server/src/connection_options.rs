@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName};
 
-/// The headers of one message that its `connection` header names. Made once for each message, in a time that grows with the
-/// length of its head: a head of 64 KiB can name thousands of headers and have hundreds.
+/// The headers of one message that its `connection` header names. Made once for each message, in a time that grows
+/// with the length of its head: a head of 64 KiB can name thousands of headers and have hundreds.
 #[derive(Debug)]
 pub(crate) struct ConnectionOptions(HashSet<HeaderName>);
 

@@ -3,8 +3,8 @@
 
 use std::fs::File;
 
-/// The fewest descriptors that are kept back: 64 connections of the admin listener, some subgraphs and brokers, runtimes and
-/// files.
+/// The fewest descriptors that are kept back: 64 connections of the admin listener, some subgraphs and brokers,
+/// runtimes and files.
 const RESERVED_MIN: usize = 128;
 
 /// The most descriptors that are kept back. Subgraphs have 1,024 connections each at most by default.
@@ -34,8 +34,9 @@ pub(crate) fn raise_limit() -> Option<usize> {
     descriptors.map(|it| usize::try_from(it).unwrap_or(usize::MAX))
 }
 
-/// A descriptor that is kept for the moment when there is no other: with it one more connection can be accepted, told why it
-/// is refused, and closed. Without it the client would wait, because the system has accepted the connection already.
+/// A descriptor that is kept for the moment when there is no other: with it one more connection can be accepted, told
+/// why it is refused, and closed. Without it the client would wait, because the system has accepted the connection
+/// already.
 #[derive(Debug)]
 pub(crate) struct SpareDescriptor(Option<File>);
 

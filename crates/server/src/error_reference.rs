@@ -180,7 +180,10 @@ fn explain(code: ErrorCode) -> (&'static str, &'static str) {
             "read faster, select less, or configure another `subscriptions.policy`",
         ),
         ErrorCode::ShuttingDown => ("the router is shutting down", "connect again"),
-        ErrorCode::Overloaded => ("a limit of this router is reached", "try again later"),
+        ErrorCode::Overloaded => (
+            "a limit of this router is reached, or too many requests wait for a subgraph; with `retry-after` over HTTP, unless other fields have values",
+            "try again later",
+        ),
         ErrorCode::InternalServerError => ("a defect of the router", "please report it"),
     }
 }

@@ -12,9 +12,10 @@ use super::format::DurationOrZeroText;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shutdown {
-    /// How long the router goes on as before after SIGTERM, while `/health/ready` is 503 already: load balancers need this
-    /// time to notice, and refuse nobody a connection meanwhile. Kubernetes sends SIGTERM at the same moment as it begins to
-    /// take the pod out of its services; the sum of this and `subscriptions.drain_period` should be less than
+    /// How long the router goes on as before after SIGTERM, while `/health/ready` is 503 already: load balancers need
+    /// this time to notice, and refuse nobody a connection meanwhile. Kubernetes sends SIGTERM at the same moment as
+    /// it begins to take the pod out of its services; the sum of this and `subscriptions.drain_period` should be less
+    /// than
     /// `terminationGracePeriodSeconds`. Ctrl-C (SIGINT) and a second signal do not wait.
     #[serde(with = "duration::text")]
     #[schemars(with = "DurationOrZeroText", example = &"10s")]

@@ -215,6 +215,7 @@ ide: {enabled: false}
 cors: {origins: ["https://a.example"]}
 log: {level: debug, format: text}
 include_subgraph_errors: {all: true, subgraph_names: true, extensions: [retryAfter], subgraphs: {a: false}}
+shutdown: {delay: 3s}
 "#,
     );
     expect_test::expect_file!["tests/every_key.txt"].assert_debug_eq(&config);

@@ -1,7 +1,7 @@
-//! What the requests of one connection have in common: the client, the bytes of responses that it has not read, how many
-//! requests are served before other connections get a turn, and how many at the same time.
+//! What the requests of one connection have in common: the client, the bytes of responses that it has not read, how
+//! many requests are served before other connections get a turn, and how many at the same time.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -21,13 +21,13 @@ use crate::router::Router;
 /// Requests of one connection that are served in one turn. A client that pipelines sends the next one with the first.
 const REQUESTS_PER_TURN: u32 = 2;
 
-/// Requests of one connection of HTTP/2 that are served at the same time before the client has read a response. Each response
-/// that it reads makes it one more, so that a client that reads soon has as many as `http.http2.max_concurrent_streams`, and
-/// one that does not has these few responses in memory.
+/// Requests of one connection of HTTP/2 that are served at the same time before the client has read a response. Each
+/// response that it reads makes it one more, so that a client that reads soon has as many as
+/// `http.http2.max_concurrent_streams`, and one that does not has these few responses in memory.
 const UNPROVEN_REQUESTS_MAX: u32 = 8;
 
-/// A response goes to the HTTP library in pieces of this size over HTTP/1.1. Each piece that is taken shows that the client
-/// reads.
+/// A response goes to the HTTP library in pieces of this size over HTTP/1.1. Each piece that is taken shows that the
+/// client reads.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// See the module.
@@ -98,8 +98,8 @@ impl ClientConnection {
         self.begun.set(0);
     }
 
-    /// Waits until a request of this connection may begin: after a few in one turn others go first, and while the client
-    /// leaves too much unread nothing begins.
+    /// Waits until a request of this connection may begin: after a few in one turn others go first, and while the
+    /// client leaves too much unread nothing begins.
     pub(crate) async fn admit(&self) {
         if self.begun.get() >= REQUESTS_PER_TURN {
             tokio::task::yield_now().await;
@@ -111,7 +111,7 @@ impl ClientConnection {
     }
 
     /// Waits until one more request of a connection of HTTP/2 may be served beside the others.
-    pub(crate) async fn join(self: &Rc<Self>) -> InFlight {
+    async fn join(self: &Rc<Self>) -> InFlight {
         loop {
             let ended = self.ended.notified();
             if self.in_flight.get() < self.read.get().saturating_add(UNPROVEN_REQUESTS_MAX) {
@@ -128,6 +128,47 @@ impl ClientConnection {
             AnswerBody::Whole(bytes) => AnswerBody::Whole(self.account.charged(bytes)),
             body => body,
         }
+    }
+}
+
+/// One request of a connection.
+#[derive(Debug)]
+pub(crate) struct ClientRequest {
+    connection: Rc<ClientConnection>,
+    /// Others of the connection may be served at the same time.
+    is_multiplexed: bool,
+    in_flight: RefCell<Option<InFlight>>,
+}
+
+impl ClientRequest {
+    /// A request over HTTP/1.1, the only one of its connection that is served now.
+    pub(crate) fn alone(connection: &Rc<ClientConnection>) -> Self {
+        let connection = Rc::clone(connection);
+        Self { connection, is_multiplexed: false, in_flight: RefCell::default() }
+    }
+
+    /// A request over HTTP/2, beside others.
+    pub(crate) fn multiplexed(connection: &Rc<ClientConnection>) -> Self {
+        Self { is_multiplexed: true, ..Self::alone(connection) }
+    }
+
+    /// Its connection.
+    pub(crate) fn connection(&self) -> &ClientConnection {
+        &self.connection
+    }
+
+    /// Waits until the request may be worked on. Its body has been read by then: what an unread body takes of the flow
+    /// control of the connection, the requests that are served could wait for.
+    pub(crate) async fn begin_work(&self) {
+        if self.is_multiplexed {
+            let place = self.connection.join().await;
+            self.in_flight.replace(Some(place));
+        }
+    }
+
+    /// The place of a request that has been worked on, for its response.
+    pub(crate) fn take_in_flight(&self) -> Option<InFlight> {
+        self.in_flight.take()
     }
 }
 

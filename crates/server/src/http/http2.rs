@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
 use super::answer::{self, Answer, AnswerBody};
-use super::client_connection::{ClientConnection, InFlight};
+use super::client_connection::{ClientConnection, ClientRequest, InFlight};
 use super::media::AnswerType;
 use super::pipeline;
 use super::serve::is_stall;
@@ -71,8 +71,9 @@ pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &Co
     let service = service_fn(|request| {
         let (router, client) = (Arc::clone(&router), Rc::clone(&client));
         async move {
-            let in_flight = client.join().await;
-            let answer = handle(&router, &client, request).await;
+            let whose = ClientRequest::multiplexed(&client);
+            let answer = handle(&router, &whose, request).await;
+            let in_flight = whose.take_in_flight();
             Ok::<_, Infallible>(answer.map(|body| StreamBody::new(body, &client, in_flight)))
         }
     });
@@ -133,7 +134,7 @@ pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &Co
 
 async fn handle(
     router: &Arc<Router>,
-    client: &ClientConnection,
+    client: &ClientRequest,
     request: Request<Incoming>,
 ) -> Answer {
     let max = usize::from(router.config.http.max_headers);
@@ -145,7 +146,7 @@ async fn handle(
         router.metrics.answer(status);
         return answer;
     }
-    client.begin_turn();
+    client.connection().begin_turn();
     pipeline::handle(router, client, request).await
 }
 
@@ -246,16 +247,16 @@ struct StreamBody {
 }
 
 impl StreamBody {
-    fn new(body: AnswerBody, client: &ClientConnection, in_flight: InFlight) -> Self {
+    fn new(body: AnswerBody, client: &ClientConnection, in_flight: Option<InFlight>) -> Self {
         let exchange = CURRENT.with_borrow(Clone::clone);
         if let Some(exchange) = &exchange {
             exchange.answered.set(true);
             exchange.waiting_since.set(Some(Instant::now()));
         }
         let in_flight = match &body {
-            AnswerBody::Whole(bytes) if !bytes.is_empty() => Some(in_flight),
+            AnswerBody::Whole(bytes) if !bytes.is_empty() => in_flight,
             _ => {
-                in_flight.note_read();
+                in_flight.iter().for_each(InFlight::note_read);
                 None
             }
         };

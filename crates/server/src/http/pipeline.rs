@@ -16,7 +16,7 @@ use plan::OperationKind;
 
 use super::answer::{self, Answer};
 use super::body::{self, BodyError};
-use super::client_connection::ClientConnection;
+use super::client_connection::ClientRequest;
 use super::compression::{ExpansionBounds, NotExpanded};
 use super::media::{self, AnswerType};
 use super::request::{self, Malformed, Requested};
@@ -32,15 +32,15 @@ use crate::trace::RequestTrace;
 /// Answers one request. Never fails: what goes wrong becomes an answer.
 pub(crate) async fn handle(
     router: &Arc<Router>,
-    connection: &ClientConnection,
+    client: &ClientRequest,
     mut request: Request<Incoming>,
 ) -> Answer {
-    connection.admit().await;
+    client.connection().admit().await;
     let origin = request.headers().get(ORIGIN).cloned();
     let coding = router.compressor.wanted(request.headers());
     let (checked, version) = (framing::check(&request), request.version());
     let mut answer = match checked.and_then(|()| authority::settle(&mut request)) {
-        Ok(()) => route(router, connection, request).await,
+        Ok(()) => route(router, client, request).await,
         Err(reason) => {
             let error = GraphqlError::new(ErrorCode::BadRequest, reason);
             let mut answer = answer::refused(StatusCode::BAD_REQUEST, &[error], AnswerType::Json);
@@ -57,11 +57,7 @@ pub(crate) async fn handle(
     answer
 }
 
-async fn route(
-    router: &Arc<Router>,
-    connection: &ClientConnection,
-    request: Request<Incoming>,
-) -> Answer {
+async fn route(router: &Arc<Router>, client: &ClientRequest, request: Request<Incoming>) -> Answer {
     if let Some(answer) = cors::preflight(request.method(), request.headers()) {
         return answer;
     }
@@ -73,7 +69,7 @@ async fn route(
         }
         let token_header = router.authentication.as_ref().map(|it| it.token_source().header);
         let is_personal = cache_control::is_personal(request.headers(), token_header);
-        let mut answer = endpoint(router, connection, request).await;
+        let mut answer = endpoint(router, client, request).await;
         answer::keep_out_of_caches(&mut answer, is_personal);
         return answer;
     }
@@ -83,7 +79,7 @@ async fn route(
 /// The GraphQL endpoint: every transport begins here.
 async fn endpoint(
     router: &Arc<Router>,
-    connection: &ClientConnection,
+    client: &ClientRequest,
     request: Request<Incoming>,
 ) -> Answer {
     if request.method() == Method::OPTIONS {
@@ -138,9 +134,10 @@ async fn endpoint(
     };
     let media = accepted.result;
     let (head, body) = request.into_parts();
-    let address = connection.client();
+    let address = client.connection().client();
     let whose = || identity.client_key().unwrap_or(address);
     let parsed = read(router, whose, &head, body, media).await;
+    client.begin_work().await;
     let operation = match parsed {
         Ok(Requested::One(operation)) => operation,
         Ok(Requested::Batch(operations)) => {

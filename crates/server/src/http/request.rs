@@ -13,8 +13,8 @@ pub(crate) enum Malformed {
     /// For the reason that is given.
     #[error("{0}")]
     Request(String),
-    /// An operation has a hash (`extensions.persistedQuery`) in place of its text. The router keeps no operations by hash;
-    /// clients send the text when they learn this.
+    /// An operation has a hash (`extensions.persistedQuery`) in place of its text. The router keeps no operations by
+    /// hash; clients send the text when they learn this.
     #[error("PersistedQueryNotSupported")]
     PersistedQuery {
         /// How many operations the request has, if it is a batch.
@@ -39,8 +39,8 @@ pub(crate) enum Requested {
 /// Reads a JSON body: `{"query":…,"operationName":…,"variables":…,"extensions":…}`, or an array of at most
 /// `batch_max` such objects. 0: no array.
 ///
-/// Variables and extensions are read over and stay slices of the body: which of them the operation declares is not known
-/// yet.
+/// Variables and extensions are read over and stay slices of the body: which of them the operation declares is not
+/// known yet.
 pub(crate) fn from_json(body: &Bytes, batch_max: usize) -> Result<Requested, Malformed> {
     match body.trim_ascii_start().first() {
         Some(b'[') => batch(body, batch_max).map(Requested::Batch),

@@ -1,9 +1,9 @@
-// A soak: hostile clients beside a polite one. Each attack in `hostile/attacks` gets a fresh router. The polite load runs
-// alone first, then with the attack; its 99th percentile may at most double, nothing of it may fail, and the router must
-// stay within its memory.
+// A soak: hostile clients beside a polite one. Each attack in `hostile/attacks` gets a fresh router. The polite load
+// runs alone first, then with the attack; its 99th percentile may at most double, nothing of it may fail, and the
+// router must stay within its memory.
 //
-// STARLING_SOAK_SECONDS is the time of all attacks together, STARLING_HOSTILE_ONLY names one attack or several, separated by
-// commas.
+// STARLING_SOAK_SECONDS is the time of all attacks together, STARLING_HOSTILE_ONLY names one attack or several,
+// separated by commas.
 import { fork, spawn } from "node:child_process";
 import { once } from "node:events";
 import { readdir, readFile } from "node:fs/promises";

@@ -1,5 +1,5 @@
-// Apollo Client with automatic persisted queries (`PersistedQueryLink`): it sends the hash of an operation first. The router
-// keeps no operations by hash and says so; the client then sends the text, and no further hashes.
+// Apollo Client with automatic persisted queries (`PersistedQueryLink`): it sends the hash of an operation first. The
+// router keeps no operations by hash and says so; the client then sends the text, and no further hashes.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { after, before, describe, it } from "node:test";
@@ -48,10 +48,10 @@ describe("a client with automatic persisted queries", () => {
   ]) {
     it(`falls back to the text ${name}, and sends no further hash`, async () => {
       const { sent, client: apollo } = client(Link, options);
-      const first = await apollo.query({ query: gql`{ first: __typename }` });
-      const second = await apollo.query({ query: gql`{ second: __typename }` });
+      const first = await apollo.query({ query: gql`{ flights { id } }` });
+      const second = await apollo.query({ query: gql`{ airports { code } }` });
       apollo.stop();
-      assert.deepEqual([first.data.first, second.data.second], ["Query", "Query"]);
+      assert.ok(first.data.flights.length > 0 && second.data.airports.length > 0);
       assert.deepEqual(sent, ["hash", "text", "text"]);
     });
   }

@@ -1,5 +1,5 @@
-// Connections of attackers. They come from an address of their own, 127.0.0.2, because the router treats clients fairly by
-// their address and the polite client has 127.0.0.1.
+// Connections of attackers. They come from an address of their own, 127.0.0.2, because the router treats clients
+// fairly by their address and the polite client has 127.0.0.1.
 import net from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
 
@@ -22,9 +22,10 @@ export function post(url, body, headers = {}) {
 }
 
 /**
- * Keeps `count` connections open until `signal`: each is given to `use`, and replaced a moment after it was closed.
+ * Keeps `count` connections open until `signal`: each is given to `use`, and replaced a moment after it was closed. They
+ * are opened at once, or `perSecond`.
  */
-export function keepConnections(count, url, signal, use) {
+export function keepConnections(count, url, signal, use, perSecond = Infinity) {
   const open = async () => {
     if (signal.aborted) return;
     const socket = connect(url);
@@ -34,7 +35,7 @@ export function keepConnections(count, url, signal, use) {
     });
     socket.once("connect", () => use(socket));
   };
-  for (let index = 0; index < count; index += 1) open();
+  for (let index = 0; index < count; index += 1) setTimeout(open, (index / perSecond) * 1000);
 }
 
 /** Sends `next()` again and again, `ahead` requests before their responses. */

@@ -18,7 +18,7 @@ export default {
       });
       session.on("error", () => {});
       session.on("close", async () => {
-        await pause(100);
+        await pause(1000);
         open();
       });
       for (let index = 0; index < STREAMS; index += 1) {
