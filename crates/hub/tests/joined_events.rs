@@ -196,6 +196,7 @@ impl Router {
             },
             timeout: PATIENCE,
             request: OperationRequest::default(),
+            held: None,
         }
     }
 

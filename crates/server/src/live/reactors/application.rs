@@ -28,7 +28,7 @@ use crate::farewell;
 use crate::forwarding::ClientHeaders::Kept;
 use crate::live::backlog::{Backlog, Bounds, Delivery, Taken};
 use crate::live::client_work::{ClientWork, Started};
-use crate::live::kept_operations::{self, KeptBytes};
+use crate::live::kept_operations::{Amounts, KeptOperation};
 use crate::live::single::{Opened, Step};
 use crate::live::{Caller, count_dropped, init_payload, large_messages, running};
 use crate::metrics::{Open, TimeoutPhase, Transport};
@@ -103,7 +103,7 @@ pub(crate) enum Outcome {
     /// Its one answer.
     Answered(Payload),
     /// It is live.
-    Subscribed(Subscription, Open, KeptBytes),
+    Subscribed(Subscription, Open, KeptOperation),
     /// It could not run.
     Failed(Vec<GraphqlError>),
 }
@@ -158,7 +158,7 @@ impl Live {
             caller,
             operations: Operations::None,
             backlog: None,
-            kept_bytes: 0,
+            kept: Amounts::default(),
             work: None,
             transport,
             permit,
@@ -214,8 +214,8 @@ impl Live {
         let (abort, registration) = AbortHandle::new_pair();
         client.operations.add(number, Operation::Task(abort));
         let (outlet, address) = (Arc::clone(&self.outlet), client.permit.client());
-        let starting =
-            Starting { outlet, token, number, address, transport: client.transport, started };
+        let (transport, held) = (client.transport, client.kept);
+        let starting = Starting { outlet, token, number, address, transport, held, started };
         let (serving, caller) = (Arc::clone(router), Arc::clone(&client.caller));
         router.cores.run(Box::new(move || {
             Box::pin(async move {
@@ -542,14 +542,12 @@ impl Live {
         }
         match outcome {
             Outcome::Subscribed(subscription, open, kept) => {
-                let Some(router) = self.router.clone() else { return };
-                let most = router.config.subscriptions.max_operation_bytes;
-                let is_live = client.go_live(operation, (subscription, open, kept), most);
+                let Some(router) = &self.router else { return };
+                let is_live = client.go_live(router, operation, (subscription, open, kept));
                 client.tidy_work();
-                if !is_live {
+                if let Err(error) = is_live {
                     client.forget(operation);
-                    let errors = vec![kept_operations::refuse(&router)];
-                    self.end(sockets, token, Delivery::Failed { operation, errors });
+                    self.end(sockets, token, Delivery::Failed { operation, errors: vec![error] });
                 }
             }
             Outcome::Answered(payload) => {
@@ -831,6 +829,8 @@ struct Starting {
     /// The client by its address.
     address: ClientKey,
     transport: Transport,
+    /// What the live subscriptions of the connection kept when it was started.
+    held: Amounts,
     /// `None` once it has its outcome.
     started: Option<Started>,
 }
@@ -857,9 +857,8 @@ impl Starting {
             Ok(ready) if ready.prepared.kind == OperationKind::Subscription => {
                 let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
                 let member = Member { connection: self.token.to_u64(), operation: self.number };
-                let kept = KeptBytes::of(router, &ready);
-                match running::subscribe(router, ready, outlet, member).await {
-                    Ok(subscription) => {
+                match running::subscribe(router, ready, outlet, member, self.held).await {
+                    Ok((subscription, kept)) => {
                         let open = router.metrics.subscription(self.transport);
                         Outcome::Subscribed(subscription, open, kept)
                     }

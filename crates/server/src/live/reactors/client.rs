@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, Weak};
 
-use execute::ClientKey;
+use execute::{ClientKey, GraphqlError};
 use futures_util::future::AbortHandle;
 use http::{HeaderMap, HeaderName};
 use hub::Subscription;
@@ -12,12 +12,13 @@ use hub::Subscription;
 use super::super::Caller;
 use super::super::backlog::Backlog;
 use super::super::client_work::ClientWork;
-use super::super::kept_operations::KeptBytes;
+use super::super::kept_operations::{Amounts, KeptOperation};
 use super::super::single::Opened;
 use crate::config::{Config, HeaderRule, HeaderRules};
 use crate::connections::ConnectionPermit;
 use crate::forwarding;
 use crate::metrics::{Open, Transport};
+use crate::router::Router;
 use crate::trace;
 
 /// One connection.
@@ -30,7 +31,7 @@ pub(crate) struct Client {
     /// Only a client whose socket is full has one.
     pub(super) backlog: Option<Box<Backlog>>,
     /// What its live subscriptions keep.
-    pub(super) kept_bytes: usize,
+    pub(super) kept: Amounts,
     /// Only a client that has started operations, or has responses to read.
     pub(super) work: Option<Arc<ClientWork>>,
     pub(super) transport: Transport,
@@ -59,7 +60,7 @@ pub(super) enum Operation {
     Task(AbortHandle),
     /// Dropping it unsubscribes.
     #[expect(dead_code, reason = "held for its drop")]
-    Subscription(Subscription, Open, KeptBytes),
+    Subscription(Subscription, Open, KeptOperation),
 }
 
 impl Client {
@@ -73,27 +74,28 @@ impl Client {
         self.remove(number);
     }
 
-    /// A prepared subscription is live. False: it would keep more than a connection may, and is over.
+    /// A prepared subscription is live.
+    ///
+    /// # Errors
+    /// It would keep more than a connection may, and is over.
     pub(super) fn go_live(
         &mut self,
+        router: &Router,
         number: u32,
-        live: (Subscription, Open, KeptBytes),
-        kept_bytes_max: usize,
-    ) -> bool {
-        let (subscription, open, kept) = live;
-        let Some(entry) = self.operations.get_mut(number) else { return true };
-        let has_room = self.kept_bytes + kept.bytes() <= kept_bytes_max;
-        if has_room {
-            self.kept_bytes += kept.bytes();
-            *entry = Operation::Subscription(subscription, open, kept);
-        }
-        has_room
+        (subscription, open, kept): (Subscription, Open, KeptOperation),
+    ) -> Result<(), GraphqlError> {
+        let Some(entry) = self.operations.get_mut(number) else { return Ok(()) };
+        // Others may have become live since it was looked at before.
+        kept.check(router, self.kept)?;
+        self.kept.add(kept.amounts());
+        *entry = Operation::Subscription(subscription, open, kept);
+        Ok(())
     }
 
     fn remove(&mut self, number: u32) -> Option<Operation> {
         let removed = self.operations.remove(number);
         if let Some(Operation::Subscription(_, _, kept)) = &removed {
-            self.kept_bytes -= kept.bytes();
+            self.kept.subtract(kept.amounts());
         }
         removed
     }
@@ -117,7 +119,7 @@ impl Client {
 
     /// The connection is over.
     pub(super) fn stop_all(&mut self) {
-        self.kept_bytes = 0;
+        self.kept = Amounts::default();
         let stopped = match std::mem::take(&mut self.operations) {
             // Dropping a stream ends what it has.
             Operations::None | Operations::Elsewhere(_) => Vec::new(),
