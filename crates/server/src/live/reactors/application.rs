@@ -1,5 +1,6 @@
 //! What a reactor thread does above its sockets.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -19,6 +20,7 @@ use wire::subprotocol::ParsedMessage;
 use wire::websocket::{LargeMessage, ReadMessage};
 
 use super::client::{self, Client, Operation, Operations, SharedCallers};
+use super::deflation::Deflation;
 use super::machine::{ClientMachine, ONLY_OPERATION, Shared, SharedPosition};
 use super::members::Members;
 use super::outlet::ReactorOutlet;
@@ -122,6 +124,7 @@ pub(crate) struct Live {
     unread: HashSet<Token>,
     next_eviction: Option<Instant>,
     is_shutting_down: bool,
+    deflation: RefCell<Deflation>,
     /// Heads of frames are written here.
     head: Vec<u8>,
 }
@@ -145,6 +148,7 @@ impl Live {
             unread: HashSet::new(),
             next_eviction: None,
             is_shutting_down: false,
+            deflation: RefCell::new(Deflation::new(usize::MAX)),
             head: Vec::new(),
         }
     }
@@ -340,11 +344,6 @@ impl Live {
         self.next_expiry = pause.map(|pause| Instant::now() + pause);
     }
 
-    /// Payloads below this size are not compressed.
-    fn deflate_bytes_min(&self) -> usize {
-        self.router.as_ref().map_or(usize::MAX, |it| it.websocket.deflate_bytes_min)
-    }
-
     fn obey(&mut self, sockets: &mut ClientSockets, command: OutletCommand) {
         match command {
             OutletCommand::Join { group, member } => {
@@ -392,7 +391,7 @@ impl Live {
     // hot path: once per group and event, then once per member.
     fn broadcast(&mut self, sockets: &mut ClientSockets, group: GroupId, payload: &Payload) {
         let Some(members) = self.groups.get(&group) else { return };
-        let shared = Shared::new(payload, self.deflate_bytes_min());
+        let shared = Shared::new(payload, &self.deflation);
         let mut slow = Vec::new();
         for member in members.iter() {
             let token = Token::from_u64(member.connection);
@@ -448,6 +447,10 @@ impl Live {
     fn keeps_up(&mut self, token: Token) {
         for group in self.behind.remove(&token).unwrap_or_default() {
             self.outlet.falls_behind(group, false);
+        }
+        if self.behind.is_empty() {
+            // All have what was compressed.
+            self.deflation.get_mut().forget();
         }
     }
 
@@ -630,7 +633,7 @@ impl Live {
         match delivery {
             Delivery::Next { operation, payload, missed } => {
                 let payload = payload.with_missed(missed);
-                let shared = Shared::new(&payload, self.deflate_bytes_min());
+                let shared = Shared::new(&payload, &self.deflation);
                 let head = &mut self.head;
                 let sent = sockets.send_with(token, |machine, _| {
                     head.clear();
@@ -706,7 +709,10 @@ impl Application for Live {
 
     fn message(&mut self, sockets: &mut ClientSockets, message: Message) {
         match message {
-            Message::Begin(router) => self.router = Some(router),
+            Message::Begin(router) => {
+                self.deflation = RefCell::new(Deflation::new(router.websocket.deflate_bytes_min));
+                self.router = Some(router);
+            }
             Message::Adopt(adoption) => self.adopt(sockets, *adoption),
             Message::Hub(command) => {
                 self.obey(sockets, command);

@@ -50,9 +50,14 @@ pub(super) enum Operations {
     None,
     One(u32, Operation),
     Many(Vec<(u32, Operation)>),
+    /// More than [`LISTED_MAX`].
+    Map(Box<HashMap<u32, Operation>>),
     /// They are those of a stream that many requests share, which keeps them.
     Elsewhere(Arc<Opened>),
 }
+
+/// More operations than this are found by a map and not by looking at each.
+const LISTED_MAX: usize = 64;
 
 /// An operation in progress.
 pub(super) enum Operation {
@@ -125,6 +130,7 @@ impl Client {
             Operations::None | Operations::Elsewhere(_) => Vec::new(),
             Operations::One(number, operation) => vec![(number, operation)],
             Operations::Many(list) => list,
+            Operations::Map(map) => map.into_iter().collect(),
         };
         for (_, operation) in stopped {
             if let Operation::Task(task) = operation {
@@ -142,7 +148,14 @@ impl Operations {
             Self::One(first, other) => Self::Many(vec![(first, other), (number, operation)]),
             Self::Many(mut list) => {
                 list.push((number, operation));
-                Self::Many(list)
+                match list.len() {
+                    0..=LISTED_MAX => Self::Many(list),
+                    _ => Self::Map(Box::new(list.into_iter().collect())),
+                }
+            }
+            Self::Map(mut map) => {
+                map.insert(number, operation);
+                Self::Map(map)
             }
             elsewhere @ Self::Elsewhere(_) => {
                 debug_assert!(false, "nobody starts an operation on a stream but by its requests");
@@ -156,6 +169,7 @@ impl Operations {
             Self::One(number, operation) if *number == wanted => Some(operation),
             Self::None | Self::One(..) | Self::Elsewhere(_) => None,
             Self::Many(list) => list.iter_mut().find(|(it, _)| *it == wanted).map(|(_, it)| it),
+            Self::Map(map) => map.get_mut(&wanted),
         }
     }
 
@@ -168,6 +182,14 @@ impl Operations {
                 *self = match list.len() {
                     0 => Self::None,
                     _ => Self::Many(list),
+                };
+                removed
+            }
+            Self::Map(mut map) => {
+                let removed = map.remove(&wanted);
+                *self = match map.len() {
+                    0 => Self::None,
+                    _ => Self::Map(map),
                 };
                 removed
             }
@@ -271,6 +293,13 @@ mod tests {
             assert!(operations.remove(number).is_some());
             assert!(operations.remove(number).is_none());
         }
+        assert!(matches!(operations, Operations::None));
+        let many = 0..3 * LISTED_MAX as u32;
+        for number in many.clone() {
+            operations.add(number, Operation::Task(AbortHandle::new_pair().0));
+        }
+        assert!(many.clone().all(|number| operations.get_mut(number).is_some()));
+        assert!(many.clone().all(|number| operations.remove(number).is_some()));
         assert!(matches!(operations, Operations::None));
         operations.add(9, Operation::Task(AbortHandle::new_pair().0));
         assert!(operations.remove(8).is_none());
