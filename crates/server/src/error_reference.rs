@@ -56,7 +56,7 @@ pub fn error_reference() -> String {
     }
     let _ = writeln!(
         text,
-        "| {} | the client read too slowly and `subscriptions.policy` is `disconnect` |\n\
+        "| {} | the client read too slowly and `subscriptions.policy` is `disconnect`, or it left more responses unread than any other |\n\
          | 1001 | the router is shutting down |\n\
          | 1002, 1003, 1007 | the frames break RFC 6455 |\n\
          | 1008 | a message took longer than a minute from its first byte to its last, or too much was sent before `connection_ack` |\n\

@@ -107,8 +107,7 @@ pub struct Subscriptions {
     pub queue_bytes: usize,
 
     /// How many bytes of events may wait for all slow connections together. An event that many wait for
-    /// counts for each of them. When there is no more room, `policy` decides about the connection that
-    /// would need it.
+    /// counts for each of them. When there is no more room, `policy` decides about the connection that has the most waiting.
     #[serde(with = "size::text")]
     #[schemars(with = "SizeText", example = &"1GiB", extend("x-minimum" = 1024))]
     pub queue_bytes_total: usize,

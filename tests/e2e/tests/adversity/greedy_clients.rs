@@ -68,8 +68,9 @@ fn a_message_that_expands_before_any_token_closes_its_connection() {
     let shop = Shop::open();
     let init = compressed(&numbers("connection_init", 1 << 20));
     assert!(init.len() < 6 << 10, "{} bytes", init.len());
-    let ping = compressed(&numbers("ping", 12 << 10));
-    for (messages, code) in [(vec![init], 1009), (vec![ping; 6], 1008)] {
+    // Nothing is sent in response to a pong.
+    let pong = compressed(&numbers("pong", 12 << 10));
+    for (messages, code) in [(vec![init], 1009), (vec![pong; 6], 1008)] {
         let mut streams: Vec<_> = (0..20).map(|_| handshake(&shop)).collect();
         for stream in &mut streams {
             // The router closes as soon as it has seen enough.
@@ -332,5 +333,38 @@ fn operations_that_are_started_and_completed_at_once_leave_nothing_behind() {
         }
     }
     shop.wait_for_subscribers(0);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_reader_that_pauses_loses_nothing_because_others_fill_all_queues() {
+    let shop = Shop::with(
+        "subscriptions: {policy: drop_oldest, queue_bytes_total: 4MiB, queue_bytes: 4MiB, kernel_queue_bytes: 4KiB}",
+    );
+    let mut silent: Vec<_> = (0..2).map(|_| Socket::ready(shop.address())).collect();
+    for socket in &mut silent {
+        socket.subscribe("1", "subscription { productChanged { id note } }");
+    }
+    let mut reader = Socket::ready(shop.address());
+    reader.subscribe("1", r#"subscription { productChangedAt(place: "reader") { id note } }"#);
+    shop.wait_for_subscribers(3);
+    let event = |number: usize, bytes: usize| {
+        json!({ "__typename": "Product", "id": number.to_string(), "note": "x".repeat(bytes) })
+            .to_string()
+    };
+    e2e::eventually("the queues to be full", || {
+        shop.publish("products", event(0, 200_000));
+        (shop.router.metric("starling_subscriptions_queue_full_total") > Some(0)).then_some(())
+    });
+    // The reader takes nothing meanwhile: these need room that the silent ones have.
+    const COUNT: usize = 30;
+    for number in 0..COUNT {
+        shop.publish("products.reader", event(number, 50_000));
+    }
+    for number in 0..COUNT {
+        let payload = reader.message()["payload"].take();
+        assert_eq!(payload["data"]["productChangedAt"]["id"], number.to_string());
+        assert_eq!(payload["extensions"]["lost"], json!(null), "event {number}");
+    }
     shop.assert_unharmed();
 }

@@ -391,7 +391,7 @@ impl Live {
     // hot path: once per group and event, then once per member.
     fn broadcast(&mut self, sockets: &mut ClientSockets, group: GroupId, payload: &Payload) {
         let Some(members) = self.groups.get(&group) else { return };
-        let shared = Shared::new(payload, &self.deflation);
+        let shared = Shared::new(payload, &self.deflation, true);
         let mut slow = Vec::new();
         for member in members.iter() {
             let token = Token::from_u64(member.connection);
@@ -633,7 +633,11 @@ impl Live {
         match delivery {
             Delivery::Next { operation, payload, missed } => {
                 let payload = payload.with_missed(missed);
-                let shared = Shared::new(&payload, &self.deflation);
+                // The response of a query is over by now.
+                let is_event = sockets
+                    .client(token)
+                    .is_some_and(|client| client.operations.get_mut(operation).is_some());
+                let shared = Shared::new(&payload, &self.deflation, is_event);
                 let head = &mut self.head;
                 let sent = sockets.send_with(token, |machine, _| {
                     head.clear();

@@ -33,7 +33,14 @@ impl Deflation {
     }
 
     /// The message of `payload` compressed; `None` where that is not worth it, or too much has been compressed just now.
-    pub(super) fn deflated(&mut self, payload: &Bytes, now: Instant) -> Option<Bytes> {
+    /// `is_event`: it is kept for other clients. The response of a query is not: it counts for its client as long as its
+    /// bytes exist.
+    pub(super) fn deflated(
+        &mut self,
+        payload: &Bytes,
+        is_event: bool,
+        now: Instant,
+    ) -> Option<Bytes> {
         if payload.len() < self.bytes_min {
             return None;
         }
@@ -52,10 +59,12 @@ impl Deflation {
         }
         self.window_bytes += payload.len();
         let deflated = deflate_shared(payload, b"}");
-        if self.kept.len() >= KEPT_MAX {
-            self.kept.pop_front();
+        if is_event {
+            if self.kept.len() >= KEPT_MAX {
+                self.kept.pop_front();
+            }
+            self.kept.push_back((payload.clone(), deflated.clone()));
         }
-        self.kept.push_back((payload.clone(), deflated.clone()));
         deflated
     }
 
@@ -73,19 +82,21 @@ mod tests {
     fn a_result_is_compressed_once_and_no_more_than_a_turn_allows() {
         let (mut deflation, now) = (Deflation::new(1000), Instant::now());
         let payload = |bytes: usize| Bytes::from(vec![b'x'; bytes]);
-        assert_eq!(deflation.deflated(&payload(999), now), None);
+        assert_eq!(deflation.deflated(&payload(999), true, now), None);
         let large = payload(200 << 10);
-        let first = deflation.deflated(&large, now).expect("it is repetitive");
+        let first = deflation.deflated(&large, true, now).expect("it is repetitive");
         // The next one is too much for the turn; the first costs nothing more.
-        assert_eq!(deflation.deflated(&payload(100 << 10), now), None);
-        let again = deflation.deflated(&large, now).expect("it is known");
+        assert_eq!(deflation.deflated(&payload(100 << 10), true, now), None);
+        let again = deflation.deflated(&large, true, now).expect("it is known");
         assert_eq!(again.as_ptr(), first.as_ptr());
-        assert!(deflation.deflated(&payload(100 << 10), now + WINDOW).is_some());
-        assert_eq!(deflation.deflated(&payload(300 << 10), now + 2 * WINDOW), None);
+        assert!(deflation.deflated(&payload(100 << 10), true, now + WINDOW).is_some());
+        assert_eq!(deflation.deflated(&payload(300 << 10), true, now + 2 * WINDOW), None);
         for _ in 0..2 * KEPT_MAX {
-            deflation.deflated(&payload(1000), now + 3 * WINDOW);
+            deflation.deflated(&payload(1000), true, now + 3 * WINDOW);
         }
         assert_eq!(deflation.kept.len(), KEPT_MAX);
+        deflation.deflated(&large, false, now + 4 * WINDOW);
+        assert!(!deflation.kept.iter().any(|(known, _)| known.as_ptr() == large.as_ptr()));
         deflation.forget();
         assert!(deflation.kept.is_empty());
     }

@@ -40,6 +40,8 @@ pub(super) const ONLY_OPERATION: u32 = 0;
 pub(super) struct Shared<'a> {
     payload: &'a Payload,
     deflation: &'a RefCell<Deflation>,
+    /// Others get it later.
+    is_event: bool,
     /// `None` in it: it is sent as it is.
     deflated: OnceCell<Option<Bytes>>,
     /// As results of streams, by [`place_of`].
@@ -47,14 +49,26 @@ pub(super) struct Shared<'a> {
 }
 
 impl<'a> Shared<'a> {
-    pub(super) fn new(payload: &'a Payload, deflation: &'a RefCell<Deflation>) -> Self {
-        Self { payload, deflation, deflated: OnceCell::new(), streamed: Default::default() }
+    /// `is_event`: it may be sent to others later.
+    pub(super) fn new(
+        payload: &'a Payload,
+        deflation: &'a RefCell<Deflation>,
+        is_event: bool,
+    ) -> Self {
+        Self {
+            payload,
+            deflation,
+            is_event,
+            deflated: OnceCell::new(),
+            streamed: Default::default(),
+        }
     }
 
     /// Compressed for all who take it so; `None` where that is not worth it.
     fn deflated(&self) -> Option<&Bytes> {
         let payload = &self.payload.bytes;
-        let deflate = || self.deflation.borrow_mut().deflated(payload, Instant::now());
+        let deflate =
+            || self.deflation.borrow_mut().deflated(payload, self.is_event, Instant::now());
         self.deflated.get_or_init(deflate).as_ref()
     }
 
