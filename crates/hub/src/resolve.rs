@@ -1,5 +1,6 @@
 //! How an event becomes a payload, and where. The hub itself knows nothing of plans.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ pub trait Cores: Send + Sync {
 }
 
 /// Resolves by executing the subscription's plan.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct EventResolver {
     /// The plan.
     pub executable: Arc<Executable>,
@@ -43,6 +44,8 @@ pub struct EventResolver {
     pub timeout: Duration,
     /// What the client asked for: to be prepared again when the graph is replaced.
     pub request: OperationRequest,
+    /// What is to be dropped with the group that the operation makes, on whatever graph: the place that it takes.
+    pub held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl EventResolver {

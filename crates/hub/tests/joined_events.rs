@@ -199,6 +199,7 @@ impl Router {
             },
             timeout: PATIENCE,
             request: OperationRequest::default(),
+            held: None,
         }
     }
 

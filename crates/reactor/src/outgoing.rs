@@ -98,16 +98,20 @@ impl Outgoing {
                 None => return false,
                 Some(0) => return true,
                 Some(count) => {
-                    self.taken += count;
-                    if self.taken >= PROGRESS_BYTES {
-                        self.moved = now;
-                        self.taken = 0;
-                    }
+                    self.note_taken(count, now);
                     self.advance(count);
                 }
             }
         }
         true
+    }
+
+    fn note_taken(&mut self, count: usize, now: Instant) {
+        self.taken += count;
+        if self.taken >= PROGRESS_BYTES {
+            self.moved = now;
+            self.taken = 0;
+        }
     }
 
     fn advance(&mut self, mut count: usize) {
@@ -128,6 +132,7 @@ mod tests {
     use std::io::Read;
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
+    use std::time::Duration;
 
     use super::*;
 
@@ -154,6 +159,20 @@ mod tests {
         drop(theirs);
         outgoing.push("for nobody".into());
         assert!(!outgoing.flush(ours.as_fd(), Instant::now()));
+    }
+
+    #[test]
+    fn a_few_bytes_now_and_then_are_no_progress() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut outgoing = Outgoing::new(start);
+        outgoing.note_taken(1, at(1));
+        outgoing.note_taken(PROGRESS_BYTES - 2, at(2));
+        assert_eq!(outgoing.moved, start);
+        outgoing.note_taken(1, at(3));
+        assert_eq!(outgoing.moved, at(3));
+        outgoing.note_taken(PROGRESS_BYTES - 1, at(4));
+        assert_eq!(outgoing.moved, at(3));
     }
 
     #[test]

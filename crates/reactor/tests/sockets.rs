@@ -520,7 +520,7 @@ fn messages_that_expand_a_thousandfold_take_no_turn_of_others() {
 
 #[test]
 fn a_client_that_takes_nothing_of_what_waits_is_given_up() {
-    let settings = Settings { stall_time_max: Duration::from_millis(300) };
+    let settings = Settings { stall_time_max: Duration::from_millis(800) };
     let mut fixture = Fixture::with(websocket::Config::default(), settings);
     let _silent = fixture.connect(b"");
     let mut slow = fixture.connect(b"");

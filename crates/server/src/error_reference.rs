@@ -57,12 +57,13 @@ pub fn error_reference() -> String {
     }
     let _ = writeln!(
         text,
-        "| {} | the client read too slowly and `subscriptions.policy` is `disconnect` |\n\
+        "| {} | the client read too slowly and `subscriptions.policy` is `disconnect`, or it left more responses unread than any other |\n\
          | 1001 | the router is shutting down |\n\
          | 1013 | the token of `connection_init` cannot be verified at present; connect again with the same token |\n\
          | 1002, 1003, 1007 | the frames break RFC 6455 |\n\
-         | 1008 | a message took longer than a minute from its first byte to its last |\n\
-         | 1009 | a message is over `websocket.max_message_size` |",
+         | 1008 | a message took longer than a minute from its first byte to its last, or too much was sent before `connection_ack` |\n\
+         | 1009 | a message is over `websocket.max_message_size`, or `websocket.max_init_message_size` before `connection_ack`, or expands more than a hundredfold |\n\
+         | 1013 | too many large messages of all clients wait to be read; try again later |",
         SLOW_SUBSCRIBER.0
     );
     text.push_str(

@@ -98,6 +98,7 @@ pub(crate) fn live_operation(
                 variables: variables_text,
                 extensions: Default::default(),
             },
+            held: None,
         }),
     })
 }
@@ -111,7 +112,7 @@ pub(crate) async fn renew(
     operation: &LiveOperation,
 ) -> Result<LiveOperation, GraphqlError> {
     let resolver = (&*operation.resolve as &dyn Any).downcast_ref::<EventResolver>();
-    let Some(EventResolver { request, headers, claims, timeout, .. }) = resolver else {
+    let Some(EventResolver { request, headers, claims, timeout, held, .. }) = resolver else {
         return Err(invalid("it cannot be prepared again"));
     };
     let prepared = loop {
@@ -136,10 +137,23 @@ pub(crate) async fn renew(
         return Err(invalid("it depends on other claims of the token; subscribe again"));
     }
     let renewed = live_operation(ready, claims.clone(), *timeout);
+    let renewed = renewed.map(|renewed| holding(renewed, held.clone()));
     renewed.map_err(|error| match error.code {
         ErrorCode::Forbidden => error,
         _ => invalid(&error.message),
     })
+}
+
+/// The same operation, with what is to be dropped with its group.
+pub(crate) fn holding(
+    mut operation: LiveOperation,
+    held: Option<Arc<dyn Any + Send + Sync>>,
+) -> LiveOperation {
+    let resolver = (&*operation.resolve as &dyn Any).downcast_ref::<EventResolver>();
+    if let Some(resolver) = resolver {
+        operation.resolve = Arc::new(EventResolver { held, ..resolver.clone() });
+    }
+    operation
 }
 
 fn refused(error: &PrepareError) -> GraphqlError {

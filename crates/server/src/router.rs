@@ -19,6 +19,7 @@ use crate::cores::Cores;
 use crate::farewell::Farewell;
 use crate::http::compression::Compressor;
 use crate::live::QueueTotal;
+use crate::live::group_shares::GroupShares;
 #[cfg(target_os = "linux")]
 use crate::live::reactors::ReactorHandles;
 use crate::live::single::Streams;
@@ -58,6 +59,8 @@ pub(crate) struct Router {
     pub(crate) page: Option<Page>,
     /// Open client connections.
     pub(crate) connections: Connections,
+    /// How many groups each client has made.
+    pub(crate) group_shares: Arc<GroupShares>,
     /// Bytes of texts and variables that live subscriptions keep.
     pub(crate) kept_operation_bytes: Arc<AtomicUsize>,
     /// What waits for slow clients.

@@ -281,6 +281,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
             all: connections_max(&config, descriptors),
             of_address: config.subscriptions.max_connections_per_ip as usize,
         }),
+        group_shares: Arc::default(),
         kept_operation_bytes: Arc::default(),
         queue_total: Arc::new(QueueTotal::new(config.subscriptions.queue_bytes_total)),
         response_bytes: ByteBudget::new(config.http.response_queue_bytes_total),

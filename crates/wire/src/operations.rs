@@ -1,5 +1,7 @@
 //! The operations in progress on one WebSocket connection, under the client's name and under ours.
 
+use std::collections::HashMap;
+
 /// An operation in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Subscription {
@@ -28,6 +30,24 @@ enum List {
     /// Sorted by id. A slice and no map: it must be small. It has no room to grow in: an operation
     /// that begins costs far more than moving the others.
     Many(Box<[Subscription]>),
+    /// More than [`LISTED_MAX`], found by either name.
+    Maps(Box<Maps>),
+}
+
+/// More operations than this are not found by looking at each.
+const LISTED_MAX: usize = 64;
+
+#[derive(Default)]
+struct Maps {
+    numbers: HashMap<Box<str>, u32>,
+    ids: HashMap<u32, Box<str>>,
+}
+
+impl Maps {
+    fn insert(&mut self, Subscription { id, number }: Subscription) {
+        self.ids.insert(number, id.clone());
+        self.numbers.insert(id, number);
+    }
 }
 
 impl Operations {
@@ -37,6 +57,7 @@ impl Operations {
             List::None => 0,
             List::One { .. } => 1,
             List::Many(list) => list.len(),
+            List::Maps(maps) => maps.numbers.len(),
         }
     }
 
@@ -45,16 +66,17 @@ impl Operations {
             List::None => false,
             List::One { id: only, .. } => **only == *id,
             List::Many(list) => position(list, id).is_ok(),
+            List::Maps(maps) => maps.numbers.contains_key(id),
         }
     }
 
-    /// The id of an operation. Looks at each: there are seldom more than a few, and the most that
-    /// there may be are read in under a microsecond.
+    /// The id of an operation.
     pub(crate) fn id_of(&self, wanted: u32) -> Option<&str> {
         match &self.list {
             List::One { number, id } if *number == wanted => Some(id),
             List::None | List::One { .. } => None,
             List::Many(list) => list.iter().find(|it| it.number == wanted).map(|it| &*it.id),
+            List::Maps(maps) => maps.ids.get(&wanted).map(|id| &**id),
         }
     }
 
@@ -74,6 +96,16 @@ impl Operations {
                 ];
                 list.sort_by(|a, b| a.id.cmp(&b.id));
                 List::Many(list.into())
+            }
+            List::Many(list) if list.len() >= LISTED_MAX => {
+                let mut maps = Box::<Maps>::default();
+                list.into_iter().for_each(|it| maps.insert(it));
+                maps.insert(Subscription { id: id.into(), number });
+                List::Maps(maps)
+            }
+            List::Maps(mut maps) => {
+                maps.insert(Subscription { id: id.into(), number });
+                List::Maps(maps)
             }
             List::Many(list) => {
                 let (Ok(at) | Err(at)) = position(&list, id);
@@ -99,6 +131,16 @@ impl Operations {
                     Ok([Subscription { id, number }]) => List::One { number, id },
                     Err(list) => List::Many(list.into()),
                 };
+                removed
+            }
+            List::Maps(mut maps) => {
+                let number = maps.numbers.remove(id);
+                let removed = number.and_then(|number| {
+                    Some(Subscription { id: maps.ids.remove(&number)?, number })
+                });
+                if !maps.numbers.is_empty() {
+                    self.list = List::Maps(maps);
+                }
                 removed
             }
             other => {
@@ -141,6 +183,16 @@ mod tests {
         }
         assert!(matches!(operations.list, List::None));
         assert_eq!(operations.insert("a"), 4);
+        let many = || (5..5 + 3 * LISTED_MAX as u32).map(|number| (number, number.to_string()));
+        assert!(many().all(|(number, id)| operations.insert(&id) == number));
+        assert_eq!(operations.len(), 1 + 3 * LISTED_MAX);
+        for (number, id) in many() {
+            assert!(operations.contains(&id) && operations.id_of(number) == Some(&id));
+            let removed = operations.remove(&id);
+            assert_eq!(removed, Some(Subscription { id: id.as_str().into(), number }));
+            assert!(!operations.contains(&id) && operations.id_of(number).is_none());
+        }
+        assert_eq!((operations.len(), operations.id_of(4)), (1, Some("a")));
         operations.clear();
         assert_eq!((operations.len(), operations.contains("a")), (0, false));
     }

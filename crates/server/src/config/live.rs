@@ -109,8 +109,7 @@ pub struct Subscriptions {
     pub queue_bytes: usize,
 
     /// How many bytes of events may wait for all slow connections together. An event that many wait for
-    /// counts for each of them. When there is no more room, `policy` decides about the connection that
-    /// would need it.
+    /// counts for each of them. When there is no more room, `policy` decides about the connection that has the most waiting.
     #[serde(with = "size::text")]
     #[schemars(with = "SizeText", example = &"1GiB", extend("x-minimum" = 1024))]
     pub queue_bytes_total: usize,
@@ -157,6 +156,18 @@ pub struct Subscriptions {
     #[schemars(range(min = 0, max = 100_000_000), example = 1000)]
     pub max_connections_per_ip: u32,
 
+    /// How many topics of brokers the live subscriptions of one connection may listen to; one that would need more is refused
+    /// with the code `OVERLOADED`.
+    #[schemars(range(min = 1, max = 1_000_000), example = 100)]
+    pub max_topics_per_connection: u32,
+
+    /// In how many different ways one client may subscribe to one source: with other fields, aliases, variables or forwarded
+    /// headers. An event is resolved once for each. Subscriptions with a filter, which get only some of the events, may be
+    /// ten times as many. A client is the subject of a token, or else a connection. One more is refused with the code
+    /// `OVERLOADED`.
+    #[schemars(range(min = 1, max = 1_000_000), example = 20)]
+    pub max_groups_per_client: u32,
+
     /// How many event streams one client may reserve (`PUT`) without opening them; more are answered 503. A client is an
     /// address, or the subject of a token. Reservations end after 30 seconds; of all clients together there may be 10,000,
     /// and then the client that has the most loses its oldest.
@@ -193,6 +204,10 @@ impl Default for Subscriptions {
             policy: OverflowPolicy::Disconnect,
             max_connections: 0,
             max_connections_per_ip: 0,
+            // Twice as many as a connection may have subscriptions.
+            max_topics_per_connection: 2000,
+            // A page asks for some fields of an event in some places.
+            max_groups_per_client: 100,
             // Behind a proxy all anonymous clients have one address.
             max_reserved_streams_per_client: 1000,
             // Proxies commonly cut what is silent for 15 to 60 seconds.

@@ -159,6 +159,8 @@ subscriptions:
   queue_bytes: 1KiB
   max_operation_bytes: 8KiB
   max_reserved_streams_per_client: 9
+  max_topics_per_connection: 11
+  max_groups_per_client: 12
   queue_events: 2
   policy: drop_oldest
   max_connections: 3

@@ -174,6 +174,7 @@ impl Backlog {
 
     /// A result of a subscription.
     pub(super) fn event(&mut self, bounds: Bounds, operation: u32, payload: Payload) {
+        self.shed(bounds);
         if self.overflown {
             return;
         }

@@ -3,6 +3,7 @@
 
 mod backlog;
 pub(crate) mod client_work;
+pub(crate) mod group_shares;
 mod init_payload;
 pub(crate) mod kept_operations;
 mod large_messages;

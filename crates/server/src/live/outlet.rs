@@ -424,7 +424,7 @@ mod tests {
         // There is no room: the one that holds the most gives way, and itself when it wants more.
         event(&outlets[1], 0, payload("1"));
         event(&outlets[0], 0, payload("4"));
-        assert_eq!(all(&outlets[0]), [(0, "2", 1), (0, "3", 0), (0, "4", 0)]);
+        assert_eq!(all(&outlets[0]), [(0, "3", 2), (0, "4", 0)]);
         assert_eq!((all(&outlets[1]), outlets[1].take_dropped()), (vec![(0, "1", 0)], 0));
         assert_eq!((total.bytes(), total.refused()), (0, 2));
         let strict = outlet_within(OverflowPolicy::Disconnect, 100, 10, &total);

@@ -3,6 +3,7 @@
 
 mod application;
 mod client;
+mod deflation;
 mod machine;
 mod members;
 mod outlet;

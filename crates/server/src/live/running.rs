@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 
 use super::Caller;
 use super::client_work::{ClientWork, Started};
-use super::kept_operations::{self, KeptBytes};
+use super::kept_operations::{Amounts, KeptOperation};
 use super::outlet::{ConnectionOutlet, Delivery};
 use crate::authentication::{EXPIRED, Identity, expired_error};
 use crate::forwarding::ClientHeaders::OfMessage;
@@ -43,7 +43,7 @@ enum Operation {
     /// Dropping it unsubscribes. The hub hears of it through a queue, so nothing comes back into this list
     /// while it is borrowed.
     #[expect(dead_code, reason = "held for its drop")]
-    Subscription(Subscription, Open, KeptBytes, Option<AbortOnDrop>),
+    Subscription(Subscription, Open, KeptOperation, Option<AbortOnDrop>),
 }
 
 /// A task that ends with its owner.
@@ -151,13 +151,9 @@ impl Running {
         let identity = ready.identity.clone();
         let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
         let member = Member { connection: self.connection, operation: number };
-        let kept = KeptBytes::of(&self.router, &ready);
-        let most = self.router.config.subscriptions.max_operation_bytes;
-        if self.operations.kept_bytes() + kept.bytes() > most {
-            return self.failed(number, vec![kept_operations::refuse(&self.router)]);
-        }
-        match subscribe(&self.router, ready, outlet, member).await {
-            Ok(subscription) => {
+        let held = self.operations.kept();
+        match subscribe(&self.router, ready, outlet, member, held).await {
+            Ok((subscription, kept)) => {
                 let open = self.router.metrics.subscription(self.transport);
                 let expiry = self.ends_with(number, identity);
                 let mut operations = self.operations.lock();
@@ -234,13 +230,15 @@ impl Operations {
         }
     }
 
-    /// The bytes that its live subscriptions keep.
-    fn kept_bytes(&self) -> usize {
-        let kept = |operation: &Operation| match operation {
-            Operation::Subscription(_, _, kept, _) => kept.bytes(),
-            Operation::Task(_) => 0,
-        };
-        self.lock().values().map(kept).sum()
+    /// What its live subscriptions keep.
+    fn kept(&self) -> Amounts {
+        let mut all = Amounts::default();
+        for operation in self.lock().values() {
+            if let Operation::Subscription(_, _, kept, _) = operation {
+                all.add(kept.amounts());
+            }
+        }
+        all
     }
 
     /// Is none in progress?
@@ -265,7 +263,7 @@ impl Operations {
     }
 }
 
-/// Joins the group of a prepared subscription.
+/// Joins the group of a prepared subscription. `held`: what the live subscriptions of the connection keep already.
 ///
 /// # Errors
 /// As [`hub::Hub::subscribe`], and where the operation's root field has no source here.
@@ -274,11 +272,23 @@ pub(super) async fn subscribe(
     ready: Ready,
     outlet: Arc<dyn hub::Outlet>,
     member: Member,
-) -> Result<Subscription, GraphqlError> {
+    held: Amounts,
+) -> Result<(Subscription, KeptOperation), GraphqlError> {
     let started = Instant::now();
-    let subscribed = join_group(router, ready, outlet, member).await;
+    let mut kept = KeptOperation::of(router, &ready);
+    let subscribed = join_group(router, ready, outlet, member, (&mut kept, held)).await;
     router.metrics.operation(OperationKind::Subscription, subscribed.is_err(), started.elapsed());
-    subscribed
+    subscribed.map(|subscription| (subscription, kept))
+}
+
+/// The key of the client whose groups count together: of one without an identity those of the connection, since many
+/// clients may have the address of one proxy.
+fn client_of(identity: &Identity, outlet: &Arc<dyn hub::Outlet>, member: Member) -> ClientKey {
+    identity.client_key().unwrap_or_else(|| {
+        let outlet = Arc::as_ptr(outlet).addr() as u64;
+        let connection = [outlet, member.connection].map(u64::to_ne_bytes);
+        ClientKey::of_identity(connection.as_flattened())
+    })
 }
 
 async fn join_group(
@@ -286,10 +296,18 @@ async fn join_group(
     mut ready: Ready,
     outlet: Arc<dyn hub::Outlet>,
     member: Member,
+    (kept, held): (&mut KeptOperation, Amounts),
 ) -> Result<Subscription, GraphqlError> {
+    let client = client_of(&ready.identity, &outlet, member);
     let resume = ready.resume.take();
     let claims = renewal::claims_of(&ready);
-    let mut operation = renewal::live_operation(ready, claims, router.config.limits.time)?;
+    let operation = renewal::live_operation(ready, claims, router.config.limits.time)?;
+    kept.set_topics(operation.source.topics().len());
+    kept.check(router, held)?;
+    let most = router.config.subscriptions.max_groups_per_client as usize;
+    let share = router.group_shares.enter(client, &operation, most);
+    let share = share.inspect_err(|error| router.metrics.refused(error.code))?;
+    let mut operation = renewal::holding(operation, Some(Arc::new(share)));
     loop {
         let generation = operation.generation;
         let request = SubscribeRequest {

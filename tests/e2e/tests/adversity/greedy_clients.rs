@@ -67,9 +67,10 @@ fn numbers(kind: &str, bytes: usize) -> String {
 fn a_message_that_expands_before_any_token_closes_its_connection() {
     let shop = Shop::open();
     let init = compressed(&numbers("connection_init", 1 << 20));
-    assert!(init.len() < 2 << 10, "{} bytes", init.len());
-    let ping = compressed(&numbers("ping", 12 << 10));
-    for (messages, code) in [(vec![init], 1009), (vec![ping; 6], 1008)] {
+    assert!(init.len() < 6 << 10, "{} bytes", init.len());
+    // Nothing is sent in response to a pong.
+    let pong = compressed(&numbers("pong", 12 << 10));
+    for (messages, code) in [(vec![init], 1009), (vec![pong; 6], 1008)] {
         let mut streams: Vec<_> = (0..20).map(|_| handshake(&shop)).collect();
         for stream in &mut streams {
             // The router closes as soon as it has seen enough.
@@ -238,15 +239,11 @@ fn a_live_subscription_keeps_neither_comments_nor_variables_that_it_does_not_dec
 fn live_subscriptions_of_one_connection_keep_a_bounded_number_of_bytes() {
     let shop = Shop::with("subscriptions: {max_operation_bytes: 4KiB}");
     let mut socket = Socket::ready(shop.address());
-    let query = "subscription ($place: String!) { productChangedAt(place: $place) { id } }";
-    let mut subscribe = |id: &str, place: &str| {
-        let payload = json!({ "query": query, "variables": { "place": place } });
-        socket.send(&json!({ "id": id, "type": "subscribe", "payload": payload }).to_string());
-    };
-    // Each value is kept twice: as the client wrote it, and as it is used.
-    subscribe("a", &"a".repeat(1500));
+    let query =
+        |alias: &str| format!("subscription {{ {}: productChanged {{ id }} }}", alias.repeat(2500));
+    socket.subscribe("a", &query("a"));
     shop.wait_for_subscribers(1);
-    subscribe("b", &"b".repeat(1500));
+    socket.subscribe("b", &query("b"));
     let message = socket.message();
     let error = &message["payload"][0];
     assert_eq!((&message["id"], &error["extensions"]["code"]), (&json!("b"), &json!("OVERLOADED")));
@@ -255,9 +252,60 @@ fn live_subscriptions_of_one_connection_keep_a_bounded_number_of_bytes() {
     // With the first one goes what it kept.
     socket.send(r#"{"id":"a","type":"complete"}"#);
     shop.wait_for_subscribers(0);
-    let payload = json!({ "query": query, "variables": { "place": "c".repeat(1500) } });
-    socket.send(&json!({ "id": "c", "type": "subscribe", "payload": payload }).to_string());
+    socket.subscribe("c", &query("c"));
     shop.wait_for_subscribers(1);
+    shop.assert_unharmed();
+}
+
+/// What refuses an operation, by its id.
+fn refusal(socket: &mut Socket, id: &str) -> String {
+    let message = socket.message();
+    let error = &message["payload"][0];
+    assert_eq!((&message["id"], &error["extensions"]["code"]), (&json!(id), &json!("OVERLOADED")));
+    error["message"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn one_connection_listens_to_a_bounded_number_of_topics() {
+    let shop = Shop::with("subscriptions: {max_topics_per_connection: 3}");
+    let mut socket = Socket::ready(shop.address());
+    let at =
+        |place: &str| format!(r#"subscription {{ productChangedAt(place: "{place}") {{ id }} }}"#);
+    for (place, count) in [("a", 1), ("b", 2), ("c", 3)] {
+        socket.subscribe(place, &at(place));
+        shop.wait_for_subscribers(count);
+    }
+    socket.subscribe("d", &at("d"));
+    assert!(refusal(&mut socket, "d").contains("subscriptions.max_topics_per_connection"));
+    socket.send(r#"{"id":"a","type":"complete"}"#);
+    shop.wait_for_subscribers(2);
+    socket.subscribe("d", &at("d"));
+    shop.wait_for_subscribers(3);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn one_client_makes_a_bounded_number_of_groups_of_one_source() {
+    let shop = Shop::with("subscriptions: {max_groups_per_client: 3}");
+    let mut socket = Socket::ready(shop.address());
+    let query = |number: u64| format!("subscription {{ a{number}: productChanged {{ id }} }}");
+    for number in 0..3 {
+        socket.subscribe(&number.to_string(), &query(number));
+        shop.wait_for_subscribers(number + 1);
+    }
+    socket.subscribe("3", &query(3));
+    assert!(refusal(&mut socket, "3").contains("subscriptions.max_groups_per_client"));
+    // Neither another source nor another client is concerned.
+    socket.subscribe("place", r#"subscription { productChangedAt(place: "a") { id } }"#);
+    shop.wait_for_subscribers(4);
+    let mut other = Socket::ready(shop.address());
+    other.subscribe("3", &query(3));
+    shop.wait_for_subscribers(5);
+    // A group that ends makes room.
+    socket.send(r#"{"id":"0","type":"complete"}"#);
+    shop.wait_for_subscribers(4);
+    socket.subscribe("4", &query(4));
+    shop.wait_for_subscribers(5);
     shop.assert_unharmed();
 }
 
@@ -285,5 +333,38 @@ fn operations_that_are_started_and_completed_at_once_leave_nothing_behind() {
         }
     }
     shop.wait_for_subscribers(0);
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_reader_that_pauses_loses_nothing_because_others_fill_all_queues() {
+    let shop = Shop::with(
+        "subscriptions: {policy: drop_oldest, queue_bytes_total: 4MiB, queue_bytes: 4MiB, kernel_queue_bytes: 4KiB}",
+    );
+    let mut silent: Vec<_> = (0..2).map(|_| Socket::ready(shop.address())).collect();
+    for socket in &mut silent {
+        socket.subscribe("1", "subscription { productChanged { id note } }");
+    }
+    let mut reader = Socket::ready(shop.address());
+    reader.subscribe("1", r#"subscription { productChangedAt(place: "reader") { id note } }"#);
+    shop.wait_for_subscribers(3);
+    let event = |number: usize, bytes: usize| {
+        json!({ "__typename": "Product", "id": number.to_string(), "note": "x".repeat(bytes) })
+            .to_string()
+    };
+    e2e::eventually("the queues to be full", || {
+        shop.publish("products", event(0, 200_000));
+        (shop.router.metric("starling_subscriptions_queue_full_total") > Some(0)).then_some(())
+    });
+    // The reader takes nothing meanwhile: these need room that the silent ones have.
+    const COUNT: usize = 30;
+    for number in 0..COUNT {
+        shop.publish("products.reader", event(number, 50_000));
+    }
+    for number in 0..COUNT {
+        let payload = reader.message()["payload"].take();
+        assert_eq!(payload["data"]["productChangedAt"]["id"], number.to_string());
+        assert_eq!(payload["extensions"]["lost"], json!(null), "event {number}");
+    }
     shop.assert_unharmed();
 }

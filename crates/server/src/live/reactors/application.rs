@@ -1,5 +1,6 @@
 //! What a reactor thread does above its sockets.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -19,6 +20,7 @@ use wire::subprotocol::ParsedMessage;
 use wire::websocket::{LargeMessage, ReadMessage};
 
 use super::client::{self, Client, Operation, Operations, SharedCallers};
+use super::deflation::Deflation;
 use super::machine::{ClientMachine, ONLY_OPERATION, Shared, SharedPosition};
 use super::members::Members;
 use super::outlet::ReactorOutlet;
@@ -30,7 +32,7 @@ use crate::farewell;
 use crate::forwarding::ClientHeaders::Kept;
 use crate::live::backlog::{Backlog, Bounds, Delivery, Taken};
 use crate::live::client_work::{ClientWork, Started};
-use crate::live::kept_operations::{self, KeptBytes};
+use crate::live::kept_operations::{Amounts, KeptOperation};
 use crate::live::single::{Opened, Step};
 use crate::live::websocket::{AUTHENTICATION_UNAVAILABLE, TRY_AGAIN_LATER};
 use crate::live::{Caller, count_dropped, init_payload, large_messages, running};
@@ -106,7 +108,7 @@ pub(crate) enum Outcome {
     /// Its one answer.
     Answered(Payload),
     /// It is live.
-    Subscribed(Subscription, Open, KeptBytes),
+    Subscribed(Subscription, Open, KeptOperation),
     /// It could not run.
     Failed(Vec<GraphqlError>),
 }
@@ -125,6 +127,7 @@ pub(crate) struct Live {
     unread: HashSet<Token>,
     next_eviction: Option<Instant>,
     is_shutting_down: bool,
+    deflation: RefCell<Deflation>,
     /// Heads of frames are written here.
     head: Vec<u8>,
 }
@@ -148,6 +151,7 @@ impl Live {
             unread: HashSet::new(),
             next_eviction: None,
             is_shutting_down: false,
+            deflation: RefCell::new(Deflation::new(usize::MAX)),
             head: Vec::new(),
         }
     }
@@ -161,7 +165,7 @@ impl Live {
             caller,
             operations: Operations::None,
             backlog: None,
-            kept_bytes: 0,
+            kept: Amounts::default(),
             work: None,
             transport,
             permit,
@@ -217,8 +221,8 @@ impl Live {
         let (abort, registration) = AbortHandle::new_pair();
         client.operations.add(number, Operation::Task(abort));
         let (outlet, address) = (Arc::clone(&self.outlet), client.permit.client());
-        let starting =
-            Starting { outlet, token, number, address, transport: client.transport, started };
+        let (transport, held) = (client.transport, client.kept);
+        let starting = Starting { outlet, token, number, address, transport, held, started };
         let (serving, caller) = (Arc::clone(router), Arc::clone(&client.caller));
         router.cores.run(Box::new(move || {
             Box::pin(async move {
@@ -353,11 +357,6 @@ impl Live {
         self.next_expiry = pause.map(|pause| Instant::now() + pause);
     }
 
-    /// Payloads below this size are not compressed.
-    fn deflate_bytes_min(&self) -> usize {
-        self.router.as_ref().map_or(usize::MAX, |it| it.websocket.deflate_bytes_min)
-    }
-
     fn obey(&mut self, sockets: &mut ClientSockets, command: OutletCommand) {
         match command {
             OutletCommand::Join { group, member } => {
@@ -405,7 +404,7 @@ impl Live {
     // hot path: once per group and event, then once per member.
     fn broadcast(&mut self, sockets: &mut ClientSockets, group: GroupId, payload: &Payload) {
         let Some(members) = self.groups.get(&group) else { return };
-        let shared = Shared::new(payload, self.deflate_bytes_min());
+        let shared = Shared::new(payload, &self.deflation, true);
         let mut slow = Vec::new();
         for member in members.iter() {
             let token = Token::from_u64(member.connection);
@@ -461,6 +460,10 @@ impl Live {
     fn keeps_up(&mut self, token: Token) {
         for group in self.behind.remove(&token).unwrap_or_default() {
             self.outlet.falls_behind(group, false);
+        }
+        if self.behind.is_empty() {
+            // All have what was compressed.
+            self.deflation.get_mut().forget();
         }
     }
 
@@ -555,14 +558,12 @@ impl Live {
         }
         match outcome {
             Outcome::Subscribed(subscription, open, kept) => {
-                let Some(router) = self.router.clone() else { return };
-                let most = router.config.subscriptions.max_operation_bytes;
-                let is_live = client.go_live(operation, (subscription, open, kept), most);
+                let Some(router) = &self.router else { return };
+                let is_live = client.go_live(router, operation, (subscription, open, kept));
                 client.tidy_work();
-                if !is_live {
+                if let Err(error) = is_live {
                     client.forget(operation);
-                    let errors = vec![kept_operations::refuse(&router)];
-                    self.end(sockets, token, Delivery::Failed { operation, errors });
+                    self.end(sockets, token, Delivery::Failed { operation, errors: vec![error] });
                 }
             }
             Outcome::Answered(payload) => {
@@ -645,7 +646,11 @@ impl Live {
         match delivery {
             Delivery::Next { operation, payload, missed } => {
                 let payload = payload.with_missed(missed);
-                let shared = Shared::new(&payload, self.deflate_bytes_min());
+                // The response of a query is over by now.
+                let is_event = sockets
+                    .client(token)
+                    .is_some_and(|client| client.operations.get_mut(operation).is_some());
+                let shared = Shared::new(&payload, &self.deflation, is_event);
                 let head = &mut self.head;
                 let sent = sockets.send_with(token, |machine, _| {
                     head.clear();
@@ -721,7 +726,10 @@ impl Application for Live {
 
     fn message(&mut self, sockets: &mut ClientSockets, message: Message) {
         match message {
-            Message::Begin(router) => self.router = Some(router),
+            Message::Begin(router) => {
+                self.deflation = RefCell::new(Deflation::new(router.websocket.deflate_bytes_min));
+                self.router = Some(router);
+            }
             Message::Adopt(adoption) => self.adopt(sockets, *adoption),
             Message::Hub(command) => {
                 self.obey(sockets, command);
@@ -844,6 +852,8 @@ struct Starting {
     /// The client by its address.
     address: ClientKey,
     transport: Transport,
+    /// What the live subscriptions of the connection kept when it was started.
+    held: Amounts,
     /// `None` once it has its outcome.
     started: Option<Started>,
 }
@@ -870,9 +880,8 @@ impl Starting {
             Ok(ready) if ready.prepared.kind == OperationKind::Subscription => {
                 let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
                 let member = Member { connection: self.token.to_u64(), operation: self.number };
-                let kept = KeptBytes::of(router, &ready);
-                match running::subscribe(router, ready, outlet, member).await {
-                    Ok(subscription) => {
+                match running::subscribe(router, ready, outlet, member, self.held).await {
+                    Ok((subscription, kept)) => {
                         let open = router.metrics.subscription(self.transport);
                         Outcome::Subscribed(subscription, open, kept)
                     }

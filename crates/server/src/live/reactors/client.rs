@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, Weak};
 
-use execute::ClientKey;
+use execute::{ClientKey, GraphqlError};
 use futures_util::future::AbortHandle;
 use http::{HeaderMap, HeaderName};
 use hub::Subscription;
@@ -12,12 +12,13 @@ use hub::Subscription;
 use super::super::Caller;
 use super::super::backlog::Backlog;
 use super::super::client_work::ClientWork;
-use super::super::kept_operations::KeptBytes;
+use super::super::kept_operations::{Amounts, KeptOperation};
 use super::super::single::Opened;
 use crate::config::{Config, HeaderRule, HeaderRules};
 use crate::connections::ConnectionPermit;
 use crate::forwarding;
 use crate::metrics::{Open, Transport};
+use crate::router::Router;
 use crate::trace;
 
 /// One connection.
@@ -30,7 +31,7 @@ pub(crate) struct Client {
     /// Only a client whose socket is full has one.
     pub(super) backlog: Option<Box<Backlog>>,
     /// What its live subscriptions keep.
-    pub(super) kept_bytes: usize,
+    pub(super) kept: Amounts,
     /// Only a client that has started operations, or has responses to read.
     pub(super) work: Option<Arc<ClientWork>>,
     pub(super) transport: Transport,
@@ -49,9 +50,14 @@ pub(super) enum Operations {
     None,
     One(u32, Operation),
     Many(Vec<(u32, Operation)>),
+    /// More than [`LISTED_MAX`].
+    Map(Box<HashMap<u32, Operation>>),
     /// They are those of a stream that many requests share, which keeps them.
     Elsewhere(Arc<Opened>),
 }
+
+/// More operations than this are found by a map and not by looking at each.
+const LISTED_MAX: usize = 64;
 
 /// An operation in progress.
 pub(super) enum Operation {
@@ -59,7 +65,7 @@ pub(super) enum Operation {
     Task(AbortHandle),
     /// Dropping it unsubscribes.
     #[expect(dead_code, reason = "held for its drop")]
-    Subscription(Subscription, Open, KeptBytes),
+    Subscription(Subscription, Open, KeptOperation),
 }
 
 impl Client {
@@ -73,27 +79,28 @@ impl Client {
         self.remove(number);
     }
 
-    /// A prepared subscription is live. False: it would keep more than a connection may, and is over.
+    /// A prepared subscription is live.
+    ///
+    /// # Errors
+    /// It would keep more than a connection may, and is over.
     pub(super) fn go_live(
         &mut self,
+        router: &Router,
         number: u32,
-        live: (Subscription, Open, KeptBytes),
-        kept_bytes_max: usize,
-    ) -> bool {
-        let (subscription, open, kept) = live;
-        let Some(entry) = self.operations.get_mut(number) else { return true };
-        let has_room = self.kept_bytes + kept.bytes() <= kept_bytes_max;
-        if has_room {
-            self.kept_bytes += kept.bytes();
-            *entry = Operation::Subscription(subscription, open, kept);
-        }
-        has_room
+        (subscription, open, kept): (Subscription, Open, KeptOperation),
+    ) -> Result<(), GraphqlError> {
+        let Some(entry) = self.operations.get_mut(number) else { return Ok(()) };
+        // Others may have become live since it was looked at before.
+        kept.check(router, self.kept)?;
+        self.kept.add(kept.amounts());
+        *entry = Operation::Subscription(subscription, open, kept);
+        Ok(())
     }
 
     fn remove(&mut self, number: u32) -> Option<Operation> {
         let removed = self.operations.remove(number);
         if let Some(Operation::Subscription(_, _, kept)) = &removed {
-            self.kept_bytes -= kept.bytes();
+            self.kept.subtract(kept.amounts());
         }
         removed
     }
@@ -117,12 +124,13 @@ impl Client {
 
     /// The connection is over.
     pub(super) fn stop_all(&mut self) {
-        self.kept_bytes = 0;
+        self.kept = Amounts::default();
         let stopped = match std::mem::take(&mut self.operations) {
             // Dropping a stream ends what it has.
             Operations::None | Operations::Elsewhere(_) => Vec::new(),
             Operations::One(number, operation) => vec![(number, operation)],
             Operations::Many(list) => list,
+            Operations::Map(map) => map.into_iter().collect(),
         };
         for (_, operation) in stopped {
             if let Operation::Task(task) = operation {
@@ -140,7 +148,14 @@ impl Operations {
             Self::One(first, other) => Self::Many(vec![(first, other), (number, operation)]),
             Self::Many(mut list) => {
                 list.push((number, operation));
-                Self::Many(list)
+                match list.len() {
+                    0..=LISTED_MAX => Self::Many(list),
+                    _ => Self::Map(Box::new(list.into_iter().collect())),
+                }
+            }
+            Self::Map(mut map) => {
+                map.insert(number, operation);
+                Self::Map(map)
             }
             elsewhere @ Self::Elsewhere(_) => {
                 debug_assert!(false, "nobody starts an operation on a stream but by its requests");
@@ -154,6 +169,7 @@ impl Operations {
             Self::One(number, operation) if *number == wanted => Some(operation),
             Self::None | Self::One(..) | Self::Elsewhere(_) => None,
             Self::Many(list) => list.iter_mut().find(|(it, _)| *it == wanted).map(|(_, it)| it),
+            Self::Map(map) => map.get_mut(&wanted),
         }
     }
 
@@ -166,6 +182,14 @@ impl Operations {
                 *self = match list.len() {
                     0 => Self::None,
                     _ => Self::Many(list),
+                };
+                removed
+            }
+            Self::Map(mut map) => {
+                let removed = map.remove(&wanted);
+                *self = match map.len() {
+                    0 => Self::None,
+                    _ => Self::Map(map),
                 };
                 removed
             }
@@ -268,6 +292,13 @@ mod tests {
             assert!(operations.remove(number).is_some());
             assert!(operations.remove(number).is_none());
         }
+        assert!(matches!(operations, Operations::None));
+        let many = 0..3 * LISTED_MAX as u32;
+        for number in many.clone() {
+            operations.add(number, Operation::Task(AbortHandle::new_pair().0));
+        }
+        assert!(many.clone().all(|number| operations.get_mut(number).is_some()));
+        assert!(many.clone().all(|number| operations.remove(number).is_some()));
         assert!(matches!(operations, Operations::None));
         operations.add(9, Operation::Task(AbortHandle::new_pair().0));
         assert!(operations.remove(8).is_none());

@@ -1,7 +1,7 @@
 //! What the connections of a reactor speak. To add a transport: a machine in `wire`, a variant here, and its arm in each
 //! match; what happens to operations and slow clients is the same for all.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -13,9 +13,10 @@ use wire::multipart::Form;
 use wire::result_stream::{Kind, ResultStream};
 use wire::sse::Sse;
 use wire::subprotocol::Subprotocol;
-use wire::websocket::{CloseCode, deflate_shared};
+use wire::websocket::CloseCode;
 use wire::{Chunks, Machine};
 
+use super::deflation::Deflation;
 use crate::authentication::expired_error;
 use crate::live::running::too_slow;
 use crate::live::sse::shutting_down_error;
@@ -38,25 +39,37 @@ pub(super) const ONLY_OPERATION: u32 = 0;
 /// One result, in the forms that its recipients share. Each is made when the first one needs it.
 pub(super) struct Shared<'a> {
     payload: &'a Payload,
-    deflate_bytes_min: usize,
-    /// `None` in it: it would not become smaller.
+    deflation: &'a RefCell<Deflation>,
+    /// Others get it later.
+    is_event: bool,
+    /// `None` in it: it is sent as it is.
     deflated: OnceCell<Option<Bytes>>,
     /// As results of streams, by [`place_of`].
     streamed: [OnceCell<Chunks>; KINDS],
 }
 
 impl<'a> Shared<'a> {
-    pub(super) fn new(payload: &'a Payload, deflate_bytes_min: usize) -> Self {
-        Self { payload, deflate_bytes_min, deflated: OnceCell::new(), streamed: Default::default() }
+    /// `is_event`: it may be sent to others later.
+    pub(super) fn new(
+        payload: &'a Payload,
+        deflation: &'a RefCell<Deflation>,
+        is_event: bool,
+    ) -> Self {
+        Self {
+            payload,
+            deflation,
+            is_event,
+            deflated: OnceCell::new(),
+            streamed: Default::default(),
+        }
     }
 
     /// Compressed for all who take it so; `None` where that is not worth it.
     fn deflated(&self) -> Option<&Bytes> {
         let payload = &self.payload.bytes;
-        if payload.len() < self.deflate_bytes_min {
-            return None;
-        }
-        self.deflated.get_or_init(|| deflate_shared(payload, b"}")).as_ref()
+        let deflate =
+            || self.deflation.borrow_mut().deflated(payload, self.is_event, Instant::now());
+        self.deflated.get_or_init(deflate).as_ref()
     }
 
     fn streamed(&self, kind: Kind) -> &Chunks {

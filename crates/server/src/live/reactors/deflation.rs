@@ -1,0 +1,103 @@
+//! Results compressed for all who take them so, within what a reactor may spend on it. Beyond that they are sent as they
+//! are: every client takes that, and a thread that compresses delays all of its connections.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use wire::websocket::deflate_shared;
+
+/// How many bytes are compressed in one [`WINDOW`], which takes some 2 ms. A larger result is not compressed at all.
+const WINDOW_BYTES_MAX: usize = 256 << 10;
+
+/// See [`WINDOW_BYTES_MAX`].
+const WINDOW: Duration = Duration::from_millis(10);
+
+/// Results that are kept with their compressed form, for clients that get them later than others.
+const KEPT_MAX: usize = 32;
+
+/// See the module.
+pub(super) struct Deflation {
+    /// Smaller results are not compressed.
+    bytes_min: usize,
+    window_began: Option<Instant>,
+    window_bytes: usize,
+    /// The latest results, and what became of them; `None`: it would not become smaller.
+    kept: VecDeque<(Bytes, Option<Bytes>)>,
+}
+
+impl Deflation {
+    /// Compresses results from `bytes_min` on.
+    pub(super) fn new(bytes_min: usize) -> Self {
+        Self { bytes_min, window_began: None, window_bytes: 0, kept: VecDeque::new() }
+    }
+
+    /// The message of `payload` compressed; `None` where that is not worth it, or too much has been compressed just now.
+    /// `is_event`: it is kept for other clients. The response of a query is not: it counts for its client as long as its
+    /// bytes exist.
+    pub(super) fn deflated(
+        &mut self,
+        payload: &Bytes,
+        is_event: bool,
+        now: Instant,
+    ) -> Option<Bytes> {
+        if payload.len() < self.bytes_min {
+            return None;
+        }
+        let is_it =
+            |known: &Bytes| known.as_ptr() == payload.as_ptr() && known.len() == payload.len();
+        // The bytes are kept alive, so that no others have their place.
+        if let Some((_, deflated)) = self.kept.iter().find(|(known, _)| is_it(known)) {
+            return deflated.clone();
+        }
+        if self.window_began.is_none_or(|began| now.duration_since(began) >= WINDOW) {
+            self.window_began = Some(now);
+            self.window_bytes = 0;
+        }
+        if self.window_bytes + payload.len() > WINDOW_BYTES_MAX {
+            return None;
+        }
+        self.window_bytes += payload.len();
+        let deflated = deflate_shared(payload, b"}");
+        if is_event {
+            if self.kept.len() >= KEPT_MAX {
+                self.kept.pop_front();
+            }
+            self.kept.push_back((payload.clone(), deflated.clone()));
+        }
+        deflated
+    }
+
+    /// Lets go of results that nobody waits for any more.
+    pub(super) fn forget(&mut self) {
+        self.kept = VecDeque::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_compressed_once_and_no_more_than_a_turn_allows() {
+        let (mut deflation, now) = (Deflation::new(1000), Instant::now());
+        let payload = |bytes: usize| Bytes::from(vec![b'x'; bytes]);
+        assert_eq!(deflation.deflated(&payload(999), true, now), None);
+        let large = payload(200 << 10);
+        let first = deflation.deflated(&large, true, now).expect("it is repetitive");
+        // The next one is too much for the turn; the first costs nothing more.
+        assert_eq!(deflation.deflated(&payload(100 << 10), true, now), None);
+        let again = deflation.deflated(&large, true, now).expect("it is known");
+        assert_eq!(again.as_ptr(), first.as_ptr());
+        assert!(deflation.deflated(&payload(100 << 10), true, now + WINDOW).is_some());
+        assert_eq!(deflation.deflated(&payload(300 << 10), true, now + 2 * WINDOW), None);
+        for _ in 0..2 * KEPT_MAX {
+            deflation.deflated(&payload(1000), true, now + 3 * WINDOW);
+        }
+        assert_eq!(deflation.kept.len(), KEPT_MAX);
+        deflation.deflated(&large, false, now + 4 * WINDOW);
+        assert!(!deflation.kept.iter().any(|(known, _)| known.as_ptr() == large.as_ptr()));
+        deflation.forget();
+        assert!(deflation.kept.is_empty());
+    }
+}

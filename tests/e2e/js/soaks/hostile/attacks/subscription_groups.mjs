@@ -1,0 +1,15 @@
+// A thousand subscriptions of one client to one source that differ in an alias: each event is resolved for each of them.
+import { setTimeout as pause } from "node:timers/promises";
+import { keepWebSockets, subscribe } from "../websockets.mjs";
+
+export default {
+  run({ graphql, signal, sent }) {
+    keepWebSockets(1, graphql, signal, async (socket) => {
+      for (let id = 0; id < 1000 && !signal.aborted && socket.readyState === socket.OPEN; id += 1) {
+        sent();
+        socket.send(subscribe(id, `subscription { a${id}: tick { id note } }`));
+        await pause(2);
+      }
+    });
+  },
+};

@@ -1,0 +1,47 @@
+// WebSockets of attackers: they come from the attackers' address, and open again when they are closed.
+import { setTimeout as pause } from "node:timers/promises";
+import WebSocket from "ws";
+import { HOSTILE_ADDRESS } from "./sockets.mjs";
+
+const url = (graphql) => graphql.replace(/^http/, "ws");
+
+/**
+ * Keeps `count` WebSockets open until `signal`: each is given to `use`, acknowledged unless `early`, and replaced a moment
+ * after it was closed.
+ */
+export function keepWebSockets(count, graphql, signal, use, { early = false } = {}) {
+  const open = () => {
+    if (signal.aborted) return;
+    const options = { localAddress: HOSTILE_ADDRESS, perMessageDeflate: { threshold: 512 } };
+    const socket = new WebSocket(url(graphql), "graphql-transport-ws", options);
+    socket.on("error", () => {});
+    socket.on("close", async () => {
+      await pause(100);
+      open();
+    });
+    socket.on("open", () => {
+      if (early) return use(socket);
+      socket.send(JSON.stringify({ type: "connection_init" }));
+      socket.once("message", () => use(socket));
+    });
+  };
+  for (let index = 0; index < count; index += 1) open();
+}
+
+/** The text of a `subscribe` message. */
+export function subscribe(id, query, variables) {
+  return JSON.stringify({ id: String(id), type: "subscribe", payload: { query, variables } });
+}
+
+/** Calls `send` again and again, as long as the socket takes it and `signal` lets it. */
+export async function flood(socket, signal, send) {
+  while (!signal.aborted && socket.readyState === WebSocket.OPEN) {
+    if (socket.bufferedAmount < 1 << 20) send();
+    await pause(socket.bufferedAmount < 1 << 20 ? 0 : 20);
+  }
+}
+
+/** Reads nothing more of the socket. */
+export function stopReading(socket) {
+  socket.pause();
+}
