@@ -21,14 +21,25 @@ fn outcome(words: &[&str], configuration: &str, graph: &str) -> String {
     let words: Vec<String> = words.iter().map(|word| word.replace("$HERE", &place)).collect();
     let (code, out, err) = run(&words);
     let code = code.map_or("a signal".to_owned(), |code| code.to_string());
-    // The log, which has the time in it, is not what this is about.
-    let is_log = |line: &&str| line.starts_with("{\"timestamp\"");
     let said: String = out
         .lines()
-        .chain(err.lines().filter(|line| !is_log(line)))
-        .flat_map(|line| [line, "\n"])
+        .chain(err.lines())
+        .filter_map(without_log)
+        .flat_map(|line| [line, "\n".to_owned()])
         .collect();
     format!("exit {code}\n{said}").replace(&place, "$HERE")
+}
+
+/// A line as it is compared: the log, which has the time in it, is not what this is about, other than its errors.
+fn without_log(line: &str) -> Option<String> {
+    if !line.starts_with("{\"timestamp\"") {
+        return Some(line.to_owned());
+    }
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    let text = |name: &str| line[name].as_str().unwrap_or_default();
+    (line["level"] == "ERROR").then(|| {
+        format!("log: {} {}: {}; {}", text("place"), text("code"), text("message"), text("help"))
+    })
 }
 
 const CHECK: [&str; 3] = ["check", "--config", "$HERE/starling.yaml"];
@@ -57,7 +68,7 @@ fn a_configuration_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
         "events: {providers: {nats: [{id: a, url: \"nats://x\"}, {id: a, url: \"nats://y\"}]}}",
         "events: {providers: {nats: [{id: a, url: \"http://x\"}]}}",
         "supergraph: {file: ${NO_SUCH_VARIABLE}}",
-        "supergraph: {file: nowhere.graphql}",
+        "supergraph: {file: nowhere.graphql}\nlog: {format: text}",
         "path: graphql",
         "path: /graphql\npath: /graphql",
         "7",
@@ -241,8 +252,9 @@ fn a_supergraph_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
         ("an unknown argument in a topic", good.replace("{{ args.place }}", "{{ args.town }}")),
         ("a template that does not end", good.replace("{{ args.place }}", "{{ args.place")),
     ] {
-        let check = outcome(&CHECK, "", &graph);
-        assert_eq!(check, outcome(&SERVE, "", &graph), "check and serve disagree");
+        let text = "log: {format: text}";
+        let check = outcome(&CHECK, text, &graph);
+        assert_eq!(check, outcome(&SERVE, text, &graph), "check and serve disagree");
         outcomes += &case(name, &check);
     }
     expect![[r#"
@@ -316,6 +328,50 @@ fn a_supergraph_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
         --> $HERE/supergraph.graphql
 
     "#]].assert_eq(&outcomes);
+}
+
+#[test]
+fn start_up_errors_are_json_where_the_log_is() {
+    let cut = &supergraph()[..40];
+    for (configuration, graph, code) in [
+        ("log: {format: json}\nlimits: {deepth: 7}", &*supergraph(), "unknown-key"),
+        ("log: {format: json}", cut, "supergraph"),
+        // Not a terminal.
+        ("", cut, "supergraph"),
+        (
+            "authentication: {jwt: {issuers: [{secret: too-short}]}}",
+            &*supergraph(),
+            "authentication",
+        ),
+    ] {
+        let said = outcome(&SERVE, configuration, graph);
+        let mut lines = said.lines();
+        assert_eq!(lines.next(), Some("exit 1"), "{said}");
+        assert!(lines.clone().all(|line| line.starts_with("log: ")), "{said}");
+        assert!(lines.any(|line| line.contains(&format!(" {code}: "))), "{said}");
+    }
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let mut words = SERVE;
+    words[4] = &address;
+    let said = outcome(&words, "", &supergraph());
+    assert!(said.contains("log:  start: cannot listen on"), "{said}");
+}
+
+#[test]
+fn a_check_prints_json_for_programs_without_asking_anybody() {
+    let mut words = CHECK.to_vec();
+    words.extend(["--format", "json"]);
+    let report = |configuration| {
+        let said = outcome(&words, configuration, &supergraph());
+        let (exit, json) = said.split_once('\n').unwrap();
+        (exit.to_owned(), serde_json::from_str::<serde_json::Value>(json).unwrap())
+    };
+    let (exit, json) = report("");
+    assert_eq!((&*exit, &json["ok"]), ("exit 0", &true.into()));
+    let (exit, json) = report("limits: {deepth: 7}");
+    assert_eq!((&*exit, &json["ok"]), ("exit 1", &false.into()));
+    assert_eq!(json["findings"][0]["code"], "unknown-key");
 }
 
 #[test]
