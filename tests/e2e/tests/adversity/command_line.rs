@@ -68,7 +68,7 @@ fn a_configuration_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
         "events: {providers: {nats: [{id: a, url: \"nats://x\"}, {id: a, url: \"nats://y\"}]}}",
         "events: {providers: {nats: [{id: a, url: \"http://x\"}]}}",
         "supergraph: {file: ${NO_SUCH_VARIABLE}}",
-        "supergraph: {file: nowhere.graphql}\nlog: {format: text}",
+        "supergraph: {file: nowhere.graphql}\nlog: {format: text, level: error}",
         "path: graphql",
         "path: /graphql\npath: /graphql",
         "7",
@@ -193,6 +193,7 @@ fn a_configuration_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
           = help: inside of braces and brackets, `${…}` needs quotes: `{depth: "${DEPTH}"}`
 
         --- supergraph: {file: nowhere.graphql}
+        log: {format: text, level: error}
         exit 1
         error[supergraph]: cannot read the supergraph $HERE/nowhere.graphql: No such file or directory (os error 2)
          |
@@ -252,7 +253,7 @@ fn a_supergraph_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
         ("an unknown argument in a topic", good.replace("{{ args.place }}", "{{ args.town }}")),
         ("a template that does not end", good.replace("{{ args.place }}", "{{ args.place")),
     ] {
-        let text = "log: {format: text}";
+        let text = "log: {format: text, level: error}";
         let check = outcome(&CHECK, text, &graph);
         assert_eq!(check, outcome(&SERVE, text, &graph), "check and serve disagree");
         outcomes += &case(name, &check);
@@ -409,7 +410,7 @@ fn words_on_the_command_line_that_mean_nothing_are_refused() {
         exit 1
         error[unreadable-file]: cannot read the configuration $HERE/nowhere.yaml: No such file or directory (os error 2)
          |
-         = help: check the path, or run without `--config` to use the defaults
+         = help: check the path; to serve a graph with the default settings, give `--supergraph FILE` and no `--config`
 
         --- serve --config $HERE
         exit 1
@@ -419,9 +420,7 @@ fn words_on_the_command_line_that_mean_nothing_are_refused() {
 
         --- serve --supergraph $HERE/nowhere.graphql
         exit 1
-        error[supergraph]: cannot read the supergraph $HERE/nowhere.graphql: No such file or directory (os error 2)
-         |
-         = help: name it by `supergraph.file` in the configuration or by --supergraph
+        log:  supergraph: cannot read the supergraph $HERE/nowhere.graphql: No such file or directory (os error 2); name it by `supergraph.file` in the configuration or by --supergraph
 
         --- serve --supergraph $HERE/supergraph.graphql --listen here
         exit 2
@@ -483,11 +482,11 @@ fn a_port_that_is_taken_is_named_and_ends_the_program() {
     expect![[r#"
         --- listen
         exit 1
-        error: cannot listen on ADDRESS (`listen`, --listen): Address already in use (os error 98); another process listens there: stop it, or choose another address
+        log:  start: cannot listen on ADDRESS (`listen`, --listen): Address already in use (os error 98); another process listens there: stop it, or choose another address; 
 
         --- admin
         exit 1
-        error: cannot listen on ADDRESS (`admin.listen`, --admin-listen): Address already in use (os error 98); another process listens there: stop it, or choose another address
+        log:  start: cannot listen on ADDRESS (`admin.listen`, --admin-listen): Address already in use (os error 98); another process listens there: stop it, or choose another address; 
 
         --- demo
         exit 1
