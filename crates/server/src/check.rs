@@ -95,7 +95,7 @@ type Subscription @join__type(graph: REVIEWS) { reviewAdded: Int }
         let short = "authentication: {jwt: {issuers: [{secret: too-short}]}}";
         let message = "`authentication.jwt.issuers[0].secret`: the secret has 9 bytes; 32 are needed for HS256";
         assert_eq!(findings(short, &graph), [(Severity::Error, message.to_owned())]);
-        let tls = "listen: {address: \"127.0.0.1:1\", tls: {cert: no.pem, key: no.key}}";
+        let tls = "listen: [{address: \"127.0.0.1:1\", tls: {cert: no.pem, key: no.key}}]";
         let found = findings(tls, &graph);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].1.starts_with("TLS (`listen`): cannot read HERE/no.pem"), "{found:?}");

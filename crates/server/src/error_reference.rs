@@ -48,7 +48,7 @@ pub fn error_reference() -> String {
          | 426 | a WebSocket handshake of another version |\n\
          | 429 | the stream of this token has as many operations as it may have |\n\
          | 431 | the head is too large |\n\
-         | 503 | a limit of this router is reached, or it is shutting down |\n\
+         | 503 | a limit of this router is reached, or it is shutting down; or tokens cannot be verified at present |\n\
          | 504 | the operation, or the first event of `?once`, took longer than `limits.time` |\n\n\
          ## Close codes of WebSockets\n\n| code | when |\n|---|---|\n",
     );

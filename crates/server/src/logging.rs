@@ -1,13 +1,13 @@
 //! Logs: readable in a terminal, JSON otherwise.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::time::SystemTime;
 
 use crate::config::{Log, LogFormat};
-use crate::diagnostic::{Diagnostic, Severity, Style};
+use crate::diagnostic::{self, Diagnostic, Severity, Style};
 use crate::log_writer::{self, LogWriter};
 
 /// The variable that overrides `log.level`, in the syntax of `tracing_subscriber::EnvFilter`.
@@ -24,6 +24,12 @@ pub fn is_json(log: &Log) -> bool {
 
 /// Writes findings to the log, one line each. Line breaks of the excerpt are part of a field.
 pub fn report(diagnostics: &[Diagnostic]) {
+    if !tracing::enabled!(tracing::Level::ERROR) {
+        // Nothing is logged. Why the router does not start must not be lost all the same.
+        let text = diagnostic::render(diagnostics, Style::Plain);
+        let _ = std::io::stderr().lock().write_all(text.as_bytes());
+        return;
+    }
     for diagnostic in diagnostics {
         let Diagnostic { severity, code, message, help, .. } = diagnostic;
         let (place, help) = (diagnostic.place(), help.as_deref());

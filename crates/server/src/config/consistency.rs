@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::check::closest;
 use super::load::{Findings, Places};
-use super::{Config, Listener, RedisProvider, Retry};
+use super::{Config, HeaderRule, Listener, RedisProvider, Retry};
 
 /// Checks a whole configuration, command line flags included.
 pub(super) fn check(config: &Config, places: &Places, findings: &mut Findings) {
@@ -258,6 +258,9 @@ fn tokens(config: &Config, places: &Places, findings: &mut Findings) {
             .at_place(places.get("authentication.jwt.required"), "nobody could have a token")
             .help("add `issuers`, or take `required` out");
     }
+    if !jwt.issuers.is_empty() {
+        renamed_to_token(config, places, findings);
+    }
     for (index, issuer) in jwt.issuers.iter().enumerate() {
         let path = format!("authentication.jwt.issuers[{index}]");
         // A public key that is taken for a secret would let everybody sign.
@@ -293,6 +296,29 @@ fn tokens(config: &Config, places: &Places, findings: &mut Findings) {
                     "whoever stands in between can put in keys of their own",
                 )
                 .help("write `https://`");
+        }
+    }
+}
+
+/// Warns about rules that put another header of the client where subgraphs expect the verified token.
+fn renamed_to_token(config: &Config, places: &Places, findings: &mut Findings) {
+    let header = &config.authentication.jwt.header.name;
+    let special = config.headers.subgraphs.iter();
+    let special = special.map(|(name, rules)| (format!("headers.subgraphs.{name}"), rules));
+    let all = std::iter::once(("headers.all".to_owned(), &config.headers.all));
+    for (section, rules) in all.chain(special) {
+        for (index, rule) in rules.request.iter().enumerate() {
+            let HeaderRule::Propagate(rule) = rule else { continue };
+            if rule.rename.as_ref() != Some(header) || rule.named.as_ref() == Some(header) {
+                continue;
+            }
+            let path = format!("{section}.request[{index}].propagate.rename");
+            findings
+                .warning("not-secure", format!("`{path}` replaces the verified token"))
+                .at_place(places.get(&path), "any client can send this header with any text")
+                .help(format!(
+                    "propagate `{header}` itself, or let `authentication.jwt.header` name the header that has the token"
+                ));
         }
     }
 }

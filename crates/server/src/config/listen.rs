@@ -149,7 +149,8 @@ pub enum ReactorThreads {
 #[serde(default, deny_unknown_fields)]
 pub struct Supergraph {
     /// The supergraph SDL (join specification). A relative path counts from the folder of the
-    /// configuration file. The file is watched: a new version that loads replaces the old one.
+    /// configuration file. The file is watched: a new version that loads replaces the old one. SIGHUP has it looked at
+    /// at once. The configuration itself is read at the start only; SIGHUP logs whether it has changed since.
     #[schemars(with = "FileText", example = &"graphs/supergraph.graphql")]
     #[schemars(extend("x-override" = "--supergraph"))]
     pub file: PathBuf,

@@ -11,7 +11,7 @@ pub struct Log {
     #[schemars(example = &"warn")]
     pub level: LogLevel,
 
-    /// How a line of the log looks.
+    /// How a line of the log looks. Errors that end a start are written in the same format.
     #[schemars(example = &"json")]
     pub format: LogFormat,
 }

@@ -1,6 +1,6 @@
 // A supergraph file that changes under a running router.
 import assert from "node:assert/strict";
-import { rename, writeFile } from "node:fs/promises";
+import { readFile, rename, writeFile } from "node:fs/promises";
 import path from "node:path";
 import process from "node:process";
 import { after, before, describe, it } from "node:test";
@@ -70,6 +70,23 @@ describe("reload", () => {
     await replace(withField("monuments"));
     process.kill(router.pid, "SIGHUP");
     await eventually(async () => (await queryFields()).includes("monuments"), "the new field");
+  });
+
+  it("a changed configuration is not reloaded, and SIGHUP says so", async () => {
+    const file = path.join(router.folder, "starling.yaml");
+    const before = await readFile(file, "utf8");
+    await writeFile(file, JSON.stringify({ ...JSON.parse(before), limits: { depth: 7 } }));
+    try {
+      process.kill(router.pid, "SIGHUP");
+      await eventually(
+        () => /differs from the running configuration/.test(router.said()), "the warning");
+      await writeFile(file, '{"limits": {"deepth": 7}}');
+      process.kill(router.pid, "SIGHUP");
+      await eventually(() => /would not start with it/.test(router.said()), "the error");
+      assert.match(router.said(), /unknown key `deepth`/);
+    } finally {
+      await writeFile(file, before);
+    }
   });
 
   it("a live subscription goes on: nothing is lost, repeated or out of order", async () => {

@@ -21,14 +21,25 @@ fn outcome(words: &[&str], configuration: &str, graph: &str) -> String {
     let words: Vec<String> = words.iter().map(|word| word.replace("$HERE", &place)).collect();
     let (code, out, err) = run(&words);
     let code = code.map_or("a signal".to_owned(), |code| code.to_string());
-    // The log, which has the time in it, is not what this is about.
-    let is_log = |line: &&str| line.starts_with("{\"timestamp\"");
     let said: String = out
         .lines()
-        .chain(err.lines().filter(|line| !is_log(line)))
-        .flat_map(|line| [line, "\n"])
+        .chain(err.lines())
+        .filter_map(without_log)
+        .flat_map(|line| [line, "\n".to_owned()])
         .collect();
     format!("exit {code}\n{said}").replace(&place, "$HERE")
+}
+
+/// A line as it is compared: the log, which has the time in it, is not what this is about, other than its errors.
+fn without_log(line: &str) -> Option<String> {
+    if !line.starts_with("{\"timestamp\"") {
+        return Some(line.to_owned());
+    }
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    let text = |name: &str| line[name].as_str().unwrap_or_default();
+    (line["level"] == "ERROR").then(|| {
+        format!("log: {} {}: {}; {}", text("place"), text("code"), text("message"), text("help"))
+    })
 }
 
 const CHECK: [&str; 3] = ["check", "--config", "$HERE/starling.yaml"];
@@ -57,7 +68,7 @@ fn a_configuration_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
         "events: {providers: {nats: [{id: a, url: \"nats://x\"}, {id: a, url: \"nats://y\"}]}}",
         "events: {providers: {nats: [{id: a, url: \"http://x\"}]}}",
         "supergraph: {file: ${NO_SUCH_VARIABLE}}",
-        "supergraph: {file: nowhere.graphql}",
+        "supergraph: {file: nowhere.graphql}\nlog: {format: text, level: error}",
         "path: graphql",
         "path: /graphql\npath: /graphql",
         "7",
@@ -182,6 +193,7 @@ fn a_configuration_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
           = help: inside of braces and brackets, `${…}` needs quotes: `{depth: "${DEPTH}"}`
 
         --- supergraph: {file: nowhere.graphql}
+        log: {format: text, level: error}
         exit 1
         error[supergraph]: cannot read the supergraph $HERE/nowhere.graphql: No such file or directory (os error 2)
          |
@@ -241,8 +253,9 @@ fn a_supergraph_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
         ("an unknown argument in a topic", good.replace("{{ args.place }}", "{{ args.town }}")),
         ("a template that does not end", good.replace("{{ args.place }}", "{{ args.place")),
     ] {
-        let check = outcome(&CHECK, "", &graph);
-        assert_eq!(check, outcome(&SERVE, "", &graph), "check and serve disagree");
+        let text = "log: {format: text, level: error}";
+        let check = outcome(&CHECK, text, &graph);
+        assert_eq!(check, outcome(&SERVE, text, &graph), "check and serve disagree");
         outcomes += &case(name, &check);
     }
     expect![[r#"
@@ -319,6 +332,50 @@ fn a_supergraph_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
 }
 
 #[test]
+fn start_up_errors_are_json_where_the_log_is() {
+    let cut = &supergraph()[..40];
+    for (configuration, graph, code) in [
+        ("log: {format: json}\nlimits: {deepth: 7}", &*supergraph(), "unknown-key"),
+        ("log: {format: json}", cut, "supergraph"),
+        // Not a terminal.
+        ("", cut, "supergraph"),
+        (
+            "authentication: {jwt: {issuers: [{secret: too-short}]}}",
+            &*supergraph(),
+            "authentication",
+        ),
+    ] {
+        let said = outcome(&SERVE, configuration, graph);
+        let mut lines = said.lines();
+        assert_eq!(lines.next(), Some("exit 1"), "{said}");
+        assert!(lines.clone().all(|line| line.starts_with("log: ")), "{said}");
+        assert!(lines.any(|line| line.contains(&format!(" {code}: "))), "{said}");
+    }
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let mut words = SERVE;
+    words[4] = &address;
+    let said = outcome(&words, "", &supergraph());
+    assert!(said.contains("log:  start: cannot listen on"), "{said}");
+}
+
+#[test]
+fn a_check_prints_json_for_programs_without_asking_anybody() {
+    let mut words = CHECK.to_vec();
+    words.extend(["--format", "json"]);
+    let report = |configuration| {
+        let said = outcome(&words, configuration, &supergraph());
+        let (exit, json) = said.split_once('\n').unwrap();
+        (exit.to_owned(), serde_json::from_str::<serde_json::Value>(json).unwrap())
+    };
+    let (exit, json) = report("");
+    assert_eq!((&*exit, &json["ok"]), ("exit 0", &true.into()));
+    let (exit, json) = report("limits: {deepth: 7}");
+    assert_eq!((&*exit, &json["ok"]), ("exit 1", &false.into()));
+    assert_eq!(json["findings"][0]["code"], "unknown-key");
+}
+
+#[test]
 fn words_on_the_command_line_that_mean_nothing_are_refused() {
     let mut outcomes = String::new();
     for words in [
@@ -359,7 +416,7 @@ fn words_on_the_command_line_that_mean_nothing_are_refused() {
         exit 1
         error[unreadable-file]: cannot read the configuration $HERE/nowhere.yaml: No such file or directory (os error 2)
          |
-         = help: check the path, or run without `--config` to use the defaults
+         = help: check the path; to serve a graph with the default settings, give `--supergraph FILE` and no `--config`
 
         --- serve --config $HERE
         exit 1
@@ -369,9 +426,7 @@ fn words_on_the_command_line_that_mean_nothing_are_refused() {
 
         --- serve --supergraph $HERE/nowhere.graphql
         exit 1
-        error[supergraph]: cannot read the supergraph $HERE/nowhere.graphql: No such file or directory (os error 2)
-         |
-         = help: name it by `supergraph.file` in the configuration or by --supergraph
+        log:  supergraph: cannot read the supergraph $HERE/nowhere.graphql: No such file or directory (os error 2); name it by `supergraph.file` in the configuration or by --supergraph
 
         --- serve --supergraph $HERE/supergraph.graphql --listen here
         exit 2
@@ -465,11 +520,11 @@ fn a_port_that_is_taken_is_named_and_ends_the_program() {
     expect![[r#"
         --- listen
         exit 1
-        error: cannot listen on ADDRESS (`listen`, --listen): Address already in use (os error 98); another process listens there: stop it, or choose another address
+        log:  start: cannot listen on ADDRESS (`listen`, --listen): Address already in use (os error 98); another process listens there: stop it, or choose another address; 
 
         --- admin
         exit 1
-        error: cannot listen on ADDRESS (`admin.listen`, --admin-listen): Address already in use (os error 98); another process listens there: stop it, or choose another address
+        log:  start: cannot listen on ADDRESS (`admin.listen`, --admin-listen): Address already in use (os error 98); another process listens there: stop it, or choose another address; 
 
         --- demo
         exit 1

@@ -79,6 +79,7 @@ fn rules_decide_which_headers_of_the_client_reach_which_subgraph() {
         x-key: s3cret
         x-tenant-a: 1
         x-tenant-b: 2
+        x-tenant-hop: 3
         x-user: nobody
     "#]]
     .assert_eq(&received(&shop, "products"));
@@ -86,6 +87,7 @@ fn rules_decide_which_headers_of_the_client_reach_which_subgraph() {
         x-key: other
         x-tenant-a: 1
         x-tenant-b: 2
+        x-tenant-hop: 3
         x-user: nobody
     "#]]
     .assert_eq(&received(&shop, "reviews"));
