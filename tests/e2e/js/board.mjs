@@ -31,11 +31,8 @@ export const SUBSCRIPTION = `subscription Moves { flightMoved ${SELECTION} }`;
 export const SUBSCRIPTION_BY_ID =
   `subscription Moves($id: ID!) { flightMovedById(id: $id) ${SELECTION} }`;
 
-/**
- * Starts both subgraphs; `configuration` is for `subgraphs:` of the router. `beforeRequest(response)` may delay a
- * response, or send one of its own and return true.
- */
-export async function startSubgraphs(beforeRequest) {
+/** Starts both subgraphs; `configuration` is for `subgraphs:` of the router. */
+export async function startSubgraphs() {
   const airport = (code) => ({ __typename: "Airport", code, ...AIRPORTS.get(code) });
   const flight = (id) => {
     const known = FLIGHTS.get(id);
@@ -58,7 +55,6 @@ export async function startSubgraphs(beforeRequest) {
       flight: ({ id }) => flight(id),
       _entities: ({ representations }) => representations.map(({ id }) => flight(id)),
     },
-    beforeRequest,
   );
   const airports = await serve(
     `type Query {
@@ -72,7 +68,6 @@ export async function startSubgraphs(beforeRequest) {
       airports: () => [...AIRPORTS.keys()].map(airport),
       _entities: ({ representations }) => representations.map(({ code }) => airport(code)),
     },
-    beforeRequest,
   );
   return {
     configuration: { flights: { url: flights.url }, airports: { url: airports.url } },
@@ -82,12 +77,11 @@ export async function startSubgraphs(beforeRequest) {
   };
 }
 
-async function serve(sdl, rootValue, beforeRequest) {
+async function serve(sdl, rootValue) {
   const schema = buildSchema(sdl);
   const server = http.createServer(async (request, response) => {
     let body = "";
     for await (const part of request.setEncoding("utf8")) body += part;
-    if (await beforeRequest?.(response)) return;
     const { query, variables, operationName } = JSON.parse(body);
     const answer = await graphql({
       schema, rootValue, source: query, variableValues: variables, operationName,
@@ -141,17 +135,6 @@ export const jetStreamSupergraph = () =>
     publish: (subject) =>
       `@join__directive(graphs: [EVENTS], name: "events__publish", args: {topic: "${subject}", providerId: "nats/default"})`,
   });
-
-/**
- * The supergraph with `flightMoved` read from `topic` of a provider that stores its events; `stream` is an argument of
- * the directive. Joined fields may be null, so that a subgraph that fails does not hide which event it was.
- */
-export const storedSupergraph = ({ providerId, topic, stream }) =>
-  supergraph({
-    subscribe: (name) => `@join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["${name === "flights.moved" ? topic : name}"], providerId: "${providerId}"${stream ? `, stream: ${stream}` : ""}})`,
-    publish: (name) =>
-      `@join__directive(graphs: [EVENTS], name: "events__publish", args: {topic: "${name}", providerId: "${providerId}"})`,
-  }).replace("number: String!", "number: String").replace("to: Airport!", "to: Airport");
 
 /** The same at the Redis provider `default`. */
 export const redisSupergraph = () =>
