@@ -33,15 +33,11 @@ export const SUBSCRIPTION_BY_ID =
 
 /**
  * Starts both subgraphs; `configuration` is for `subgraphs:` of the router. Between `pause()` and `resume()` they
- * respond to nothing. `beforeRequest(response)` may delay a response, or send one of its own and return true.
+ * respond to nothing.
  */
-export async function startSubgraphs(beforeRequest) {
+export async function startSubgraphs() {
   let paused = Promise.resolve();
   let resume = () => {};
-  const beforeEach = async (response) => {
-    await paused;
-    return beforeRequest?.(response);
-  };
   const airport = (code) => ({ __typename: "Airport", code, ...AIRPORTS.get(code) });
   const flight = (id) => {
     const known = FLIGHTS.get(id);
@@ -64,7 +60,7 @@ export async function startSubgraphs(beforeRequest) {
       flight: ({ id }) => flight(id),
       _entities: ({ representations }) => representations.map(({ id }) => flight(id)),
     },
-    beforeEach,
+    () => paused,
   );
   const airports = await serve(
     `type Query {
@@ -78,7 +74,7 @@ export async function startSubgraphs(beforeRequest) {
       airports: () => [...AIRPORTS.keys()].map(airport),
       _entities: ({ representations }) => representations.map(({ code }) => airport(code)),
     },
-    beforeEach,
+    () => paused,
   );
   return {
     pause() {
@@ -93,12 +89,12 @@ export async function startSubgraphs(beforeRequest) {
   };
 }
 
-async function serve(sdl, rootValue, beforeRequest) {
+async function serve(sdl, rootValue, paused) {
   const schema = buildSchema(sdl);
   const server = http.createServer(async (request, response) => {
     let body = "";
     for await (const part of request.setEncoding("utf8")) body += part;
-    if (await beforeRequest(response)) return;
+    await paused();
     const { query, variables, operationName } = JSON.parse(body);
     const answer = await graphql({
       schema, rootValue, source: query, variableValues: variables, operationName,
@@ -153,16 +149,6 @@ export const jetStreamSupergraph = () =>
       `@join__directive(graphs: [EVENTS], name: "events__publish", args: {topic: "${subject}", providerId: "nats/default"})`,
   });
 
-/**
- * The supergraph with `flightMoved` read from `topic` of a provider that stores its events; `stream` is an argument of
- * the directive. Joined fields may be null, so that a subgraph that fails does not hide which event it was.
- */
-export const storedSupergraph = ({ providerId, topic, stream }) =>
-  supergraph({
-    subscribe: (name) => `@join__directive(graphs: [EVENTS], name: "events__subscribe", args: {topics: ["${name === "flights.moved" ? topic : name}"], providerId: "${providerId}"${stream ? `, stream: ${stream}` : ""}})`,
-    publish: (name) =>
-      `@join__directive(graphs: [EVENTS], name: "events__publish", args: {topic: "${name}", providerId: "${providerId}"})`,
-  }).replace("number: String!", "number: String").replace("to: Airport!", "to: Airport");
 /** The same, where `flightsReplayed` brings what the stream holds when it is opened, and ends. */
 export const boundedSupergraph = () =>
   supergraph({

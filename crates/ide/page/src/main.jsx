@@ -32,7 +32,8 @@ function explain(error) {
     throw { message: `The router closed the connection: ${reason} (close code ${error.code}).` };
   }
   if (error instanceof Event || error instanceof TypeError) {
-    throw { message: `The router does not respond at ${url.href}. Check that it is still running.` };
+    const detail = error.message ? ` (${error.message})` : "";
+    throw { message: `The router does not respond at ${url.href}${detail}. Check that it is still running.` };
   }
   throw error;
 }

@@ -111,9 +111,9 @@ async fn endpoint(
     if !is_of_a_stream && let Err(refusal) = router.admit(&identity) {
         return refusal.answer();
     }
-    let client = || identity.client_key().unwrap_or(connection.client());
+    let whose_stream = || identity.client_key().unwrap_or(client.connection().client());
     match (request.method(), &token) {
-        (&Method::PUT, _) => return single::reserve(router, client()),
+        (&Method::PUT, _) => return single::reserve(router, whose_stream()),
         (&Method::DELETE, Some(token)) => return single::stop(router, token, request.uri()),
         (&Method::GET, Some(token)) if is_of_a_stream => {
             return single::open(router, token, request.version());

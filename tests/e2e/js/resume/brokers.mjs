@@ -6,13 +6,14 @@ import path from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { connect, nanos } from "nats";
 import { createClient } from "redis";
-import { event, storedSupergraph } from "../board.mjs";
+import { event } from "../board.mjs";
 import { adopt } from "../children.mjs";
 import { startKafka } from "../kafka.mjs";
 import { startNats } from "../nats.mjs";
 import { kafkaJars, natsServer, redisServer } from "../programs.mjs";
 import { startRedis } from "../redis.mjs";
 import { eventually, within } from "../waiting.mjs";
+import { storedSupergraph } from "./supergraph.mjs";
 
 /** How soon something is published again that a broker has not confirmed. */
 const RETRY_MS = 100;

@@ -16,6 +16,10 @@ const PAUSE_MS = 2_000;
 /** A scenario whose clients receive nothing for so long has come to its end, whatever is missing. */
 const QUIET_MS = 20_000;
 
+/** Of a scenario that fails: how many clients, and how much of the router's log, are shown. */
+const CLIENTS_SHOWN_MAX = 6;
+const SAID_CHARACTERS_MAX = 2_000;
+
 /** Until each client has had its first event, on a busy machine. */
 const BEGIN_MS = 60_000;
 
@@ -115,7 +119,9 @@ export async function playScenario({ broker, topic, disturbance, events, perSeco
     await Promise.all(running);
     await broker.finishTopic?.(topic);
     await untilQuiet(clients);
-    return figures({ clients, events, publishedMs, started, router });
+    const row = figures({ clients, events, publishedMs, started });
+    if (!row.passed) row.details.push(await losses(router), router.said().slice(-SAID_CHARACTERS_MAX));
+    return row;
   } finally {
     for (const client of clients) client.close();
     await restarts.catch(() => {});
@@ -142,7 +148,14 @@ async function untilQuiet(clients) {
   }
 }
 
-function figures({ clients, events, publishedMs, started, router }) {
+/** What the router itself counts as lost, since its last start. */
+async function losses(router) {
+  const text = await fetch(`${router.admin}/metrics`).then((response) => response.text(), (error) => error.message);
+  const lines = text.split("\n").filter((line) => /^starling_\w*(dropped|gap|lost|refused|behind)\w*/.test(line));
+  return lines.filter((line) => !line.endsWith(" 0")).join("\n");
+}
+
+function figures({ clients, events, publishedMs, started }) {
   const sum = (of) => clients.reduce((total, client) => total + of(client), 0);
   const codes = new Map();
   for (const { account } of clients) {
@@ -176,8 +189,7 @@ function figures({ clients, events, publishedMs, started, router }) {
         + `out of order ${account.outOfOrder}, announced as lost ${account.lost}${refused ? `, ${refused}` : ""}`,
       );
     }
-    row.details = row.details.slice(0, 6);
-    row.details.push(router.said().slice(-2_000));
+    row.details = row.details.slice(0, CLIENTS_SHOWN_MAX);
   }
   return row;
 }

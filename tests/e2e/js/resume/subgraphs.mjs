@@ -16,6 +16,7 @@ export async function startSubgraphProcess() {
     stand: () => child.kill("SIGSTOP"),
     go: () => child.kill("SIGCONT"),
     async stop() {
+      if (!child.connected) throw new Error("the subgraphs have ended before the scenario");
       const ended = once(child, "exit");
       child.kill("SIGKILL");
       await within(ended, "the subgraphs to end");

@@ -175,7 +175,7 @@ describe("browser", { skip: programs.skipWithout(programs.chromium, "chromium") 
         await page.locator(".graphiql-execute-button").click();
         const { errors } = await shownResult(page, (value) => value.errors);
         assert.equal(errors.length, 1);
-        assert.match(errors[0].message, /^The router does not respond at http:.*\/graphql\. Check that/);
+        assert.match(errors[0].message, /^The router does not respond at http:.*\/graphql \(.+\)\. Check that/);
         assert.deepEqual(Object.keys(errors[0]), ["message"], "no stack of the page's own code");
       }));
 
