@@ -1,8 +1,8 @@
 // A soak: clients that resume with their cursor must get every stored event, in order, whatever happens to the router,
 // the broker and the subgraphs. Plays scenarios for STARLING_SOAK_SECONDS, then prints a table.
 //
-// STARLING_SOAK_BUSY=1 keeps all cores busy meanwhile. For a look at one thing: STARLING_SOAK_ONLY=kafka/kill (a part of
-// the scenario's name), STARLING_SOAK_EVENTS, STARLING_SOAK_CLIENTS, STARLING_SOAK_RATE.
+// STARLING_SOAK_BUSY=1 keeps all cores busy meanwhile. For a look at one thing: STARLING_SOAK_ONLY=kafka/kill,pause (parts
+// of scenarios' names), STARLING_SOAK_EVENTS, STARLING_SOAK_CLIENTS, STARLING_SOAK_RATE.
 import process from "node:process";
 import { SOURCES } from "../resume/brokers.mjs";
 import { DISTURBANCES, burnProcessors, playScenario } from "../resume/scenario.mjs";
@@ -12,7 +12,7 @@ const seconds = number("STARLING_SOAK_SECONDS", 600);
 const events = number("STARLING_SOAK_EVENTS", 5_000);
 const clients = number("STARLING_SOAK_CLIENTS", 40);
 const perSecond = number("STARLING_SOAK_RATE", 500);
-const only = process.env.STARLING_SOAK_ONLY ?? "";
+const only = (process.env.STARLING_SOAK_ONLY ?? "").split(",");
 const isBusy = process.env.STARLING_SOAK_BUSY === "1";
 
 const missing = SOURCES.filter(({ program }) => !program()).map(({ name }) => name);
@@ -21,8 +21,8 @@ if (missing.length > 0) console.log(`not played, since the broker is not install
 const scenarios = DISTURBANCES.flatMap((disturbance) => SOURCES
   .filter(({ program }) => program())
   .map((source) => ({ source, disturbance, name: `${source.name}/${disturbance.name}` })))
-  .filter(({ name }) => name.includes(only));
-if (scenarios.length === 0) throw new Error(`no scenario has \`${only}\` in its name`);
+  .filter(({ name }) => only.some((part) => name.includes(part)));
+if (scenarios.length === 0) throw new Error(`no scenario has \`${only.join("` or `")}\` in its name`);
 
 const rest = isBusy ? await burnProcessors() : () => {};
 const end = Date.now() + seconds * 1000;

@@ -5,12 +5,15 @@ import { spawn } from "node:child_process";
 import { readFile, readdir, mkdtemp, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import process from "node:process";
+import { pathToFileURL } from "node:url";
 import { after, before, describe, it } from "node:test";
 import { connect } from "nats";
 import { chromium } from "playwright-core";
 import { event, jetStreamSupergraph, startSubgraphs } from "../board.mjs";
 import { adopt } from "../children.mjs";
 import { blocksOf } from "../documentation/blocks.mjs";
+import "../documentation/preload.mjs";
 import { startNats } from "../nats.mjs";
 import * as programs from "../programs.mjs";
 import { startServe } from "../router.mjs";
@@ -51,6 +54,7 @@ describe("client samples", { skip: programs.skipWithout(programs.natsServer, "na
   let publisher;
   let router;
   let browser;
+  let folder;
   const clients = new Map();
 
   const start = (ports) => startServe({
@@ -85,7 +89,7 @@ describe("client samples", { skip: programs.skipWithout(programs.natsServer, "na
 
   /** Every sample in a process of its own; that of EventSource in a page of a browser. */
   async function startClients() {
-    const folder = await mkdtemp(path.join(tmpdir(), "starling-clients-"));
+    folder = await mkdtemp(path.join(tmpdir(), "starling-clients-"));
     await writeFile(path.join(folder, "package.json"), '{"type": "module"}');
     await symlink(path.join(DOCUMENTATION, "../node_modules"), path.join(folder, "node_modules"));
     const texts = new Map(samples.map((block) => [block.file, block.text]));
@@ -99,7 +103,7 @@ describe("client samples", { skip: programs.skipWithout(programs.natsServer, "na
       await writeFile(path.join(folder, name), here);
       if (MODULES.has(name)) continue;
       if (name === "event_source.js") await startPage(name, here);
-      else startProcess(name, folder);
+      else startProcess(name);
     }
   }
 
@@ -115,7 +119,7 @@ describe("client samples", { skip: programs.skipWithout(programs.natsServer, "na
     client.numbers = [...client.output.matchAll(/altitude"?: ?(\d+)/g)].map(([, number]) => Number(number));
   };
 
-  function startProcess(name, folder) {
+  function startProcess(name) {
     const file = DRIVERS[name] ? path.join(DOCUMENTATION, DRIVERS[name]) : path.join(folder, name);
     const client = newClient(name);
     client.child = spawn(
@@ -185,6 +189,34 @@ describe("client samples", { skip: programs.skipWithout(programs.natsServer, "na
       assert.ok(repeated <= RECONNECTIONS, `${repeated} repeated`);
     });
   }
+
+  it("resume.js resumes from the position in a ping if there was no event before the router was killed", async () => {
+    const { socket, resumable } = await import(pathToFileURL(path.join(folder, "resume.js")));
+    const { extensions, remember, forget } = resumable();
+    const numbers = [];
+    const problems = [];
+    const stop = socket.subscribe({
+      query: 'subscription { flightMovedById(id: "2") { id altitude } }', extensions,
+    }, {
+      next(result) {
+        numbers.push(result.data.flightMovedById.altitude);
+        remember(result);
+      },
+      error: (problem) => problems.push(problem),
+      complete: forget,
+    });
+    await eventually(() => extensions.cursor, "a position");
+    assert.deepEqual(numbers, []);
+    const { ports } = router;
+    await router.kill("SIGKILL");
+    await publisher.jetstream().publish("flights.moved.2", JSON.stringify(event("2", 7)));
+    router = await start(ports);
+    await eventually(() => numbers.length > 0 || problems.length > 0, "the event that it missed", PASSING_MS);
+    assert.deepEqual({ numbers, problems }, { numbers: [7], problems: [] });
+    stop();
+    forget();
+    await socket.dispose();
+  });
 
   it("are each in a file of their own", () => {
     assert.equal(new Set(names).size, names.length, `${names}`);
