@@ -29,6 +29,7 @@ pub(crate) fn settings_of(traffic: &TrafficSettings) -> UpstreamSettings {
         max_response_size: traffic.max_response_size as u64,
         max_connections: traffic.max_connections as usize,
         max_waiting: traffic.max_waiting as usize,
+        probation: UpstreamSettings::default().probation,
         protocol: match traffic.protocol {
             HttpProtocol::Auto => Protocol::Auto,
             HttpProtocol::Http1 => Protocol::Http1,

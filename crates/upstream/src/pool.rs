@@ -68,6 +68,33 @@ pub(crate) fn give_back(standing: &Arc<Standing>, connection: Connection, idle_t
     if !connection.is_reusable() || standing.limits.wanted() > 0 || !standing.reuse.may_reuse() {
         return;
     }
+    match standing.reuse.probation() {
+        Some(time) => watch(Arc::clone(standing), connection, idle_timeout, time),
+        None => keep_idle(standing, connection, idle_timeout),
+    }
+}
+
+/// Gives a connection back once nothing has come on it for a while. Until then others open their own.
+fn watch(
+    standing: Arc<Standing>,
+    mut connection: Connection,
+    idle_timeout: Duration,
+    time: Duration,
+) {
+    tokio::task::spawn_local(async move {
+        let ended = poll_fn(|context| connection.poll_end(context));
+        let has_stood = tokio::time::timeout(time, ended).await.is_err();
+        if !has_stood {
+            return;
+        }
+        standing.reuse.note_proven();
+        if standing.reuse.may_reuse() && standing.limits.wanted() == 0 {
+            keep_idle(&standing, connection, idle_timeout);
+        }
+    });
+}
+
+fn keep_idle(standing: &Arc<Standing>, connection: Connection, idle_timeout: Duration) {
     let idle = Idle {
         connection,
         since: Instant::now(),

@@ -3,10 +3,12 @@
 //! HTTP/1.1 matches responses to requests by their order alone. A server that sends bytes when no request is open has
 //! lost count, and its next bytes may be taken for the response to a request that they do not belong to. The connection
 //! on which that is noticed is closed, and for a while no connection of this subgraph is used twice: each request then has
-//! a connection of its own, on which nothing else can arrive. HTTP/2 numbers its streams and is not concerned.
+//! a connection of its own, on which nothing else can arrive. At the start and after each such time the first connections
+//! are on probation: they are watched for a moment before one is used again, so that a server that always sends too
+//! much is noticed before anything can be mismatched. HTTP/2 numbers its streams and is not concerned.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::UpstreamStats;
@@ -30,12 +32,37 @@ pub(crate) struct ReuseGuard {
     start: Instant,
     /// Milliseconds after `start` from which on connections are reused; 0 if nothing was noticed.
     paused_until: AtomicU64,
+    probation: Duration,
+    /// True once a connection has stood its probation.
+    is_proven: AtomicBool,
     stats: Arc<UpstreamStats>,
 }
 
 impl ReuseGuard {
-    pub(crate) fn new(subgraph: &str, stats: Arc<UpstreamStats>, now: Instant) -> Self {
-        Self { subgraph: subgraph.into(), start: now, paused_until: AtomicU64::new(0), stats }
+    pub(crate) fn new(
+        subgraph: &str,
+        probation: Duration,
+        stats: Arc<UpstreamStats>,
+        now: Instant,
+    ) -> Self {
+        Self {
+            subgraph: subgraph.into(),
+            start: now,
+            paused_until: AtomicU64::new(0),
+            probation,
+            is_proven: AtomicBool::new(probation.is_zero()),
+            stats,
+        }
+    }
+
+    /// How long a connection is to be watched before it is used again; `None` once one has stood that.
+    pub(crate) fn probation(&self) -> Option<Duration> {
+        (!self.is_proven.load(Ordering::Relaxed)).then_some(self.probation)
+    }
+
+    /// Notes that nothing came on a connection during its probation.
+    pub(crate) fn note_proven(&self) {
+        self.is_proven.store(true, Ordering::Relaxed);
     }
 
     /// True unless unsolicited bytes were noticed a short time ago. hot path: one atomic read for each request.
@@ -50,6 +77,7 @@ impl ReuseGuard {
             return;
         }
         count(&self.stats.unsolicited);
+        self.is_proven.store(self.probation.is_zero(), Ordering::Relaxed);
         let now = self.millis(Instant::now());
         let pause = u64::try_from(PAUSE.as_millis()).unwrap_or(u64::MAX);
         let before = self.paused_until.swap(now + pause, Ordering::Relaxed);
@@ -88,7 +116,7 @@ mod tests {
             (b"HTTP/1.1 200", true),
             (b"H", true),
         ] {
-            let guard = ReuseGuard::new("a", Arc::default(), Instant::now());
+            let guard = ReuseGuard::new("a", Duration::ZERO, Arc::default(), Instant::now());
             assert!(guard.may_reuse());
             guard.note_unsolicited(bytes);
             assert_eq!(guard.may_reuse(), !stops, "{bytes:?}");
@@ -100,7 +128,7 @@ mod tests {
     #[test]
     fn connections_are_reused_again_after_the_pause() {
         let Some(start) = Instant::now().checked_sub(2 * PAUSE) else { return };
-        let guard = ReuseGuard::new("a", Arc::default(), start);
+        let guard = ReuseGuard::new("a", Duration::ZERO, Arc::default(), start);
         guard.paused_until.store(1, Ordering::Relaxed);
         assert!(guard.may_reuse());
     }

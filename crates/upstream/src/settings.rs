@@ -29,6 +29,9 @@ pub struct UpstreamSettings {
     pub max_waiting: usize,
     /// How long a connection without requests is kept.
     pub idle_timeout: Duration,
+    /// How long the first HTTP/1.1 connection is watched for unsolicited bytes before any is used a second time. Zero: not at
+    /// all.
+    pub probation: Duration,
     /// Which HTTP.
     pub protocol: Protocol,
     /// Ask for compressed answers? Answers that come compressed are read in any case.
@@ -51,6 +54,9 @@ impl Default for UpstreamSettings {
             max_waiting: 4096,
             // Below the 60 s after which many servers and load balancers hang up.
             idle_timeout: Duration::from_secs(45),
+            // A server that sends one response too many does so with the response or shortly after. Requests that come
+            // meanwhile open connections of their own, as those that come at the same time do anyway.
+            probation: Duration::from_millis(20),
             protocol: Protocol::Auto,
             // Within one network the bytes are cheaper than the work of both sides.
             compression: false,

@@ -53,7 +53,7 @@ impl Standing {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
             pool: PoolId(NEXT.fetch_add(1, Ordering::Relaxed)),
-            reuse: Arc::new(ReuseGuard::new(subgraph, Arc::clone(&stats), now)),
+            reuse: Arc::new(ReuseGuard::new(subgraph, settings.probation, Arc::clone(&stats), now)),
             stats,
             limits: Limits::new(settings),
             breaker: settings.breaker.clone().map(|it| Breaker::new(it, now)),

@@ -10,13 +10,14 @@ use tokio::sync::Notify;
 use upstream::{FailureKind, Upstream, UpstreamSettings};
 
 use crate::scripted::{
-    Server, Step, answer, fetch, fetch_with, local, no_retries, raw, read, settings, until,
+    Server, Step, answer, defaults, fetch, fetch_with, local, no_retries, raw, read, settings,
+    until,
 };
 
 #[tokio::test]
 async fn a_connection_is_used_again() {
     let server = Server::start(vec![vec![answer(), answer(), answer()]]).await;
-    let upstream = server.upstream(UpstreamSettings::default());
+    let upstream = server.upstream(defaults());
     local(async {
         for _ in 0..3 {
             let answer = fetch(&upstream).await.unwrap();
@@ -36,7 +37,7 @@ async fn a_connection_is_used_again() {
 #[tokio::test]
 async fn the_request_says_what_it_is_and_passes_headers_on_but_not_those_of_a_connection() {
     let server = Server::start(vec![vec![answer()]]).await;
-    let upstream = server.upstream(UpstreamSettings::default());
+    let upstream = server.upstream(defaults());
     let headers = [
         ("authorization", "Bearer x"),
         ("x-many", "1"),
@@ -68,7 +69,7 @@ async fn a_server_that_closes_after_each_answer_gets_a_connection_each() {
     let once = raw("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json\r\n\
                     content-length: 2\r\n\r\n{}");
     let server = Server::start(vec![vec![once.clone()], vec![once]]).await;
-    let upstream = server.upstream(UpstreamSettings::default());
+    let upstream = server.upstream(defaults());
     local(async {
         fetch(&upstream).await.unwrap();
         fetch_with(&upstream, true, &[]).await.unwrap();
@@ -80,8 +81,7 @@ async fn a_server_that_closes_after_each_answer_gets_a_connection_each() {
 #[tokio::test]
 async fn a_connection_that_was_idle_too_long_is_not_used() {
     let server = Server::start(vec![vec![answer(), answer()], vec![answer()]]).await;
-    let upstream = server
-        .upstream(UpstreamSettings { idle_timeout: Duration::ZERO, ..UpstreamSettings::default() });
+    let upstream = server.upstream(UpstreamSettings { idle_timeout: Duration::ZERO, ..defaults() });
     local(async {
         fetch(&upstream).await.unwrap();
         fetch(&upstream).await.unwrap();
@@ -96,11 +96,8 @@ async fn more_requests_than_connections_wait_and_more_than_that_are_refused() {
     let Step::Answer(answered) = answer() else { unreachable!() };
     let server =
         Server::start(vec![vec![Step::AnswerWhen(Arc::clone(&go), answered), answer()]]).await;
-    let upstream = server.upstream(UpstreamSettings {
-        max_connections: 1,
-        max_waiting: 1,
-        ..UpstreamSettings::default()
-    });
+    let upstream =
+        server.upstream(UpstreamSettings { max_connections: 1, max_waiting: 1, ..defaults() });
     let (first, second, third) = local(async {
         tokio::join!(fetch(&upstream), fetch(&upstream), async {
             let result = fetch(&upstream).await;
@@ -130,14 +127,14 @@ async fn a_closed_port_is_named_as_such_without_its_address() {
 
 #[test]
 fn https_needs_tls_settings() {
-    let result = Upstream::new("a", "https://a.example/", UpstreamSettings::default(), None);
+    let result = Upstream::new("a", "https://a.example/", defaults(), None);
     assert_eq!(result.unwrap_err(), upstream::TargetError::NoTls);
 }
 
 #[tokio::test]
 async fn idle_connections_end_with_their_time_and_are_counted() {
     let server = Server::start(vec![vec![answer(), answer()]]).await;
-    let upstream = server.upstream(UpstreamSettings::default());
+    let upstream = server.upstream(defaults());
     local(async {
         fetch(&upstream).await.unwrap();
         let stats = upstream.stats();

@@ -7,7 +7,8 @@ use tokio::net::TcpListener;
 use upstream::{FailureKind, RetrySettings, Upstream, UpstreamSettings};
 
 use crate::scripted::{
-    Server, Step, answer, fetch, fetch_with, local, no_retries, raw, read, response, settings,
+    Server, Step, answer, defaults, fetch, fetch_with, local, no_retries, raw, read, response,
+    settings,
 };
 
 #[tokio::test]
@@ -110,7 +111,7 @@ async fn no_retry_begins_after_the_timeout() {
     let server = Server::start(vec![vec![unavailable(), answer()]]).await;
     let hour = Duration::from_secs(3600);
     let retry = RetrySettings { initial: hour, max: hour, ..RetrySettings::default() };
-    let upstream = server.upstream(UpstreamSettings { retry, ..UpstreamSettings::default() });
+    let upstream = server.upstream(UpstreamSettings { retry, ..defaults() });
     let failed = local(fetch(&upstream)).await.unwrap_err();
     assert!(matches!(failed, FetchError::Status { .. }), "{failed:?}");
 }

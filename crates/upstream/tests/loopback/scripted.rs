@@ -136,17 +136,22 @@ pub(crate) async fn local<T>(test: impl Future<Output = T>) -> T {
     LocalSet::new().run_until(test).await
 }
 
+/// The defaults, without the probation that would keep the first connection from being used at once.
+pub(crate) fn defaults() -> UpstreamSettings {
+    UpstreamSettings { probation: Duration::ZERO, ..UpstreamSettings::default() }
+}
+
 /// Settings whose retries do not keep a test waiting.
 pub(crate) fn settings() -> UpstreamSettings {
     let moment = Duration::from_millis(1);
     let retry = RetrySettings { initial: moment, max: moment, ..RetrySettings::default() };
-    UpstreamSettings { retry, ..UpstreamSettings::default() }
+    UpstreamSettings { retry, ..defaults() }
 }
 
 /// Settings that repeat nothing.
 pub(crate) fn no_retries() -> UpstreamSettings {
     let retry = RetrySettings { retries: 0, ..RetrySettings::default() };
-    UpstreamSettings { retry, ..UpstreamSettings::default() }
+    UpstreamSettings { retry, ..defaults() }
 }
 
 /// The value of a counter.

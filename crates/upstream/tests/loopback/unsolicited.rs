@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use execute::{FetchError, Subgraph, SubgraphAnswer, SubgraphRequest};
-use upstream::Upstream;
+use upstream::{Upstream, UpstreamSettings};
 
-use crate::scripted::{local, no_retries, read};
+use crate::scripted::{Server, answer, local, no_retries, read, until};
 
 /// When a server sends a response that nothing was asked for.
 #[derive(Clone, Copy)]
@@ -124,4 +124,38 @@ async fn after_one_response_that_nothing_was_asked_for_no_connection_is_used_twi
     assert!(read(&upstream.stats().unsolicited) >= 1);
     assert_eq!(after, 0);
     assert!(before < 10, "{before} of 100");
+}
+
+#[tokio::test]
+async fn a_server_that_always_sends_too_much_is_noticed_before_anything_is_mismatched() {
+    let (url, _strays) = start(Unsolicited::After(Duration::from_millis(2)));
+    // Longer than any thread of this test waits for its turn.
+    let settings = UpstreamSettings { probation: Duration::from_secs(10), ..no_retries() };
+    let upstream = Upstream::new("products", &url, settings, None).unwrap();
+    let stats = upstream.stats();
+    local(async {
+        for number in 0..100 {
+            let response = fetch(&upstream, number, number % 2 == 1).await.unwrap();
+            assert_eq!(response.body, format!("{{\"n\":{number}}}"));
+        }
+        until("it is noticed", || read(&stats.unsolicited) >= 1).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again_once_it_has_stood_its_probation() {
+    let server = Server::start(vec![vec![answer(), answer(), answer()]]).await;
+    let settings = UpstreamSettings { probation: Duration::from_millis(20), ..no_retries() };
+    let upstream = server.upstream(settings);
+    let stats = upstream.stats();
+    local(async {
+        crate::scripted::fetch(&upstream).await.unwrap();
+        assert_eq!(read(&stats.connections_idle), 0, "it is watched and not yet kept");
+        until("the connection is kept", || read(&stats.connections_idle) == 1).await;
+        crate::scripted::fetch(&upstream).await.unwrap();
+        crate::scripted::fetch(&upstream).await.unwrap();
+    })
+    .await;
+    assert_eq!(server.connections(), [0, 0, 0]);
 }
