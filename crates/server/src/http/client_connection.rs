@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -14,7 +15,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::sync::Notify;
 
 use super::answer::AnswerBody;
-use crate::byte_budget::ByteAccount;
+use crate::byte_budget::{ByteAccount, CHARGED_BYTES_MIN};
 use crate::connections::ConnectionPermit;
 use crate::router::Router;
 
@@ -37,28 +38,34 @@ pub(crate) struct ClientConnection {
     account: Arc<ByteAccount>,
     /// Requests that began in this turn of the event loop.
     begun: Cell<u32>,
+    places: Arc<Places>,
+}
+
+/// The places of one connection for requests that are served at the same time.
+#[derive(Debug, Default)]
+struct Places {
     /// Requests that are served, or whose response has not been read.
-    in_flight: Cell<u32>,
+    taken: AtomicU32,
     /// Responses that were read to their end.
-    read: Cell<u32>,
+    read: AtomicU32,
     /// Notified when a request ends.
     ended: Notify,
 }
 
 /// A request that is served, until its response has been read or is given up.
 #[derive(Debug)]
-pub(crate) struct InFlight(Rc<ClientConnection>);
+pub(crate) struct InFlight(Arc<Places>);
 
 impl InFlight {
     /// Notes that the client has read the response.
     pub(crate) fn note_read(&self) {
-        self.0.read.set(self.0.read.get().saturating_add(1));
+        self.0.read.fetch_add(1, Ordering::SeqCst);
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.in_flight.set(self.0.in_flight.get() - 1);
+        self.0.taken.fetch_sub(1, Ordering::SeqCst);
         // There is room for one more, or for two if the response was read: all that wait look.
         self.0.ended.notify_waiters();
     }
@@ -73,14 +80,7 @@ impl ClientConnection {
     }
 
     fn of(client: ClientKey, account: Arc<ByteAccount>) -> Self {
-        Self {
-            client,
-            account,
-            begun: Cell::new(0),
-            in_flight: Cell::new(0),
-            read: Cell::new(0),
-            ended: Notify::new(),
-        }
+        Self { client, account, begun: Cell::new(0), places: Arc::default() }
     }
 
     /// The client by its address.
@@ -111,14 +111,34 @@ impl ClientConnection {
     }
 
     /// Waits until one more request of a connection of HTTP/2 may be served beside the others.
-    async fn join(self: &Rc<Self>) -> InFlight {
+    async fn join(&self) -> InFlight {
+        let places = &self.places;
         loop {
-            let ended = self.ended.notified();
-            if self.in_flight.get() < self.read.get().saturating_add(UNPROVEN_REQUESTS_MAX) {
-                self.in_flight.set(self.in_flight.get() + 1);
-                return InFlight(Rc::clone(self));
+            let mut ended = std::pin::pin!(places.ended.notified());
+            // Responses are freed on other threads, too: registered before the look, nothing is missed.
+            ended.as_mut().enable();
+            let read = places.read.load(Ordering::SeqCst);
+            // Only this thread takes places.
+            if places.taken.load(Ordering::SeqCst) < read.saturating_add(UNPROVEN_REQUESTS_MAX) {
+                places.taken.fetch_add(1, Ordering::SeqCst);
+                return InFlight(Arc::clone(places));
             }
             ended.await;
+        }
+    }
+
+    /// As [`ClientConnection::charge`], for a body over HTTP/2: the request keeps its place until the body has been sent.
+    /// The HTTP library takes the first piece of a body whether the client has room for it or not, so that is no sign.
+    pub(crate) fn charge_in_flight(&self, body: AnswerBody, in_flight: InFlight) -> AnswerBody {
+        match self.charge(body) {
+            AnswerBody::Whole(body) if body.len() >= CHARGED_BYTES_MIN => {
+                AnswerBody::Whole(Bytes::from_owner(SentBody { body, in_flight }))
+            }
+            body => {
+                // Small, or a stream of events that stays for long.
+                in_flight.note_read();
+                body
+            }
         }
     }
 
@@ -128,6 +148,25 @@ impl ClientConnection {
             AnswerBody::Whole(bytes) => AnswerBody::Whole(self.account.charged(bytes)),
             body => body,
         }
+    }
+}
+
+/// The owner of a body that keeps the place of its request.
+struct SentBody {
+    body: Bytes,
+    in_flight: InFlight,
+}
+
+impl AsRef<[u8]> for SentBody {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
+
+impl Drop for SentBody {
+    fn drop(&mut self) {
+        // Sent, or given up: the memory is free either way.
+        self.in_flight.note_read();
     }
 }
 

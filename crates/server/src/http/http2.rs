@@ -241,8 +241,6 @@ async fn watch<F: Future>(state: Rc<State>, stream: F) {
 struct StreamBody {
     body: AnswerBody,
     account: Arc<ByteAccount>,
-    /// Not of streams of events, which stay for long.
-    in_flight: Option<InFlight>,
     exchange: Option<Rc<Exchange>>,
 }
 
@@ -253,15 +251,11 @@ impl StreamBody {
             exchange.answered.set(true);
             exchange.waiting_since.set(Some(Instant::now()));
         }
-        let in_flight = match &body {
-            AnswerBody::Whole(bytes) if !bytes.is_empty() => in_flight,
-            _ => {
-                in_flight.iter().for_each(InFlight::note_read);
-                None
-            }
+        let body = match in_flight {
+            Some(in_flight) => client.charge_in_flight(body, in_flight),
+            None => client.charge(body),
         };
-        let account = Arc::clone(client.account());
-        Self { body: client.charge(body), account, in_flight, exchange }
+        Self { body, account: Arc::clone(client.account()), exchange }
     }
 }
 
@@ -281,12 +275,6 @@ impl Body for StreamBody {
             }
             body => Pin::new(body).poll_frame(context),
         };
-        if this.is_end_stream()
-            && let Some(in_flight) = this.in_flight.take()
-        {
-            // The last piece is taken, so the client has read all before it.
-            in_flight.note_read();
-        }
         if let Some(exchange) = &this.exchange {
             // What is not there yet nobody can take.
             let is_there = matches!(frame, Poll::Ready(Some(_)));

@@ -277,3 +277,32 @@ fn an_invalid_preface_is_hung_up_on_without_a_word() {
     socket.read_to_end(&mut heard).unwrap();
     assert_eq!(heard, b"");
 }
+
+#[test]
+fn a_client_that_reads_nothing_has_few_responses_in_memory_however_many_it_asks_for() {
+    const LARGE: &str = "/graphql?query=%7B__schema%7Btypes%7Bname%20kind%20description%20fields%7Bname%7D%7D%7D%7D";
+    const AT_ONCE: u64 = 8;
+    let router = Router::start("");
+    let (size, client, waiting) = router.block_on(async {
+        let mut reader = Client::connect(&router).await;
+        let size = reader.get(LARGE, &[]).await.text().await.len() as u64;
+        assert!(size > 1 << 10, "{size}");
+        let mut builder = h2::client::Builder::new();
+        builder.initial_window_size(0);
+        let socket = TcpStream::connect(router.address).await.unwrap();
+        let mut client = Client::with(builder, socket).await;
+        let mut waiting = Vec::new();
+        for _ in 0..50 {
+            waiting.push(client.begin(LARGE, &[]).await);
+        }
+        (size, client, waiting)
+    });
+    router.wait_for("starling_http_response_queue_bytes", AT_ONCE * size);
+    // Others of the router are served meanwhile.
+    router.block_on(async {
+        let mut other = Client::connect(&router).await;
+        assert_eq!(other.get(QUERY, &[]).await.text().await, ANSWER);
+    });
+    drop((client, waiting));
+    router.wait_for("starling_http_response_queue_bytes", 0);
+}
