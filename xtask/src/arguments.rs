@@ -17,7 +17,7 @@ Usage: cargo xtask COMMAND
                                   measures a release build: router, rate, sizes,
                                   subscriptions or events
   soak NAME [--seconds N] [--subscribers N]
-                                  one long run: live or reloads (default 60 s), queries or churn
+                                  one long run: live, hostile or reloads (default 60 s), queries or churn
                                   (default 600 s); how many subscribe, of reloads (default 5,000)
   fuzz [TARGET] [--seconds N]     one fuzz target or all (default 60 s each)
   sanitize                        the tests of crates with `unsafe` under Miri and AddressSanitizer

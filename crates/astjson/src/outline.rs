@@ -1,5 +1,5 @@
-//! The members of an object, or the elements of an array, as slices of the text. The whole text is read strictly, and no
-//! nodes are made of it, so a large value that is not wanted costs little more than its length.
+//! The members of an object, or the elements of an array, as slices of the text. The whole text is read strictly, and
+//! no nodes are made of it, so a large value that is not wanted costs little more than its length.
 
 use std::borrow::Cow;
 
@@ -34,7 +34,8 @@ use crate::token::{byte, colon, skip_space};
 ///
 /// # Errors
 ///
-/// As [`Document::parse`](crate::Document::parse) with the default depth limit. Members before the error have been given.
+/// As [`Document::parse`](crate::Document::parse) with the default depth limit. Members before the error have been
+/// given.
 pub fn outline_members(
     text: &Bytes,
     mut member: impl FnMut(Cow<'_, str>, Bytes),
@@ -46,8 +47,8 @@ pub fn outline_members(
     })
 }
 
-/// Calls `element` with the text of each element of the array that `text` is, in their order. Returns what `text` is; there
-/// are no elements if it is not an array.
+/// Calls `element` with the text of each element of the array that `text` is, in their order. Returns what `text` is;
+/// there are no elements if it is not an array.
 ///
 /// # Errors
 ///

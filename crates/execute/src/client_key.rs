@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 /// An opaque key of one client: its network address, or the identity of its token where there is one.
 ///
 /// Equal for all connections of one client. It says nothing about the client, is made with a key of this process, and
-/// so can be logged or counted, but not stored. Two clients have the same key with a chance of 1 in 2^64; they then share
-/// their part of a queue and nothing else.
+/// so can be logged or counted, but not stored. Two clients have the same key with a chance of 1 in 2^64; they then
+/// share their part of a queue and nothing else.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClientKey(u64);
 

@@ -13,6 +13,8 @@ pub enum ErrorCode {
     GraphqlValidationFailed,
     /// Several operations and no name, or an unknown name.
     OperationNotFound,
+    /// The request has the hash of an operation and not its text.
+    PersistedQueryNotSupported,
     /// A variable's value does not fit its type.
     BadUserInput,
     /// There is no token, or it is wrong or has expired.
@@ -63,11 +65,12 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code, for the generated table.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::BadRequest,
         Self::GraphqlParseFailed,
         Self::GraphqlValidationFailed,
         Self::OperationNotFound,
+        Self::PersistedQueryNotSupported,
         Self::BadUserInput,
         Self::Unauthenticated,
         Self::Forbidden,
@@ -100,6 +103,7 @@ impl ErrorCode {
             Self::GraphqlParseFailed => "GRAPHQL_PARSE_FAILED",
             Self::GraphqlValidationFailed => "GRAPHQL_VALIDATION_FAILED",
             Self::OperationNotFound => "OPERATION_NOT_FOUND",
+            Self::PersistedQueryNotSupported => "PERSISTED_QUERY_NOT_SUPPORTED",
             Self::BadUserInput => "BAD_USER_INPUT",
             Self::Unauthenticated => "UNAUTHENTICATED",
             Self::Forbidden => "FORBIDDEN",

@@ -600,7 +600,7 @@ async fn a_state_of_what_does_not_exist_is_null_or_nothing_and_one_that_fails_is
     let overloaded = |field: &str, data: &str| {
         let path = field;
         format!(
-            r#"{{"data":{data},"errors":[{{"message":"Request to subgraph \"orders\" failed: too many requests are waiting for this subgraph.","path":["{path}"],"extensions":{{"code":"SUBGRAPH_REQUEST_FAILED","serviceName":"orders"}}}}]}}"#
+            r#"{{"data":{data},"errors":[{{"message":"Request to subgraph \"orders\" failed: too many requests are waiting for this subgraph.","path":["{path}"],"extensions":{{"code":"OVERLOADED","serviceName":"orders"}}}}]}}"#
         )
     };
     let not_known =

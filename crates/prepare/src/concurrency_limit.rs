@@ -1,8 +1,10 @@
-//! A concurrency limit that is fair among clients: how much expensive work runs at the same time, and how much may wait.
+//! A concurrency limit that is fair among clients: how much expensive work runs at the same time, and how much may
+//! wait.
 //!
-//! Work waits in one queue for each client, and clients take turns, so a client with a hundred waiting jobs delays the one
-//! job of another by one turn and not by a hundred. One client never runs more than half of what may run, so another one
-//! that comes finds room at once. Where too much waits, the client with the most waiting work is refused first.
+//! Work waits in one queue for each client, and clients take turns, so a client with a hundred waiting jobs delays
+//! the one job of another by one turn and not by a hundred. One client never runs more than half of what may run, so
+//! another one that comes finds room at once. Where too much waits, the client with the most waiting work is refused
+//! first.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};

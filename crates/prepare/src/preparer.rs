@@ -56,8 +56,9 @@ const IGNORED_TOKENS_MAX: usize = 4;
 /// them waits for a few seconds at most before it is its turn.
 const WAITING_MAX: usize = 512;
 
-/// Operations of one client that may wait. A quarter: behind a proxy all clients may have its address.
-const WAITING_PER_CLIENT_MAX: usize = 128;
+/// Operations of one client that may wait. As many as in all: behind a proxy all clients may have its address, and where too
+/// many wait, the client with the most makes room for others.
+const WAITING_PER_CLIENT_MAX: usize = WAITING_MAX;
 
 /// How long an operation may wait for being prepared if its request says nothing else.
 const WAITING_TIME_MAX: Duration = Duration::from_secs(60);
@@ -114,6 +115,8 @@ pub struct PrepareStats {
     pub evicted: Arc<AtomicU64>,
     /// Operations that wait now for their turn at being prepared.
     pub waiting: Arc<AtomicU64>,
+    /// Texts that were parsed to learn which labels of progressive overrides concern them.
+    pub texts_labelled: AtomicU64,
     /// Operations refused because too many waited, or because they waited for too long.
     pub overloaded: AtomicU64,
     /// Operations that were planned greedily, because the step budget did not suffice to compare all choices.
@@ -375,8 +378,8 @@ impl Preparer {
 
     /// The labels that are on for a request, as far as its operation depends on any.
     ///
-    /// A text that is not known yet is parsed under the limit of preparing, once for all requests that bring it at the same
-    /// time. That a text is not a valid operation is remembered, too.
+    /// A text that is not known yet is parsed under the limit of preparing, once for all requests that bring it at
+    /// the same time. That a text is not a valid operation is remembered, too.
     async fn labels(
         &self,
         key: &CacheKey,
@@ -390,6 +393,7 @@ impl Preparer {
             Ok(Ok(known)) => known,
             Ok(Err(guard)) => {
                 let permit = self.permit(client(), deadline).await?;
+                self.stats.texts_labelled.fetch_add(1, Ordering::Relaxed);
                 let work = Arc::clone(&self.work);
                 let (query, name) = (key.query.clone(), key.operation_name.clone());
                 let known = tokio::task::spawn_blocking(move || {

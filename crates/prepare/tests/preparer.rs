@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use execute::ClientKey;
 use graph::Supergraph;
 use plan::OperationKind;
 use prepare::{LabelShare, OperationRequest, PrepareError, PrepareSettings, Preparer};
@@ -92,7 +94,7 @@ async fn failures_are_not_kept() {
 #[test]
 fn who_gives_up_waiting_leaves_the_others_unharmed() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.max_blocking_threads(1).build().unwrap().block_on(async {
+    runtime.enable_time().max_blocking_threads(1).build().unwrap().block_on(async {
         // Nothing is prepared while the only thread for it is busy.
         let (let_go, busy) = std::sync::mpsc::channel::<()>();
         let thread = tokio::task::spawn_blocking(move || busy.recv());
@@ -282,7 +284,8 @@ async fn the_most_used_come_first() {
 
 #[test]
 fn past_the_bound_new_operations_are_refused_and_known_ones_are_not() {
-    let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build();
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().max_blocking_threads(1).build();
     runtime.unwrap().block_on(async {
         let graph = Arc::new(Supergraph::from_sdl(SCHEMA, "schema.graphql").unwrap());
         let settings = PrepareSettings { at_once: 1, waiting_max: 0, ..PrepareSettings::default() };
@@ -308,6 +311,94 @@ fn past_the_bound_new_operations_are_refused_and_known_ones_are_not() {
         prepared.await.unwrap();
         preparer.prepare(&second).await.unwrap();
         assert_eq!(preparer.stats().waiting.load(Relaxed), 0);
+    });
+}
+
+/// Runs `test` while the only thread that prepares is busy, until the given sender is dropped.
+fn with_one_busy_thread<F: Future>(test: impl FnOnce(std::sync::mpsc::Sender<()>) -> F) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let (go_on, told) = std::sync::mpsc::channel::<()>();
+        tokio::task::spawn_blocking(move || told.recv());
+        test(go_on).await;
+    });
+}
+
+#[test]
+fn a_client_with_many_new_operations_delays_the_one_of_another_by_one_turn() {
+    with_one_busy_thread(|go_on| async move {
+        let graph = Arc::new(Supergraph::from_sdl(SCHEMA, "schema.graphql").unwrap());
+        let settings = PrepareSettings { at_once: 1, ..PrepareSettings::default() };
+        let preparer = Arc::new(Preparer::new(graph, 1, settings));
+        let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let begin = |client: ClientKey, name: String| {
+            let (preparer, order) = (Arc::clone(&preparer), Arc::clone(&order));
+            tokio::spawn(async move {
+                let query = request(&format!("{{ {name}: me {{ id }} }}"));
+                preparer.prepare_for(&query, || client, deadline).await.unwrap();
+                order.lock().unwrap().push(name);
+            })
+        };
+        let [noisy, polite] = [1, 2].map(|last| ClientKey::of_address([192, 0, 2, last].into()));
+        let mut tasks: Vec<_> = (0..20).map(|it| begin(noisy, format!("noisy{it}"))).collect();
+        while preparer.stats().waiting.load(Relaxed) < 19 {
+            tokio::task::yield_now().await;
+        }
+        tasks.push(begin(polite, "polite".to_owned()));
+        while preparer.stats().waiting.load(Relaxed) < 20 {
+            tokio::task::yield_now().await;
+        }
+        drop(go_on);
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let place = order.lock().unwrap().iter().position(|name| name == "polite");
+        assert!(place.is_some_and(|place| place <= 2), "{place:?}");
+    });
+}
+
+#[test]
+fn an_operation_that_waits_until_its_deadline_is_refused() {
+    with_one_busy_thread(|go_on| async move {
+        let graph = Arc::new(Supergraph::from_sdl(SCHEMA, "schema.graphql").unwrap());
+        let settings = PrepareSettings { at_once: 1, ..PrepareSettings::default() };
+        let preparer = Preparer::new(graph, 1, settings);
+        let (first, second) = (request("{ me { id } }"), request("{ me { name } }"));
+        let mut running = Box::pin(preparer.prepare(&first));
+        assert!(futures_poll(&mut running).is_none());
+        let soon = Instant::now() + Duration::from_millis(10);
+        let client = || ClientKey::UNKNOWN;
+        let late = preparer.prepare_for(&second, client, soon).await;
+        assert_eq!(late.unwrap_err(), PrepareError::Overloaded);
+        // Also where another request is preparing the same operation.
+        let late = preparer.prepare_for(&first, client, soon).await;
+        assert_eq!(late.unwrap_err(), PrepareError::Overloaded);
+        assert_eq!(preparer.stats().overloaded.load(Relaxed), 2);
+        drop(go_on);
+        running.await.unwrap();
+    });
+}
+
+#[test]
+fn texts_are_parsed_for_labels_under_the_limit_of_preparing_and_once_also_if_they_are_not_valid() {
+    with_one_busy_thread(|go_on| async move {
+        let graph = Arc::new(Supergraph::from_sdl(MOVING, "schema.graphql").unwrap());
+        let settings = PrepareSettings { at_once: 1, waiting_max: 0, ..PrepareSettings::default() };
+        let preparer = Preparer::new(graph, 1, settings);
+        let (first, second) = (request("{ user { id } }"), request("{ nope }"));
+        let mut running = Box::pin(preparer.prepare(&first));
+        assert!(futures_poll(&mut running).is_none());
+        // Without the limit it would wait for the thread.
+        assert_eq!(preparer.prepare(&second).await.unwrap_err(), PrepareError::Overloaded);
+        drop(go_on);
+        running.await.unwrap();
+        for _ in 0..3 {
+            let error = preparer.prepare(&second).await.unwrap_err();
+            assert!(matches!(error, PrepareError::Validation(_)), "{error}");
+        }
+        assert_eq!(preparer.stats().texts_labelled.load(Relaxed), 2);
     });
 }
 

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -124,7 +125,7 @@ fn not_allowed(allowed: &'static str) -> Answer {
 
 /// Ready from the first loaded graph until shutdown begins: a load balancer stops sending then.
 fn ready(router: &Router) -> Answer {
-    if *router.shutdown.borrow() {
+    if router.is_leaving.load(Ordering::SeqCst) || *router.shutdown.borrow() {
         return answer::text(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n");
     }
     let away: Vec<&str> = router

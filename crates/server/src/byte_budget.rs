@@ -1,9 +1,10 @@
-//! An account of bytes that the router holds for clients: one [`ByteAccount`] for each connection, all of them within one
-//! [`ByteBudget`].
+//! An account of bytes that the router holds for clients: one [`ByteAccount`] for each connection, all of them within
+//! one [`ByteBudget`].
 //!
-//! A response is charged when it exists and the charge ends when its bytes are freed, however they left. When the budget
-//! is exceeded, the connection that holds the most bytes of the client that holds the most is evicted: its account says so,
-//! and the task that serves the connection closes it. So a client that reads nothing takes memory from itself first.
+//! A response is charged when it exists and the charge ends when its bytes are freed, however they left. When the
+//! budget is exceeded, the connection that holds the most bytes of the client that holds the most is evicted: its
+//! account says so, and the task that serves the connection closes it. So a client that reads nothing takes memory
+//! from itself first.
 //!
 //! A client that reads is spared for as long as possible: above the budget only connections that took nothing for
 //! [`STALLED_AFTER`] are evicted, above twice the budget any connection.

@@ -34,6 +34,8 @@ pub(crate) enum NoRoom {
     All,
     /// `subscriptions.max_connections_per_ip`.
     OfAddress,
+    /// The process may open no further file.
+    Descriptors,
 }
 
 /// One connection; counted until dropped. What a connection becomes takes it over from HTTP.

@@ -16,8 +16,8 @@ pub fn error_reference() -> String {
          ## Codes\n\n\
          Every error in an answer has a code in `extensions.code`. A *request error* means that nothing was\n\
          executed: the answer has no `data`. Under `application/graphql-response+json` it has the HTTP status of the\n\
-         table; under `application/json` it has 200, unless the request was no GraphQL request at all, or its sender may\n\
-         not ask (401, 403). An error\n\
+         table; under `application/json` it has 200, unless the request was no GraphQL request at all, its sender may\n\
+         not ask (401, 403), or the router has too much to do (503 with `retry-after`, for `OVERLOADED`). An error\n\
          beside `data` is the error of a field; the status is 200.\n\n\
          Errors that a subgraph reports keep their own code and have the subgraph's name in\n\
          `extensions.serviceName`.\n\n\
@@ -92,6 +92,10 @@ fn explain(code: ErrorCode) -> (&'static str, &'static str) {
         ErrorCode::OperationNotFound => (
             "the document has no operation of that name, or several and none was named",
             "set `operationName`",
+        ),
+        ErrorCode::PersistedQueryNotSupported => (
+            "the request has the hash of an operation (`extensions.persistedQuery`) and no `query`: the router keeps no operations by hash",
+            "send the text; clients with automatic persisted queries do so by themselves",
         ),
         ErrorCode::BadUserInput => (
             "a variable or argument does not fit its type or use",
@@ -171,7 +175,10 @@ fn explain(code: ErrorCode) -> (&'static str, &'static str) {
             "read faster, select less, or configure another `subscriptions.policy`",
         ),
         ErrorCode::ShuttingDown => ("the router is shutting down", "connect again"),
-        ErrorCode::Overloaded => ("a limit of this router is reached", "try again later"),
+        ErrorCode::Overloaded => (
+            "a limit of this router is reached, or too many requests wait for a subgraph; with `retry-after` over HTTP, unless other fields have values",
+            "try again later",
+        ),
         ErrorCode::InternalServerError => ("a defect of the router", "please report it"),
     }
 }

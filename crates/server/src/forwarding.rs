@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use execute::{AnswerHeaders, ClaimPath, ClaimValues, Claims, ForwardedHeaders};
 use graph::{SubgraphId, Supergraph};
-use http::header::{CONNECTION, DATE, SET_COOKIE};
+use http::header::{DATE, SET_COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 use upstream::belongs_to_connection;
 
 use crate::config::{HeaderRule, Headers, Merge, Propagation};
+use crate::connection_options::ConnectionOptions;
 
 /// Rules for requests, by subgraph: all that the configuration names, in its order, also those that the graph does not
 /// have. Who is equal on this graph is equal on every other one then, and a group stays a group when the graph is
@@ -257,7 +258,8 @@ fn take(
     stays: impl Fn(&HeaderName) -> bool,
 ) -> Vec<Taken> {
     let mut taken: Vec<Taken> = Vec::new();
-    let may_pass = |name: &HeaderName| !stays(name) && !is_named_by_connection(name, message);
+    let options = ConnectionOptions::of(message);
+    let may_pass = |name: &HeaderName| !stays(name) && !options.contains(name);
     for rule in rules {
         match rule {
             HeaderRule::Propagate(Propagation {
@@ -304,13 +306,6 @@ fn take(
 fn replace(taken: &mut Vec<Taken>, name: &HeaderName, values: Vec<HeaderValue>, merge: Merge) {
     taken.retain(|it| it.name != name);
     taken.extend(values.into_iter().map(|value| Taken { name: name.clone(), value, merge }));
-}
-
-pub(crate) fn is_named_by_connection(name: &HeaderName, message: &HeaderMap) -> bool {
-    let values = message.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    values
-        .flat_map(|value| value.split(','))
-        .any(|token| token.trim().eq_ignore_ascii_case(name.as_str()))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Work on large texts, away from the event loops: expanding and parsing what a client has sent. One event loop serves many
-//! clients, and some milliseconds for one of them are some milliseconds for all.
+//! Work on large texts, away from the event loops: expanding and parsing what a client has sent. One event loop
+//! serves many clients, and some milliseconds for one of them are some milliseconds for all.
 //!
 //! How much of it runs at the same time is limited, and clients take turns ([`prepare::ConcurrencyLimit`]).
 
@@ -17,7 +17,7 @@ pub(crate) const INLINE_BYTES_MAX: usize = 64 << 10;
 const WAITING_MAX: usize = 128;
 
 /// Jobs that may wait for one client.
-const WAITING_PER_CLIENT_MAX: usize = 32;
+const WAITING_PER_CLIENT_MAX: usize = 64;
 
 /// See the module.
 #[derive(Debug)]

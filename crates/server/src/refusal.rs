@@ -64,6 +64,8 @@ pub(crate) fn status(code: ErrorCode) -> StatusCode {
         | ErrorCode::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
         // The answer has a `data` entry.
         ErrorCode::PlanningFailed => StatusCode::OK,
+        // Clients look for it in a good answer, and send the text then.
+        ErrorCode::PersistedQueryNotSupported => StatusCode::OK,
         ErrorCode::InternalServerError | ErrorCode::InvalidEvent => {
             StatusCode::INTERNAL_SERVER_ERROR
         }

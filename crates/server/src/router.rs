@@ -2,7 +2,7 @@
 //! as a snapshot; everything else is fixed at start.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use arc_swap::ArcSwap;
 use events::Providers;
@@ -73,6 +73,8 @@ pub(crate) struct Router {
     pub(crate) compressor: Compressor,
     /// Counters.
     pub(crate) metrics: Metrics,
+    /// True when the router is about to end and is not ready any more, though it serves as before.
+    pub(crate) is_leaving: AtomicBool,
     /// Becomes true once, when the router ends.
     pub(crate) shutdown: watch::Receiver<bool>,
     /// Who is asked to leave when, then.

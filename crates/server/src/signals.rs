@@ -2,6 +2,15 @@
 
 use std::io;
 
+/// A signal that ends the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Signal {
+    /// SIGINT, from Ctrl-C in a terminal.
+    Interrupt,
+    /// SIGTERM: a supervisor replaces the process, and load balancers have to notice.
+    Terminate,
+}
+
 /// Listens from its making on, so that a signal during the start is not lost and does not kill.
 #[derive(Debug)]
 pub struct Signals {
@@ -30,13 +39,16 @@ impl Signals {
     }
 
     /// Waits for the next one.
-    pub async fn next(&mut self) {
+    pub async fn next(&mut self) -> Signal {
         #[cfg(unix)]
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => Signal::Interrupt,
+            _ = self.terminate.recv() => Signal::Terminate,
         }
         #[cfg(not(unix))]
-        let _ = tokio::signal::ctrl_c().await;
+        {
+            let _ = tokio::signal::ctrl_c().await;
+            Signal::Interrupt
+        }
     }
 }

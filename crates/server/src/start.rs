@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 #[cfg(target_os = "linux")]
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 #[cfg(target_os = "linux")]
 use std::time::Instant;
@@ -31,6 +32,7 @@ use crate::config::{
 };
 use crate::connections::{Connections, Limits};
 use crate::cores::{self, CoreThreads, Cores};
+use crate::descriptors;
 use crate::diagnostic::{self, Diagnostic, Style};
 #[cfg(target_os = "linux")]
 use crate::farewell;
@@ -182,7 +184,7 @@ const INIT_MESSAGES: usize = 4;
 /// Where nothing serves in the end; what had been started is stopped again.
 pub async fn start(options: Options) -> Result<Running, StartError> {
     let Options { config, supergraph, tabs, next_free_port, next_free_admin_port } = options;
-    raise_descriptor_limit();
+    let descriptors = descriptors::raise_limit();
     let providers = Arc::new(providers(&config).map_err(StartError::Refused)?);
     // Before the first look at it, so that a change during the start is seen.
     let changes = reload::Changes::watch(supergraph.clone()).await;
@@ -281,7 +283,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         reactors: reactor_handles,
         page,
         connections: Connections::new(Limits {
-            all: config.subscriptions.max_connections as usize,
+            all: connections_max(&config, descriptors),
             of_address: config.subscriptions.max_connections_per_ip as usize,
         }),
         group_shares: Arc::default(),
@@ -294,6 +296,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         streams: Streams::default(),
         websocket: Arc::new(websocket),
         protocol: Arc::new(protocol),
+        is_leaving: AtomicBool::new(false),
         shutdown,
         farewell: Farewell::default(),
         config,
@@ -397,6 +400,18 @@ impl Running {
     pub async fn sent_nowhere(&self) -> (u64, u64) {
         let sunk = self.reactors.sunk().await;
         (sunk.messages, sunk.bytes)
+    }
+
+    /// Fails the readiness check and serves as before for `shutdown.delay`, so that load balancers send their clients
+    /// elsewhere before this router refuses any.
+    pub async fn announce_shutdown(&self) {
+        let delay = self.router.config.shutdown.delay;
+        self.router.is_leaving.store(true, SeqCst);
+        tracing::info!(
+            ?delay,
+            "not ready any more; serving as before until load balancers have noticed"
+        );
+        tokio::time::sleep(delay).await;
     }
 
     /// Stops accepting, lets requests finish and asks subscribers to leave, spread over time where they are many. After `subscriptions.drain_period` whatever is
@@ -661,18 +676,30 @@ fn reactor_count(configured: ReactorThreads, cores: usize) -> usize {
     }
 }
 
-/// As many descriptors as the system allows: each connection needs one.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    if limit.current != limit.maximum {
-        limit.current = limit.maximum;
-        if let Err(error) = setrlimit(Resource::Nofile, limit) {
-            tracing::warn!(%error, "the limit of open files could not be raised");
+/// How many connections clients may have: as configured, or as many as there are descriptors for. 0: any number.
+fn connections_max(config: &Config, descriptors: Option<usize>) -> usize {
+    let configured = config.subscriptions.max_connections as usize;
+    let connections = match (configured, descriptors) {
+        (0, Some(descriptors)) => descriptors::connections_for(descriptors),
+        (configured, _) => configured,
+    };
+    match descriptors {
+        Some(descriptors) => {
+            tracing::info!(
+                descriptors,
+                connections,
+                "open files allowed, and connections of clients"
+            );
+            if connections > descriptors::connections_for(descriptors) {
+                tracing::warn!(
+                    connections,
+                    descriptors,
+                    "`subscriptions.max_connections` leaves too few descriptors for health checks and subgraphs; raise \
+                     `ulimit -n` or lower it"
+                );
+            }
         }
-    }
-    match getrlimit(Resource::Nofile).current {
-        Some(descriptors) => tracing::info!(descriptors, "open files allowed: one per connection"),
         None => tracing::info!("open files are not limited"),
     }
+    connections
 }

@@ -35,10 +35,33 @@ impl Router {
     /// # Panics
     /// If it does not get ready, with what it said.
     pub fn start(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        Self::start_by(words, || Command::new(binary()))
+    }
+
+    /// As [`Router::start`], with a limit of open files.
+    ///
+    /// # Panics
+    /// As [`Router::start`].
+    pub fn start_with_descriptors(
+        descriptors: u32,
+        words: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> Self {
+        Self::start_by(words, || {
+            let mut shell = Command::new("sh");
+            let script = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
+            shell.arg("-c").arg(script).arg(binary());
+            shell
+        })
+    }
+
+    fn start_by(
+        words: impl IntoIterator<Item = impl AsRef<OsStr>>,
+        command: impl Fn() -> Command,
+    ) -> Self {
         let words: Vec<OsString> = words.into_iter().map(|word| word.as_ref().into()).collect();
         for _ in 0..STARTS_MAX {
             let (address, admin) = (free_address(), free_address());
-            let mut command = Command::new(binary());
+            let mut command = command();
             command.args(&words);
             command.args(["--listen", &address.to_string(), "--admin-listen", &admin.to_string()]);
             let mut running = Running::start(&mut command);

@@ -97,6 +97,7 @@ impl<'a> Execution<'a> {
             let message = format!("Request to subgraph \"{name}\" failed: {error}.");
             let code = match error {
                 FetchError::Unavailable(_) => ErrorCode::SubgraphUnavailable,
+                FetchError::Overloaded => ErrorCode::Overloaded,
                 _ => ErrorCode::SubgraphRequestFailed,
             };
             (code, message)

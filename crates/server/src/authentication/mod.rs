@@ -39,8 +39,8 @@ impl Identity {
         self.0.is_none()
     }
 
-    /// The key under which work for this identity is queued and counted; `None` without a token. Reads the claims, so it is
-    /// for work that costs more than that.
+    /// The key under which work for this identity is queued and counted; `None` without a token. Reads the claims, so
+    /// it is for work that costs more than that.
     pub(crate) fn client_key(&self) -> Option<ClientKey> {
         let claims = self.claims()?;
         let [issuer, subject] = ["iss", "sub"].map(|name| ClaimPath::new([name]));

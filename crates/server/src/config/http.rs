@@ -34,9 +34,9 @@ pub struct Http {
     #[schemars(with = "SizeText", example = &"1MiB", extend("x-minimum" = 1024))]
     pub response_queue_bytes: usize,
 
-    /// How many bytes of responses all connections together may leave unread. Above that connections are closed that have
-    /// read nothing for a second, the largest one of the client with the most unread bytes first; above twice as much,
-    /// connections are closed whether they read or not.
+    /// How many bytes of responses all connections together may leave unread. Above that connections are closed that
+    /// have read nothing for a second, the largest one of the client with the most unread bytes first; above twice as
+    /// much, connections are closed whether they read or not.
     #[serde(with = "size::text")]
     #[schemars(with = "SizeText", example = &"256MiB", extend("x-minimum" = 1024))]
     pub response_queue_bytes_total: usize,

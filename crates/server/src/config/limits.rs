@@ -49,15 +49,15 @@ pub struct Limits {
     #[schemars(range(min = 0, max = 10_000), example = 4)]
     pub preparing: u32,
 
-    /// How many operations may wait for being prepared; more are refused with the code `OVERLOADED`, those of the client
-    /// with the most waiting operations first. Clients take turns, and none waits for longer than `time`.
+    /// How many operations may wait for being prepared; more are refused with the code `OVERLOADED`, those of the
+    /// client with the most waiting operations first. Clients take turns, and none waits for longer than `time`.
     #[schemars(range(min = 1, max = 100_000), example = 100)]
     pub preparing_waiting: u32,
 
-    /// How many operations of one client may wait for being prepared. A client is the subject of a token or, without one, an
-    /// address; the 2^64 addresses of an IPv6 network with the same first 64 bits count as one. Raise it where a proxy
-    /// without tokens stands before the router: all clients have its address then.
-    #[schemars(range(min = 1, max = 100_000), example = 512)]
+    /// How many operations of one client may wait for being prepared. A client is the subject of a token or, without
+    /// one, an address; the 2^64 addresses of an IPv6 network with the same first 64 bits count as one, and behind a
+    /// proxy all clients without tokens have its address.
+    #[schemars(range(min = 1, max = 100_000), example = 100)]
     pub preparing_waiting_per_client: u32,
 
     /// How many prepared operations are kept. Each counts as 64 KiB of memory at least, and a heavier one as
@@ -81,11 +81,12 @@ impl Default for Limits {
             aliases: 100,
             root_fields: 100,
             tokens: 15_000,
-            selections: 100_000,
+            // Each costs some 3 µs to check, normalise and plan, so a document of a kilobyte may take a processor for 60 ms.
+            // Large operations of real applications have some thousand.
+            selections: 20_000,
             preparing: 0,
             preparing_waiting: 512,
-            // A quarter of all.
-            preparing_waiting_per_client: 128,
+            preparing_waiting_per_client: 512,
             prepared_operations: 2_048,
             time: Duration::from_secs(60),
         }

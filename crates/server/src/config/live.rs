@@ -135,7 +135,8 @@ pub struct Subscriptions {
     pub policy: OverflowPolicy,
 
     /// How many connections of clients may be open at a time, whatever they are used for; more are
-    /// answered 503 and closed. 0 sets no bound but the number of files that the process may open.
+    /// answered 503 and closed. 0 takes seven eighths of the number of files that the process may open (`ulimit -n`): the
+    /// rest is kept for health checks, metrics, subgraphs and brokers.
     #[schemars(range(min = 0, max = 100_000_000), example = 50_000)]
     pub max_connections: u32,
 

@@ -35,6 +35,7 @@ mod schema;
 mod secrecy;
 mod secret;
 mod sharing;
+mod shutdown;
 mod size;
 mod subgraphs;
 mod trace;
@@ -75,6 +76,7 @@ pub use reference::config_reference;
 pub use schema::config_schema;
 pub use secret::Secret;
 pub use sharing::Sharing;
+pub use shutdown::Shutdown;
 pub use subgraphs::{
     CircuitBreaker, CircuitBreakerOverride, HttpProtocol, RetryOverride, RetryPolicy,
     SubgraphSettings, SubgraphTls, Traffic, TrafficOverride, TrafficSettings,
@@ -203,6 +205,9 @@ pub struct Config {
 
     /// What is logged, and how.
     pub log: Log,
+
+    /// How the router ends.
+    pub shutdown: Shutdown,
 }
 
 impl Default for Config {
@@ -232,6 +237,7 @@ impl Default for Config {
             cors: Cors::default(),
             trace: Trace::default(),
             log: Log::default(),
+            shutdown: Shutdown::default(),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::format::Format;
 use super::schema::plain_schema;
 
 /// Top-level keys in the order of the page: from what everybody sets to what few do.
-const SECTIONS: [&str; 24] = [
+const SECTIONS: [&str; 25] = [
     "listen",
     "path",
     "supergraph",
@@ -34,6 +34,7 @@ const SECTIONS: [&str; 24] = [
     "reactors",
     "trace",
     "log",
+    "shutdown",
 ];
 
 /// A file that uses the most common keys. A test loads it.

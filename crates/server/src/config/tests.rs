@@ -140,11 +140,13 @@ headers:
 traffic:
   all: {timeout: 5s, max_response_size: 1MiB, max_connections: 7, batching: false, max_aliases: 9, max_representations: 10}
   subgraphs: {reviews: {timeout: 1s, max_response_size: 2MiB, max_connections: 8, batching: true, max_aliases: 11, max_representations: 12}}
-limits: {body: 1KiB, depth: 2, aliases: 3, root_fields: 4, tokens: 5, selections: 6, preparing: 7, preparing_waiting: 8, prepared_operations: 128}
+limits: {body: 1KiB, depth: 2, aliases: 3, root_fields: 4, tokens: 5, selections: 6, preparing: 7, preparing_waiting: 8, preparing_waiting_per_client: 9, prepared_operations: 128, body_expansion_ratio: 10}
 http:
   header_timeout: 1s
   body_timeout: 2s
   stall_timeout: 3s
+  response_queue_bytes: 2KiB
+  response_queue_bytes_total: 4KiB
   max_headers: 16
   max_header_size: 8KiB
   http2: {enabled: false, max_concurrent_streams: 5, ping_interval: 6s}
@@ -214,6 +216,7 @@ introspection: false
 ide: {enabled: false}
 cors: {origins: ["https://a.example"]}
 log: {level: debug, format: text}
+shutdown: {delay: 3s}
 "#,
     );
     expect_test::expect_file!["tests/every_key.txt"].assert_debug_eq(&config);

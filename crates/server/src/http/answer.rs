@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use astjson::{Document, PathSegment};
 use bytes::Bytes;
 use execute::{ErrorCode, GraphqlError, Payload};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
@@ -66,11 +67,56 @@ pub(crate) type Answer = Response<AnswerBody>;
 
 /// A payload. A request error under `application/graphql-response+json` has a status of its own.
 pub(crate) fn payload(payload: Payload, media: AnswerType) -> Answer {
+    let is_refused = payload.errors > 0 && is_refused(&payload.bytes);
     let mut answer = with_type(StatusCode::OK, media.content_type(), payload.bytes);
+    if is_refused {
+        *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+    }
     for (name, value) in payload.headers.iter().flat_map(|it| it.iter()) {
         answer.headers_mut().append(name.clone(), value.clone());
     }
     answer
+}
+
+/// True if there is nothing in an answer but refusals: a queue for a subgraph was full (`OVERLOADED`), and no root
+/// field has a value. To the client it is the same as a refusal of the router itself.
+fn is_refused(text: &Bytes) -> bool {
+    let code = ErrorCode::Overloaded.as_str();
+    if text.len() > REFUSAL_BYTES_MAX || !contains(text, code.as_bytes()) {
+        return false;
+    }
+    let (mut has_value, mut is_overloaded) = (false, false);
+    let read = astjson::outline_members(text, |name, value| match &*name {
+        "data" => {
+            let fields = astjson::outline_members(&value, |_, value| {
+                has_value |= *value != *b"null";
+            });
+            has_value |= fields.is_err();
+        }
+        "errors" => is_overloaded = all_have_code(&value, code),
+        _ => {}
+    });
+    read.is_ok() && is_overloaded && !has_value
+}
+
+/// Refusals are short: an error for each root field.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+/// True if each of these errors has this code.
+fn all_have_code(errors: &Bytes, code: &str) -> bool {
+    let mut document = Document::new();
+    let Ok(errors) = document.parse(errors.clone()) else { return false };
+    let has_code = |error| {
+        let found =
+            document.get_path(error, &[PathSegment::Key("extensions"), PathSegment::Key("code")]);
+        found.is_some_and(|found| document.str_eq(found, code))
+    };
+    document.elements(errors).all(has_code)
 }
 
 /// Request errors: nothing was executed. Clients of `application/json` get 200 unless the request was
@@ -99,8 +145,8 @@ pub(crate) fn is_overloaded(errors: &[GraphqlError]) -> bool {
     errors.first().is_some_and(|error| error.code == ErrorCode::Overloaded)
 }
 
-/// A refusal for want of room: 503 and when to come again, whatever the media type, because proxies and clients that retry
-/// look at the status.
+/// A refusal for want of room: 503 and when to come again, whatever the media type, because proxies and clients that
+/// retry look at the status.
 pub(crate) fn overloaded(errors: &[GraphqlError], media: AnswerType) -> Answer {
     let mut answer = refused(StatusCode::SERVICE_UNAVAILABLE, errors, media);
     answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
@@ -180,4 +226,25 @@ pub(crate) const ENDPOINT_METHODS: &str = "GET, POST, PUT, DELETE, OPTIONS";
 /// Is this a method of the endpoint?
 pub(crate) fn is_endpoint_method(method: &Method) -> bool {
     [Method::GET, Method::POST].contains(method)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_with_nothing_but_refusals_is_a_refusal() {
+        let overloaded = r#"{"message":"full","extensions":{"code":"OVERLOADED"}}"#;
+        let other = r#"{"message":"OVERLOADED","extensions":{"code":"TIMEOUT"}}"#;
+        for (data, errors, expected) in [
+            ("null", overloaded.to_owned(), true),
+            (r#"{"a":null,"b":null}"#, format!("{overloaded},{overloaded}"), true),
+            (r#"{"a":null,"b":1}"#, overloaded.to_owned(), false),
+            ("null", format!("{overloaded},{other}"), false),
+            ("null", other.to_owned(), false),
+        ] {
+            let text = Bytes::from(format!(r#"{{"data":{data},"errors":[{errors}]}}"#));
+            assert_eq!(is_refused(&text), expected, "{text:?}");
+        }
+    }
 }

@@ -76,6 +76,13 @@ async fn run(router: &Arc<Router>, ready: Result<Readied, Vec<GraphqlError>>) ->
     outcome.unwrap_or_else(|errors| execute::request_error(&errors).bytes)
 }
 
+/// The same error for each of `count` operations.
+pub(super) fn refused(count: usize, error: &GraphqlError) -> Answer {
+    let answer = execute::request_error(std::slice::from_ref(error)).bytes;
+    let answers = array(&vec![answer; count]);
+    answer::with_type(StatusCode::OK, AnswerType::Json.content_type(), answers)
+}
+
 fn array(answers: &[Bytes]) -> Bytes {
     let mut text = Vec::with_capacity(answers.iter().map(|it| it.len() + 1).sum::<usize>() + 1);
     for (index, answer) in answers.iter().enumerate() {

@@ -1,15 +1,17 @@
-//! What the requests of one connection have in common: the client, the bytes of responses that it has not read, and how many
-//! requests are served before other connections get a turn.
+//! What the requests of one connection have in common: the client, the bytes of responses that it has not read, how
+//! many requests are served before other connections get a turn, and how many at the same time.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use execute::ClientKey;
 use http_body::{Body, Frame, SizeHint};
+use tokio::sync::Notify;
 
 use super::answer::AnswerBody;
 use crate::byte_budget::ByteAccount;
@@ -19,8 +21,13 @@ use crate::router::Router;
 /// Requests of one connection that are served in one turn. A client that pipelines sends the next one with the first.
 const REQUESTS_PER_TURN: u32 = 2;
 
-/// A response goes to the HTTP library in pieces of this size over HTTP/1.1. Each piece that is taken shows that the client
-/// reads.
+/// Requests of one connection of HTTP/2 that are served at the same time before the client has read a response. Each
+/// response that it reads makes it one more, so that a client that reads soon has as many as
+/// `http.http2.max_concurrent_streams`, and one that does not has these few responses in memory.
+const UNPROVEN_REQUESTS_MAX: u32 = 8;
+
+/// A response goes to the HTTP library in pieces of this size over HTTP/1.1. Each piece that is taken shows that the
+/// client reads.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// See the module.
@@ -30,6 +37,31 @@ pub(crate) struct ClientConnection {
     account: Arc<ByteAccount>,
     /// Requests that began in this turn of the event loop.
     begun: Cell<u32>,
+    /// Requests that are served, or whose response has not been read.
+    in_flight: Cell<u32>,
+    /// Responses that were read to their end.
+    read: Cell<u32>,
+    /// Notified when a request ends.
+    ended: Notify,
+}
+
+/// A request that is served, until its response has been read or is given up.
+#[derive(Debug)]
+pub(crate) struct InFlight(Rc<ClientConnection>);
+
+impl InFlight {
+    /// Notes that the client has read the response.
+    pub(crate) fn note_read(&self) {
+        self.0.read.set(self.0.read.get().saturating_add(1));
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.set(self.0.in_flight.get() - 1);
+        // There is room for one more, or for two if the response was read: all that wait look.
+        self.0.ended.notify_waiters();
+    }
 }
 
 impl ClientConnection {
@@ -37,7 +69,18 @@ impl ClientConnection {
     pub(crate) fn new(router: &Router, permit: &ConnectionPermit) -> Self {
         let client = permit.client();
         let account = router.response_bytes.open(client, router.config.http.response_queue_bytes);
-        Self { client, account, begun: Cell::new(0) }
+        Self::of(client, account)
+    }
+
+    fn of(client: ClientKey, account: Arc<ByteAccount>) -> Self {
+        Self {
+            client,
+            account,
+            begun: Cell::new(0),
+            in_flight: Cell::new(0),
+            read: Cell::new(0),
+            ended: Notify::new(),
+        }
     }
 
     /// The client by its address.
@@ -55,8 +98,8 @@ impl ClientConnection {
         self.begun.set(0);
     }
 
-    /// Waits until a request of this connection may begin: after a few in one turn others go first, and while the client
-    /// leaves too much unread nothing begins.
+    /// Waits until a request of this connection may begin: after a few in one turn others go first, and while the
+    /// client leaves too much unread nothing begins.
     pub(crate) async fn admit(&self) {
         if self.begun.get() >= REQUESTS_PER_TURN {
             tokio::task::yield_now().await;
@@ -67,12 +110,65 @@ impl ClientConnection {
         }
     }
 
+    /// Waits until one more request of a connection of HTTP/2 may be served beside the others.
+    async fn join(self: &Rc<Self>) -> InFlight {
+        loop {
+            let ended = self.ended.notified();
+            if self.in_flight.get() < self.read.get().saturating_add(UNPROVEN_REQUESTS_MAX) {
+                self.in_flight.set(self.in_flight.get() + 1);
+                return InFlight(Rc::clone(self));
+            }
+            ended.await;
+        }
+    }
+
     /// A body that counts for the connection until it has been sent.
     pub(crate) fn charge(&self, body: AnswerBody) -> AnswerBody {
         match body {
             AnswerBody::Whole(bytes) => AnswerBody::Whole(self.account.charged(bytes)),
             body => body,
         }
+    }
+}
+
+/// One request of a connection.
+#[derive(Debug)]
+pub(crate) struct ClientRequest {
+    connection: Rc<ClientConnection>,
+    /// Others of the connection may be served at the same time.
+    is_multiplexed: bool,
+    in_flight: RefCell<Option<InFlight>>,
+}
+
+impl ClientRequest {
+    /// A request over HTTP/1.1, the only one of its connection that is served now.
+    pub(crate) fn alone(connection: &Rc<ClientConnection>) -> Self {
+        let connection = Rc::clone(connection);
+        Self { connection, is_multiplexed: false, in_flight: RefCell::default() }
+    }
+
+    /// A request over HTTP/2, beside others.
+    pub(crate) fn multiplexed(connection: &Rc<ClientConnection>) -> Self {
+        Self { is_multiplexed: true, ..Self::alone(connection) }
+    }
+
+    /// Its connection.
+    pub(crate) fn connection(&self) -> &ClientConnection {
+        &self.connection
+    }
+
+    /// Waits until the request may be worked on. Its body has been read by then: what an unread body takes of the flow
+    /// control of the connection, the requests that are served could wait for.
+    pub(crate) async fn begin_work(&self) {
+        if self.is_multiplexed {
+            let place = self.connection.join().await;
+            self.in_flight.replace(Some(place));
+        }
+    }
+
+    /// The place of a request that has been worked on, for its response.
+    pub(crate) fn take_in_flight(&self) -> Option<InFlight> {
+        self.in_flight.take()
     }
 }
 
@@ -113,5 +209,65 @@ impl Body for PacedBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::byte_budget::ByteBudget;
+
+    fn connection() -> Rc<ClientConnection> {
+        let client = ClientKey::UNKNOWN;
+        let account = ByteBudget::new(1 << 20).open(client, 1 << 10);
+        Rc::new(ClientConnection::of(client, account))
+    }
+
+    fn polled<F: Future>(future: F) -> Option<F::Output> {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        match std::pin::pin!(future).poll(&mut context) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn a_client_gets_more_requests_at_the_same_time_for_each_response_that_it_reads() {
+        let connection = connection();
+        let mut served: Vec<InFlight> =
+            (0..UNPROVEN_REQUESTS_MAX).filter_map(|_| polled(connection.join())).collect();
+        assert_eq!(served.len() as u32, UNPROVEN_REQUESTS_MAX);
+        assert!(polled(connection.join()).is_none());
+        // Given up: its place is free, and no other is added.
+        served.pop();
+        served.extend(polled(connection.join()));
+        assert!(polled(connection.join()).is_none());
+        let first = served.pop().expect("some are served");
+        first.note_read();
+        drop(first);
+        served.extend(polled(connection.join()));
+        served.extend(polled(connection.join()));
+        assert_eq!(served.len() as u32, UNPROVEN_REQUESTS_MAX + 1);
+        assert!(polled(connection.join()).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_third_request_of_one_turn_lets_others_go_first() {
+        let connection = connection();
+        for _ in 0..REQUESTS_PER_TURN {
+            assert!(polled(connection.admit()).is_some());
+        }
+        assert!(polled(connection.admit()).is_none());
+        connection.begin_turn();
+        assert!(polled(connection.admit()).is_some());
+    }
+
+    #[test]
+    fn while_too_much_is_unread_nothing_begins() {
+        let connection = connection();
+        let body = connection.charge(AnswerBody::Whole(vec![0; 2 << 10].into()));
+        assert!(polled(connection.admit()).is_none());
+        drop(body);
+        assert!(polled(connection.admit()).is_some());
     }
 }

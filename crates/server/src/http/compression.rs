@@ -134,6 +134,9 @@ pub(crate) fn of_request(headers: &HeaderMap) -> Result<Option<Coding>, ()> {
     Ok(coding)
 }
 
+/// Bodies of requests that expand to no more are expanded where they are, in some 50 µs.
+const INLINE_EXPANDED_BYTES_MAX: usize = 16 << 10;
+
 /// How large the expanded body of a request may be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExpansionBounds {
@@ -176,7 +179,7 @@ pub(crate) async fn expand(
     bounds: ExpansionBounds,
 ) -> Result<Bytes, NotExpanded> {
     let limit = bounds.bytes_for(body.len());
-    let inline = limit.min(INLINE_BYTES_MAX);
+    let inline = limit.min(INLINE_EXPANDED_BYTES_MAX);
     let outcome = |expanded: Result<Vec<u8>, ExpandError>| match expanded {
         Ok(expanded) => Ok(expanded.into()),
         Err(ExpandError::TooLarge(_)) if limit < bounds.bytes_max => {

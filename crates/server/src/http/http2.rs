@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
 use super::answer::{self, Answer, AnswerBody};
-use super::client_connection::ClientConnection;
+use super::client_connection::{ClientConnection, ClientRequest, InFlight};
 use super::media::AnswerType;
 use super::pipeline;
 use super::serve::is_stall;
@@ -71,8 +71,10 @@ pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &Co
     let service = service_fn(|request| {
         let (router, client) = (Arc::clone(&router), Rc::clone(&client));
         async move {
-            let answer = handle(&router, &client, request).await;
-            Ok::<_, Infallible>(answer.map(|body| StreamBody::new(body, &client)))
+            let whose = ClientRequest::multiplexed(&client);
+            let answer = handle(&router, &whose, request).await;
+            let in_flight = whose.take_in_flight();
+            Ok::<_, Infallible>(answer.map(|body| StreamBody::new(body, &client, in_flight)))
         }
     });
     let header_bytes = u32::try_from(http.max_header_size).unwrap_or(u32::MAX);
@@ -132,7 +134,7 @@ pub(super) async fn serve(router: Arc<Router>, stream: ClientStream, permit: &Co
 
 async fn handle(
     router: &Arc<Router>,
-    client: &ClientConnection,
+    client: &ClientRequest,
     request: Request<Incoming>,
 ) -> Answer {
     let max = usize::from(router.config.http.max_headers);
@@ -144,7 +146,7 @@ async fn handle(
         router.metrics.answer(status);
         return answer;
     }
-    client.begin_turn();
+    client.connection().begin_turn();
     pipeline::handle(router, client, request).await
 }
 
@@ -239,17 +241,27 @@ async fn watch<F: Future>(state: Rc<State>, stream: F) {
 struct StreamBody {
     body: AnswerBody,
     account: Arc<ByteAccount>,
+    /// Not of streams of events, which stay for long.
+    in_flight: Option<InFlight>,
     exchange: Option<Rc<Exchange>>,
 }
 
 impl StreamBody {
-    fn new(body: AnswerBody, client: &ClientConnection) -> Self {
+    fn new(body: AnswerBody, client: &ClientConnection, in_flight: Option<InFlight>) -> Self {
         let exchange = CURRENT.with_borrow(Clone::clone);
         if let Some(exchange) = &exchange {
             exchange.answered.set(true);
             exchange.waiting_since.set(Some(Instant::now()));
         }
-        Self { body: client.charge(body), account: Arc::clone(client.account()), exchange }
+        let in_flight = match &body {
+            AnswerBody::Whole(bytes) if !bytes.is_empty() => in_flight,
+            _ => {
+                in_flight.iter().for_each(InFlight::note_read);
+                None
+            }
+        };
+        let account = Arc::clone(client.account());
+        Self { body: client.charge(body), account, in_flight, exchange }
     }
 }
 
@@ -269,6 +281,12 @@ impl Body for StreamBody {
             }
             body => Pin::new(body).poll_frame(context),
         };
+        if this.is_end_stream()
+            && let Some(in_flight) = this.in_flight.take()
+        {
+            // The last piece is taken, so the client has read all before it.
+            in_flight.note_read();
+        }
         if let Some(exchange) = &this.exchange {
             // What is not there yet nobody can take.
             let is_there = matches!(frame, Poll::Ready(Some(_)));

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use execute::{ErrorCode, GraphqlError};
+use futures_util::FutureExt;
 use net::TlsServer;
 use tokio::net::{TcpListener, UnixListener};
 
@@ -15,6 +16,7 @@ use super::media::AnswerType;
 use super::serve::{self, Accepted};
 use super::unix::{BoundSocket, SocketFile};
 use crate::connections::NoRoom;
+use crate::descriptors::SpareDescriptor;
 use crate::router::Router;
 
 /// How long to wait when the process or system has no descriptor left: accepting at once would spin.
@@ -119,19 +121,30 @@ pub(crate) async fn accept(router: Arc<Router>, bound: Bound) {
     };
     let mut shutdown = router.shutdown.clone();
     let mut warned: Option<Instant> = None;
+    let mut spare = SpareDescriptor::take();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = shutdown.wait_for(|stop| *stop) => return,
         };
         match accepted {
-            Ok(accepted) => place(&router, accepted),
+            Ok(accepted) => {
+                spare.take_again();
+                place(&router, accepted);
+            }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 router.metrics.accept_failures.fetch_add(1, Ordering::Relaxed);
                 if warned.is_none_or(|before| before.elapsed() >= ACCEPT_WARNINGS_APART) {
                     warned = Some(Instant::now());
                     tracing::warn!(%error, "connections cannot be accepted; trying again and again");
+                }
+                if spare.free() {
+                    // One that waits already, if there is still one.
+                    if let Some(Ok(accepted)) = listener.accept().now_or_never() {
+                        turn_away(accepted, NoRoom::Descriptors);
+                    }
+                    spare.take_again();
                 }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
@@ -170,6 +183,9 @@ fn turn_away(accepted: Accepted, no_room: NoRoom) {
             "the router has as many connections as it may have (`subscriptions.max_connections`); try \
              again later",
         ),
+        NoRoom::Descriptors => {
+            ("503 Service Unavailable", "the router may open no further file; try again later")
+        }
         NoRoom::OfAddress => (
             "429 Too Many Requests",
             "this address has as many connections as it may have \

@@ -16,10 +16,10 @@ use plan::OperationKind;
 
 use super::answer::{self, Answer};
 use super::body::{self, BodyError};
-use super::client_connection::ClientConnection;
+use super::client_connection::ClientRequest;
 use super::compression::{ExpansionBounds, NotExpanded};
 use super::media::{self, AnswerType};
-use super::request::{self, Requested};
+use super::request::{self, Malformed, Requested};
 use super::{authority, batch, compression, cors, framing, known_bodies, page};
 use crate::forwarding::ClientHeaders::OfMessage;
 use crate::live::{once, single, sse, websocket};
@@ -32,15 +32,15 @@ use crate::trace::RequestTrace;
 /// Answers one request. Never fails: what goes wrong becomes an answer.
 pub(crate) async fn handle(
     router: &Arc<Router>,
-    connection: &ClientConnection,
+    client: &ClientRequest,
     mut request: Request<Incoming>,
 ) -> Answer {
-    connection.admit().await;
+    client.connection().admit().await;
     let origin = request.headers().get(ORIGIN).cloned();
     let coding = router.compressor.wanted(request.headers());
     let (checked, version) = (framing::check(&request), request.version());
     let mut answer = match checked.and_then(|()| authority::settle(&mut request)) {
-        Ok(()) => route(router, connection, request).await,
+        Ok(()) => route(router, client, request).await,
         Err(reason) => {
             let error = GraphqlError::new(ErrorCode::BadRequest, reason);
             let mut answer = answer::refused(StatusCode::BAD_REQUEST, &[error], AnswerType::Json);
@@ -57,11 +57,7 @@ pub(crate) async fn handle(
     answer
 }
 
-async fn route(
-    router: &Arc<Router>,
-    connection: &ClientConnection,
-    request: Request<Incoming>,
-) -> Answer {
+async fn route(router: &Arc<Router>, client: &ClientRequest, request: Request<Incoming>) -> Answer {
     if let Some(answer) = cors::preflight(request.method(), request.headers()) {
         return answer;
     }
@@ -71,7 +67,7 @@ async fn route(
             answer.headers_mut().append(VARY, HeaderValue::from_static("accept"));
             return answer;
         }
-        let mut answer = endpoint(router, connection, request).await;
+        let mut answer = endpoint(router, client, request).await;
         answer::keep_out_of_caches(&mut answer);
         return answer;
     }
@@ -81,7 +77,7 @@ async fn route(
 /// The GraphQL endpoint: every transport begins here.
 async fn endpoint(
     router: &Arc<Router>,
-    connection: &ClientConnection,
+    client: &ClientRequest,
     request: Request<Incoming>,
 ) -> Answer {
     if request.method() == Method::OPTIONS {
@@ -113,9 +109,9 @@ async fn endpoint(
     if !is_of_a_stream && let Err(refusal) = router.admit(&identity) {
         return refusal.answer();
     }
-    let client = || identity.client_key().unwrap_or(connection.client());
+    let whose_stream = || identity.client_key().unwrap_or(client.connection().client());
     match (request.method(), &token) {
-        (&Method::PUT, _) => return single::reserve(router, client()),
+        (&Method::PUT, _) => return single::reserve(router, whose_stream()),
         (&Method::DELETE, Some(token)) => return single::stop(router, token, request.uri()),
         (&Method::GET, Some(token)) if is_of_a_stream => {
             return single::open(router, token, request.version());
@@ -136,9 +132,10 @@ async fn endpoint(
     };
     let media = accepted.result;
     let (head, body) = request.into_parts();
-    let address = connection.client();
+    let address = client.connection().client();
     let whose = || identity.client_key().unwrap_or(address);
     let parsed = read(router, whose, &head, body, media).await;
+    client.begin_work().await;
     let operation = match parsed {
         Ok(Requested::One(operation)) => operation,
         Ok(Requested::Batch(operations)) => {
@@ -163,12 +160,12 @@ async fn endpoint(
         return answer::mutation_by_get();
     }
     let is_subscription = ready.prepared.kind == OperationKind::Subscription;
-    let client = ready.identity.client_key().unwrap_or(address);
+    let whose = ready.identity.client_key().unwrap_or(address);
     if is_subscription && once::is_wanted(&head.uri) {
-        return once::answer(router, ready, media.whole(), client).await;
+        return once::answer(router, ready, media.whole(), whose).await;
     }
     if let Some(kind) = if is_subscription { accepted.stream } else { media.stream() } {
-        return sse::answer(router, ready, kind, head.version, client);
+        return sse::answer(router, ready, kind, head.version, whose);
     }
     if is_subscription {
         let error = GraphqlError::new(ErrorCode::BadRequest, operation::NEEDS_A_STREAM);
@@ -206,7 +203,7 @@ where
             receive(router, head, body, media).await?;
         }
         let request = request::from_query_string(head.uri.query().unwrap_or_default());
-        return request.map(Requested::One).map_err(|error| bad(error.0));
+        return request.map(Requested::One).map_err(|error| not_read(error, media));
     }
     let coding = match body_coding(head, media) {
         Ok(coding) => coding,
@@ -240,7 +237,14 @@ where
             };
             match reason {
                 NotExpanded::TooLarge(limit) => too_large(limit, "body"),
-                NotExpanded::TooDense(limit) => too_large(limit, "body_expansion_ratio"),
+                NotExpanded::TooDense(limit) => {
+                    let mut answer = too_large(limit, "body_expansion_ratio");
+                    if head.version < Version::HTTP_2 {
+                        // Such bodies are made to cost the router more than the client: one for each connection.
+                        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    }
+                    answer
+                }
                 NotExpanded::Broken(error) => bad(format!("the request body: {error}")),
                 NotExpanded::NotDone(reason) => not_done(reason),
             }
@@ -254,7 +258,23 @@ where
     } else {
         router.offload.run(client(), deadline, move || read(body)).await.map_err(not_done)?
     };
-    requested.map_err(|error| bad(error.0))
+    requested.map_err(|error| not_read(error, media))
+}
+
+/// The answer to a request that is not a well-formed GraphQL request.
+fn not_read(error: Malformed, media: AnswerType) -> Box<Answer> {
+    match error {
+        Malformed::Request(message) => malformed(StatusCode::BAD_REQUEST, message, media),
+        Malformed::PersistedQuery { batch } => {
+            let code = ErrorCode::PersistedQueryNotSupported;
+            let error = GraphqlError::new(code, error.to_string());
+            Box::new(match batch {
+                // Each client whose operation is in the batch looks for its own answer.
+                Some(count) => batch::refused(count, &error),
+                None => answer::refused(StatusCode::OK, &[error], media),
+            })
+        }
+    }
 }
 
 /// How the body of a request is compressed, or the answer that says why it cannot be read.

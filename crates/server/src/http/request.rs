@@ -9,8 +9,18 @@ use prepare::OperationRequest;
 
 /// A request that is not a well-formed GraphQL request.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Malformed(pub(crate) String);
+pub(crate) enum Malformed {
+    /// For the reason that is given.
+    #[error("{0}")]
+    Request(String),
+    /// An operation has a hash (`extensions.persistedQuery`) in place of its text. The router keeps no operations by
+    /// hash; clients send the text when they learn this.
+    #[error("PersistedQueryNotSupported")]
+    PersistedQuery {
+        /// How many operations the request has, if it is a batch.
+        batch: Option<usize>,
+    },
+}
 
 thread_local! {
     /// Keeps its memory between requests of this core.
@@ -29,14 +39,14 @@ pub(crate) enum Requested {
 /// Reads a JSON body: `{"query":…,"operationName":…,"variables":…,"extensions":…}`, or an array of at most
 /// `batch_max` such objects. 0: no array.
 ///
-/// Variables and extensions are read over and stay slices of the body: which of them the operation declares is not known
-/// yet.
+/// Variables and extensions are read over and stay slices of the body: which of them the operation declares is not
+/// known yet.
 pub(crate) fn from_json(body: &Bytes, batch_max: usize) -> Result<Requested, Malformed> {
     match body.trim_ascii_start().first() {
         Some(b'[') => batch(body, batch_max).map(Requested::Batch),
         _ => operation(body).map(Requested::One).map_err(|error| match error {
             NotAnOperation::Invalid(error) => invalid(&error),
-            NotAnOperation::NotAnObject => Malformed(
+            NotAnOperation::NotAnObject => Malformed::Request(
                 "the request body must be a JSON object with the member `query`".to_owned(),
             ),
             NotAnOperation::Member(malformed) => malformed,
@@ -45,11 +55,12 @@ pub(crate) fn from_json(body: &Bytes, batch_max: usize) -> Result<Requested, Mal
 }
 
 fn invalid(error: &astjson::ParseError) -> Malformed {
-    Malformed(format!("the request body is not valid JSON: {error}"))
+    Malformed::Request(format!("the request body is not valid JSON: {error}"))
 }
 
 fn batch(body: &Bytes, batch_max: usize) -> Result<Vec<OperationRequest>, Malformed> {
-    let refuse = |reason: String| Err(Malformed(format!("the request body is an array: {reason}")));
+    let refuse =
+        |reason: String| Err(Malformed::Request(format!("the request body is an array: {reason}")));
     if batch_max == 0 {
         return refuse(
             "batches of operations are turned off (`http.batching`), send one object with `query`"
@@ -76,13 +87,16 @@ fn batch(body: &Bytes, batch_max: usize) -> Result<Vec<OperationRequest>, Malfor
     let operations = elements.iter().enumerate().map(|(index, element)| {
         operation(element).map_err(|error| {
             let reason = match error {
-                NotAnOperation::Invalid(error) => invalid(&error).0,
+                NotAnOperation::Invalid(error) => invalid(&error).to_string(),
                 NotAnOperation::NotAnObject => {
                     "it must be a JSON object with the member `query`".to_owned()
                 }
-                NotAnOperation::Member(Malformed(reason)) => reason,
+                NotAnOperation::Member(Malformed::PersistedQuery { .. }) => {
+                    return Malformed::PersistedQuery { batch: Some(count) };
+                }
+                NotAnOperation::Member(Malformed::Request(reason)) => reason,
             };
-            Malformed(format!("operation {index} of the batch: {reason}"))
+            Malformed::Request(format!("operation {index} of the batch: {reason}"))
         })
     });
     operations.collect()
@@ -119,11 +133,15 @@ fn operation_of(
     variables: Option<Bytes>,
     extensions: Option<Bytes>,
 ) -> Result<OperationRequest, Malformed> {
+    let extensions = object("extensions", extensions)?;
     Ok(OperationRequest {
         query: match string("query", query)? {
             Some(query) => query.into_string().into(),
+            None if has_persisted_query(&extensions) => {
+                return Err(Malformed::PersistedQuery { batch: None });
+            }
             None => {
-                return Err(Malformed(
+                return Err(Malformed::Request(
                     "the request has no `query`: it must be a string with a GraphQL document"
                         .to_owned(),
                 ));
@@ -131,8 +149,17 @@ fn operation_of(
         },
         operation_name: string("operationName", operation_name)?,
         variables: object("variables", variables)?,
-        extensions: object("extensions", extensions)?,
+        extensions,
     })
+}
+
+/// True if a request has the hash of an operation, as clients with automatic persisted queries send it.
+fn has_persisted_query(extensions: &Bytes) -> bool {
+    let mut found = false;
+    let read = astjson::outline_members(extensions, |key, value| {
+        found |= key == "persistedQuery" && value.first() == Some(&b'{');
+    });
+    read.is_ok() && found
 }
 
 /// The parameters that mean something; others are for those on the way.
@@ -147,7 +174,9 @@ pub(crate) fn from_query_string(parameters: &str) -> Result<OperationRequest, Ma
         if let Some(known) = PARAMETERS.into_iter().find(|known| *known == name) {
             // Which of two counts is a matter of taste, and whoever checked the URL before us may have another.
             if seen.contains(&known) {
-                return Err(Malformed(format!("the URL has the parameter `{known}` twice")));
+                return Err(Malformed::Request(format!(
+                    "the URL has the parameter `{known}` twice"
+                )));
             }
             seen.push(known);
         }
@@ -159,18 +188,23 @@ pub(crate) fn from_query_string(parameters: &str) -> Result<OperationRequest, Ma
             _ => {}
         }
     }
-    request.query = query
-        .ok_or_else(|| {
-            Malformed("the URL has no parameter `query` with a GraphQL document".to_owned())
-        })?
-        .into();
+    request.query = match query {
+        Some(query) => query.into(),
+        None if has_persisted_query(&request.extensions) => {
+            return Err(Malformed::PersistedQuery { batch: None });
+        }
+        None => {
+            let reason = "the URL has no parameter `query` with a GraphQL document";
+            return Err(Malformed::Request(reason.to_owned()));
+        }
+    };
     Ok(request)
 }
 
 /// The string that a member is, or nothing where it is null or absent.
 fn string(name: &str, value: Option<Bytes>) -> Result<Option<Box<str>>, Malformed> {
     let Some(value) = value.filter(|value| **value != *b"null") else { return Ok(None) };
-    let not_a_string = || Malformed(format!("`{name}` must be a string"));
+    let not_a_string = || Malformed::Request(format!("`{name}` must be a string"));
     if value.first() != Some(&b'"') {
         return Err(not_a_string());
     }
@@ -189,7 +223,7 @@ fn object(name: &str, value: Option<Bytes>) -> Result<Bytes, Malformed> {
         Some(value) => match value.first() {
             Some(b'n') => Ok(Bytes::new()),
             Some(b'{') => Ok(value),
-            _ => Err(Malformed(format!("`{name}` must be a JSON object"))),
+            _ => Err(Malformed::Request(format!("`{name}` must be a JSON object"))),
         },
     }
 }
@@ -199,12 +233,13 @@ fn json_object(name: &str, text: &str) -> Result<Bytes, Malformed> {
         return Ok(Bytes::new());
     }
     let text = Bytes::copy_from_slice(text.as_bytes());
-    let kind = astjson::outline_members(&text, |_, _| {})
-        .map_err(|error| Malformed(format!("parameter `{name}` is not valid JSON: {error}")))?;
+    let kind = astjson::outline_members(&text, |_, _| {}).map_err(|error| {
+        Malformed::Request(format!("parameter `{name}` is not valid JSON: {error}"))
+    })?;
     match kind {
         Kind::Null => Ok(Bytes::new()),
         Kind::Object => Ok(text),
-        _ => Err(Malformed(format!("parameter `{name}` must be a JSON object"))),
+        _ => Err(Malformed::Request(format!("parameter `{name}` must be a JSON object"))),
     }
 }
 
@@ -239,7 +274,9 @@ mod tests {
             (r#"{"query":"{a}","variables":[]}"#, "`variables` must be a JSON object"),
             (r#"{"query":"{a}","extensions":"x"}"#, "`extensions` must be a JSON object"),
         ] {
-            let Err(Malformed(message)) = from_json(&Bytes::from_static(body.as_bytes()), 0) else {
+            let Err(Malformed::Request(message)) =
+                from_json(&Bytes::from_static(body.as_bytes()), 0)
+            else {
                 panic!("{body} was accepted");
             };
             assert!(message.contains(expected), "{body}: {message}");
@@ -264,9 +301,25 @@ mod tests {
             (r#"[{}]"#, "operation 0 of the batch: the request has no `query`"),
             (r#"[[{"query":"{ a }"}]]"#, "operation 0 of the batch: it must be a JSON object"),
         ] {
-            let Err(Malformed(message)) = batch(body) else { panic!("{body} was accepted") };
+            let Err(Malformed::Request(message)) = batch(body) else {
+                panic!("{body} was accepted")
+            };
             assert!(message.contains(expected), "{body}: {message}");
         }
+    }
+
+    #[test]
+    fn a_hash_in_place_of_a_text_is_told_from_a_request_without_one() {
+        let body = r#"{"operationName":"A","extensions":{"persistedQuery":{"version":1,"sha256Hash":"ab"}}}"#;
+        let read = |body: &str, batch_max| from_json(&Bytes::from(body.to_owned()), batch_max);
+        assert_eq!(read(body, 0), Err(Malformed::PersistedQuery { batch: None }));
+        let batch = format!("[{{\"query\":\"{{ a }}\"}},{body}]");
+        assert_eq!(read(&batch, 9), Err(Malformed::PersistedQuery { batch: Some(2) }));
+        let by_get = "extensions=%7B%22persistedQuery%22%3A%7B%7D%7D";
+        assert_eq!(from_query_string(by_get), Err(Malformed::PersistedQuery { batch: None }));
+        let with_text = r#"{"query":"{ a }","extensions":{"persistedQuery":{"version":1}}}"#;
+        assert!(read(with_text, 0).is_ok());
+        assert!(matches!(read(r#"{"extensions":{}}"#, 0), Err(Malformed::Request(_))));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::client_connection::{ClientConnection, PacedBody};
+use super::client_connection::{ClientConnection, ClientRequest, PacedBody};
 use super::departure::{self, Departure, Watched};
 use super::patient::Patient;
 use super::stream::{Carrier, ClientStream, Protocol};
@@ -139,7 +139,8 @@ async fn serve_http1(router: Arc<Router>, stream: ClientStream, permit: Connecti
         let (router, departure) = (Arc::clone(&router), departure.clone());
         let client = Rc::clone(&client);
         async move {
-            let answer = pipeline::handle(&router, &client, request).await;
+            let whose = ClientRequest::alone(&client);
+            let answer = pipeline::handle(&router, &whose, request).await;
             let answer = departure.unless_leaving(answer).await;
             Ok::<_, Infallible>(answer.map(|body| PacedBody::new(body, &client)))
         }

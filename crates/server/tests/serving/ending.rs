@@ -95,3 +95,17 @@ fn whoever_waits_no_longer_for_a_router_that_stops_cuts_everything_off() {
     let read = socket.read_to_end(&mut rest);
     assert!(read.is_err() || rest.is_empty(), "{rest:?}");
 }
+
+#[test]
+fn a_router_that_announces_its_end_is_not_ready_and_serves_as_before() {
+    let router = Router::start("shutdown: {delay: 1h}");
+    router.announce_shutdown(|| {
+        let answer = request(router.admin, "GET", "/health/ready", &[], "");
+        assert_eq!((answer.status, &*answer.body), (503, "shutting down\n"));
+        let live = request(router.admin, "GET", "/health/live", &[], "");
+        assert_eq!(live.status, 200);
+        let json = [("content-type", "application/json")];
+        let answer = request(router.address, "POST", "/graphql", &json, BODY);
+        assert_eq!((answer.status, &*answer.body), (200, r#"{"data":{"__typename":"Query"}}"#));
+    });
+}

@@ -12,6 +12,7 @@ mod http;
 mod http2;
 mod leaving;
 mod listeners;
+mod overload;
 mod reloading;
 mod router;
 mod socket;

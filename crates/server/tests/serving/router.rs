@@ -116,6 +116,18 @@ impl Router {
         self.block_on(running.stop());
     }
 
+    /// Does `act` while the end of the router is announced, before it stops.
+    pub(crate) fn announce_shutdown(&self, act: impl FnOnce()) {
+        let running = self.running.as_ref().unwrap();
+        let mut announced = std::pin::pin!(running.announce_shutdown());
+        let is_over = self.runtime.block_on(async {
+            // The first look announces it; its delay is not over before the others.
+            futures_util::poll!(announced.as_mut()).is_ready()
+        });
+        assert!(!is_over);
+        act();
+    }
+
     /// Tells it to stop.
     pub(crate) fn stop(mut self) -> Stopping {
         let running = self.running.take().unwrap();

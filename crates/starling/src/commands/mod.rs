@@ -43,7 +43,7 @@ pub(crate) fn config_schema() -> ExitCode {
 pub(crate) async fn stop(running: Running, mut signals: Signals) -> ExitCode {
     tokio::select! {
         () = running.stop() => ExitCode::SUCCESS,
-        () = signals.next() => {
+        _ = signals.next() => {
             complain("a second signal: whatever was not done is cut off\n");
             // As shells say it of a program that was interrupted.
             ExitCode::from(130)

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::ArgGroup;
 use server::config::{self, Overrides, parse_address};
-use server::{Options, Signals, SupergraphSource};
+use server::{Options, Signal, Signals, SupergraphSource};
 
 /// Serves a supergraph: queries, mutations and subscriptions on one port.
 #[derive(clap::Args)]
@@ -73,11 +73,16 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         let started = tokio::select! {
             started = server::start(options) => started,
             // While it waits for a broker, say. Nothing serves yet that could end in good order.
-            () = signals.next() => return ExitCode::SUCCESS,
+            _ = signals.next() => return ExitCode::SUCCESS,
         };
         match started {
             Ok(running) => {
-                signals.next().await;
+                if signals.next().await == Signal::Terminate {
+                    tokio::select! {
+                        () = running.announce_shutdown() => {}
+                        _ = signals.next() => {}
+                    }
+                }
                 super::stop(running, signals).await
             }
             Err(server::StartError::Refused(diagnostics)) => {

@@ -112,3 +112,37 @@ fn a_client_that_does_not_read_its_large_answer_costs_nobody_else() {
     assert!(asked < 20_000, "the router reads on although nobody reads its answers");
     shop.assert_unharmed();
 }
+
+#[test]
+fn clients_that_take_all_connections_leave_descriptors_for_health_metrics_and_subgraphs() {
+    const DESCRIPTORS: u32 = 256;
+    // All connections of clients: half of so few descriptors.
+    const CONNECTIONS: usize = 128;
+    let shop = Shop::with_descriptors(DESCRIPTORS, "workers: 1");
+    // It asks the subgraphs on a connection that is there before the others.
+    let mut served = TcpStream::connect(shop.address()).unwrap();
+    served.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    shop.wait_for_metric("starling_http_connections", 1);
+    let greedy: Vec<TcpStream> =
+        (0..2 * CONNECTIONS).map(|_| TcpStream::connect(shop.address()).unwrap()).collect();
+    shop.wait_for_metric("starling_http_connections", CONNECTIONS as u64);
+    shop.wait_for_metric("starling_http_connections_refused_total", CONNECTIONS as u64 + 1);
+    for path in ["/health/live", "/health/ready", "/metrics"] {
+        let answer = e2e::request(shop.router.admin(), "GET", path, &[], b"").unwrap();
+        assert_eq!(answer.status, 200, "{path}");
+    }
+    let request = [head(BODY.len()), BODY.to_owned()].concat();
+    served.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    served.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    assert!(answer.contains(r#""name":"#) && !answer.contains("errors"), "{answer}");
+    // The one that ended has left its place.
+    shop.wait_for_metric("starling_http_connections", CONNECTIONS as u64 - 1);
+    let again = TcpStream::connect(shop.address()).unwrap();
+    shop.wait_for_metric("starling_http_connections", CONNECTIONS as u64);
+    let answers = exchange(shop.address(), request.as_bytes()).unwrap();
+    let statuses: Vec<_> = answers.iter().map(|it| it.status).collect();
+    assert_eq!(statuses, [503]);
+    drop((greedy, again));
+}

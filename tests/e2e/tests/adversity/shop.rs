@@ -69,6 +69,20 @@ impl Shop {
 
     /// With its events at this provider, and no bystander.
     pub(crate) fn with_provider(provider: &'static str, configuration: &str) -> Self {
+        Self::started(provider, configuration, |words| Router::start(words))
+    }
+
+    /// With a router that may open so many files, and no bystander.
+    pub(crate) fn with_descriptors(descriptors: u32, configuration: &str) -> Self {
+        let start = |words: [&Path; 3]| Router::start_with_descriptors(descriptors, words);
+        Self::started("memory/default", configuration, start)
+    }
+
+    fn started(
+        provider: &'static str,
+        configuration: &str,
+        start: impl FnOnce([&Path; 3]) -> Router,
+    ) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -80,7 +94,7 @@ impl Shop {
         std::fs::write(folder.path().join("supergraph.graphql"), supergraph).unwrap();
         let file = folder.path().join("starling.yaml");
         std::fs::write(&file, configuration).unwrap();
-        let router = Router::start([Path::new("serve"), Path::new("--config"), &file]);
+        let router = start([Path::new("serve"), Path::new("--config"), &file]);
         Self { router, bystander: None, subgraphs, folder, provider, _runtime: runtime }
     }
 

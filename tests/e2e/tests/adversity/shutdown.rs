@@ -14,7 +14,7 @@ const SUBSCRIPTION: &str = "subscription { productChanged { id } }";
 #[test]
 fn open_subscriptions_are_told_that_the_router_goes_and_it_ends_cleanly() {
     for signal in ["INT", "TERM"] {
-        let shop = Shop::with_provider("memory/default", "");
+        let shop = Shop::with_provider("memory/default", "shutdown: {delay: 0s}");
         let mut socket = Socket::ready(shop.address());
         socket.subscribe("1", SUBSCRIPTION);
         let idle = Socket::ready(shop.address());
@@ -119,4 +119,19 @@ fn a_second_signal_ends_the_router_at_once() {
     let (code, said) = router.wait_for_end();
     assert_eq!(code, Some(130), "{said}");
     assert!(begin.elapsed() < Duration::from_secs(4), "{said}");
+}
+
+#[test]
+fn after_sigterm_the_router_is_not_ready_and_serves_until_balancers_have_noticed() {
+    let shop = Shop::with_provider("memory/default", "shutdown: {delay: 1h}");
+    shop.router.signal("TERM");
+    let ready = || request(shop.router.admin(), "GET", "/health/ready", &[], b"").unwrap();
+    e2e::eventually("the readiness check to fail", || (ready().status == 503).then_some(()));
+    assert_eq!(shop.query("{ latestReview { text } }").status, 200);
+    // A second signal does not wait for the delay, and lets requests and connections end.
+    shop.router.signal("TERM");
+    let (router, _rest) = shop.into_parts();
+    let (code, said) = router.wait_for_end();
+    assert_eq!(code, Some(0), "{said}");
+    assert_sound(&said);
 }

@@ -15,6 +15,7 @@ use super::super::client_work::ClientWork;
 use super::super::kept_operations::{Amounts, KeptOperation};
 use super::super::single::Opened;
 use crate::config::{Config, HeaderRule, HeaderRules};
+use crate::connection_options::ConnectionOptions;
 use crate::connections::ConnectionPermit;
 use crate::forwarding;
 use crate::metrics::{Open, Transport};
@@ -207,10 +208,11 @@ pub(super) fn needed_headers(config: &Config, headers: &HeaderMap) -> HeaderMap 
     let rules = &config.headers;
     let all = std::iter::once(&rules.all).chain(rules.subgraphs.values());
     let all: Vec<&HeaderRule> = all.flat_map(|HeaderRules { request, .. }| request).collect();
+    let options = ConnectionOptions::of(headers);
     let is_needed = |name: &HeaderName| {
         let is_read =
             |rule: &&HeaderRule| matches!(rule, HeaderRule::Propagate(it) if it.selects(name));
-        all.iter().any(is_read) && !forwarding::is_named_by_connection(name, headers)
+        all.iter().any(is_read) && !options.contains(name)
             || config.trace.enabled && *name == trace::HEADER
     };
     // With room for as many as there are: a map that grows by itself begins with room for six.

@@ -1,0 +1,150 @@
+// A soak: hostile clients beside a polite one. Each attack in `hostile/attacks` gets a fresh router. The polite load
+// runs alone first, then with the attack; its 99th percentile may at most double, nothing of it may fail, and the
+// router must stay within its memory.
+//
+// STARLING_SOAK_SECONDS is the time of all attacks together, STARLING_HOSTILE_ONLY names one attack or several,
+// separated by commas.
+import { fork, spawn } from "node:child_process";
+import { once } from "node:events";
+import { readdir, readFile } from "node:fs/promises";
+import path from "node:path";
+import process from "node:process";
+import { setTimeout as pause } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { adopt } from "../children.mjs";
+import { freePort, startServe } from "../router.mjs";
+import { eventually, within } from "../waiting.mjs";
+
+/** How often worse the polite client may fare while others attack. */
+const SLOWDOWN_MAX = 2;
+/** A 99th percentile below this is good whatever it was before: the scheduler of a busy machine costs as much. */
+const GOOD_MS = Number(process.env.STARLING_HOSTILE_GOOD_MS ?? 20);
+const MEMORY_KB_MAX = 256 * 1024;
+/** The shortest phase whose 99th percentile means something: 250 queries. */
+const PHASE_SECONDS_MIN = 5;
+
+const folder = fileURLToPath(new URL("./hostile/", import.meta.url));
+const binary = process.env.STARLING_BIN;
+const supergraph = await readFile(path.join(folder, "supergraph.graphql"), "utf8");
+
+const only = process.env.STARLING_HOSTILE_ONLY?.split(",");
+const known = (await readdir(path.join(folder, "attacks")))
+  .filter((file) => file.endsWith(".mjs"))
+  .map((file) => file.slice(0, -".mjs".length))
+  .sort();
+const names = only ?? known;
+for (const name of names) {
+  if (!known.includes(name)) throw new Error(`no attack is called ${name}; there are: ${known.join(", ")}`);
+}
+const total = Number(process.env.STARLING_SOAK_SECONDS ?? 60);
+const phaseSeconds = Math.max(PHASE_SECONDS_MIN, total / names.length / 2);
+
+const problems = [];
+for (const name of names) {
+  const result = await play(name);
+  console.log(JSON.stringify({ attack: name, ...result }));
+  problems.push(...result.problems.map((problem) => `${name}: ${problem}`));
+}
+if (problems.length > 0) {
+  console.error(problems.join("\n"));
+  process.exit(1);
+}
+
+/** One attack beside the polite load. */
+async function play(name) {
+  const { default: attack } = await import(path.join(folder, "attacks", `${name}.mjs`));
+  const mockAddress = `127.0.0.1:${await freePort()}`;
+  const mock = spawn(binary, [
+    "mock", "--supergraph", path.join(folder, "supergraph.graphql"), "--listen", mockAddress,
+  ], { stdio: "ignore" });
+  adopt(mock);
+  const url = (subgraph) => ({ url: `http://${mockAddress}/${subgraph}` });
+  const router = await startServe({
+    supergraph,
+    config: { subgraphs: { items: url("items"), prices: url("prices") }, ...attack.config },
+  });
+  try {
+    const warm = "{ items(first: 1) { id } }";
+    await eventually(async () => !(await router.query(warm)).body.errors, "the mock to answer");
+    const target = { graphql: router.graphql, socket: router.socket, admin: router.admin };
+
+    const polite = fork(path.join(folder, "polite.mjs"), [JSON.stringify(target)]);
+    adopt(polite);
+    await message(polite, "ready");
+    // Caches, pools and the polite process itself get warm.
+    await phase(polite, 2);
+    const alone = await phase(polite, phaseSeconds);
+
+    const memory = watchMemory(router.pid);
+    const attacker = fork(path.join(folder, "attacker.mjs"), [name, JSON.stringify(target)]);
+    adopt(attacker);
+    await message(attacker, "attacking");
+    const attacked = await phase(polite, phaseSeconds);
+    const attacks = await stop(attacker);
+    const memoryKb = memory.stop();
+    await stop(polite);
+    return judge({ alone, attacked, attacks, memoryKb, isRunning: router.isRunning() });
+  } finally {
+    await router.stop();
+    mock.kill();
+  }
+}
+
+function judge({ alone, attacked, attacks, memoryKb, isRunning }) {
+  const problems = [];
+  if (!isRunning) problems.push("the router has ended");
+  if (!(attacks.count > 0)) problems.push(`the attack did not happen: ${attacks.problem ?? "no request"}`);
+  for (const kind of Object.keys(alone)) {
+    const [before, now] = [alone[kind], attacked[kind]];
+    if (now.failed > 0) problems.push(`${now.failed} ${kind} failed: ${now.example}`);
+    const bound = Math.max(GOOD_MS, SLOWDOWN_MAX * before.p99);
+    if (!(now.p99 <= bound)) problems.push(`p99 of ${kind}: ${now.p99} ms, alone ${before.p99} ms`);
+  }
+  if (memoryKb > MEMORY_KB_MAX) problems.push(`${memoryKb} kB of memory`);
+  return { alone, attacked, attacks: attacks.count, memory_kb: memoryKb, problems };
+}
+
+/** A phase of the polite load; answers with its report. */
+async function phase(polite, seconds) {
+  polite.send("begin");
+  await pause(seconds * 1000);
+  polite.send("report");
+  return (await message(polite, "report", 60_000)).report;
+}
+
+/** Tells a child to stop; answers with its last words. */
+async function stop(child) {
+  const ended = once(child, "exit");
+  child.send("stop");
+  const last = await message(child, "stopped");
+  await within(ended, "the end of a load process");
+  return last;
+}
+
+async function message(child, type, ms) {
+  const received = new Promise((resolve, reject) => {
+    const listen = (message) => {
+      if (message.type !== type) return;
+      child.off("message", listen);
+      resolve(message);
+    };
+    child.on("message", listen);
+    child.once("exit", (code) => reject(new Error(`a load process ended with ${code}`)));
+  });
+  return within(received, `"${type}" of a load process`, ms);
+}
+
+/** The most resident memory until it is stopped. */
+function watchMemory(pid) {
+  let most = 0;
+  const timer = setInterval(async () => {
+    const status = await readFile(`/proc/${pid}/status`, "utf8").catch(() => "");
+    most = Math.max(most, Number(status.match(/VmRSS:\s+(\d+)/)?.[1] ?? 0));
+  }, 100);
+  return {
+    stop: () => {
+      clearInterval(timer);
+      return most;
+    },
+  };
+}
