@@ -49,7 +49,7 @@ fn frame(payload: &[u8]) -> Vec<u8> {
 }
 
 fn compressed(payload: &[u8]) -> Vec<u8> {
-    framed(0xc1, &coding::deflate_message(&[payload]).unwrap())
+    framed(0xc1, &coding::deflate_message(&[payload]).expect("it is repetitive"))
 }
 
 fn padded(kind: &str, bytes: usize) -> Vec<u8> {

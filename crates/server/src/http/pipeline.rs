@@ -162,12 +162,12 @@ async fn endpoint(
         return answer::mutation_by_get();
     }
     let is_subscription = ready.prepared.kind == OperationKind::Subscription;
-    let client = ready.identity.client_key().unwrap_or(address);
+    let whose = ready.identity.client_key().unwrap_or(address);
     if is_subscription && once::is_wanted(&head.uri) {
-        return once::answer(router, ready, media.whole(), client).await;
+        return once::answer(router, ready, media.whole(), whose).await;
     }
     if let Some(kind) = if is_subscription { accepted.stream } else { media.stream() } {
-        return sse::answer(router, ready, kind, head.version, client);
+        return sse::answer(router, ready, kind, head.version, whose);
     }
     if is_subscription {
         let error = GraphqlError::new(ErrorCode::BadRequest, operation::NEEDS_A_STREAM);

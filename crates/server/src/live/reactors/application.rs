@@ -623,7 +623,12 @@ impl Live {
 
     /// Sends what waits, as long as the socket takes it.
     fn empty(&mut self, sockets: &mut ClientSockets, token: Token) {
-        while !sockets.is_blocked(token) {
+        loop {
+            // The end of the operation before may fill the socket, and what is taken then would be lost.
+            sockets.write_now(token);
+            if sockets.is_blocked(token) {
+                return;
+            }
             let Some(client) = sockets.client(token) else { return };
             let Some(backlog) = &mut client.backlog else { return };
             match backlog.take() {

@@ -51,6 +51,10 @@ pub(super) enum Operations {
     One(u32, Operation),
     Many(Vec<(u32, Operation)>),
     /// More than [`LISTED_MAX`].
+    #[expect(
+        clippy::box_collection,
+        reason = "most connections have one operation, and no room for a map"
+    )]
     Map(Box<HashMap<u32, Operation>>),
     /// They are those of a stream that many requests share, which keeps them.
     Elsewhere(Arc<Opened>),
