@@ -491,7 +491,7 @@ describe("the admin listener", () => {
     return response.statusCode;
   }
 
-  it("does not answer under names that somebody else may point at it", async () => {
+  it("does not answer under names that a web page could point at it", async () => {
     const publish = "/admin/publish?topic=flights.moved";
     for (const host of ["evil.example", "evil.example:8088", "127.0.0.1.evil.example"]) {
       assert.equal(await status(host), 421, host);
