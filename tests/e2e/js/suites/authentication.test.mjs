@@ -503,3 +503,31 @@ describe("the admin listener", () => {
     }
   });
 });
+
+describe("web pages of other origins, where every origin is allowed", () => {
+  let router;
+  before(async () => {
+    const subgraphs = { flights: { url: "http://127.0.0.1:1" }, airports: { url: "http://127.0.0.1:1" } };
+    router = await startServe({
+      supergraph: memorySupergraph(),
+      config: { subgraphs, cors: { origins: ["*"] } },
+    });
+  });
+  after(() => router?.stop());
+
+  it("open WebSockets without cookies only, and a refusal is in the log", async () => {
+    const open = (headers) => new WebSocket(router.socket, "graphql-transport-ws", { headers });
+    const origin = "https://other.example";
+    const welcome = open({ origin });
+    await within(once(welcome, "open"), "the socket to open");
+    welcome.terminate();
+    const foreign = open({ origin, cookie: "session=1" });
+    foreign.on("error", () => {});
+    const [, response] = await within(once(foreign, "unexpected-response"), "an answer");
+    assert.equal(response.statusCode, 403);
+    response.destroy();
+    await eventually(() => /a web page of another origin is refused/.test(router.said()), "the line");
+    assert.match(router.said(), /other\.example/);
+    assert.doesNotMatch(router.said(), /session=1/);
+  });
+});
