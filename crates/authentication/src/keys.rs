@@ -73,7 +73,7 @@ impl KeySet {
     }
 
     /// Reads a JSON Web Key Set (RFC 7517). Keys for other purposes and of other kinds are passed over; shared secrets
-    /// too, since whoever can read the set could sign with them. The set may have no usable key left.
+    /// too, since every reader of the set could sign with them. The set may have no usable key left.
     ///
     /// # Errors
     /// The text is not a key set.

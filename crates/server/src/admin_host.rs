@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_somebody_else_may_point_here_are_refused() {
+    fn names_that_a_web_page_could_point_here_are_refused() {
         for host in [
             "evil.example",
             "evil.example:8088",

@@ -254,8 +254,8 @@ fn is_the_routers(name: &HeaderName) -> bool {
     belongs_to_connection(name) || *name == DATE || name.as_str().starts_with("access-control-")
 }
 
-/// Headers of an answer that only a rule with `named` takes, never one with `matching`: they say who may keep the
-/// response, whom it is meant for, and how its bytes are to be read.
+/// Headers of an answer that only a rule with `named` takes, never one with `matching`: they control caches and
+/// cookies, and how the bytes of a body are read.
 fn is_taken_by_name_only(name: &HeaderName) -> bool {
     const KNOWN: [HeaderName; 10] = [
         header::AGE,

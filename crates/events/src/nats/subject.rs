@@ -35,7 +35,7 @@ pub(super) fn check(subject: &str, usage: TopicUsage) -> Result<(), &'static str
 }
 
 /// May a client's value stand in a subject? Points are the template's business: it says whether a value may have
-/// several tokens. Wildcards may not, or a client could listen to everybody; nor may a value lead to the broker's own
+/// several tokens. Wildcards may not, or a client could listen to all topics; nor may a value lead to the broker's own
 /// subjects (`$…`, `_INBOX`).
 /// That it makes no empty token is checked with the whole subject.
 pub(super) fn check_value(value: &str, at_start: bool) -> Result<(), &'static str> {

@@ -415,6 +415,8 @@ struct ResponsePropagationKeys {
     named: Option<String>,
     /// A regular expression for names; letter case does not matter. It may match anywhere in a
     /// name: begin it with `^` and end it with `$` to match all of it.
+    /// It never takes headers that control caches, cookies or the reading of the body (`cache-control`,
+    /// `set-cookie`, `vary`, `content-*` and others): take those by `named`.
     #[schemars(with = "Option<HeaderPatternText>", example = &"^x-debug-")]
     matching: Option<String>,
     /// The name under which the client gets it. Only with `named`.

@@ -6,9 +6,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 /// How far a value restricts caches; more is stricter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Strictness {
-    /// May be stored by everybody, for that many seconds at most.
+    /// Shared caches may store the response, for that many seconds at most.
     Public(std::cmp::Reverse<u64>),
-    /// Not by shared caches, or not without asking.
+    /// Shared caches may not store the response, or must ask before each use.
     Private,
     NoStore,
 }
@@ -38,15 +38,15 @@ pub(crate) fn is_stricter(value: &HeaderValue, other: &HeaderValue) -> bool {
     strictness(value) > strictness(other)
 }
 
-/// True if a request says who its client is. `token_header` is the header of tokens, where they are verified.
+/// True if a request identifies its client. `token_header` is the header of tokens, where they are verified.
 pub(crate) fn is_personal(headers: &HeaderMap, token_header: Option<&HeaderName>) -> bool {
     headers.contains_key(AUTHORIZATION)
         || headers.contains_key(COOKIE)
         || token_header.is_some_and(|name| headers.contains_key(name))
 }
 
-/// Sets `no-store` on a response unless it says so already, or a rule for headers of subgraphs has set something and
-/// the response is for nobody in particular.
+/// Sets `no-store` on a response unless it says so already, or a rule for headers of subgraphs has set another value and
+/// the response is not personal.
 pub(crate) fn restrict(headers: &mut HeaderMap, is_personal: bool) {
     let is_personal = is_personal || headers.contains_key(SET_COOKIE);
     let values = || headers.get_all(CACHE_CONTROL).iter();

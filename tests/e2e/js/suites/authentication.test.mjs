@@ -520,7 +520,7 @@ describe("the admin listener", () => {
     return response.statusCode;
   }
 
-  it("does not answer under names that somebody else may point at it", async () => {
+  it("does not answer under names that a web page could point at it", async () => {
     const publish = "/admin/publish?topic=flights.moved";
     for (const host of ["evil.example", "evil.example:8088", "127.0.0.1.evil.example"]) {
       assert.equal(await status(host), 421, host);
@@ -530,5 +530,33 @@ describe("the admin listener", () => {
     for (const host of ["localhost:1", "127.0.0.1", "[::1]:8088", "starling.internal:8088"]) {
       assert.equal(await status(host), 200, host);
     }
+  });
+});
+
+describe("web pages of other origins, where every origin is allowed", () => {
+  let router;
+  before(async () => {
+    const subgraphs = { flights: { url: "http://127.0.0.1:1" }, airports: { url: "http://127.0.0.1:1" } };
+    router = await startServe({
+      supergraph: memorySupergraph(),
+      config: { subgraphs, cors: { origins: ["*"] } },
+    });
+  });
+  after(() => router?.stop());
+
+  it("open WebSockets without cookies only, and a refusal is in the log", async () => {
+    const open = (headers) => new WebSocket(router.socket, "graphql-transport-ws", { headers });
+    const origin = "https://other.example";
+    const welcome = open({ origin });
+    await within(once(welcome, "open"), "the socket to open");
+    welcome.terminate();
+    const foreign = open({ origin, cookie: "session=1" });
+    foreign.on("error", () => {});
+    const [, response] = await within(once(foreign, "unexpected-response"), "an answer");
+    assert.equal(response.statusCode, 403);
+    response.destroy();
+    await eventually(() => /a web page of another origin is refused/.test(router.said()), "the line");
+    assert.match(router.said(), /other\.example/);
+    assert.doesNotMatch(router.said(), /session=1/);
   });
 });
