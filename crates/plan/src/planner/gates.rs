@@ -156,7 +156,8 @@ impl<'a> Solver<'a> {
         is_root: bool,
     ) -> Option<Rc<ObjectSolution>> {
         let permitted: Vec<Gate<'a>>;
-        let gates = match self.is_rationed() {
+        // Where all combinations are tried, those with others fail by themselves.
+        let gates = match self.is_rationed() && gates.len() > EXACT_CHOICES_MAX {
             false => gates,
             true => {
                 let is_permitted = |gate: &&Gate<'a>| {

@@ -219,9 +219,15 @@ pub(super) fn solve(
         // Otherwise the solver may know a way with fewer waves.
         && waves <= cover.waves_min()
         && let Some(ration) = cover.smallest(waves, solver)
-        && let Some(found) = solver.root_within(fields, among, ration)
     {
-        return Ok(found);
+        let before = solver.steps();
+        if let Some(found) = solver.root_within(fields, among, ration) {
+            // What the cover does not know, such as `@provides`, may save requests still.
+            let is_cheap = (solver.steps() - before) * 4 < SEARCH_STEPS_MIN;
+            let until = solver.steps() + if is_cheap { SEARCH_STEPS_MIN } else { 0 };
+            let mut search = Search { solver, fields, among, until };
+            return Ok(if is_cheap { search.reduced(found) } else { found });
+        }
     }
     let before = solver.steps();
     let solution = solver.root(fields, among)?;

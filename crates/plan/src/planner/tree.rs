@@ -10,7 +10,7 @@ use std::{
 };
 
 use foldhash::{HashMap, HashSet};
-use graph::{FieldId, FieldSet, FieldSetItem, SubgraphSet, Supergraph, TypeId};
+use graph::{FieldId, FieldSet, FieldSetItem, SubgraphSet, Supergraph, TypeId, TypeKind};
 
 use crate::{Condition, FieldTarget, Operation, Selection, SelectionSet, Value, VariableId};
 
@@ -90,6 +90,11 @@ impl Tree {
     /// Selections looked at so far: steps that collecting took.
     pub(super) fn visited(&self) -> u64 {
         self.visited
+    }
+
+    /// True if anything is selected of a union.
+    pub(super) fn has_unions(&self, graph: &Supergraph) -> bool {
+        self.sets.iter().any(|set| graph.ty(set.on).kind == TypeKind::Union)
     }
 
     /// How many different selection sets there are.

@@ -17,16 +17,16 @@ pub(super) fn without_unshared_members(
     tree: &mut Tree,
     root: Shared,
 ) -> Shared {
-    let differing: HashSet<FieldId> = fields_of(&root)
-        .into_iter()
-        .filter(|&field| {
-            let field_type = graph.ty(graph.field(field).ty.named());
-            field_type.kind == TypeKind::Union
-                && shared_members(graph, field, resolvers(graph, field)).len()
-                    < field_type.possible.len()
-        })
-        .collect();
-    if differing.is_empty() {
+    if !tree.has_unions(graph) {
+        return root;
+    }
+    let is_differing = |field: FieldId| {
+        let field_type = graph.ty(graph.field(field).ty.named());
+        field_type.kind == TypeKind::Union
+            && shared_members(graph, field, resolvers(graph, field)).len()
+                < field_type.possible.len()
+    };
+    if !fields_of(&root).into_iter().any(is_differing) {
         return root;
     }
     let servers = (0..graph.subgraphs.len()).map(|index| graph::SubgraphId(index as u16)).collect();
