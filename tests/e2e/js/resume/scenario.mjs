@@ -1,7 +1,10 @@
 // One scenario: numbered events at a broker, clients that resume, and a disturbance. Every client must get every event,
 // in order.
+import { spawn } from "node:child_process";
+import { availableParallelism } from "node:os";
 import process from "node:process";
 import { setTimeout as pause } from "node:timers/promises";
+import { adopt } from "../children.mjs";
 import { startServe } from "../router.mjs";
 import { eventually } from "../waiting.mjs";
 import { EventStreamClient, SocketClient } from "./clients.mjs";
@@ -195,10 +198,7 @@ function figures({ clients, events, publishedMs, started }) {
 }
 
 /** Keeps all cores busy; answers with a function that ends it. */
-export async function burnProcessors() {
-  const { availableParallelism } = await import("node:os");
-  const { spawn } = await import("node:child_process");
-  const { adopt } = await import("../children.mjs");
+export function burnProcessors() {
   const burners = Array.from({ length: availableParallelism() }, () => {
     const child = spawn(process.execPath, ["-e", "for (;;);"], { stdio: "ignore" });
     adopt(child);
