@@ -13,7 +13,7 @@ import { startSubgraphProcess } from "./subgraphs.mjs";
 /** Events are published in batches, this many a second. */
 const BATCHES_PER_SECOND = 50;
 
-/** How long the subgraphs stand still. */
+/** How long the subgraphs, or the router, stand still. */
 const PAUSE_MS = 2_000;
 
 /** A scenario whose clients receive nothing for so long has come to its end, whatever is missing. */
@@ -38,14 +38,23 @@ export const PAUSE = async ({ subgraphs }) => {
   subgraphs.go();
 };
 
+/** As a machine that swaps, or a virtual machine that is moved. */
+const FREEZE = async ({ routerPid }) => {
+  const pid = routerPid();
+  process.kill(pid, "SIGSTOP");
+  await pause(PAUSE_MS);
+  process.kill(pid, "SIGCONT");
+};
+
 /**
  * What happens meanwhile. `at` maps a share of the events to an action; `begin` acts before the first one. Actions get
- * `{restartRouter(signal), broker, subgraphs}`.
+ * `{restartRouter(signal), routerPid(), broker, subgraphs}`.
  */
 export const DISTURBANCES = [
   { name: "kill", at: [[0.2, KILL], [0.4, RESTART_BROKER], [0.6, KILL], [0.8, KILL]] },
   { name: "drain", at: [[0.3, DRAIN], [0.7, DRAIN]] },
   { name: "pause", at: [[0.3, PAUSE]] },
+  { name: "freeze", at: [[0.2, FREEZE], [0.6, FREEZE]] },
   { name: "slow", begin: ({ subgraphs }) => subgraphs.setFaults({ delayMs: 300 }), at: [[0.5, KILL]] },
   { name: "failing", begin: ({ subgraphs }) => subgraphs.setFaults({ failing: 0.3 }), at: [[0.5, KILL]] },
 ];
@@ -73,6 +82,7 @@ export async function playScenario({ broker, topic, disturbance, events, perSeco
   const context = {
     broker,
     subgraphs,
+    routerPid: () => router.pid,
     restartRouter: (signal) => {
       // One after the other, if one takes longer than the events in between.
       restarts = restarts.then(async () => {
