@@ -1,6 +1,7 @@
 // One scenario: numbered events at a broker, clients that resume, and a disturbance. Every client must get every event,
 // in order.
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
+import { readFileSync, readdirSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import process from "node:process";
 import { setTimeout as pause } from "node:timers/promises";
@@ -46,6 +47,22 @@ const FREEZE = async ({ routerPid }) => {
   process.kill(pid, "SIGCONT");
 };
 
+/** The threads that write to clients get almost no CPU, while the rest of the router goes on. */
+const STARVE = async ({ routerPid }) => {
+  const folder = `/proc/${routerPid()}/task`;
+  const nameOf = (thread) => readFileSync(`${folder}/${thread}/comm`, "utf8");
+  const threads = readdirSync(folder).filter((thread) => nameOf(thread).startsWith("reactor"));
+  const schedule = (policy) => threads.forEach((thread) => execFileSync("chrt", [policy, "-p", "0", thread]));
+  const endBurning = burnProcessors();
+  schedule("--idle");
+  try {
+    await pause(2 * PAUSE_MS);
+  } finally {
+    schedule("--other");
+    endBurning();
+  }
+};
+
 /**
  * What happens meanwhile. `at` maps a share of the events to an action; `begin` acts before the first one. Actions get
  * `{restartRouter(signal), routerPid(), broker, subgraphs}`.
@@ -55,6 +72,7 @@ export const DISTURBANCES = [
   { name: "drain", at: [[0.3, DRAIN], [0.7, DRAIN]] },
   { name: "pause", at: [[0.3, PAUSE]] },
   { name: "freeze", at: [[0.2, FREEZE], [0.6, FREEZE]] },
+  { name: "starve", at: [[0.2, STARVE]] },
   { name: "slow", begin: ({ subgraphs }) => subgraphs.setFaults({ delayMs: 300 }), at: [[0.5, KILL]] },
   { name: "failing", begin: ({ subgraphs }) => subgraphs.setFaults({ failing: 0.3 }), at: [[0.5, KILL]] },
 ];
