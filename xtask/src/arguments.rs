@@ -6,7 +6,7 @@ use crate::bench;
 const SECONDS_DEFAULT: u32 = 60;
 
 /// Default duration of the long soaks. Memory has to be flat after the first minute, for a while, and the soak
-/// `resume` needs about half a minute for each of its twenty scenarios.
+/// `resume` needs about half a minute for each of its scenarios.
 const LONG_SOAK_SECONDS_DEFAULT: u32 = 600;
 
 pub(crate) const HELP: &str = "\

@@ -1,7 +1,11 @@
 // One scenario: numbered events at a broker, clients that resume, and a disturbance. Every client must get every event,
 // in order.
+import { execFileSync, spawn } from "node:child_process";
+import { readFileSync, readdirSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import process from "node:process";
 import { setTimeout as pause } from "node:timers/promises";
+import { adopt } from "../children.mjs";
 import { startServe } from "../router.mjs";
 import { eventually } from "../waiting.mjs";
 import { EventStreamClient, SocketClient } from "./clients.mjs";
@@ -10,7 +14,7 @@ import { startSubgraphProcess } from "./subgraphs.mjs";
 /** Events are published in batches, this many a second. */
 const BATCHES_PER_SECOND = 50;
 
-/** How long the subgraphs stand still. */
+/** How long the subgraphs, or the router, stand still. */
 const PAUSE_MS = 2_000;
 
 /** A scenario whose clients receive nothing for so long has come to its end, whatever is missing. */
@@ -35,14 +39,40 @@ export const PAUSE = async ({ subgraphs }) => {
   subgraphs.go();
 };
 
+/** As a machine that swaps, or a virtual machine that is moved. */
+const FREEZE = async ({ routerPid }) => {
+  const pid = routerPid();
+  process.kill(pid, "SIGSTOP");
+  await pause(PAUSE_MS);
+  process.kill(pid, "SIGCONT");
+};
+
+/** The threads that write to clients get almost no CPU, while the rest of the router goes on. */
+const STARVE = async ({ routerPid }) => {
+  const folder = `/proc/${routerPid()}/task`;
+  const nameOf = (thread) => readFileSync(`${folder}/${thread}/comm`, "utf8");
+  const threads = readdirSync(folder).filter((thread) => nameOf(thread).startsWith("reactor"));
+  const schedule = (policy) => threads.forEach((thread) => execFileSync("chrt", [policy, "-p", "0", thread]));
+  const endBurning = burnProcessors();
+  schedule("--idle");
+  try {
+    await pause(2 * PAUSE_MS);
+  } finally {
+    schedule("--other");
+    endBurning();
+  }
+};
+
 /**
  * What happens meanwhile. `at` maps a share of the events to an action; `begin` acts before the first one. Actions get
- * `{restartRouter(signal), broker, subgraphs}`.
+ * `{restartRouter(signal), routerPid(), broker, subgraphs}`.
  */
 export const DISTURBANCES = [
   { name: "kill", at: [[0.2, KILL], [0.4, RESTART_BROKER], [0.6, KILL], [0.8, KILL]] },
   { name: "drain", at: [[0.3, DRAIN], [0.7, DRAIN]] },
   { name: "pause", at: [[0.3, PAUSE]] },
+  { name: "freeze", at: [[0.2, FREEZE], [0.6, FREEZE]] },
+  { name: "starve", at: [[0.2, STARVE]] },
   { name: "slow", begin: ({ subgraphs }) => subgraphs.setFaults({ delayMs: 300 }), at: [[0.5, KILL]] },
   { name: "failing", begin: ({ subgraphs }) => subgraphs.setFaults({ failing: 0.3 }), at: [[0.5, KILL]] },
 ];
@@ -70,6 +100,7 @@ export async function playScenario({ broker, topic, disturbance, events, perSeco
   const context = {
     broker,
     subgraphs,
+    routerPid: () => router.pid,
     restartRouter: (signal) => {
       // One after the other, if one takes longer than the events in between.
       restarts = restarts.then(async () => {
@@ -195,10 +226,7 @@ function figures({ clients, events, publishedMs, started }) {
 }
 
 /** Keeps all cores busy; answers with a function that ends it. */
-export async function burnProcessors() {
-  const { availableParallelism } = await import("node:os");
-  const { spawn } = await import("node:child_process");
-  const { adopt } = await import("../children.mjs");
+export function burnProcessors() {
   const burners = Array.from({ length: availableParallelism() }, () => {
     const child = spawn(process.execPath, ["-e", "for (;;);"], { stdio: "ignore" });
     adopt(child);

@@ -24,7 +24,7 @@ const scenarios = DISTURBANCES.flatMap((disturbance) => SOURCES
   .filter(({ name }) => only.some((part) => name.includes(part)));
 if (scenarios.length === 0) throw new Error(`no scenario has \`${only.join("` or `")}\` in its name`);
 
-const rest = isBusy ? await burnProcessors() : () => {};
+const endBurning = isBusy ? burnProcessors() : () => {};
 const end = Date.now() + seconds * 1000;
 const brokers = new Map();
 const rows = [];
@@ -44,7 +44,7 @@ try {
     for (const detail of row.details) console.log(`    ${detail.replaceAll("\n", "\n    ")}`);
   }
 } finally {
-  rest();
+  endBurning();
   for (const broker of brokers.values()) await broker.stop().catch((error) => console.log(error.message));
 }
 
