@@ -46,7 +46,8 @@
 //!             connection.protocol.next(&id, r#"{"data":{"hello":"world"}}"#.into());
 //!             connection.protocol.complete(&id);
 //!         }
-//!         Event::Complete { .. } | Event::Ended(_) => {}
+//!         // Large messages come with `client_bounds` only.
+//!         Event::Complete { .. } | Event::Large(_) | Event::Ended(_) => {}
 //!     }
 //! }
 //! let mut write = Vec::new();
