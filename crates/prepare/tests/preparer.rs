@@ -317,7 +317,7 @@ fn past_the_bound_new_operations_are_refused_and_known_ones_are_not() {
 /// Runs `test` while the only thread that prepares is busy, until the given sender is dropped.
 fn with_one_busy_thread<F: Future>(test: impl FnOnce(std::sync::mpsc::Sender<()>) -> F) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_time().max_blocking_threads(1).build().unwrap();
+    let runtime = runtime.enable_time().max_blocking_threads(1).build().expect("a runtime");
     runtime.block_on(async {
         let (go_on, told) = std::sync::mpsc::channel::<()>();
         tokio::task::spawn_blocking(move || told.recv());

@@ -78,13 +78,14 @@ fn the_demo_answers_and_ends_cleanly_on_ctrl_c() {
 fn serve_needs_no_configuration_beside_a_supergraph() {
     let (_folder, [supergraph]) = folder([("supergraph.graphql", SUPERGRAPH)]);
     let router = Router::start(["serve", "--supergraph", text(&supergraph)]);
-    // Nobody is there to resolve it: its own field is null, with an error that names the subgraph.
+    // The subgraph does not run: its field is null, and the client gets the code and a fixed message.
     let answer = router.post(r#"{"query": "{ __typename bird(id: 1) { name } }"}"#).unwrap().text();
     assert!(
         answer.starts_with(r#"{"data":{"__typename":"Query","bird":null},"errors":["#),
         "{answer}"
     );
-    assert!(answer.contains("birds"), "{answer}");
+    assert!(answer.contains(r#""code":"SUBGRAPH_REQUEST_FAILED""#), "{answer}");
+    assert!(!answer.contains("birds"), "{answer}");
     assert_eq!(router.interrupt(), Some(0));
 }
 

@@ -99,7 +99,7 @@ fn a_configuration_that_is_wrong_is_refused_with_line_column_and_what_to_do() {
         1 | limits: {deepth: 7}
           |          ^^^^^^ not known here
           |
-          = help: did you mean `depth`? Known here: `body`, `depth`, `aliases`, `root_fields`, `tokens`, `selections`, `preparing`, `preparing_waiting`, `prepared_operations` and `time`
+          = help: did you mean `depth`? Known here: `body`, `body_expansion_ratio`, `depth`, `aliases`, `root_fields`, `tokens`, `selections`, `preparing`, `preparing_waiting`, `preparing_waiting_per_client`, `prepared_operations` and `time`
 
         --- limits: {depth: 0}
         exit 1
