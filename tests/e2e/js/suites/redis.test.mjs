@@ -132,7 +132,8 @@ describe("redis", { skip: skipWithout(redisServer, "redis-server") }, () => {
       assert.equal(value.data.flightMoved.number, "ST 303");
     } finally {
       client.dispose();
-      publisher.destroy();
+      // What is being published is waited for.
+      await publisher.close();
       await router.stop();
       await redis.stop();
     }
