@@ -6,8 +6,10 @@
 mod abstracts;
 mod model;
 mod print;
+mod wide;
 
 use self::model::{Abstract, Field, Mention, Object};
+pub use self::wide::wide_federation;
 use crate::Random;
 
 const ENTITIES: [&str; 5] = ["Ant", "Bee", "Cat", "Dog", "Elk"];

@@ -24,8 +24,8 @@ mod world;
 
 pub use case::{Case, Variables};
 pub use data::Data;
-pub use generate::federation;
-pub use operation::{Asked, operation};
+pub use generate::{federation, wide_federation};
+pub use operation::{Asked, operation, wide_operation};
 pub use random::Random;
 pub use shrink::{Shrunk, shrink};
 pub use trial::{Found, Tally, trial};

@@ -10,6 +10,10 @@ use crate::Random;
 /// Selections nest this deeply at most.
 const DEPTH_MAX: usize = 4;
 
+/// The nesting of a wide operation, and how many objects are selected at one place at most: some dozen selection sets.
+const WIDE_DEPTH: usize = 3;
+const WIDE_BRANCHES_MAX: usize = 3;
+
 /// An operation, and values for its variables in all the ways worth trying.
 #[derive(Clone, Debug)]
 pub struct Asked {
@@ -65,6 +69,46 @@ pub fn operation(graph: &Supergraph, random: &mut Random) -> Asked {
         variables.push(values);
     }
     Asked { text, variables }
+}
+
+/// A random query with dozens of selection sets over the self-referential type of
+/// [`wide_federation`](crate::wide_federation): long enough for the planner to choose its requests as a whole.
+pub fn wide_operation(graph: &Supergraph, random: &mut Random) -> Asked {
+    let root = graph.ty(graph.query).fields.iter().copied();
+    let root = root.map(|field| graph.field(field)).find(|field| &*field.name == "q0");
+    let mut text = String::from("{ q0 ");
+    if let Some(root) = root {
+        wide_selections(graph, random, root.ty.named(), WIDE_DEPTH, &mut text);
+    }
+    text.push('}');
+    Asked { text, variables: vec![Map::new()] }
+}
+
+/// Leaves and, above depth 0, objects of the same type, with their braces.
+fn wide_selections(
+    graph: &Supergraph,
+    random: &mut Random,
+    on: TypeId,
+    depth: usize,
+    out: &mut String,
+) {
+    let is_deeper = |field: &graph::FieldId| graph.field(*field).ty.named() == on;
+    let (deeper, leaves): (Vec<_>, Vec<_>) =
+        graph.ty(on).fields.iter().copied().partition(is_deeper);
+    out.push_str("{ ");
+    for _ in 0..1 + random.below(4) {
+        let leaf = *random.pick(&leaves);
+        let _ = write!(out, "{} ", graph.field(leaf).name);
+    }
+    if depth > 0 {
+        let mut chosen = random.some(&deeper);
+        chosen.truncate(WIDE_BRANCHES_MAX);
+        for field in chosen {
+            let _ = write!(out, "{} ", graph.field(field).name);
+            wide_selections(graph, random, on, depth - 1, out);
+        }
+    }
+    out.push_str("} ");
 }
 
 struct Writer<'a> {

@@ -6,7 +6,7 @@ use graph::Supergraph;
 
 use crate::{
     Answered, Case, Data, Failure, FailureKind, Random, Variables, Variation, World, federation,
-    operation, shrink, with_unused_subgraph,
+    operation, shrink, wide_federation, wide_operation, with_unused_subgraph,
 };
 
 /// Runs that making a case smaller may take.
@@ -66,9 +66,13 @@ impl Found {
 /// What the generator makes is no supergraph.
 pub fn trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), Box<Found>> {
     let mut random = Random::new(seed);
-    let is_wide = random.one_in(4);
-    let subgraphs = 2 + random.below(if is_wide { 7 } else { 3 });
-    let supergraph = federation(&mut random, subgraphs);
+    let has_many = random.one_in(4);
+    let subgraphs = 2 + random.below(if has_many { 7 } else { 3 });
+    let is_wide = has_many && random.one_in(3);
+    let supergraph = match is_wide {
+        true => wide_federation(&mut random, subgraphs),
+        false => federation(&mut random, subgraphs),
+    };
     let graph = match Supergraph::from_sdl(&supergraph, "supergraph.graphql") {
         Ok(graph) => graph,
         Err(errors) => panic!("seed {seed}: {errors}\n{supergraph}"),
@@ -89,7 +93,10 @@ pub fn trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), Box<
         .collect();
     tally.federations += 1;
     for _ in 0..operations {
-        let asked = operation(&graph, &mut random);
+        let asked = match is_wide {
+            true => wide_operation(&graph, &mut random),
+            false => operation(&graph, &mut random),
+        };
         for Tried { world, larger, labels } in &worlds {
             let found = |text: &str, variables: &Variables, failure| {
                 let case = Case {

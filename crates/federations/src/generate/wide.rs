@@ -1,0 +1,42 @@
+//! Federations of one type that refers to itself, whose fields lie in many overlapping subgraphs: what is asked of
+//! whom is a choice at each of many positions, and the planner looks for the smallest set of requests for all of them.
+
+use super::model::{Field, Object};
+use super::{Federation, SUBGRAPHS};
+use crate::Random;
+
+const NAME: &str = "Ant";
+
+/// The SDL of a random supergraph with one self-referential type in `subgraphs` (2 to 8) overlapping subgraphs.
+pub fn wide_federation(random: &mut Random, subgraphs: usize) -> String {
+    let mut federation = Federation {
+        random,
+        graphs: subgraphs.clamp(2, SUBGRAPHS.len()),
+        objects: Vec::new(),
+        abstracts: Vec::new(),
+        query: Vec::new(),
+        mutation: Vec::new(),
+    };
+    federation.values();
+    let all = federation.all();
+    let mut fields = vec![Field::new("id", "ID!", &all)];
+    for number in 0..3 + federation.random.below(4) {
+        let by = federation.random.some(&all);
+        fields.push(Field::new(format!("n{number}"), NAME, &by));
+    }
+    for number in 0..6 + federation.random.below(15) {
+        let by = federation.random.some(&all);
+        fields.push(Field::new(format!("f{number}"), "String", &by));
+    }
+    federation.objects.push(Object {
+        name: NAME.to_owned(),
+        presence: all.iter().map(|&graph| (graph, vec!["id".to_owned()], true)).collect(),
+        fields,
+        implements: Vec::new(),
+        contexts: Vec::new(),
+        extensions: Vec::new(),
+    });
+    let by = federation.random.some(&all);
+    federation.query.push(Field::new("q0", NAME, &by));
+    federation.print()
+}
