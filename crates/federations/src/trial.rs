@@ -68,7 +68,7 @@ pub fn trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), Box<
     let mut random = Random::new(seed);
     let has_many = random.one_in(4);
     let subgraphs = 2 + random.below(if has_many { 7 } else { 3 });
-    let is_wide = has_many && random.one_in(3);
+    let is_wide = has_many && random.one_in(5);
     let supergraph = match is_wide {
         true => wide_federation(&mut random, subgraphs),
         false => federation(&mut random, subgraphs),
