@@ -73,19 +73,25 @@ impl Filled {
 /// client. A writer that has not looked for longer is stuck, and must not hold up the other members of its groups.
 const UNSEEN_MAX: Duration = Duration::from_secs(10);
 
+/// The longest time in which a writer that found its socket full looks again when more is queued, unless it gets no CPU.
+const WAKE_MAX: Duration = Duration::from_millis(100);
+
 #[derive(Debug)]
 struct Queue {
     members: HashMap<GroupId, Vec<Member>>,
     backlog: Backlog,
-    /// When the oldest event was queued that the writer has not seen: it has not run since. `None`: it has looked, and
-    /// what waits nevertheless waits for the client.
+    /// When the oldest event was queued that the writer has not seen: it has not run since. `None`: it has seen all.
     unseen_since: Option<Instant>,
+    /// When the writer looked last, it left something in the queue: its socket was full.
+    is_blocked: bool,
 }
 
 impl Queue {
     /// True unless the bounds would drop an event of `group` only because the writer has not run yet.
     fn accepts_result(&self, bounds: Bounds, group: GroupId, now: Instant) -> bool {
-        let is_starved = |since: Instant| now.duration_since(since) < UNSEEN_MAX;
+        // Without the first bound a client that reads slowly would hold up its group each time its writer is woken.
+        let least = if self.is_blocked { WAKE_MAX } else { Duration::ZERO };
+        let is_starved = |since| (least..UNSEEN_MAX).contains(&now.duration_since(since));
         let members = self.members.get(&group).map(Vec::as_slice).unwrap_or_default();
         !self.unseen_since.is_some_and(is_starved)
             || members.iter().all(|it| self.backlog.accepts_event(bounds, it.operation))
@@ -96,7 +102,8 @@ impl ConnectionOutlet {
     /// An empty one.
     pub(crate) fn new(settings: &Subscriptions, total: &Arc<QueueTotal>) -> Self {
         let backlog = Backlog::new(Arc::clone(total));
-        let queue = Queue { members: HashMap::new(), backlog, unseen_since: None };
+        let queue =
+            Queue { members: HashMap::new(), backlog, unseen_since: None, is_blocked: false };
         let filled = Arc::<Filled>::default();
         let writer = Arc::clone(&filled);
         queue.backlog.on_shed(Box::new(move || writer.notify_one()));
@@ -129,7 +136,7 @@ impl ConnectionOutlet {
     /// The oldest delivery.
     pub(crate) fn take(&self) -> Taken {
         let mut queue = self.lock();
-        queue.unseen_since = None;
+        (queue.unseen_since, queue.is_blocked) = (None, false);
         queue.backlog.shed(self.bounds);
         queue.backlog.take()
     }
@@ -138,8 +145,8 @@ impl ConnectionOutlet {
     /// because the socket is full.
     pub(crate) fn is_overflown(&self) -> bool {
         let mut queue = self.lock();
-        queue.unseen_since = None;
         queue.backlog.shed(self.bounds);
+        (queue.unseen_since, queue.is_blocked) = (None, !queue.backlog.is_idle());
         queue.backlog.is_overflown()
     }
 
@@ -248,11 +255,17 @@ mod tests {
             assert!(outlet.accepts_result(group), "there is room");
             outlet.send(deliver(group, "2"));
             assert!(!outlet.accepts_result(group) && outlet.accepts_result(other));
-            let later = Instant::now() + UNSEEN_MAX;
-            assert!(outlet.lock().accepts_result(outlet.bounds, group, later), "it is stuck");
+            let now = Instant::now();
+            let accepts_after = |outlet: &ConnectionOutlet, time| {
+                outlet.lock().accepts_result(outlet.bounds, group, now + time)
+            };
+            assert!(accepts_after(&outlet, UNSEEN_MAX), "it is stuck");
             // Its socket is full: it looks and takes nothing.
             assert!(!outlet.is_overflown());
             assert!(outlet.accepts_result(group), "from now on the policy decides");
+            outlet.lock().unseen_since = Some(now);
+            assert!(accepts_after(&outlet, WAKE_MAX / 2), "the writer is about to look again");
+            assert!(!accepts_after(&outlet, WAKE_MAX), "it does not run");
             // It takes something, and then does not run again.
             assert_eq!(all(&outlet).len(), 2);
             outlet.send(deliver(group, "3"));
