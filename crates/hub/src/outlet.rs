@@ -34,6 +34,9 @@ pub enum OutletCommand {
         group: GroupId,
         /// What.
         payload: Payload,
+        /// The event is stored by its broker, and the outlet has just accepted a result of the group (see
+        /// [`Outlet::accepts_result`]): the outlet must not drop it for want of room of its own.
+        is_stored: bool,
     },
     /// All members of `group` have had everything up to here, though there was nothing for them since their last
     /// result. Worth nothing to a member that has yet to be given a result, or to be told what it lost: it would go on
@@ -81,6 +84,14 @@ pub enum EndReason {
 pub trait Outlet: Send + Sync {
     /// Hands over one command.
     fn send(&self, command: OutletCommand);
+
+    /// True if the outlet takes another result of `group` without dropping it for a reason that is not the client's: the
+    /// thread or task that writes to the sockets has not run for a while. While this is false, results of stored events
+    /// stay in the group, at the latest until the outlet has run. A slow socket does not count here: its own policy acts.
+    fn accepts_result(&self, group: GroupId) -> bool {
+        let _ = group;
+        true
+    }
 
     /// Do all members of `group` keep up? Asked only before they are given again what they missed, of which there may be
     /// more than any queue holds; what comes live waits for nobody.

@@ -79,6 +79,9 @@ pub struct HubStats {
     /// Groups that had more than [`crate::HubSettings::group_waiting`] events to resolve and left the live events to read
     /// them from the broker.
     pub fell_behind: AtomicU64,
+    /// Times that a group began to hold back results of stored events, because the thread or task that writes to its
+    /// members' sockets had no room for them.
+    pub held_back: AtomicU64,
     /// Groups of which the broker has deleted events before they were read.
     pub outrun: AtomicU64,
     /// Groups that caught up and became one with an equal one.

@@ -443,7 +443,9 @@ async fn a_flood_is_worked_off_in_turns_and_in_order() {
         let mut next = std::collections::HashMap::new();
         for _ in 0..20 * held.len() {
             let command = listener.told.recv().await.unwrap();
-            let OutletCommand::Deliver { group, payload } = command else { panic!("{command:?}") };
+            let OutletCommand::Deliver { group, payload, .. } = command else {
+                panic!("{command:?}")
+            };
             let number: &mut u32 = next.entry(group).or_default();
             assert_eq!(payload.bytes, format!("{{\"data\":{number}}}"));
             *number += 1;

@@ -669,6 +669,11 @@ impl Writer<'_> {
                 &stats.fell_behind,
             ),
             (
+                "starling_hub_groups_held_back",
+                "Times that a group began to hold back results of stored events because a thread that writes to its clients did not keep up",
+                &stats.held_back,
+            ),
+            (
                 "starling_hub_groups_outrun",
                 "Times that a broker had deleted events before a group that had fallen behind read them",
                 &stats.outrun,

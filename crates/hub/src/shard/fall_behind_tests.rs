@@ -285,6 +285,81 @@ fn a_client_that_takes_little_at_a_time_does_not_hold_up_a_group_that_was_live()
 }
 
 #[test]
+fn an_outlet_that_does_not_run_makes_a_live_group_fall_behind_and_loses_nothing() {
+    for ring_events in [100, 2] {
+        let mut play = Play::with(settings(ring_events));
+        let (trigger, member, _subscription) = play.live(0);
+        play.outlet.starve(true);
+        for offset in 1..=20 {
+            play.events(trigger, [offset]);
+            play.stage.resolve_all();
+        }
+        assert_eq!(play.heard(member), numbers([]));
+        assert_eq!((play.count(|it| &it.held_back), play.count(|it| &it.fell_behind)), (1, 1));
+        assert!(play.stage.resolutions.is_empty(), "more results would only be held back");
+        play.outlet.starve(false);
+        let look = |play: &mut Play| {
+            play.stage.shard.look_after_held();
+            play.stage.take_effects();
+        };
+        look(&mut play);
+        play.stage.resolve_all();
+        look(&mut play);
+        for _ in 0..play.stage.readers_opening.len() {
+            let (_, pass, _) = play.stage.open_reader(Ok(()));
+            play.read_all(trigger, pass, 5, 20);
+        }
+        play.events(trigger, [21]);
+        play.stage.resolve_all();
+        assert_eq!(play.heard(member), numbers(1..=21));
+        assert!(!play.has_announced_a_loss(member));
+        assert_eq!(play.count(|it| &it.catching_up), 0, "the group is live again");
+        assert!(!play.stage.shard.is_holding());
+    }
+}
+
+#[test]
+fn an_outlet_that_has_room_for_one_result_at_a_time_gets_them_in_order() {
+    let (mut play, _, member, _subscription) = Play::overrun(settings(100), 6);
+    for offset in 1..=6 {
+        play.outlet.starve(true);
+        play.stage.resolve(0);
+        assert_eq!(play.heard(member), numbers(1..offset));
+        play.outlet.starve(false);
+        play.stage.shard.look_after_held();
+        play.stage.take_effects();
+        assert_eq!(play.heard(member), numbers(1..=offset));
+    }
+}
+
+#[test]
+fn the_end_of_a_source_comes_after_the_results_that_an_outlet_did_not_accept() {
+    let (mut play, trigger, member, _subscription) = Play::overrun(settings(100), 1);
+    play.outlet.starve(true);
+    play.stage.resolve_all();
+    play.stage.message(trigger, SourceMessage::End(StreamEnd::Complete));
+    assert_eq!(play.heard(member), numbers([]));
+    play.outlet.starve(false);
+    play.stage.shard.look_after_held();
+    play.stage.take_effects();
+    assert_eq!(play.heard(member), ["1", "end: complete"]);
+    assert!(play.stage.shard.triggers.is_empty() && play.groups() == 0);
+}
+
+#[test]
+fn a_client_that_leaves_while_its_results_are_held_back_leaves_nothing_behind() {
+    let (mut play, _, _, subscription) = Play::overrun(settings(100), 6);
+    play.outlet.starve(true);
+    play.stage.resolve(0);
+    assert!(play.stage.shard.is_holding());
+    play.stage.leave(subscription);
+    play.stage.shard.look_after_held();
+    play.stage.take_effects();
+    assert!(!play.stage.shard.is_holding() && play.groups() == 0);
+    assert!(play.stage.shard.triggers.is_empty());
+}
+
+#[test]
 fn the_policy_latest_drops_events_of_stores_too() {
     let settings = HubSettings { catch_up: false, ..settings(100) };
     let (mut play, _, member, _subscription) = Play::overrun(settings, 20);

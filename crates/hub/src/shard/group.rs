@@ -4,6 +4,10 @@
 //! they may be done in any order), released (strictly in order of arrival). What was dropped is
 //! counted with the next event that follows, so that received plus announced is all there was.
 //!
+//! The result of a stored event is held back, and with it all behind it, while an outlet would drop it
+//! ([`crate::Outlet::accepts_result`]). Meanwhile no further resolution starts, so the events behind it wait, and the group
+//! falls behind and reads the rest from its broker (see [`super::fall_behind`]).
+//!
 //! Whatever waits when there is room in flight again is resolved as one batch, if the operation takes batches. An
 //! event that finds room never waits for others.
 
@@ -61,6 +65,8 @@ pub(super) struct Offered {
     pub(super) number: u64,
     /// Where it stands, if its source says so.
     pub(super) place: Option<Arc<Place>>,
+    /// It can be read again, so it is not dropped for want of room in an outlet.
+    pub(super) is_stored: bool,
 }
 
 /// An event's place, and for whom its cursor is.
@@ -72,12 +78,14 @@ pub(super) struct Waiting {
     number: u64,
     place: Placed,
     before: Missed,
+    is_stored: bool,
 }
 
 struct InFlight {
     number: u64,
     place: Placed,
     before: Missed,
+    is_stored: bool,
     state: Progress,
     /// It is the first of its resolution, which goes by its ticket.
     is_first: bool,
@@ -178,6 +186,17 @@ pub(super) struct Group {
     missed: Missed,
     /// Stands in the shard's queue of groups that may start.
     pub(super) is_queued: bool,
+    /// Is in the shard's list of groups whose results an outlet does not accept at present.
+    pub(super) is_held_back: bool,
+}
+
+/// What came of releasing the results of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Released {
+    /// At least one event has left the group.
+    pub(super) any: bool,
+    /// The next result stays because an outlet would drop it.
+    pub(super) is_held_back: bool,
 }
 
 impl Group {
@@ -207,6 +226,7 @@ impl Group {
             told: 0,
             missed: Missed::default(),
             is_queued: false,
+            is_held_back: false,
         }
     }
 
@@ -270,11 +290,11 @@ impl Group {
     }
 
     /// The current state comes before all events. The group is new.
-    pub(super) fn offer_state(&mut self, after: Position, version: u64) {
+    pub(super) fn offer_state(&mut self, after: Position, version: u64, is_stored: bool) {
         debug_assert!(self.first_ticket == 0 && self.is_drained(), "a state comes first");
         self.state_after = Some(Box::new((after, version)));
         let before = Missed::default();
-        self.waiting.push_back(Waiting { event: None, number: 0, place: None, before });
+        self.waiting.push_back(Waiting { event: None, number: 0, place: None, before, is_stored });
     }
 
     /// Is that the resolution of the current state?
@@ -292,9 +312,9 @@ impl Group {
     /// Puts an event behind those that wait. [`Group::trim`] follows, once what may start has started.
     pub(super) fn offer(&mut self, offered: Offered) {
         let before = std::mem::take(&mut self.missed);
-        let Offered { event, number, place } = offered;
+        let Offered { event, number, place, is_stored } = offered;
         let (event, place) = (Some(event), place.zip(self.scope));
-        self.waiting.push_back(Waiting { event, number, place, before });
+        self.waiting.push_back(Waiting { event, number, place, before, is_stored });
     }
 
     /// The number of current states that wait: none or one, before all events.
@@ -329,7 +349,8 @@ impl Group {
     }
 
     pub(super) fn can_start(&self, window: usize) -> bool {
-        !self.waiting.is_empty() && self.resolutions < window
+        // More results would only be held back, too.
+        !self.waiting.is_empty() && self.resolutions < window && !self.is_held_back
     }
 
     /// Starts the next event if the window has room, and with it those behind it, `most` events in all.
@@ -337,11 +358,12 @@ impl Group {
         if !self.can_start(window) {
             return None;
         }
-        let Waiting { event, number, place, before } = self.waiting.pop_front()?;
+        let Waiting { event, number, place, before, is_stored } = self.waiting.pop_front()?;
         let ticket = self.first_ticket + self.in_flight.len() as u64;
         let (handle, abort) = AbortHandle::new_pair();
         let state = Progress::Resolving(handle);
-        self.in_flight.push_back(InFlight { number, place, before, state, is_first: true });
+        let is_first = true;
+        self.in_flight.push_back(InFlight { number, place, before, is_stored, state, is_first });
         self.resolutions += 1;
         let work = match event {
             None => Work::State,
@@ -365,9 +387,10 @@ impl Group {
         }
         let mut events = Vec::with_capacity(more + 1);
         events.push(first);
-        for Waiting { event, number, place, before } in self.waiting.drain(..more) {
-            let state = Progress::InBatch;
-            self.in_flight.push_back(InFlight { number, place, before, state, is_first: false });
+        for Waiting { event, number, place, before, is_stored } in self.waiting.drain(..more) {
+            let (state, is_first) = (Progress::InBatch, false);
+            let entry = InFlight { number, place, before, is_stored, state, is_first };
+            self.in_flight.push_back(entry);
             events.extend(event);
         }
         Work::Batch(events)
@@ -385,34 +408,50 @@ impl Group {
         (index < self.in_flight.len()).then_some(index)
     }
 
-    /// A resolution is done; releases what is now in order. `others` are the payloads behind the first of a batch. Returns
-    /// whether anything was released.
-    pub(super) fn resolved(
-        &mut self,
-        ticket: u64,
-        payload: Option<Payload>,
-        others: Vec<Payload>,
-        outlets: &Outlets,
-        cursors: Option<&Cursors>,
-        stats: &HubStats,
-    ) -> bool {
+    /// A resolution is done; [`Group::release`] follows. `others` are the payloads behind the first of a batch.
+    pub(super) fn resolved(&mut self, ticket: u64, payload: Option<Payload>, others: Vec<Payload>) {
         let Some(index) = self.index_of(ticket) else {
             debug_assert!(false, "each ticket is done once");
-            return false;
+            return;
         };
         debug_assert_eq!(others.len() + 1, self.events_of(ticket), "one payload for each event");
         let payloads = std::iter::once(payload).chain(others.into_iter().map(Some));
         for (entry, payload) in self.in_flight.iter_mut().skip(index).zip(payloads) {
             entry.state = Progress::Done(payload);
         }
-        let mut has_released = false;
-        while let Some(InFlight {
-            place, before, state: Progress::Done(payload), is_first, ..
-        }) = self.in_flight.pop_front_if(|first| matches!(first.state, Progress::Done(_)))
-        {
+    }
+
+    /// Delivers the results that are in order, up to the first one of a stored event that an outlet would drop.
+    pub(super) fn release(
+        &mut self,
+        outlets: &Outlets,
+        cursors: Option<&Cursors>,
+        stats: &HubStats,
+    ) -> Released {
+        let mut released = Released { any: false, is_held_back: false };
+        loop {
+            let first = self.in_flight.front();
+            let must_keep =
+                first.is_some_and(|it| it.is_stored && matches!(it.state, Progress::Done(Some(_))));
+            if must_keep && !outlets.accept_result(self.id, &self.members) {
+                released.is_held_back = true;
+                break;
+            }
+            let is_done = |first: &mut InFlight| matches!(first.state, Progress::Done(_));
+            let Some(InFlight {
+                place,
+                before,
+                is_stored,
+                state: Progress::Done(payload),
+                is_first,
+                ..
+            }) = self.in_flight.pop_front_if(is_done)
+            else {
+                break;
+            };
             self.first_ticket += 1;
             self.resolutions -= usize::from(is_first);
-            has_released = true;
+            released.any = true;
             let Some(payload) = payload else { continue };
             self.payload_bytes = payload.bytes.len();
             self.told = place.as_ref().map_or(self.told, |(place, _)| place.version);
@@ -425,10 +464,16 @@ impl Group {
                 }
                 _ => payload,
             };
-            self.deliver(payload, before, outlets, stats);
+            self.deliver(payload.with_missed(before), is_stored, outlets, stats);
         }
         self.give_room_back();
-        has_released
+        released
+    }
+
+    /// True if the next event in order is resolved.
+    #[cfg(test)]
+    pub(super) fn has_result(&self) -> bool {
+        self.in_flight.front().is_some_and(|it| matches!(it.state, Progress::Done(_)))
     }
 
     /// Gives back the room of its queues, if nothing stands in them: of a hundred thousand groups few have something to do.
@@ -439,12 +484,11 @@ impl Group {
     }
 
     // hot path: once per group and event, then once per outlet.
-    fn deliver(&self, payload: Payload, before: Missed, outlets: &Outlets, stats: &HubStats) {
-        let payload = payload.with_missed(before);
-        let mut members = 0;
+    fn deliver(&self, payload: Payload, is_stored: bool, outlets: &Outlets, stats: &HubStats) {
+        let (group, mut members) = (self.id, 0);
         for (outlet, count) in self.members.by_outlet() {
             let payload = payload.clone();
-            outlets.send(outlet, OutletCommand::Deliver { group: self.id, payload });
+            outlets.send(outlet, OutletCommand::Deliver { group, payload, is_stored });
             members += count;
         }
         stats::add(&stats.broadcasts, self.members.by_outlet().len());

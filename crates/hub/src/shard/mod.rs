@@ -125,6 +125,8 @@ pub(crate) struct Shard {
     behind: Vec<GroupId>,
     /// Groups on the way whose members do not keep up.
     held: Vec<GroupId>,
+    /// Groups with results of stored events that an outlet does not accept at present, in the order of the next looks.
+    held_back: VecDeque<GroupId>,
     /// Side readers that wait for some of their groups while others have room.
     stalled: Vec<(TriggerId, usize)>,
     /// Side readers that could not be opened.
@@ -191,6 +193,7 @@ impl Shard {
             merged: HashMap::default(),
             behind: Vec::new(),
             held: Vec::new(),
+            held_back: VecDeque::new(),
             stalled: Vec::new(),
             retrying: Vec::new(),
             gathering: Vec::new(),
@@ -324,7 +327,8 @@ impl Shard {
                 let replay = trigger.replay.as_ref();
                 let after = replay.map(|replay| (replay.position.clone(), replay.version));
                 let (after, version) = after.unwrap_or_default();
-                group.offer_state(after, version);
+                let is_stored = replay.is_some() && self.settings.catch_up;
+                group.offer_state(after, version, is_stored);
                 stats::add(&self.stats.waiting, 1);
             }
             self.groups.insert(group_id, Box::new(group));
@@ -446,7 +450,8 @@ impl Shard {
         };
         self.tell_hole(id);
         let concerned = self.concerned(id, &event);
-        let offered = || Offered { event: event.clone(), number, place: place.clone() };
+        let is_stored = place.is_some() && self.settings.catch_up;
+        let offered = || Offered { event: event.clone(), number, place: place.clone(), is_stored };
         let mut index = 0;
         while let Some(group) = self.triggers.get(&id).and_then(|it| it.groups.unfiltered(index)) {
             self.offer(group, offered());
@@ -483,7 +488,7 @@ impl Shard {
 
     fn offer(&mut self, group_id: GroupId, offered: Offered) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
-        let may_catch_up = offered.place.is_some() && self.settings.catch_up;
+        let may_catch_up = offered.is_stored;
         group.offer(offered);
         stats::add(&self.stats.waiting, 1);
         while self.start(group_id) {}

@@ -73,6 +73,14 @@ impl Outlets {
         })
     }
 
+    /// True if no outlet of the group would drop another result of it, see [`Outlet::accepts_result`].
+    pub(super) fn accept_result(&self, group: GroupId, members: &Members) -> bool {
+        members.by_outlet().all(|(id, _)| {
+            let outlet = self.slots.get(id.0 as usize).and_then(|slot| slot.outlet.as_ref());
+            outlet.is_none_or(|outlet| outlet.accepts_result(group))
+        })
+    }
+
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.by_address.is_empty() && self.free.len() == self.slots.len()

@@ -254,11 +254,12 @@ impl Shard {
     /// Does any group wait for its members? Then [`Shard::look_after_held`] is to be called in a moment: outlets say nothing
     /// of themselves, since hardly anybody ever waits for them.
     pub(crate) fn is_holding(&self) -> bool {
-        !self.held.is_empty()
+        !self.held.is_empty() || !self.held_back.is_empty()
     }
 
     /// Goes on with those whose members have room again.
     pub(crate) fn look_after_held(&mut self) {
+        self.release_held_back();
         for group_id in std::mem::take(&mut self.held) {
             let Some(group) = self.groups.get_mut(&group_id) else { continue };
             let has_room = self.outlets.have_room(group_id, &group.members);
@@ -324,7 +325,8 @@ impl Shard {
             });
             if passes {
                 let (event, place) = (kept.event.clone(), Some(Arc::clone(&kept.place)));
-                group.offer(Offered { event, number: kept.place.number, place });
+                let number = kept.place.number;
+                group.offer(Offered { event, number, place, is_stored: self.settings.catch_up });
                 stats::add(&self.stats.replayed, 1);
                 stats::add(&self.stats.waiting, 1);
                 while self.start(group_id) {}
@@ -822,7 +824,8 @@ impl Shard {
             let place = Place::new(0, mark, position.clone(), event.published);
             let place = Some(Arc::new(place));
             let event = TriggerEvent { event: Arc::clone(event), too_large, sharing: None };
-            group.offer(Offered { event, number: 0, place });
+            let is_stored = self.settings.catch_up;
+            group.offer(Offered { event, number: 0, place, is_stored });
             stats::add(&self.stats.replayed, 1);
             stats::add(&self.stats.waiting, 1);
             while self.start(group_id) {}

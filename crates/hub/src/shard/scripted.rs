@@ -40,6 +40,10 @@ struct OutletState {
     /// While it is full it drops what it gets, and owes this to its members.
     is_full: bool,
     owed: HashMap<Member, Missed>,
+    /// Some of its sockets take nothing more; what is delivered nevertheless waits for them.
+    lacks_room: bool,
+    /// It accepts no results: its thread does not run.
+    is_starved: bool,
 }
 
 impl ScriptedOutlet {
@@ -62,15 +66,30 @@ impl ScriptedOutlet {
         let mut state = self.state.lock().unwrap();
         state.is_full = !state.is_full;
     }
+
+    /// Its sockets have room for what was missed, or not.
+    pub(super) fn set_room(&self, has_room: bool) {
+        self.state.lock().unwrap().lacks_room = !has_room;
+    }
+
+    /// Its thread does not run for a while, or again.
+    pub(super) fn starve(&self, is_starved: bool) {
+        self.state.lock().unwrap().is_starved = is_starved;
+    }
 }
 
 impl Outlet for ScriptedOutlet {
     fn has_room(&self, _group: GroupId) -> bool {
-        !self.state.lock().unwrap().is_full
+        let state = self.state.lock().unwrap();
+        !state.is_full && !state.lacks_room && !state.is_starved
+    }
+
+    fn accepts_result(&self, _group: GroupId) -> bool {
+        !self.state.lock().unwrap().is_starved
     }
 
     fn send(&self, command: OutletCommand) {
-        let OutletState { groups, heard, deliveries, is_full, owed } =
+        let OutletState { groups, heard, deliveries, is_full, owed, lacks_room: _, is_starved } =
             &mut *self.state.lock().unwrap();
         let key = |member: Member| (member.connection, member.operation);
         match command {
@@ -80,13 +99,14 @@ impl Outlet for ScriptedOutlet {
                 heard.push("join".into());
                 groups.entry(group).or_default().push(member);
             }
-            OutletCommand::Deliver { group, payload } => {
+            OutletCommand::Deliver { group, payload, is_stored } => {
+                assert!(!is_stored || !*is_starved, "the outlet is asked before it must keep");
                 let members =
                     groups.get(&group).expect("only groups with members are delivered to");
                 *deliveries += 1;
                 for member in members {
                     let owed = owed.entry(*member).or_default();
-                    if *is_full {
+                    if *is_full || *is_starved {
                         *owed = owed.and(payload.missed()).and(Missed { lost: 1, gap: false });
                         continue;
                     }

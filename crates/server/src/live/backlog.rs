@@ -256,6 +256,12 @@ impl Backlog {
         (self.bytes > 0 && self.bytes + size > bounds.bytes).then_some(Bound::Bytes)
     }
 
+    /// True if no bound is reached that another event of the operation would break.
+    pub(super) fn accepts_event(&self, bounds: Bounds, operation: u32) -> bool {
+        let waiting = self.tallies.get(&operation).map_or(0, |it| it.waiting);
+        waiting < bounds.events && self.bytes < bounds.bytes
+    }
+
     /// May an operation be given more of what it missed? Not beyond half of what may wait: more is on its way.
     pub(super) fn has_room(&self, bounds: Bounds, operation: u32) -> bool {
         let waiting = self.tallies.get(&operation).map_or(0, |it| it.waiting);

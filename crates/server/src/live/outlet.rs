@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use execute::Payload;
 use hub::{EndReason, GroupId, Member, Outlet, OutletCommand};
@@ -68,16 +69,41 @@ impl Filled {
     }
 }
 
+/// The longest time for which a full queue is taken to be the fault of a writer that has not run, rather than of its
+/// client. A writer that has not looked for longer is stuck, and must not hold up the other members of its groups.
+const UNSEEN_MAX: Duration = Duration::from_secs(10);
+
+/// The longest time in which a writer that found its socket full looks again when more is queued, unless it gets no CPU.
+const WAKE_MAX: Duration = Duration::from_millis(100);
+
 #[derive(Debug)]
 struct Queue {
     members: HashMap<GroupId, Vec<Member>>,
     backlog: Backlog,
+    /// When the oldest event was queued that the writer has not seen: it has not run since. `None`: it has seen all.
+    unseen_since: Option<Instant>,
+    /// When the writer looked last, it left something in the queue: its socket was full.
+    is_blocked: bool,
+}
+
+impl Queue {
+    /// True unless the bounds would drop an event of `group` only because the writer has not run yet.
+    fn accepts_result(&self, bounds: Bounds, group: GroupId, now: Instant) -> bool {
+        // Without the first bound a client that reads slowly would hold up its group each time its writer is woken.
+        let least = if self.is_blocked { WAKE_MAX } else { Duration::ZERO };
+        let is_starved = |since| (least..UNSEEN_MAX).contains(&now.duration_since(since));
+        let members = self.members.get(&group).map(Vec::as_slice).unwrap_or_default();
+        !self.unseen_since.is_some_and(is_starved)
+            || members.iter().all(|it| self.backlog.accepts_event(bounds, it.operation))
+    }
 }
 
 impl ConnectionOutlet {
     /// An empty one.
     pub(crate) fn new(settings: &Subscriptions, total: &Arc<QueueTotal>) -> Self {
-        let queue = Queue { members: HashMap::new(), backlog: Backlog::new(Arc::clone(total)) };
+        let backlog = Backlog::new(Arc::clone(total));
+        let queue =
+            Queue { members: HashMap::new(), backlog, unseen_since: None, is_blocked: false };
         let filled = Arc::<Filled>::default();
         let writer = Arc::clone(&filled);
         queue.backlog.on_shed(Box::new(move || writer.notify_one()));
@@ -110,6 +136,7 @@ impl ConnectionOutlet {
     /// The oldest delivery.
     pub(crate) fn take(&self) -> Taken {
         let mut queue = self.lock();
+        (queue.unseen_since, queue.is_blocked) = (None, false);
         queue.backlog.shed(self.bounds);
         queue.backlog.take()
     }
@@ -119,6 +146,7 @@ impl ConnectionOutlet {
     pub(crate) fn is_overflown(&self) -> bool {
         let mut queue = self.lock();
         queue.backlog.shed(self.bounds);
+        (queue.unseen_since, queue.is_blocked) = (None, !queue.backlog.is_idle());
         queue.backlog.is_overflown()
     }
 
@@ -134,6 +162,12 @@ impl ConnectionOutlet {
 }
 
 impl Outlet for ConnectionOutlet {
+    fn accepts_result(&self, group: GroupId) -> bool {
+        let queue = self.lock();
+        // Nearly always the writer has seen everything, and then no clock is read.
+        queue.unseen_since.is_none() || queue.accepts_result(self.bounds, group, Instant::now())
+    }
+
     fn has_room(&self, group: GroupId) -> bool {
         let queue = self.lock();
         let members = queue.members.get(&group).map(Vec::as_slice).unwrap_or_default();
@@ -147,11 +181,12 @@ impl Outlet for ConnectionOutlet {
                 queue.members.entry(group).or_default().push(member);
                 return;
             }
-            OutletCommand::Deliver { group, payload } => {
+            OutletCommand::Deliver { group, payload, .. } => {
                 let members = queue.members.get(&group).cloned().unwrap_or_default();
                 for member in members {
                     queue.backlog.event(self.bounds, member.operation, payload.clone());
                 }
+                queue.unseen_since.get_or_insert_with(Instant::now);
             }
             OutletCommand::Position { group, cursor } => {
                 let members = queue.members.get(&group).cloned().unwrap_or_default();
@@ -200,6 +235,48 @@ mod tests {
 
     fn payload(text: &'static str) -> Payload {
         Payload { bytes: text.into(), splice: 0, has_data: true, errors: 0, headers: None }
+    }
+
+    fn deliver(group: GroupId, text: &'static str) -> OutletCommand {
+        OutletCommand::Deliver { group, payload: payload(text), is_stored: true }
+    }
+
+    #[test]
+    fn a_full_queue_is_the_clients_fault_only_once_the_writer_has_seen_it() {
+        for policy in [OverflowPolicy::Disconnect, OverflowPolicy::DropOldest] {
+            let outlet = outlet(policy, 100, 2);
+            let (group, other) = (GroupId(1), GroupId(2));
+            for (group, operation) in [(group, 7), (other, 8)] {
+                let member = Member { connection: 0, operation };
+                outlet.send(OutletCommand::Join { group, member });
+            }
+            assert!(outlet.accepts_result(group));
+            outlet.send(deliver(group, "1"));
+            assert!(outlet.accepts_result(group), "there is room");
+            outlet.send(deliver(group, "2"));
+            assert!(!outlet.accepts_result(group) && outlet.accepts_result(other));
+            let now = Instant::now();
+            let accepts_after = |outlet: &ConnectionOutlet, time| {
+                outlet.lock().accepts_result(outlet.bounds, group, now + time)
+            };
+            assert!(accepts_after(&outlet, UNSEEN_MAX), "it is stuck");
+            // Its socket is full: it looks and takes nothing.
+            assert!(!outlet.is_overflown());
+            assert!(outlet.accepts_result(group), "from now on the policy decides");
+            outlet.lock().unseen_since = Some(now);
+            assert!(accepts_after(&outlet, WAKE_MAX / 2), "the writer is about to look again");
+            assert!(!accepts_after(&outlet, WAKE_MAX), "it does not run");
+            // It takes something, and then does not run again.
+            assert_eq!(all(&outlet).len(), 2);
+            outlet.send(deliver(group, "3"));
+            outlet.send(deliver(group, "4"));
+            assert!(!outlet.accepts_result(group), "{policy:?}");
+            outlet.send(OutletCommand::Leave {
+                group,
+                member: Member { connection: 0, operation: 7 },
+            });
+            assert!(outlet.accepts_result(group));
+        }
     }
 
     fn outlet(policy: OverflowPolicy, bytes: usize, events: u32) -> ConnectionOutlet {
@@ -263,9 +340,9 @@ mod tests {
         for operation in [7, 8] {
             outlet.send(OutletCommand::Join { group, member: member(operation) });
         }
-        outlet.send(OutletCommand::Deliver { group, payload: payload("1") });
+        outlet.send(deliver(group, "1"));
         outlet.send(OutletCommand::Leave { group, member: member(7) });
-        outlet.send(OutletCommand::Deliver { group, payload: payload("2") });
+        outlet.send(deliver(group, "2"));
         assert_eq!(all(&outlet), [(7, "1", 0), (8, "1", 0), (8, "2", 0)]);
         outlet.send(OutletCommand::End { group, reason: EndReason::Complete });
         assert_eq!(outlet.take(), Taken::Delivery(Delivery::Complete { operation: 8 }));
@@ -279,7 +356,7 @@ mod tests {
         let (from, into) = (GroupId(1), GroupId(2));
         outlet.send(OutletCommand::Join { group: from, member: member(7) });
         outlet.send(OutletCommand::Merge { from, into });
-        outlet.send(OutletCommand::Deliver { group: into, payload: payload("1") });
+        outlet.send(deliver(into, "1"));
         outlet.send(OutletCommand::Leave { group: into, member: member(7) });
         assert_eq!(all(&outlet), [(7, "1", 0)]);
         assert!(outlet.lock().members.is_empty());
@@ -335,7 +412,7 @@ mod tests {
         // A second one does not wait behind the first.
         tell("a");
         tell("b");
-        outlet.send(OutletCommand::Deliver { group, payload: payload("1") });
+        outlet.send(deliver(group, "1"));
         assert_eq!([outlet.take(), outlet.take()], [position(7, "a"), position(8, "a")]);
         // Of the first operation nothing waits any more.
         let taken = outlet.take();
@@ -380,8 +457,8 @@ mod tests {
         for operation in 0..10 {
             outlet.send(OutletCommand::Join { group, member: Member { connection: 0, operation } });
         }
-        outlet.send(OutletCommand::Deliver { group, payload: payload("1") });
-        outlet.send(OutletCommand::Deliver { group, payload: payload("2") });
+        outlet.send(deliver(group, "1"));
+        outlet.send(deliver(group, "2"));
         assert_eq!(all(&outlet).len(), 20);
     }
 
@@ -441,7 +518,7 @@ mod tests {
         let (group, member) = (GroupId(1), Member { connection: 0, operation: 3 });
         outlet.send(OutletCommand::Join { group, member });
         for text in ["1", "2"] {
-            outlet.send(OutletCommand::Deliver { group, payload: payload(text) });
+            outlet.send(deliver(group, text));
         }
         outlet.send(OutletCommand::Leave { group, member });
         assert_eq!(all(&outlet), [(3, "2", 1)]);

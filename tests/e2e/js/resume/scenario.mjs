@@ -72,7 +72,8 @@ export const DISTURBANCES = [
   { name: "drain", at: [[0.3, DRAIN], [0.7, DRAIN]] },
   { name: "pause", at: [[0.3, PAUSE]] },
   { name: "freeze", at: [[0.2, FREEZE], [0.6, FREEZE]] },
-  { name: "starve", at: [[0.2, STARVE]] },
+  // Also with the last event, behind which nothing comes that could announce a loss.
+  { name: "starve", at: [[0.2, STARVE], [0.8, STARVE]] },
   { name: "slow", begin: ({ subgraphs }) => subgraphs.setFaults({ delayMs: 300 }), at: [[0.5, KILL]] },
   { name: "failing", begin: ({ subgraphs }) => subgraphs.setFaults({ failing: 0.3 }), at: [[0.5, KILL]] },
 ];

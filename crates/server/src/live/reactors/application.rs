@@ -362,7 +362,7 @@ impl Live {
             OutletCommand::Join { group, member } => {
                 self.groups.entry(group).or_default().insert(member);
             }
-            OutletCommand::Deliver { group, payload } => {
+            OutletCommand::Deliver { group, payload, .. } => {
                 self.outlet.taken(group, payload.bytes.len());
                 self.broadcast(sockets, group, &payload);
             }

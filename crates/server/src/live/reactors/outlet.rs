@@ -1,12 +1,16 @@
 //! How the hub reaches a reactor: every command through its mailbox, but no more results of a group than its members
 //! could be behind anyway, and none while the oldest has waited too long: more events than a core can send would only
 //! become older on the way. What is dropped so is told with the next result.
+//!
+//! Results of events that their broker stores are not dropped here: the hub asks first
+//! ([`hub::Outlet::accepts_result`]) and keeps them, or reads the events again later. Of a group there is then at most one
+//! result beyond the bounds in each mailbox, since a group belongs to one shard.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use execute::Missed;
+use execute::{Missed, Payload};
 use hub::{GroupId, Outlet, OutletCommand};
 use reactor::Mailbox;
 
@@ -85,6 +89,35 @@ impl Waiting {
             missed.lost = missed.lost.saturating_sub(told.lost);
             missed.gap &= !told.gap;
         }
+    }
+
+    /// True if one more result of a group would not be dropped.
+    fn accepts_result(&self, group: GroupId, now: Instant) -> bool {
+        self.bytes < BYTES_MAX && self.groups.get(&group).is_none_or(|it| it.have_room(now))
+    }
+
+    /// Counts a result that is about to wait for the reactor, and returns it with the news of what was dropped before it.
+    /// `None`: there is no room, so it is dropped.
+    fn queue_result(
+        &mut self,
+        group: GroupId,
+        payload: &Payload,
+        is_stored: bool,
+        now: Instant,
+    ) -> Option<Payload> {
+        let has_room = self.bytes == 0 || self.bytes + payload.bytes.len() <= BYTES_MAX;
+        let results = self.groups.entry(group).or_default();
+        // Since the hub asked about a stored event, time may have passed and other shards may have sent something.
+        if !is_stored && (!results.have_room(now) || !has_room) {
+            let lost = Missed { lost: 1, gap: false };
+            results.missed = results.missed.and(payload.missed()).and(lost);
+            self.dropped += 1;
+            return None;
+        }
+        results.handed.push_back(now);
+        let payload = payload.with_missed(std::mem::take(&mut results.missed));
+        self.bytes += payload.bytes.len();
+        Some(payload)
     }
 
     fn falls_behind(&mut self, group: GroupId, is_behind: bool) {
@@ -171,25 +204,21 @@ impl ReactorOutlet {
 }
 
 impl Outlet for ReactorOutlet {
+    fn accepts_result(&self, group: GroupId) -> bool {
+        self.lock().accepts_result(group, Instant::now())
+    }
+
     fn has_room(&self, group: GroupId) -> bool {
         self.lock().have_room(group, Instant::now())
     }
 
     fn send(&self, mut command: OutletCommand) {
-        if let OutletCommand::Deliver { group, payload } = &mut command {
-            let mut waiting = self.lock();
-            let has_room = waiting.bytes == 0 || waiting.bytes + payload.bytes.len() <= BYTES_MAX;
-            let results = waiting.groups.entry(*group).or_default();
+        if let OutletCommand::Deliver { group, payload, is_stored } = &mut command {
             let now = Instant::now();
-            if !results.have_room(now) || !has_room {
-                let lost = Missed { lost: 1, gap: false };
-                results.missed = results.missed.and(payload.missed()).and(lost);
-                waiting.dropped += 1;
+            let Some(queued) = self.lock().queue_result(*group, payload, *is_stored, now) else {
                 return;
-            }
-            results.handed.push_back(now);
-            *payload = payload.with_missed(std::mem::take(&mut results.missed));
-            waiting.bytes += payload.bytes.len();
+            };
+            *payload = queued;
         }
         if let OutletCommand::Position { group, .. } = &command
             && !self.lock().groups.entry(*group).or_default().take_position()
@@ -260,6 +289,39 @@ mod tests {
         assert!(!waiting.have_room(group, now + WAIT_MAX + Duration::from_millis(1)));
         waiting.groups.entry(group).or_default().handed.extend([now; RESULTS_AHEAD]);
         assert!(!waiting.have_room(group, now));
+    }
+
+    #[test]
+    fn a_full_mailbox_refuses_results_and_a_slow_socket_does_not() {
+        let (group, now) = (GroupId(1), Instant::now());
+        let mut waiting = Waiting::default();
+        waiting.falls_behind(group, true);
+        assert!(waiting.accepts_result(group, now) && !waiting.have_room(group, now));
+        let results = waiting.groups.entry(group).or_default();
+        results.handed.extend([now; RESULTS_MAX - 1]);
+        assert!(waiting.accepts_result(group, now));
+        assert!(!waiting.accepts_result(group, now + WAIT_MAX + Duration::from_millis(1)));
+        waiting.groups.entry(group).or_default().handed.push_back(now);
+        assert!(!waiting.accepts_result(group, now));
+        assert!(waiting.accepts_result(GroupId(2), now));
+        waiting.bytes = BYTES_MAX;
+        assert!(!waiting.accepts_result(GroupId(2), now));
+    }
+
+    #[test]
+    fn a_result_of_a_stored_event_is_not_dropped_and_others_are() {
+        let (group, now) = (GroupId(1), Instant::now());
+        let mut waiting = Waiting::default();
+        let payload =
+            Payload { bytes: "{}".into(), splice: 1, has_data: true, errors: 0, headers: None };
+        let mut is_queued =
+            |is_stored, now| waiting.queue_result(group, &payload, is_stored, now).is_some();
+        assert!((0..RESULTS_MAX).all(|_| is_queued(true, now)));
+        // The bound was reached since the hub asked.
+        assert!(is_queued(true, now) && is_queued(true, now + 2 * WAIT_MAX));
+        assert!(!is_queued(false, now));
+        assert_eq!((waiting.dropped, waiting.groups[&group].missed.lost), (1, 1));
+        assert_eq!(waiting.groups[&group].handed.len(), RESULTS_MAX + 2);
     }
 
     #[test]
