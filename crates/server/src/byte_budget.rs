@@ -25,6 +25,13 @@ const TRACKED_BYTES_MIN: usize = 16 << 10;
 /// A connection that took nothing for so long is stalled. A client that reads takes a piece within a few round trips.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
 
+/// A search looks at all connections that hold much, and keeps others from their accounts meanwhile. So there is one in
+/// this time at most, unless much was charged since the last one: see [`SEARCHED_PART`].
+const SEARCH_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Bytes that are charged above the budget before the next search, whatever the time: one in so many of the budget.
+const SEARCHED_PART: usize = 32;
+
 /// Shorter bodies are not charged: the account would cost as much as the bytes.
 pub(crate) const CHARGED_BYTES_MIN: usize = 1 << 10;
 
@@ -36,6 +43,10 @@ pub(crate) struct ByteBudget {
     /// The accounts that hold more than [`TRACKED_BYTES_MIN`], or have held it since the last search.
     tracked: Mutex<Vec<Weak<ByteAccount>>>,
     evicted: AtomicU64,
+    /// Bytes that were charged above the budget since the last search.
+    unsearched: AtomicUsize,
+    /// When a search is due however little was charged, in milliseconds after `started`.
+    next_search: AtomicU64,
     /// The zero of [`ByteAccount::progress`].
     started: Instant,
 }
@@ -55,6 +66,8 @@ impl ByteBudget {
             max,
             tracked: Mutex::default(),
             evicted: AtomicU64::new(0),
+            unsearched: AtomicUsize::new(0),
+            next_search: AtomicU64::new(0),
             started: Instant::now(),
         })
     }
@@ -83,6 +96,25 @@ impl ByteBudget {
             changed: Notify::new(),
             eviction: Notify::new(),
         })
+    }
+
+    /// True if a search is due after `bytes` were charged above the budget; the caller then does it.
+    fn begin_search(&self, bytes: usize) -> bool {
+        let unsearched = self.unsearched.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        let now = self.now();
+        let next = self.next_search.load(Ordering::Relaxed);
+        if now < next && unsearched <= self.max / SEARCHED_PART {
+            return false;
+        }
+        let interval = u64::try_from(SEARCH_INTERVAL.as_millis()).unwrap_or(u64::MAX);
+        let after = now.saturating_add(interval);
+        let (set, fail) = (Ordering::Relaxed, Ordering::Relaxed);
+        // Another thread that has seen the same begins the search.
+        let begins = self.next_search.compare_exchange(next, after, set, fail).is_ok();
+        if begins {
+            self.unsearched.store(0, Ordering::Relaxed);
+        }
+        begins
     }
 
     /// Evicts until the accounts that stay hold no more than the budget.
@@ -222,7 +254,7 @@ impl ByteAccount {
         if held >= TRACKED_BYTES_MIN && !self.is_tracked.swap(true, Ordering::SeqCst) {
             self.budget.tracked().push(Arc::downgrade(self));
         }
-        if total > self.budget.max {
+        if total > self.budget.max && self.budget.begin_search(bytes) {
             self.budget.enforce();
         }
         Charge { account: Arc::clone(self), bytes }
@@ -331,6 +363,8 @@ mod tests {
             max: MAX,
             tracked: Mutex::default(),
             evicted: AtomicU64::new(0),
+            unsearched: AtomicUsize::new(0),
+            next_search: AtomicU64::new(0),
             started: Instant::now().checked_sub(2 * STALLED_AFTER).expect("it runs for longer"),
         });
         let (reading, stalled) = (budget.open(client(1), MAX), budget.open(client(2), MAX));
@@ -347,9 +381,22 @@ mod tests {
         let account = budget.open(client(1), MAX);
         let first = account.charge(3 * MAX);
         assert!(!account.is_evicted());
-        let second = account.charge(1);
+        let second = account.charge(MAX);
         assert!(account.is_evicted());
         drop((first, second));
+    }
+
+    #[test]
+    fn many_small_charges_above_the_budget_cause_few_searches() {
+        const CHARGES: usize = 10_000;
+        let budget = ByteBudget::new(MAX);
+        let started = Instant::now();
+        let begun = (0..CHARGES).filter(|_| budget.begin_search(1)).count();
+        let by_time = started.elapsed().as_millis() / SEARCH_INTERVAL.as_millis() + 1;
+        let by_bytes = CHARGES / (MAX / SEARCHED_PART);
+        assert!(begun > by_bytes, "{begun}");
+        assert!(begun as u128 <= by_time + by_bytes as u128, "{begun}");
+        assert!(budget.begin_search(MAX), "much was charged at once");
     }
 
     #[tokio::test]
@@ -369,7 +416,7 @@ mod tests {
         assert!(account.has_room());
         let overflow = async {
             tokio::task::yield_now().await;
-            drop([account.charge(2 * MAX), account.charge(1)]);
+            drop([account.charge(2 * MAX), account.charge(MAX)]);
         };
         tokio::join!(account.evicted(), overflow);
         account.evicted().await;

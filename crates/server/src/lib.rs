@@ -35,6 +35,7 @@ mod profiling;
 mod refusal;
 mod reload;
 mod renewal;
+mod request_extensions;
 mod router;
 mod scrape;
 mod sharing;

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use astjson::{Document, Kind};
 use bytes::Bytes;
 use execute::{
     ClientKey, ErrorCode, ForwardedHeaders, GraphqlError, Payload, RequestContext, Seed,
@@ -18,6 +17,7 @@ use crate::forwarding::ClientHeaders;
 use crate::loaded::Loaded;
 use crate::offload::INLINE_BYTES_MAX;
 use crate::refusal;
+use crate::request_extensions::{NotAString, string_member};
 use crate::router::Router;
 use crate::sharing::OperationKey;
 use crate::trace::RequestTrace;
@@ -66,58 +66,80 @@ pub(crate) async fn prepare_for(
     };
     let prepared = loaded.preparer.prepare_for(request, client, deadline).await;
     let prepared = prepared.map_err(|error| refused(&error))?;
-    let variables = if request.variables.len() <= INLINE_BYTES_MAX {
-        read_variables(&prepared, &request.variables)
+    let values = Values::of(prepared.kind, request, client_headers.map());
+    let read = if values.bytes() <= INLINE_BYTES_MAX {
+        values.read(&prepared)
     } else {
-        let (prepared, text) = (Arc::clone(&prepared), request.variables.clone());
-        let coerced =
-            router.offload.run(client(), deadline, move || read_variables(&prepared, &text)).await;
-        coerced.map_err(|not_done| {
+        let prepared = Arc::clone(&prepared);
+        let read = router.offload.run(client(), deadline, move || values.read(&prepared)).await;
+        read.map_err(|not_done| {
             let error = not_done.error();
             router.metrics.refused(error.code);
             vec![error]
         })?
     };
-    let (variables, variables_text) = variables.map_err(|error| refused(&error))?;
+    let ReadValues { variables, variables_text, resume } = read.map_err(|error| refused(&error))?;
     let headers = loaded.forwarding.apply(client_headers, identity.claims());
-    let resume = match prepared.kind {
-        OperationKind::Subscription => cursor(request, client_headers.map()).map_err(|()| {
-            let message = "`extensions.cursor` must be the text that a payload had there";
-            vec![GraphqlError::new(ErrorCode::CursorInvalid, message)]
-        })?,
-        OperationKind::Query | OperationKind::Mutation => None,
-    };
+    let resume = resume.map_err(|NotAString| {
+        let message = "`extensions.cursor` must be the text that a payload had there";
+        vec![GraphqlError::new(ErrorCode::CursorInvalid, message)]
+    })?;
     Ok(Ready { loaded, prepared, variables, variables_text, headers, identity, resume })
 }
 
-/// The values of an operation's variables, and of subscriptions their text, as far as they are declared.
-fn read_variables(prepared: &Prepared, text: &Bytes) -> Result<(Variables, Bytes), PrepareError> {
-    let variables = prepared.coerce(text)?;
-    let text = match prepared.kind {
-        OperationKind::Subscription => prepared.declared_variables(text),
-        OperationKind::Query | OperationKind::Mutation => Bytes::new(),
-    };
-    Ok((variables, text))
+/// The texts of a request that are read once its operation is known.
+struct Values {
+    variables: Bytes,
+    /// Of subscriptions only, and only where the cursor must be looked for.
+    extensions: Bytes,
+    /// The cursor of a subscription, from a header.
+    cursor: Option<Box<str>>,
+}
+
+/// What was read of [`Values`].
+struct ReadValues {
+    variables: Variables,
+    /// The text of the declared variables, of subscriptions only.
+    variables_text: Bytes,
+    resume: Result<Option<Box<str>>, NotAString>,
 }
 
 /// The header by which browsers say where an event stream broke off.
 const LAST_EVENT_ID: &str = "last-event-id";
 
-/// The cursor that a request carries. The header comes first: a browser that connects again repeats the extensions of
-/// its first request, and sends in the header what it got last.
-fn cursor(request: &OperationRequest, headers: &http::HeaderMap) -> Result<Option<Box<str>>, ()> {
-    if let Some(id) = headers.get(LAST_EVENT_ID).filter(|id| !id.is_empty()) {
-        return Ok(Some(String::from_utf8_lossy(id.as_bytes()).into()));
+impl Values {
+    /// The cursor in the header comes first: a browser that connects again repeats the extensions of its first request, and
+    /// sends in the header what it got last.
+    fn of(kind: OperationKind, request: &OperationRequest, headers: &http::HeaderMap) -> Self {
+        let variables = request.variables.clone();
+        let mut values = Self { variables, extensions: Bytes::new(), cursor: None };
+        if kind == OperationKind::Subscription {
+            let id = headers.get(LAST_EVENT_ID).filter(|id| !id.is_empty());
+            values.cursor = id.map(|id| String::from_utf8_lossy(id.as_bytes()).into());
+            if values.cursor.is_none() {
+                values.extensions = request.extensions.clone();
+            }
+        }
+        values
     }
-    if request.extensions.is_empty() {
-        return Ok(None);
+
+    /// How much there is to read.
+    fn bytes(&self) -> usize {
+        self.variables.len() + self.extensions.len()
     }
-    let mut document = Document::new();
-    let root = document.parse(request.extensions.clone()).map_err(drop)?;
-    match document.get(root, "cursor").map(|id| (id, document.kind(id))) {
-        None | Some((_, Kind::Null)) => Ok(None),
-        Some((id, Kind::String)) => document.as_str(id).map(|it| Some(it.into())).ok_or(()),
-        Some(_) => Err(()),
+
+    /// Reads the values of the variables, and of subscriptions their text, as far as they are declared, and the cursor.
+    fn read(self, prepared: &Prepared) -> Result<ReadValues, PrepareError> {
+        let variables = prepared.coerce(&self.variables)?;
+        let variables_text = match prepared.kind {
+            OperationKind::Subscription => prepared.declared_variables(&self.variables),
+            OperationKind::Query | OperationKind::Mutation => Bytes::new(),
+        };
+        let resume = match self.cursor {
+            Some(cursor) => Ok(Some(cursor)),
+            None => string_member(&self.extensions, "cursor").map(|it| it.map(Into::into)),
+        };
+        Ok(ReadValues { variables, variables_text, resume })
     }
 }
 
@@ -210,4 +232,26 @@ async fn execute_now(
 fn broken() -> GraphqlError {
     let message = "the operation broke off by a defect of the router";
     GraphqlError::new(ErrorCode::InternalServerError, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+
+    use super::*;
+
+    fn request(extensions: String) -> OperationRequest {
+        OperationRequest { extensions: extensions.into(), ..OperationRequest::default() }
+    }
+
+    #[test]
+    fn extensions_of_subscriptions_count_as_something_to_read_and_those_of_queries_do_not() {
+        let large = request(format!(r#"{{"x":[{}0]}}"#, "1,".repeat(INLINE_BYTES_MAX)));
+        let bytes = |kind, headers: &HeaderMap| Values::of(kind, &large, headers).bytes();
+        assert!(bytes(OperationKind::Subscription, &HeaderMap::new()) > INLINE_BYTES_MAX);
+        assert_eq!(bytes(OperationKind::Query, &HeaderMap::new()), 0);
+        let value = http::HeaderValue::from_static("cursor");
+        let with_header = HeaderMap::from_iter([(LAST_EVENT_ID.parse().expect("a name"), value)]);
+        assert_eq!(bytes(OperationKind::Subscription, &with_header), 0);
+    }
 }

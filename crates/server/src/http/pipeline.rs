@@ -25,7 +25,7 @@ use crate::forwarding::ClientHeaders::OfMessage;
 use crate::live::{once, single, sse, websocket};
 use crate::metrics::TimeoutPhase;
 use crate::offload::{INLINE_BYTES_MAX, NotDone};
-use crate::operation;
+use crate::operation::{self, Ready};
 use crate::router::Router;
 use crate::trace::RequestTrace;
 
@@ -162,11 +162,14 @@ async fn endpoint(
         return answer::mutation_by_get();
     }
     let is_subscription = ready.prepared.kind == OperationKind::Subscription;
-    let whose = ready.identity.client_key().unwrap_or(address);
+    // Reads claims, which most requests need not.
+    let whose = |ready: &Ready| ready.identity.client_key().unwrap_or(address);
     if is_subscription && once::is_wanted(&head.uri) {
+        let whose = whose(&ready);
         return once::answer(router, ready, media.whole(), whose).await;
     }
     if let Some(kind) = if is_subscription { accepted.stream } else { media.stream() } {
+        let whose = whose(&ready);
         return sse::answer(router, ready, kind, head.version, whose);
     }
     if is_subscription {

@@ -2,7 +2,8 @@
 //! client that subscribes to one source in many ways multiplies the requests that one event causes.
 //!
 //! A group keeps the operation of the subscriber that made it, and that keeps a [`GroupShare`]. Operations of subscribers
-//! that join a group are dropped when they have.
+//! that join a group are dropped when they have. Until then they count as well, but subscribers that ask for the same
+//! count once: a thousand connections with the token of one client may come back at the same time.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -17,9 +18,12 @@ const FILTERED_FACTOR: usize = 10;
 /// All clients that have made groups.
 #[derive(Debug, Default)]
 pub(crate) struct GroupShares {
-    counts: Mutex<HashMap<ShareKey, usize>>,
+    counts: Mutex<HashMap<ShareKey, Ways>>,
     hashes: RandomState,
 }
+
+/// The hashes of the groups that a client has made or is joining, and how many [`GroupShare`]s each has.
+type Ways = HashMap<u64, usize>;
 
 /// Groups that count together.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -35,13 +39,15 @@ struct ShareKey {
 pub(crate) struct GroupShare {
     shares: Arc<GroupShares>,
     key: ShareKey,
+    /// The hash of the key of the group.
+    way: u64,
 }
 
 impl GroupShares {
     /// Counts a group that `client` makes for `operation`.
     ///
     /// # Errors
-    /// `OVERLOADED`: the client has `most` groups of that source.
+    /// `OVERLOADED`: the client has `most` other groups of that source.
     pub(crate) fn enter(
         self: &Arc<Self>,
         client: ClientKey,
@@ -50,7 +56,8 @@ impl GroupShares {
     ) -> Result<GroupShare, GraphqlError> {
         let has_filter = operation.filter.is_some();
         let source = self.hashes.hash_one(&operation.source);
-        self.enter_as(ShareKey { client, source, has_filter }, most).ok_or_else(|| {
+        let way = self.hashes.hash_one(&operation.group);
+        self.enter_as(ShareKey { client, source, has_filter }, way, most).ok_or_else(|| {
             let message = format!(
                 "this client has subscribed to the same source in {most} different ways, the most it may \
                  (`subscriptions.max_groups_per_client`): complete a subscription first, or ask for the same \
@@ -60,20 +67,20 @@ impl GroupShares {
         })
     }
 
-    fn enter_as(self: &Arc<Self>, key: ShareKey, most: usize) -> Option<GroupShare> {
+    fn enter_as(self: &Arc<Self>, key: ShareKey, way: u64, most: usize) -> Option<GroupShare> {
         let factor = if key.has_filter { FILTERED_FACTOR } else { 1 };
         let mut counts = self.counts();
-        let count = counts.entry(key).or_default();
-        if *count >= most.saturating_mul(factor) {
+        let ways = counts.entry(key).or_default();
+        if ways.len() >= most.saturating_mul(factor) && !ways.contains_key(&way) {
             return None;
         }
-        *count += 1;
+        *ways.entry(way).or_default() += 1;
         drop(counts);
-        Some(GroupShare { shares: Arc::clone(self), key })
+        Some(GroupShare { shares: Arc::clone(self), key, way })
     }
 
     /// Nothing panics under this lock, so a poisoned one holds sound numbers.
-    fn counts(&self) -> MutexGuard<'_, HashMap<ShareKey, usize>> {
+    fn counts(&self) -> MutexGuard<'_, HashMap<ShareKey, Ways>> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,11 +88,15 @@ impl GroupShares {
 impl Drop for GroupShare {
     fn drop(&mut self) {
         let mut counts = self.shares.counts();
-        if let Some(count) = counts.get_mut(&self.key) {
+        let Some(ways) = counts.get_mut(&self.key) else { return };
+        if let Some(count) = ways.get_mut(&self.way) {
             *count -= 1;
             if *count == 0 {
-                counts.remove(&self.key);
+                ways.remove(&self.way);
             }
+        }
+        if ways.is_empty() {
+            counts.remove(&self.key);
         }
     }
 }
@@ -94,25 +105,39 @@ impl Drop for GroupShare {
 mod tests {
     use super::*;
 
+    fn key(name: &[u8], source: u64, has_filter: bool) -> ShareKey {
+        ShareKey { client: ClientKey::of_identity(name), source, has_filter }
+    }
+
     #[test]
     fn a_client_has_so_many_groups_of_a_source_and_more_with_a_filter() {
         let shares = Arc::<GroupShares>::default();
-        let key = |name: &[u8], source, has_filter| ShareKey {
-            client: ClientKey::of_identity(name),
-            source,
-            has_filter,
-        };
         let mut groups: Vec<_> =
-            (0..3).map_while(|_| shares.enter_as(key(b"a", 1, false), 2)).collect();
+            (0..3).map_while(|way| shares.enter_as(key(b"a", 1, false), way, 2)).collect();
         assert_eq!(groups.len(), 2);
         for other in [key(b"b", 1, false), key(b"a", 2, false)] {
-            assert!(shares.enter_as(other, 2).is_some());
+            assert!(shares.enter_as(other, 7, 2).is_some());
         }
-        let filtered = (0..30).map_while(|_| shares.enter_as(key(b"a", 1, true), 2));
+        let filtered = (0..30).map_while(|way| shares.enter_as(key(b"a", 1, true), way, 2));
         assert_eq!(filtered.collect::<Vec<_>>().len(), 20);
         groups.pop();
-        assert!(shares.enter_as(key(b"a", 1, false), 2).is_some());
+        assert!(shares.enter_as(key(b"a", 1, false), 7, 2).is_some());
         drop(groups);
+        assert!(shares.counts().is_empty());
+    }
+
+    #[test]
+    fn subscribers_that_ask_for_the_same_count_once_while_they_join() {
+        let shares = Arc::<GroupShares>::default();
+        let enter = |way| shares.enter_as(key(b"a", 1, false), way, 2);
+        let joining: Vec<_> = (0..1000).map_while(|_| enter(1)).collect();
+        assert_eq!(joining.len(), 1000);
+        let other = enter(2);
+        assert!(other.is_some() && enter(3).is_none());
+        assert!(enter(1).is_some(), "a client with all of its groups joins one of them again");
+        drop(joining);
+        assert!(enter(3).is_some());
+        drop(other);
         assert!(shares.counts().is_empty());
     }
 }

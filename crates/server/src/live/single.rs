@@ -4,13 +4,11 @@
 //! Those requests come in on whatever core. By HTTP/1.1 the stream is written by a reactor, by HTTP/2 by a task of the
 //! core that opened it. What they share is a [`Stream`].
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use astjson::Document;
 use bytes::Bytes;
 use execute::{ClientKey, ErrorCode, GraphqlError};
 use http::header::RETRY_AFTER;
@@ -35,8 +33,10 @@ use crate::forwarding::ClientHeaders::OfMessage;
 use crate::http::answer::{self, Answer, AnswerBody};
 use crate::http::media::{self, AnswerType};
 use crate::metrics::{Open, Transport};
+use crate::offload::INLINE_BYTES_MAX;
 use crate::operation::{self, Ready};
 use crate::refusal;
+use crate::request_extensions::string_member;
 use crate::router::Router;
 
 /// Streams that are reserved and not open yet. A client opens its own within a round trip, so this many are
@@ -222,7 +222,23 @@ pub(crate) async fn start(
     (identity, address): (Identity, ClientKey),
 ) -> Answer {
     let Some(stream) = router.streams.find(token, Instant::now()) else { return not_found() };
-    let id = match operation_id(&request.extensions) {
+    let id = if request.extensions.len() <= INLINE_BYTES_MAX {
+        operation_id(&request.extensions)
+    } else {
+        let client = identity.client_key().unwrap_or(address);
+        let deadline = Instant::now() + router.config.limits.time;
+        let extensions = request.extensions.clone();
+        let read = router.offload.run(client, deadline, move || operation_id(&extensions));
+        match read.await {
+            Ok(id) => id,
+            Err(not_done) => {
+                let error = not_done.error();
+                router.metrics.refused(error.code);
+                return answer::request_errors(&[error], AnswerType::Json, true);
+            }
+        }
+    };
+    let id = match id {
         Some(id) if id.len() <= ID_BYTES_MAX => id,
         Some(_) => {
             let message = "`extensions.operationId` is too long";
@@ -236,6 +252,9 @@ pub(crate) async fn start(
     let headers = OfMessage(&head.headers);
     let ready = match operation::prepare_for(router, request, headers, identity, address).await {
         Ok(ready) => ready,
+        Err(errors) if answer::is_overloaded(&errors) => {
+            return answer::overloaded(&errors, AnswerType::Json);
+        }
         Err(errors) => {
             let status =
                 errors.first().map_or(StatusCode::BAD_REQUEST, |it| refusal::status(it.code));
@@ -301,12 +320,7 @@ fn failed(status: StatusCode, code: ErrorCode, message: &str) -> Answer {
 
 /// `operationId` out of the extensions of a request.
 fn operation_id(extensions: &Bytes) -> Option<String> {
-    let mut document = Document::new();
-    let root = document.parse(extensions.clone()).ok()?;
-    let id = document
-        .get(root, "operationId")
-        .filter(|it| document.kind(*it) == astjson::Kind::String)?;
-    document.as_str(id).filter(|id| !id.is_empty()).map(Cow::into_owned)
+    string_member(extensions, "operationId").ok().flatten().filter(|id| !id.is_empty())
 }
 
 impl Streams {

@@ -1,0 +1,62 @@
+//! Members of the `extensions` of a request. Clients put what they like beside the members that the router knows, so the
+//! rest is read over and never becomes a tree.
+
+use std::borrow::Cow;
+
+use astjson::Document;
+use bytes::Bytes;
+
+/// The member exists and is no string, or the extensions are not JSON.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NotAString;
+
+/// Returns the string member `name` of `extensions`, the text of an object; `None` if it is absent or null. Of several
+/// members with that name, the last counts.
+///
+/// # Errors
+/// [`NotAString`].
+pub(crate) fn string_member(extensions: &Bytes, name: &str) -> Result<Option<String>, NotAString> {
+    if extensions.is_empty() {
+        return Ok(None);
+    }
+    let mut found = None;
+    let read = astjson::outline_members(extensions, |key, value| {
+        if key == name {
+            found = Some(value);
+        }
+    });
+    read.map_err(|_| NotAString)?;
+    let Some(value) = found.filter(|value| **value != *b"null") else { return Ok(None) };
+    if value.first() != Some(&b'"') {
+        return Err(NotAString);
+    }
+    let mut document = Document::new();
+    let string = document.parse(value).map_err(|_| NotAString)?;
+    document.as_str(string).map(|it| Some(Cow::into_owned(it))).ok_or(NotAString)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_found_beside_others_and_must_be_a_string() {
+        for (extensions, expected) in [
+            ("", Ok(None)),
+            ("{}", Ok(None)),
+            (r#"{"a":null}"#, Ok(None)),
+            (r#"{"b":[1,{"a":"x"}],"a":"\u0041\n"}"#, Ok(Some("A\n"))),
+            (r#"{"a":"first","a":"second"}"#, Ok(Some("second"))),
+            (r#"{"a":1}"#, Err(NotAString)),
+            (r#"{"a":["x"]}"#, Err(NotAString)),
+            (r#"{"a":"x""#, Err(NotAString)),
+        ] {
+            let read = string_member(&Bytes::from(extensions), "a");
+            assert_eq!(
+                read.as_ref().map(|it| it.as_deref()).map_err(|it| *it),
+                expected,
+                "{extensions}"
+            );
+        }
+    }
+}
