@@ -85,16 +85,16 @@ pub trait Outlet: Send + Sync {
     /// Hands over one command.
     fn send(&self, command: OutletCommand);
 
-    /// True if the outlet takes another result of `group` without dropping it for a reason that is not the client's: the
-    /// thread or task that writes to the sockets has not run for a while. While this is false, results of stored events
-    /// stay in the group, at the latest until the outlet has run. A slow socket does not count here: its own policy acts.
+    /// True if the outlet takes another result of `group`. False if it would drop the result for a reason that is not
+    /// the client's: the thread or task that writes to the sockets has not run for a while. Results of stored events
+    /// then stay in the group. A slow socket does not count here: its own policy acts.
     fn accepts_result(&self, group: GroupId) -> bool {
         let _ = group;
         true
     }
 
     /// Do all members of `group` keep up? Asked only before they are given again what they missed, of which there may be
-    /// more than any queue holds; what comes live waits for nobody.
+    /// more than any queue holds; what comes live waits for no socket.
     fn has_room(&self, group: GroupId) -> bool {
         let _ = group;
         true

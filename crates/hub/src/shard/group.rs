@@ -5,8 +5,8 @@
 //! counted with the next event that follows, so that received plus announced is all there was.
 //!
 //! The result of a stored event is held back, and with it all behind it, while an outlet would drop it
-//! ([`crate::Outlet::accepts_result`]). Meanwhile no further resolution starts, so the events behind it wait, and the group
-//! falls behind and reads the rest from its broker (see [`super::fall_behind`]).
+//! ([`crate::Outlet::accepts_result`]). Meanwhile no further resolution starts, so the events behind it wait, and the
+//! group falls behind and reads the rest from its broker (see [`super::fall_behind`]).
 //!
 //! Whatever waits when there is room in flight again is resolved as one batch, if the operation takes batches. An
 //! event that finds room never waits for others.

@@ -6,8 +6,8 @@
 //! - whoever comes with the place of an event and a time gets everything since, of the lane of the event what follows it;
 //! - who comes without one and wants the current state gets that first, and its cursor is as good as any;
 //! - whoever is told where it is has had all that is for it up to there, or knows of the loss, and gets nothing of it again;
-//! - a group that cannot keep up misses nothing that the broker has, and announces no loss; neither does one whose outlet
-//!   does not run for a while;
+//! - a group that cannot keep up misses nothing that the broker has, and announces no loss; neither does one whose
+//!   outlet does not run for a while;
 //! - in the end everybody has had everything and knows where it is, and equal groups are one.
 
 use std::cell::RefCell;

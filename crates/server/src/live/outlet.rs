@@ -73,7 +73,8 @@ impl Filled {
 /// client. A writer that has not looked for longer is stuck, and must not hold up the other members of its groups.
 const UNSEEN_MAX: Duration = Duration::from_secs(10);
 
-/// The longest time in which a writer that found its socket full looks again when more is queued, unless it gets no CPU.
+/// The longest time in which a writer that found its socket full looks again when more is queued, unless it gets no
+/// CPU.
 const WAKE_MAX: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 //! become older on the way. What is dropped so is told with the next result.
 //!
 //! Results of events that their broker stores are not dropped here: the hub asks first
-//! ([`hub::Outlet::accepts_result`]) and keeps them, or reads the events again later. Of a group there is then at most one
-//! result beyond the bounds in each mailbox, since a group belongs to one shard.
+//! ([`hub::Outlet::accepts_result`]) and keeps them, or reads the events again later. Of a group there is then at most
+//! one result beyond the bounds in each mailbox, since a group belongs to one shard.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -96,8 +96,8 @@ impl Waiting {
         self.bytes < BYTES_MAX && self.groups.get(&group).is_none_or(|it| it.have_room(now))
     }
 
-    /// Counts a result that is about to wait for the reactor, and returns it with the news of what was dropped before it.
-    /// `None`: there is no room, so it is dropped.
+    /// Counts a result that is about to wait for the reactor, and returns it with the news of what was dropped before
+    /// it. `None`: there is no room, so it is dropped.
     fn queue_result(
         &mut self,
         group: GroupId,
