@@ -46,13 +46,7 @@ impl Router {
         descriptors: u32,
         words: impl IntoIterator<Item = impl AsRef<OsStr>>,
     ) -> Self {
-        let command = || {
-            let mut shell = Command::new("sh");
-            let script = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
-            shell.arg("-c").arg(script).arg(binary());
-            shell
-        };
-        Self::start_by(words, command, Stdio::piped)
+        Self::start_by(words, || with_descriptors(descriptors), Stdio::piped)
     }
 
     /// As [`Self::start`], with standard error where `stderr` says.
@@ -180,7 +174,27 @@ impl Router {
 /// # Panics
 /// If it cannot be started, or does not end.
 pub fn run(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> (Option<i32>, String, String) {
-    let mut running = Running::start(Command::new(binary()).args(words));
+    finish(Command::new(binary()).args(words))
+}
+
+/// As [`run`], with a limit of open files.
+pub fn run_with_descriptors(
+    descriptors: u32,
+    words: impl IntoIterator<Item = impl AsRef<OsStr>>,
+) -> (Option<i32>, String, String) {
+    finish(with_descriptors(descriptors).args(words))
+}
+
+/// The router's program with a limit of open files, without words.
+fn with_descriptors(descriptors: u32) -> Command {
+    let mut shell = Command::new("sh");
+    let script = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
+    shell.arg("-c").arg(script).arg(binary());
+    shell
+}
+
+fn finish(command: &mut Command) -> (Option<i32>, String, String) {
+    let mut running = Running::start(command);
     let code = running.wait_for_end();
     let (out, err) = running.said_apart();
     (code, out, err)

@@ -3,7 +3,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a test that cannot get its answer has failed
 
-use e2e::router::{Program, Router, run};
+use e2e::router::{Program, Router, run, run_with_descriptors};
 use e2e::waiting::eventually;
 use serde_json::Value;
 use std::fs;
@@ -287,4 +287,15 @@ fn subscribers_without_sockets_are_all_served() {
     let message =
         r#"{"id":"1","type":"next","payload":{"data":{"tick":{"id":"0000000000000000"}}}}"#;
     assert_eq!(runs[0]["message_bytes"].as_f64(), Some((message.len() + 2) as f64));
+}
+
+#[test]
+fn subscribers_without_sockets_need_no_descriptors() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("run.json").to_str().unwrap().to_owned();
+    let words = ["bench", "subscriptions", "--simulate", "2000", "--events", "1", "--json", &json];
+    let (code, table, err) = run_with_descriptors(512, words);
+    assert_eq!((code, &*err), (Some(0), ""), "{table}");
+    let runs: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!((&runs[0]["subscribed"], &runs[0]["received"]), (&2000.into(), &2000.into()));
 }

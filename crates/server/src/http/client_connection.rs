@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use super::answer::AnswerBody;
 use crate::byte_budget::{ByteAccount, CHARGED_BYTES_MIN};
 use crate::connections::ConnectionPermit;
+use crate::live::kept_operations::KeptTotal;
 use crate::router::Router;
 
 /// Requests of one connection that are served in one turn. A client that pipelines sends the next one with the first.
@@ -39,6 +40,8 @@ pub(crate) struct ClientConnection {
     /// Requests that began in this turn of the event loop.
     begun: Cell<u32>,
     places: Arc<Places>,
+    /// What its live subscriptions keep, on whatever stream they are.
+    kept: Arc<KeptTotal>,
 }
 
 /// The places of one connection for requests that are served at the same time.
@@ -80,7 +83,13 @@ impl ClientConnection {
     }
 
     fn of(client: ClientKey, account: Arc<ByteAccount>) -> Self {
-        Self { client, account, begun: Cell::new(0), places: Arc::default() }
+        Self {
+            client,
+            account,
+            begun: Cell::new(0),
+            places: Arc::default(),
+            kept: KeptTotal::new(),
+        }
     }
 
     /// The client by its address.
@@ -91,6 +100,11 @@ impl ClientConnection {
     /// The bytes of responses that were not read.
     pub(crate) fn account(&self) -> &Arc<ByteAccount> {
         &self.account
+    }
+
+    /// What its live subscriptions keep.
+    pub(crate) fn kept(&self) -> &Arc<KeptTotal> {
+        &self.kept
     }
 
     /// Begins a turn: the event loop has served others since the last one.

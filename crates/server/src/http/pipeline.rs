@@ -163,7 +163,10 @@ async fn endpoint(
     }
     let is_subscription = ready.prepared.kind == OperationKind::Subscription;
     // Reads claims, which most requests need not.
-    let whose = |ready: &Ready| ready.identity.client_key().unwrap_or(address);
+    let whose = |ready: &Ready| {
+        let key = ready.identity.client_key().unwrap_or(address);
+        (key, client.connection().kept())
+    };
     if is_subscription && once::is_wanted(&head.uri) {
         let whose = whose(&ready);
         return once::answer(router, ready, media.whole(), whose).await;

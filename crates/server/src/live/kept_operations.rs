@@ -1,11 +1,12 @@
 //! What the live subscriptions of a connection keep: the bytes of their texts and variables, which are needed to prepare them
 //! for the next graph, and topics of brokers. Both are bounded for each connection. The bytes are counted in all, too.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use execute::{ErrorCode, GraphqlError};
 
+use crate::config::Subscriptions;
 use crate::operation::Ready;
 use crate::router::Router;
 
@@ -18,11 +19,37 @@ pub(crate) struct Amounts {
     topics: u32,
 }
 
+/// What the live subscriptions of one connection keep together, where no single list has them all: over HTTP/2 each
+/// stream has a list of its own.
+#[derive(Debug)]
+pub(crate) struct KeptTotal {
+    /// Different for each connection, ever.
+    id: u64,
+    amounts: Mutex<Amounts>,
+}
+
+/// What a connection keeps already when one more subscription begins.
+#[derive(Clone, Debug)]
+pub(crate) enum Held {
+    /// So much, by the connection's own list, which counts the subscription itself once it is live.
+    Amounts(Amounts),
+    /// What is counted here, with the new subscription.
+    Total(Arc<KeptTotal>),
+}
+
 /// What one live subscription keeps; counted until dropped.
 #[derive(Debug)]
 pub(crate) struct KeptOperation {
     amounts: Amounts,
     total: Arc<AtomicUsize>,
+}
+
+/// The part of one subscription in a [`KeptTotal`]; counted until dropped.
+// Not a part of `KeptOperation`, of which every connection of a reactor has one.
+#[derive(Debug)]
+pub(crate) struct KeptShare {
+    amounts: Amounts,
+    connection: Arc<KeptTotal>,
 }
 
 impl Amounts {
@@ -62,35 +89,108 @@ impl KeptOperation {
         self.amounts
     }
 
-    /// Checks that a connection may keep this beside what it has already, `held`.
+    /// Checks that a connection may keep this beside what it has already. Returns its part where that is counted in a
+    /// [`KeptTotal`].
     ///
     /// # Errors
     /// `OVERLOADED`, with the bound that would be broken.
-    pub(crate) fn check(&self, router: &Router, mut held: Amounts) -> Result<(), GraphqlError> {
-        held.add(self.amounts);
+    pub(crate) fn check(
+        &self,
+        router: &Router,
+        held: &Held,
+    ) -> Result<Option<KeptShare>, GraphqlError> {
         let settings = &router.config.subscriptions;
-        let message = if held.bytes as usize > settings.max_operation_bytes {
+        let checked = match held {
+            Held::Amounts(held) => held.check_with(self.amounts, settings).map(|_| None),
+            Held::Total(connection) => connection.count_in(self.amounts, settings).map(Some),
+        };
+        checked.inspect_err(|error| router.metrics.refused(error.code))
+    }
+}
+
+impl Amounts {
+    /// Returns the sum with `more`, unless a connection may not keep so much.
+    fn check_with(mut self, more: Self, settings: &Subscriptions) -> Result<Self, GraphqlError> {
+        self.add(more);
+        let message = if self.bytes as usize > settings.max_operation_bytes {
             format!(
                 "the live subscriptions of this connection would keep more than {} bytes of texts and variables \
                  (`subscriptions.max_operation_bytes`): complete one first, or open another connection",
                 settings.max_operation_bytes
             )
-        } else if held.topics > settings.max_topics_per_connection {
+        } else if self.topics > settings.max_topics_per_connection {
             format!(
                 "the live subscriptions of this connection would listen to more than {} topics \
                  (`subscriptions.max_topics_per_connection`): complete one first, or open another connection",
                 settings.max_topics_per_connection
             )
         } else {
-            return Ok(());
+            return Ok(self);
         };
-        router.metrics.refused(ErrorCode::Overloaded);
         Err(GraphqlError::new(ErrorCode::Overloaded, message))
+    }
+}
+
+impl KeptTotal {
+    /// Nothing is kept for a new connection.
+    pub(crate) fn new() -> Arc<Self> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Self { id, amounts: Mutex::default() })
+    }
+
+    fn count_in(
+        self: &Arc<Self>,
+        amounts: Amounts,
+        settings: &Subscriptions,
+    ) -> Result<KeptShare, GraphqlError> {
+        let mut held = self.amounts();
+        *held = held.check_with(amounts, settings)?;
+        drop(held);
+        Ok(KeptShare { amounts, connection: Arc::clone(self) })
+    }
+
+    /// A number that no other connection has.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Nothing panics under this lock, so a poisoned one holds sound numbers.
+    fn amounts(&self) -> MutexGuard<'_, Amounts> {
+        self.amounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for KeptOperation {
     fn drop(&mut self) {
         self.total.fetch_sub(self.amounts.bytes as usize, Ordering::Relaxed);
+    }
+}
+
+impl Drop for KeptShare {
+    fn drop(&mut self) {
+        self.connection.amounts().subtract(self.amounts);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subscriptions_of_different_streams_count_together_for_their_connection() {
+        let settings = Subscriptions { max_operation_bytes: 100, ..Subscriptions::default() };
+        let (one, other) = (KeptTotal::new(), KeptTotal::new());
+        let keep = |connection: &Arc<KeptTotal>, bytes: u32, topics| {
+            connection.count_in(Amounts { bytes, topics }, &settings)
+        };
+        let first = keep(&one, 60, 1);
+        assert!(first.is_ok() && keep(&one, 50, 1).is_err() && keep(&other, 50, 1).is_ok());
+        let most = settings.max_topics_per_connection;
+        assert!(keep(&one, 1, most).is_err());
+        drop(first);
+        assert_eq!(*one.amounts(), Amounts::default());
+        assert!(keep(&one, 50, most).is_ok());
+        assert_ne!(one.id(), other.id());
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use execute::{ClientKey, ErrorCode, GraphqlError};
 use http::{StatusCode, Uri};
 
+use super::kept_operations::KeptTotal;
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::{Running, too_slow};
 use super::sse::shutting_down_error;
@@ -30,10 +31,11 @@ pub(crate) async fn answer(
     router: &Arc<Router>,
     ready: Ready,
     media: AnswerType,
-    client: ClientKey,
+    (client, kept): (ClientKey, &Arc<KeptTotal>),
 ) -> Answer {
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
     let _open = router.metrics.stream(Transport::once);
+    let client = (client, Arc::clone(kept));
     let running = StopOnDrop(Running::new(router, &outlet, 0, Transport::once, client));
     running.0.start_ready(OPERATION, ready);
     let time = router.config.limits.time;

@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 
 use super::Caller;
 use super::client_work::{ClientWork, Started};
-use super::kept_operations::{Amounts, KeptOperation};
+use super::kept_operations::{Held, KeptOperation, KeptShare, KeptTotal};
 use super::outlet::{ConnectionOutlet, Delivery};
 use crate::authentication::{EXPIRED, Identity, expired_error};
 use crate::forwarding::ClientHeaders::OfMessage;
@@ -31,6 +31,7 @@ pub(crate) struct Running {
     transport: Transport,
     operations: Operations,
     work: Arc<ClientWork>,
+    kept: Arc<KeptTotal>,
 }
 
 /// The operations in progress on one connection, on whatever thread. Clones share one list.
@@ -43,7 +44,7 @@ enum Operation {
     /// Dropping it unsubscribes. The hub hears of it through a queue, so nothing comes back into this list
     /// while it is borrowed.
     #[expect(dead_code, reason = "held for its drop")]
-    Subscription(Subscription, Open, KeptOperation, Option<AbortOnDrop>),
+    Subscription(Subscribed, Open, Option<AbortOnDrop>),
 }
 
 /// A task that ends with its owner.
@@ -57,17 +58,17 @@ impl Drop for AbortOnDrop {
 }
 
 impl Running {
-    /// An empty list for connection number `connection` of that client.
+    /// An empty list for connection number `connection` of that client, whose subscriptions count in `kept`.
     pub(crate) fn new(
         router: &Arc<Router>,
         outlet: &Arc<ConnectionOutlet>,
         connection: u64,
         transport: Transport,
-        client: ClientKey,
+        (client, kept): (ClientKey, Arc<KeptTotal>),
     ) -> Self {
         let writer = Arc::clone(outlet);
         let work = ClientWork::new(router, client, Box::new(move || writer.filled.notify_one()));
-        Self::of(router, outlet, connection, transport, (Operations::default(), work))
+        Self::of(router, outlet, connection, transport, (Operations::default(), work, kept))
     }
 
     /// More operations for a list that there is.
@@ -76,10 +77,10 @@ impl Running {
         outlet: &Arc<ConnectionOutlet>,
         connection: u64,
         transport: Transport,
-        (operations, work): (Operations, Arc<ClientWork>),
+        (operations, work, kept): (Operations, Arc<ClientWork>, Arc<KeptTotal>),
     ) -> Self {
         let (router, outlet) = (Arc::clone(router), Arc::clone(outlet));
-        Self { router, outlet, connection, transport, operations, work }
+        Self { router, outlet, connection, transport, operations, work, kept }
     }
 
     /// Starts an operation that was not prepared yet, for that client, whose key by address is `address`. Its results
@@ -151,15 +152,15 @@ impl Running {
         let identity = ready.identity.clone();
         let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
         let member = Member { connection: self.connection, operation: number };
-        let held = self.operations.kept();
+        let held = Held::Total(Arc::clone(&self.kept));
         match subscribe(&self.router, ready, outlet, member, held).await {
-            Ok((subscription, kept)) => {
+            Ok(subscribed) => {
                 let open = self.router.metrics.subscription(self.transport);
                 let expiry = self.ends_with(number, identity);
                 let mut operations = self.operations.lock();
                 // Without an entry the client has gone, or the end has come already: the subscription with it.
                 if let Some(entry) = operations.get_mut(&number) {
-                    *entry = Operation::Subscription(subscription, open, kept, expiry);
+                    *entry = Operation::Subscription(subscribed, open, expiry);
                 }
             }
             Err(error) => self.failed(number, vec![error]),
@@ -230,17 +231,6 @@ impl Operations {
         }
     }
 
-    /// What its live subscriptions keep.
-    fn kept(&self) -> Amounts {
-        let mut all = Amounts::default();
-        for operation in self.lock().values() {
-            if let Operation::Subscription(_, _, kept, _) = operation {
-                all.add(kept.amounts());
-            }
-        }
-        all
-    }
-
     /// Is none in progress?
     #[cfg(test)]
     pub(super) fn are_none(&self) -> bool {
@@ -263,6 +253,14 @@ impl Operations {
     }
 }
 
+/// A live subscription and what it keeps.
+pub(super) struct Subscribed {
+    pub(super) subscription: Subscription,
+    pub(super) kept: KeptOperation,
+    #[expect(dead_code, reason = "held for its drop")]
+    pub(super) share: Option<KeptShare>,
+}
+
 /// Joins the group of a prepared subscription. `held`: what the live subscriptions of the connection keep already.
 ///
 /// # Errors
@@ -272,22 +270,31 @@ pub(super) async fn subscribe(
     ready: Ready,
     outlet: Arc<dyn hub::Outlet>,
     member: Member,
-    held: Amounts,
-) -> Result<(Subscription, KeptOperation), GraphqlError> {
+    held: Held,
+) -> Result<Subscribed, GraphqlError> {
     let started = Instant::now();
     let mut kept = KeptOperation::of(router, &ready);
     let subscribed = join_group(router, ready, outlet, member, (&mut kept, held)).await;
     router.metrics.operation(OperationKind::Subscription, subscribed.is_err(), started.elapsed());
-    subscribed.map(|subscription| (subscription, kept))
+    subscribed.map(|(subscription, share)| Subscribed { subscription, kept, share })
 }
 
 /// The key of the client whose groups count together: of one without an identity those of the connection, since many
-/// clients may have the address of one proxy.
-fn client_of(identity: &Identity, outlet: &Arc<dyn hub::Outlet>, member: Member) -> ClientKey {
-    identity.client_key().unwrap_or_else(|| {
-        let outlet = Arc::as_ptr(outlet).addr() as u64;
-        let connection = [outlet, member.connection].map(u64::to_ne_bytes);
-        ClientKey::of_identity(connection.as_flattened())
+/// clients may have the address of one proxy. All streams of one connection of HTTP/2 are one client.
+fn client_of(
+    identity: &Identity,
+    outlet: &Arc<dyn hub::Outlet>,
+    member: Member,
+    held: &Held,
+) -> ClientKey {
+    identity.client_key().unwrap_or_else(|| match held {
+        Held::Total(connection) => ClientKey::of_identity(&connection.id().to_ne_bytes()),
+        // The outlet of a reactor lives as long as the process.
+        Held::Amounts(_) => {
+            let outlet = Arc::as_ptr(outlet).addr() as u64;
+            let connection = [outlet, member.connection].map(u64::to_ne_bytes);
+            ClientKey::of_identity(connection.as_flattened())
+        }
     })
 }
 
@@ -296,14 +303,14 @@ async fn join_group(
     mut ready: Ready,
     outlet: Arc<dyn hub::Outlet>,
     member: Member,
-    (kept, held): (&mut KeptOperation, Amounts),
-) -> Result<Subscription, GraphqlError> {
-    let client = client_of(&ready.identity, &outlet, member);
+    (kept, held): (&mut KeptOperation, Held),
+) -> Result<(Subscription, Option<KeptShare>), GraphqlError> {
+    let client = client_of(&ready.identity, &outlet, member, &held);
     let resume = ready.resume.take();
     let claims = renewal::claims_of(&ready);
     let operation = renewal::live_operation(ready, claims, router.config.limits.time)?;
     kept.set_topics(operation.source.topics().len());
-    kept.check(router, held)?;
+    let kept_share = kept.check(router, &held)?;
     let most = router.config.subscriptions.max_groups_per_client as usize;
     let share = router.group_shares.enter(client, &operation, most);
     let share = share.inspect_err(|error| router.metrics.refused(error.code))?;
@@ -323,7 +330,7 @@ async fn join_group(
                 let next = tokio::time::timeout(router.config.limits.time, next).await;
                 operation = renewal::renew(&next.map_err(|_| error)?, &operation).await?;
             }
-            subscribed => return subscribed,
+            subscribed => return subscribed.map(|subscription| (subscription, kept_share)),
         }
     }
 }

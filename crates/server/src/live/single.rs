@@ -22,6 +22,7 @@ use wire::result_stream::Kind;
 use wire::sse::{Config, Sse};
 
 use super::client_work::ClientWork;
+use super::kept_operations::KeptTotal;
 #[cfg(target_os = "linux")]
 use super::leaving::Leaving;
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
@@ -93,6 +94,7 @@ struct Stream {
     outlet: Arc<ConnectionOutlet>,
     operations: Operations,
     work: Arc<ClientWork>,
+    kept: Arc<KeptTotal>,
     /// The task that ends the stream if its unread responses take the memory of others. Begins with its first operation.
     eviction: OnceLock<AbortOnDrop>,
     names: Mutex<Names>,
@@ -171,6 +173,7 @@ pub(crate) fn reserve(router: &Router, client: ClientKey) -> Answer {
         operations: Operations::default(),
         // No connection is read less because of it: its operations come by requests of their own.
         work: ClientWork::new(router, client, Box::new(|| {})),
+        kept: KeptTotal::new(),
         eviction: OnceLock::new(),
         names: Mutex::default(),
     });
@@ -477,8 +480,8 @@ impl Stream {
         if self.work.is_full() {
             return Err(Refusal::TooBusy);
         }
-        let work = Arc::clone(&self.work);
-        let running = Running::of(router, outlet, 0, Transport::sse, (operations, work));
+        let (work, kept) = (Arc::clone(&self.work), Arc::clone(&self.kept));
+        let running = Running::of(router, outlet, 0, Transport::sse, (operations, work, kept));
         // Held until the operation is in its list: a stream that ends meanwhile stops it.
         let mut names = self.lock();
         let number = names.begin(id, most)?;
@@ -705,6 +708,7 @@ mod tests {
             )),
             operations: Operations::default(),
             work: ClientWork::unbounded(),
+            kept: KeptTotal::new(),
             eviction: OnceLock::new(),
             names: Mutex::default(),
         })

@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use wire::http1::Framing;
 use wire::result_stream::{Kind, ResultStream};
 
+use super::kept_operations::KeptTotal;
 #[cfg(target_os = "linux")]
 use super::leaving::{Leaving, Streamed};
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
@@ -34,13 +35,14 @@ const AHEAD: usize = 4;
 /// The one operation of a stream.
 const OPERATION: u32 = 0;
 
-/// Streams the results of `ready`, the operation of a request by that `version` of HTTP.
+/// Streams the results of `ready`, the operation of a request by that `version` of HTTP on a connection with these live
+/// subscriptions.
 pub(crate) fn answer(
     router: &Arc<Router>,
     ready: Ready,
     kind: Kind,
     version: Version,
-    client: ClientKey,
+    client: (ClientKey, &Arc<KeptTotal>),
 ) -> Answer {
     #[cfg(target_os = "linux")]
     if version < Version::HTTP_2 && router.reactors.are_there() {
@@ -48,6 +50,7 @@ pub(crate) fn answer(
     }
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
     let transport = Transport::of(kind);
+    let client = (client.0, Arc::clone(client.1));
     let running = Running::new(router, &outlet, 0, transport, client);
     running.start_ready(OPERATION, ready);
     let (pieces, body) = mpsc::channel(AHEAD);

@@ -20,6 +20,7 @@ use wire::subprotocol::{SUPPORTED, Subprotocol};
 use wire::websocket::CloseCode;
 use wire::websocket::handshake;
 
+use super::kept_operations::KeptTotal;
 use super::leaving::{Leaving, WebSocket};
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
 use super::running::{Running, too_slow};
@@ -144,7 +145,8 @@ pub(super) async fn run(
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
     let _open = router.metrics.stream(Transport::websocket);
     let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
-    let running = Running::new(router, &outlet, number, Transport::websocket, address);
+    let running =
+        Running::new(router, &outlet, number, Transport::websocket, (address, KeptTotal::new()));
     let mut caller = Arc::new(caller);
     // A token that is being verified. The client waits for it, and for nothing else.
     let mut introduction = Introduction::None;

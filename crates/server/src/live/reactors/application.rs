@@ -32,7 +32,8 @@ use crate::farewell;
 use crate::forwarding::ClientHeaders::Kept;
 use crate::live::backlog::{Backlog, Bounds, Delivery, Taken};
 use crate::live::client_work::{ClientWork, Started};
-use crate::live::kept_operations::{Amounts, KeptOperation};
+use crate::live::kept_operations::{Amounts, Held, KeptOperation};
+use crate::live::running::Subscribed;
 use crate::live::single::{Opened, Step};
 use crate::live::websocket::{AUTHENTICATION_UNAVAILABLE, TRY_AGAIN_LATER};
 use crate::live::{Caller, count_dropped, init_payload, large_messages, running};
@@ -885,8 +886,9 @@ impl Starting {
             Ok(ready) if ready.prepared.kind == OperationKind::Subscription => {
                 let outlet = Arc::clone(&self.outlet) as Arc<dyn hub::Outlet>;
                 let member = Member { connection: self.token.to_u64(), operation: self.number };
-                match running::subscribe(router, ready, outlet, member, self.held).await {
-                    Ok((subscription, kept)) => {
+                let held = Held::Amounts(self.held);
+                match running::subscribe(router, ready, outlet, member, held).await {
+                    Ok(Subscribed { subscription, kept, .. }) => {
                         let open = router.metrics.subscription(self.transport);
                         Outcome::Subscribed(subscription, open, kept)
                     }

@@ -12,7 +12,7 @@ use hub::Subscription;
 use super::super::Caller;
 use super::super::backlog::Backlog;
 use super::super::client_work::ClientWork;
-use super::super::kept_operations::{Amounts, KeptOperation};
+use super::super::kept_operations::{Amounts, Held, KeptOperation};
 use super::super::single::Opened;
 use crate::config::{Config, HeaderRule, HeaderRules};
 use crate::connections::ConnectionPermit;
@@ -95,7 +95,8 @@ impl Client {
     ) -> Result<(), GraphqlError> {
         let Some(entry) = self.operations.get_mut(number) else { return Ok(()) };
         // Others may have become live since it was looked at before.
-        kept.check(router, self.kept)?;
+        // Counted here: there is no share.
+        let _ = kept.check(router, &Held::Amounts(self.kept))?;
         self.kept.add(kept.amounts());
         *entry = Operation::Subscription(subscription, open, kept);
         Ok(())

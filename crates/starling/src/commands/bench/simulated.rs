@@ -32,12 +32,14 @@ pub(super) fn run(count: u64, events: u64) -> Result<SubscriptionRun, String> {
         .map_err(|error| format!("cannot start threads: {error}"))?;
     let run = runtime.block_on(async {
         let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-        let log = Log { level: LogLevel::Warn, ..Log::default() };
+        // No warning about more connections than descriptors, which these do not need.
+        let log = Log { level: LogLevel::Error, ..Log::default() };
         let mut config =
             Config { log, listen: vec![Listener::plain(any_port)], ..Config::default() };
         config.admin.listen = any_port;
         // Nobody is there who could answer a ping.
         config.websocket.ping_interval = Duration::from_secs(24 * 3600);
+        config.subscriptions.max_connections = u32::try_from(count).unwrap_or(u32::MAX);
         server::logging::start(&config.log);
         let options = Options {
             config,
