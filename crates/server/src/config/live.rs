@@ -163,8 +163,8 @@ pub struct Subscriptions {
 
     /// In how many different ways one client may subscribe to one source: with other fields, aliases, variables or forwarded
     /// headers. An event is resolved once for each. Subscriptions with a filter, which get only some of the events, may be
-    /// ten times as many. A client is the subject of a token, or else a connection. One more is refused with the code
-    /// `OVERLOADED`.
+    /// ten times as many. Subscriptions that ask for the same count once. A client is the subject of a token, or else a
+    /// connection with all of its streams of HTTP/2. One more is refused with the code `OVERLOADED`.
     #[schemars(range(min = 1, max = 1_000_000), example = 20)]
     pub max_groups_per_client: u32,
 

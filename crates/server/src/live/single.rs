@@ -51,6 +51,10 @@ const RESERVATION_TIME_MAX: Duration = Duration::from_secs(30);
 /// How often those that nobody came for are looked for: their operations run until then.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
+/// How often reservations look for room by themselves: it takes a look at all streams, for which a client over its bound
+/// must not be able to ask with each request.
+const FULL_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Events handed to the HTTP library ahead of the socket; more wait in the outlet, where the configured bounds hold.
 const AHEAD: usize = 4;
 
@@ -78,6 +82,8 @@ struct Table {
     reserved: usize,
     /// The same of each client; none without any.
     reserved_by: HashMap<ClientKey, usize>,
+    /// When streams that were not opened were looked for last.
+    swept_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -338,7 +344,11 @@ impl Streams {
         let is_full =
             |table: &Table| table.reserved >= RESERVATIONS_MAX || table.reserved_by(client) >= most;
         let mut table = self.lock();
-        if is_full(&table) {
+        let is_due = |table: &Table| {
+            let since = table.swept_at.map(|at| now.saturating_duration_since(at));
+            since.is_none_or(|since| since >= FULL_SWEEP_INTERVAL)
+        };
+        if is_full(&table) && is_due(&table) {
             drop(table);
             self.sweep(now);
             table = self.lock();
@@ -382,6 +392,7 @@ impl Streams {
     /// Forgets streams that nobody came for in time, and ends what was started on them.
     fn sweep(&self, now: Instant) {
         let mut table = self.lock();
+        table.swept_at = Some(now);
         if table.reserved == 0 {
             return;
         }
@@ -740,6 +751,19 @@ mod tests {
         assert!(streams.reserve("one more", Arc::clone(&shared), ALONE, now));
         assert!(streams.reserve("later", shared, ALONE, now + RESERVATION_TIME_MAX));
         assert_eq!(streams.lock().entries.len(), 2, "the open one and the new one");
+    }
+
+    #[test]
+    fn a_client_over_its_bound_does_not_have_all_streams_looked_at_each_time() {
+        let (streams, now, shared) = (Streams::default(), Instant::now(), stream());
+        let reserve = |token: &str, now| {
+            streams.reserve(token, Arc::clone(&shared), (ClientKey::UNKNOWN, 1), now)
+        };
+        assert!(reserve("first", now) && !reserve("second", now));
+        let soon = now + FULL_SWEEP_INTERVAL / 2;
+        assert!(!reserve("second", soon));
+        assert_eq!(streams.lock().swept_at, Some(now));
+        assert!(reserve("second", now + RESERVATION_TIME_MAX));
     }
 
     #[test]
