@@ -92,28 +92,42 @@ impl<'a> Solver<'a> {
     pub(super) fn pick(&mut self, wanted: &Rc<Wanted>, holders: &[Holder<'a>]) -> Option<Pick> {
         let graph = self.graph;
         let field = wanted.field()?;
-        let carries = |&index: &usize| holders[index].carries_wanted(graph, wanted);
-        // The earliest one; but what the payload of an event declares is in the payload.
-        let first = (0..holders.len())
-            .filter(carries)
-            .min_by_key(|&index| (!holders[index].is_payload(graph), holders[index].depth));
+        // Hot path: once for each field of each position that is tried, mostly with one or two holders.
+        let mut first: Option<((bool, u32), usize)> = None;
+        let mut carrying = 0;
+        for (index, holder) in holders.iter().enumerate() {
+            if !holder.carries_wanted(graph, wanted) {
+                continue;
+            }
+            carrying += 1;
+            // The earliest one; but what the payload of an event declares is in the payload.
+            let rank = (!holder.is_payload(graph), holder.depth);
+            if first.is_none_or(|(best, _)| rank < best) {
+                first = Some((rank, index));
+            }
+        }
         self.steps += 1;
-        let Some(first) = first else {
+        let Some(((is_fetched, _), first)) = first else {
             self.note(|graph| unreachable(graph, wanted, holders));
             return None;
         };
         if wanted.parts.is_empty() {
             return Some(Pick { wanted: wanted.clone(), carriers: first.into(), child: None });
         }
-        let mut eligible = vec![first];
-        if !holders[first].is_payload(graph) {
-            eligible = (0..holders.len()).filter(carries).collect();
-            eligible.sort_by_key(|&index| holders[index].depth);
-            self.steps += eligible.len() as u64;
+        let alone = [first];
+        let mut several = Vec::new();
+        if is_fetched {
+            self.steps += carrying;
+            if carrying > 1 {
+                let carries = |&index: &usize| holders[index].carries_wanted(graph, wanted);
+                several.extend((0..holders.len()).filter(carries));
+                several.sort_by_key(|&index| holders[index].depth);
+            }
         }
+        let eligible = if several.is_empty() { &alone[..] } else { &several };
         let below = graph.field(field).ty.named();
         let mut best: Option<(Cost, Carriers, Rc<Solution>)> = None;
-        for &index in &eligible {
+        for &index in eligible {
             let child = holders[index].child(graph, field);
             let Some(solution) = self.position(&wanted.parts, below, &mut [child]) else {
                 continue;
@@ -125,7 +139,7 @@ impl<'a> Solver<'a> {
             }
         }
         if eligible.len() > 1 && self.kind != OperationKind::Mutation {
-            best = self.pick_several(wanted, holders, &eligible, best);
+            best = self.pick_several(wanted, holders, eligible, best);
         }
         let (_, carriers, child) = best?;
         Some(Pick { wanted: wanted.clone(), carriers, child: Some(child) })
