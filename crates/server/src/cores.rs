@@ -12,6 +12,8 @@ use execute::LocalFuture;
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
+use crate::background_priority;
+
 /// Work for a core: called there, the future it makes stays there.
 pub(crate) type Job = Box<dyn FnOnce() -> LocalFuture<'static, ()> + Send>;
 
@@ -63,7 +65,11 @@ impl Cores {
         let mut cores = Vec::with_capacity(count);
         let mut threads = Vec::with_capacity(count);
         for index in 0..count {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            // The hook runs on the threads of the blocking pool only: the event loop has a thread of its own.
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .on_thread_start(background_priority::lower_current_thread)
+                .enable_all()
+                .build()?;
             let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
             let (events, mut event_queue) = mpsc::unbounded_channel::<Job>();
             let load = Arc::new(AtomicUsize::new(0));
@@ -216,6 +222,27 @@ mod tests {
             available()
         });
         assert_eq!(pinned.join().expect("no panic"), 1);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn blocking_work_of_a_core_has_a_lower_priority_than_its_event_loop() {
+        use rustix::process::getpriority_process;
+        let usual = getpriority_process(None).expect("the priority of this thread");
+        let (cores, threads) = Cores::start(1).expect("a thread");
+        let (sender, receiver) = std::sync::mpsc::channel();
+        cores.run(Box::new(move || {
+            Box::pin(async move {
+                let blocking = tokio::task::spawn_blocking(|| getpriority_process(None)).await;
+                let event_loop = getpriority_process(None);
+                sender.send((event_loop, blocking)).expect("the test waits");
+            })
+        }));
+        let (event_loop, blocking) = receiver.recv().expect("the job runs");
+        let blocking = blocking.expect("no panic").expect("the priority of a thread of the pool");
+        assert_eq!(event_loop.expect("the priority of the event loop"), usual);
+        assert!(blocking > usual, "{blocking} is not nicer than {usual}");
+        threads.stop();
     }
 
     #[test]

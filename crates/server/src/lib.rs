@@ -11,6 +11,7 @@ pub mod logging;
 mod admin;
 mod admin_host;
 mod authentication;
+mod background_priority;
 mod byte_budget;
 mod certificates;
 mod check;

@@ -3,7 +3,7 @@
 // router must stay within its memory.
 //
 // STARLING_SOAK_SECONDS is the time of all attacks together, STARLING_HOSTILE_ONLY names one attack or several,
-// separated by commas.
+// separated by commas. STARLING_HOSTILE_GOOD_MS is the 99th percentile that is always good enough.
 import { fork, spawn } from "node:child_process";
 import { once } from "node:events";
 import { readdir, readFile } from "node:fs/promises";
@@ -17,8 +17,12 @@ import { eventually, within } from "../waiting.mjs";
 
 /** How often worse the polite client may fare while others attack. */
 const SLOWDOWN_MAX = 2;
-/** A 99th percentile below this is good whatever it was before: the scheduler of a busy machine costs as much. */
-const GOOD_MS = Number(process.env.STARLING_HOSTILE_GOOD_MS ?? 20);
+/**
+ * A 99th percentile below this is good whatever it was before. The load, the subgraphs and the attacker need processors,
+ * too: on a machine with two of them, requests take 10 to 20 ms now and then without any attack, and the 99th percentile
+ * of a short phase (50 new operations) is the slowest request.
+ */
+const GOOD_MS = Number(process.env.STARLING_HOSTILE_GOOD_MS ?? 50);
 const MEMORY_KB_MAX = 256 * 1024;
 /** The shortest phase whose 99th percentile means something: 250 queries. */
 const PHASE_SECONDS_MIN = 5;
@@ -98,7 +102,9 @@ function judge({ alone, attacked, attacks, memoryKb, isRunning }) {
     const [before, now] = [alone[kind], attacked[kind]];
     if (now.failed > 0) problems.push(`${now.failed} ${kind} failed: ${now.example}`);
     const bound = Math.max(GOOD_MS, SLOWDOWN_MAX * before.p99);
-    if (!(now.p99 <= bound)) problems.push(`p99 of ${kind}: ${now.p99} ms, alone ${before.p99} ms`);
+    if (!(now.p99 <= bound)) {
+      problems.push(`p99 of ${kind}: ${now.p99} ms, alone ${before.p99} ms, at most ${bound} ms`);
+    }
   }
   if (memoryKb > MEMORY_KB_MAX) problems.push(`${memoryKb} kB of memory`);
   return { alone, attacked, attacks: attacks.count, memory_kb: memoryKb, problems };
