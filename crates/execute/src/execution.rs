@@ -22,7 +22,7 @@ use crate::print::print_errors;
 use crate::projection::{self, Stop};
 use crate::{
     ErrorCode, EventRequest, FetchError, GraphqlError, PathSegment, Payload, RequestContext, Seed,
-    SubgraphAnswer, event, large_work, sharing,
+    SubgraphAnswer, event, sharing,
 };
 
 mod absorb;
@@ -55,7 +55,7 @@ pub async fn execute(
     if execution.plant(introspection, seed) {
         execution.run().await;
     }
-    large_work::in_turn(execution.text_bytes(), || execution.finish()).await
+    execution.finish()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,17 +99,6 @@ enum Outcome {
     Answer(Result<SubgraphAnswer, FetchError>),
     Published(Result<bool, GraphqlError>),
     Requested(Result<Bytes, GraphqlError>),
-}
-
-impl Outcome {
-    /// The size of the text that must be read.
-    fn text_bytes(&self) -> usize {
-        match self {
-            Self::Answer(Ok(answer)) => answer.body.len(),
-            Self::Requested(Ok(reply)) => reply.len(),
-            Self::Answer(Err(_)) | Self::Published(_) | Self::Requested(Err(_)) => 0,
-        }
-    }
 }
 
 async fn call<'a>(
@@ -254,10 +243,7 @@ impl<'a> Execution<'a> {
                 answered = in_flight.next() => {
                     let Some((request, outcome)) = answered else { return };
                     let fetch = &plan.fetches[self.sent[request].fetch];
-                    large_work::in_turn(outcome.text_bytes(), || {
-                        self.answered(request, outcome, &mut ready, &mut calls);
-                    })
-                    .await;
+                    self.answered(request, outcome, &mut ready, &mut calls);
                     in_flight.extend(
                         calls.drain(..).map(|(request, it)| call(request, fetch, it, context)),
                     );
@@ -268,11 +254,6 @@ impl<'a> Execution<'a> {
                 }
             }
         }
-    }
-
-    /// The size of the texts that the tree was read from: a measure of what printing it costs.
-    fn text_bytes(&self) -> usize {
-        self.document.text_bytes()
     }
 
     /// The fetches that wait for no other.

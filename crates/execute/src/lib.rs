@@ -28,7 +28,6 @@ mod event_memo;
 mod executable;
 mod execution;
 mod expected;
-mod large_work;
 mod memo;
 mod payload;
 mod print;

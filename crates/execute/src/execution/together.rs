@@ -21,7 +21,7 @@ use crate::bounds::ASKED_ALONE_AT_A_TIME;
 use crate::executable::batches_of;
 use crate::{
     Executable, FetchError, LocalFuture, Payload, RequestContext, Seed, SubgraphAnswer,
-    SubgraphRequest, large_work, sharing,
+    SubgraphRequest, sharing,
 };
 
 /// Executes an operation for several events at a time. The payloads are those that [`crate::execute`] would yield for
@@ -38,12 +38,7 @@ pub async fn execute_together(
     let mut together = Together::new(executable, variables, &contexts);
     together.plant(seeds);
     together.run().await;
-    let mut payloads = Vec::with_capacity(together.all.len());
-    for one in together.all {
-        let bytes = one.execution.text_bytes();
-        payloads.push(large_work::in_turn(bytes, || one.execution.finish()).await);
-    }
-    payloads
+    together.all.into_iter().map(|one| one.execution.finish()).collect()
 }
 
 struct Together<'a> {
@@ -124,9 +119,7 @@ impl<'a> Together<'a> {
                 answered = in_flight.next() => {
                     let Some(answered) = answered else { return };
                     for (execution, (request, outcome)) in answered {
-                        let bytes = outcome.text_bytes();
-                        let answered = || self.answered(execution, request, outcome);
-                        let (fetch, again) = large_work::in_turn(bytes, answered).await;
+                        let (fetch, again) = self.answered(execution, request, outcome);
                         if !again.is_empty() {
                             in_flight.push(ask(&plan.fetches[fetch], again, contexts));
                         }
