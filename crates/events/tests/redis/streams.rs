@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 
 use events::{
@@ -268,6 +268,70 @@ async fn a_stream_that_is_not_read_misses_nothing_and_hinders_nobody() {
     add(&mut client, "a", "*", &EVENTS.to_string()).await;
     assert_eq!(expect_numbers(&mut slow, EVENTS, EVENTS).await, 0);
     assert_eq!(expect_numbers(&mut quick, EVENTS, EVENTS).await, 0);
+}
+
+/// Publishes numbers from `first` on to `key` with entry ids that are these numbers, ten in one transaction, until `stop`
+/// is set.
+async fn publish_until(
+    mut client: MultiplexedConnection,
+    key: &'static str,
+    first: u64,
+    stop: Arc<AtomicBool>,
+) {
+    let mut next = first;
+    while !stop.load(Relaxed) {
+        let mut transaction = redis::pipe();
+        transaction.atomic();
+        for number in next..next + 10 {
+            let id = format!("{number}-0");
+            transaction.cmd("XADD").arg(key).arg(id).arg("data").arg(number).ignore();
+        }
+        transaction.exec_async(&mut client).await.expect("published");
+        next += 10;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_opened_while_events_arrive_skips_none_of_them() {
+    const OPENED: u64 = 300;
+    const READ_OF_EACH: u64 = 50;
+    let Some(program) = program() else { return };
+    let server = RedisServer::start(&program, &[]);
+    let provider = provider(&server);
+    let mut client = foreign_client(&server).await;
+    add(&mut client, "a", "1-0", "1").await;
+    // Keeps the shared read at the end of the key.
+    let mut live = open(&provider, &["a"], Start::New).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let publisher = foreign_client(&server).await;
+    let publishing = tokio::spawn(publish_until(publisher, "a", 2, Arc::clone(&stop)));
+    let (events, mut received) = tokio::sync::watch::channel(1);
+    let reading = tokio::spawn(async move {
+        loop {
+            let next = *events.borrow() + 1;
+            assert_eq!(expect_numbers(&mut live, next, next).await, 0);
+            if events.send(next).is_err() {
+                return;
+            }
+        }
+    });
+    for number in 0..OPENED {
+        let start = match number % 3 {
+            0 => Start::New,
+            // Nothing is there yet: the stream begins with what comes, after two round trips.
+            1 => Start::At(u64::MAX),
+            _ => after(&[(0, *received.borrow_and_update(), 0)]),
+        };
+        let mut stream = open(&provider, &["a"], start).await;
+        let begin = stream.messages.recv().await;
+        let Some(SourceMessage::Passed(begin)) = begin else { panic!("no begin: {begin:?}") };
+        let (first, last) = (begin.offset + 1, begin.offset + READ_OF_EACH);
+        assert_eq!(expect_numbers(&mut stream, first, last).await, 0, "stream {number}");
+    }
+    drop(received);
+    reading.await.expect("the live stream missed nothing");
+    stop.store(true, Relaxed);
+    publishing.await.expect("published");
 }
 
 #[tokio::test]

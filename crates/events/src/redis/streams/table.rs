@@ -226,7 +226,8 @@ impl Table {
         self.wants_more
     }
 
-    /// What the blocked read has brought of a key.
+    /// What the blocked read has brought of a key. A lane that became live behind the start of this read waits for the next
+    /// one, which begins at the lane's position: the entries between the two are not in this read.
     // hot path: once per event and stream; its budget is the number of streams that want the key.
     pub(super) fn read_live(&mut self, read: &KeyRead) {
         let Some(listeners) = self.keys.get(&read.key) else { return };
@@ -235,7 +236,8 @@ impl Table {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             let OpenStream { feed, lanes, .. } = stream;
             let lanes = lanes.iter_mut();
-            for lane in lanes.filter(|it| it.key == read.key && it.pace == Pace::Live) {
+            let follows = |lane: &Lane| read.from <= lane.read && lane.pace == Pace::Live;
+            for lane in lanes.filter(|it| it.key == read.key && follows(it)) {
                 deliver(feed, lane, read, &self.stats);
                 tell_lag(feed, lane);
                 if lane.pace == Pace::Behind {
@@ -450,6 +452,36 @@ mod tests {
         assert!(!table.wants_more(), "what is asked for already covers it");
         let _earlier = open(&mut table, 2, false);
         assert!(table.wants_more());
+    }
+
+    #[test]
+    fn a_stream_that_becomes_live_behind_the_shared_read_misses_nothing() {
+        let mut table = table();
+        let mut live = open(&mut table, 3, false);
+        let mut slow = open(&mut table, 1, true);
+        let piece = table.next_piece(ENTRIES_PER_READ, &mut Vec::new()).unwrap();
+        // The broker answers the piece, stores 4 and 5, and answers the shared read, which arrives first.
+        let answer = read("a", 1, 2..=3);
+        table.start_reading();
+        table.read_live(&read("a", 3, 4..=5));
+        table.stop_reading();
+        assert_eq!(table.start_reading(), [("a".into(), id(5))]);
+        table.read_piece(&piece, &answer);
+        // A stream that was opened at the latest entry before 4 is in the same place.
+        let mut new = open(&mut table, 3, false);
+        assert!(table.wants_more(), "what is asked for begins too late");
+        // The read ends by itself before it can be woken.
+        table.read_live(&read("a", 5, 6..=7));
+        table.stop_reading();
+        assert_eq!(
+            table.start_reading(),
+            [("a".into(), id(3))],
+            "the next one begins where they are"
+        );
+        table.read_live(&read("a", 3, 4..=7));
+        assert_eq!(heard(&mut live), ["passed 3", "4", "5", "6", "7"]);
+        assert_eq!(heard(&mut slow), ["passed 1", "2", "3", "4", "5", "6", "7"]);
+        assert_eq!(heard(&mut new), ["passed 3", "4", "5", "6", "7"]);
     }
 
     #[test]
