@@ -29,8 +29,8 @@ const REQUESTS_PER_TURN: u32 = 2;
 const UNPROVEN_REQUESTS_MAX: u32 = 8;
 
 /// A response goes to the HTTP library in pieces of this size over HTTP/1.1. Each piece that is taken shows that the
-/// client reads.
-const PIECE_BYTES: usize = 64 << 10;
+/// client reads. Each costs a system call, so that usual responses are one piece.
+const PIECE_BYTES: usize = 128 << 10;
 
 /// See the module.
 #[derive(Debug)]
