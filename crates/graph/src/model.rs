@@ -211,6 +211,20 @@ pub struct FieldInSubgraph {
     pub context: Vec<ContextArgument>,
 }
 
+impl FieldInSubgraph {
+    /// A mention that says nothing more than that the subgraph has the field.
+    pub(crate) fn of(subgraph: SubgraphId) -> Self {
+        Self {
+            subgraph,
+            external: false,
+            requires: None,
+            provides: None,
+            ty: None,
+            context: Vec::new(),
+        }
+    }
+}
+
 /// An argument whose value is read from an object further up (`@fromContext`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContextArgument {

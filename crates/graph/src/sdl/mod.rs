@@ -5,6 +5,7 @@ mod directive_arguments;
 mod event_fields;
 mod field_sets;
 mod interfaces;
+mod join_names;
 pub(crate) mod links;
 mod pending_field_sets;
 mod possible_types;

@@ -2,7 +2,7 @@
 
 use apollo_compiler::parser::SourceSpan;
 
-use super::{field_sets, reader::mention};
+use super::field_sets;
 use crate::{
     FieldId, FieldInSubgraph, FieldSet, FieldSetItem, Key, SubgraphId, SubgraphKind, Supergraph,
     TypeId, errors::Errors,
@@ -116,7 +116,7 @@ pub(super) fn resolve_key_members(supergraph: &mut Supergraph, is_v0_1: bool) {
             field.declared_by.insert(subgraph);
         }
         if !is_mentioned && is_v0_1 {
-            field.subgraphs.push(mention(subgraph));
+            field.subgraphs.push(FieldInSubgraph::of(subgraph));
         }
     }
 }
@@ -135,7 +135,9 @@ pub(super) fn mention_external_fields(supergraph: &mut Supergraph) {
     for (field, subgraph) in members {
         let field = &mut supergraph.fields[field.0 as usize];
         if !field.subgraphs.iter().any(|there| there.subgraph == subgraph) {
-            field.subgraphs.push(FieldInSubgraph { external: true, ..mention(subgraph) });
+            field
+                .subgraphs
+                .push(FieldInSubgraph { external: true, ..FieldInSubgraph::of(subgraph) });
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use apollo_compiler::{Node, Schema, ast, schema::ExtendedType};
 
-use super::{directive_arguments as arguments, reader::Names};
+use super::{directive_arguments as arguments, join_names::Names};
 use crate::{SubgraphId, SubgraphSet, Supergraph, TypeId};
 
 /// Fills in [`crate::Type::possible`] and [`crate::TypeInSubgraph::possible`].

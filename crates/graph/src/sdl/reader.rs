@@ -11,6 +11,7 @@ use apollo_compiler::{
 
 use super::{
     directive_arguments as arguments, event_fields, interfaces,
+    join_names::Names,
     links::Links,
     pending_field_sets::{self, PendingFieldSet, Slot},
     possible_types,
@@ -70,41 +71,6 @@ pub(super) fn read(schema: &Schema, links: &Links, errors: &mut Errors<'_>) -> S
     hide_what_clients_cannot_see(&mut supergraph);
     event_fields::check(&supergraph, schema, errors);
     supergraph
-}
-
-/// Names of the join directives in this schema.
-pub(super) struct Names {
-    ty: String,
-    field: String,
-    pub(super) implements: String,
-    pub(super) union_member: String,
-    owner: String,
-    directive: String,
-    context: String,
-    inaccessible: String,
-    machinery: Vec<String>,
-}
-
-impl Names {
-    fn of(links: &Links) -> Self {
-        let join = |directive: &str| links.directive("join", directive);
-        let inaccessible = links.directive("inaccessible", "inaccessible");
-        Self {
-            ty: join("type"),
-            field: join("field"),
-            implements: join("implements"),
-            union_member: join("unionMember"),
-            owner: join("owner"),
-            directive: join("directive"),
-            context: links.directive("context", "context"),
-            machinery: ["field", "directive"]
-                .map(join)
-                .into_iter()
-                .chain([inaccessible.clone()])
-                .collect(),
-            inaccessible,
-        }
-    }
 }
 
 /// The subgraphs and the enum values that stand for them.
@@ -352,7 +318,7 @@ impl Reader<'_, '_, '_> {
             let subgraphs: Vec<_> = owner.map_or_else(|| everywhere.collect(), |owner| vec![owner]);
             for subgraph in subgraphs {
                 field.declared_by.insert(subgraph);
-                field.subgraphs.push(mention(subgraph));
+                field.subgraphs.push(FieldInSubgraph::of(subgraph));
             }
         }
         self.read_applied_directives(&mut field, definition);
@@ -367,7 +333,7 @@ impl Reader<'_, '_, '_> {
             // Without `graph` no subgraph has the field itself: it comes from an interface object.
             let Some(subgraph) = self.graph_argument(directive, "graph") else { continue };
             let index = field.subgraphs.len();
-            let mut there = mention(subgraph);
+            let mut there = FieldInSubgraph::of(subgraph);
             there.external = arguments::boolean(directive, "external") == Some(true)
                 || arguments::boolean(directive, "usedOverridden") == Some(true);
             if let Some((from, _)) = arguments::text(directive, "override") {
@@ -520,17 +486,6 @@ impl Reader<'_, '_, '_> {
             ),
         };
         Some(TypeRef { nullable, shape })
-    }
-}
-
-pub(super) fn mention(subgraph: SubgraphId) -> FieldInSubgraph {
-    FieldInSubgraph {
-        subgraph,
-        external: false,
-        requires: None,
-        provides: None,
-        ty: None,
-        context: Vec::new(),
     }
 }
 
