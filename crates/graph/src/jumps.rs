@@ -68,6 +68,39 @@ impl Supergraph {
             .flat_map(|there| &there.keys)
             .filter(|key| key.resolvable)
     }
+
+    /// True if `holders` together resolve every field of `set` on an object of type `on`. Nested fields are looked up
+    /// in those of them that give the object, without further requests.
+    pub fn resolves_set(&self, set: &FieldSet, on: TypeId, holders: SubgraphSet) -> bool {
+        self.obtains(set, on, holders, &|_, carriers| carriers)
+    }
+
+    /// As [`Supergraph::resolves_set`]; `holders_of` widens the subgraphs that give a nested object to all that have
+    /// it in the end.
+    fn obtains(
+        &self,
+        set: &FieldSet,
+        on: TypeId,
+        holders: SubgraphSet,
+        holders_of: &impl Fn(TypeId, SubgraphSet) -> SubgraphSet,
+    ) -> bool {
+        set.items.iter().all(|item| match item {
+            FieldSetItem::Fragment { on, fields } => self.obtains(fields, *on, holders, holders_of),
+            FieldSetItem::Field { field, fields, .. } => {
+                // A set that is written on an interface means the object type's own field of that name.
+                let own = match self.ty(on).fields.contains(field) {
+                    true => Some(*field),
+                    false => self.field_named(on, &self.field(*field).name),
+                };
+                let Some(own) = own else { return false };
+                let carriers = self.field(own).resolved_by.intersection(holders);
+                let below = self.field(own).ty.named();
+                !carriers.is_empty()
+                    && (fields.items.is_empty()
+                        || self.obtains(fields, below, holders_of(below, carriers), holders_of))
+            }
+        })
+    }
 }
 
 /// All jumps of a supergraph, compiled once.
@@ -140,12 +173,13 @@ impl Reachable {
             for &(ty, start) in &starts {
                 let holders = reachable.reached_from(ty, start);
                 let mut grown = holders;
+                let reached_by = |ty, holders| reachable.reached_by(ty, holders);
                 // Within one start the order does not matter: the outer loop runs until nothing changes.
                 for to in targets[&ty].difference(holders).iter() {
                     let leads = supergraph.has_query_root(ty, to)
                         || supergraph
                             .keys_into(ty, to)
-                            .any(|key| reachable.obtains(supergraph, &key.fields, ty, grown));
+                            .any(|key| supergraph.obtains(&key.fields, ty, grown, &reached_by));
                     if leads {
                         grown.insert(to);
                     }
@@ -166,39 +200,5 @@ impl Reachable {
     /// Who can hold it in the end. Several holders reach at least what each reaches alone.
     fn reached_by(&self, ty: TypeId, holders: SubgraphSet) -> SubgraphSet {
         holders.iter().map(|start| self.reached_from(ty, start)).fold(holders, SubgraphSet::union)
-    }
-
-    /// Can all of `set` be had of an object of type `on` that `holders` hold?
-    fn obtains(
-        &self,
-        supergraph: &Supergraph,
-        set: &FieldSet,
-        on: TypeId,
-        holders: SubgraphSet,
-    ) -> bool {
-        set.items.iter().all(|item| match item {
-            FieldSetItem::Fragment { on, fields } => self.obtains(supergraph, fields, *on, holders),
-            FieldSetItem::Field { field, fields, .. } => {
-                let concrete = supergraph.ty(on).fields.contains(field);
-                let field = match concrete {
-                    true => *field,
-                    // The set was written on an interface; this object type has its own field of that name.
-                    false => match supergraph.field_named(on, &supergraph.field(*field).name) {
-                        Some(own) => own,
-                        None => return false,
-                    },
-                };
-                let carriers = supergraph.field(field).resolved_by.intersection(holders);
-                let child = supergraph.field(field).ty.named();
-                !carriers.is_empty()
-                    && (fields.items.is_empty()
-                        || self.obtains(
-                            supergraph,
-                            fields,
-                            child,
-                            self.reached_by(child, carriers),
-                        ))
-            }
-        })
     }
 }

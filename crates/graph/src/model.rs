@@ -319,6 +319,11 @@ impl Supergraph {
         &self.subgraphs[usize::from(id.0)]
     }
 
+    /// The ids of all subgraphs.
+    pub fn subgraph_ids(&self) -> impl Iterator<Item = SubgraphId> + use<> {
+        (0..self.subgraphs.len()).map(|index| SubgraphId(index as u16))
+    }
+
     /// The type of that name.
     pub fn type_named(&self, name: &str) -> Option<TypeId> {
         self.type_names.get(name).copied()

@@ -10,7 +10,7 @@ use std::{
 };
 
 use foldhash::{HashMap, HashSet};
-use graph::{FieldId, FieldSet, FieldSetItem, SubgraphSet, Supergraph, TypeId, TypeKind};
+use graph::{FieldId, FieldSet, FieldSetItem, SubgraphSet, Supergraph, TypeId};
 
 use crate::{Condition, FieldTarget, Operation, Selection, SelectionSet, Value, VariableId};
 
@@ -92,9 +92,12 @@ impl Tree {
         self.visited
     }
 
-    /// True if anything is selected of a union.
-    pub(super) fn has_unions(&self, graph: &Supergraph) -> bool {
-        self.sets.iter().any(|set| graph.ty(set.on).kind == TypeKind::Union)
+    /// The fields that are selected anywhere, each once for each selection set that has it.
+    pub(super) fn selected_fields(&self) -> impl Iterator<Item = FieldId> + '_ {
+        self.sets.iter().flat_map(|set| &set.items).filter_map(|item| match item {
+            Item::Field(Select { target: FieldTarget::Field(field), .. }) => Some(*field),
+            Item::Field(_) | Item::Fragment { .. } => None,
+        })
     }
 
     /// How many different selection sets there are.

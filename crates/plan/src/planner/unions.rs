@@ -5,8 +5,8 @@
 
 use std::rc::Rc;
 
-use foldhash::{HashMap, HashSet};
-use graph::{FieldId, FieldSet, FieldSetItem, SubgraphSet, Supergraph, TypeId, TypeKind};
+use foldhash::HashMap;
+use graph::{FieldId, SubgraphId, SubgraphSet, Supergraph, TypeId, TypeKind};
 
 use super::tree::{Item, Select, Set, Shared, Tree};
 use crate::{Condition, FieldTarget};
@@ -17,47 +17,20 @@ pub(super) fn without_unshared_members(
     tree: &mut Tree,
     root: Shared,
 ) -> Shared {
-    if !tree.has_unions(graph) {
-        return root;
-    }
     let is_differing = |field: FieldId| {
         let field_type = graph.ty(graph.field(field).ty.named());
         field_type.kind == TypeKind::Union
             && shared_members(graph, field, resolvers(graph, field)).len()
                 < field_type.possible.len()
     };
-    if !fields_of(&root).into_iter().any(is_differing) {
+    if !tree.selected_fields().any(is_differing) {
         return root;
     }
-    let servers = (0..graph.subgraphs.len()).map(|index| graph::SubgraphId(index as u16)).collect();
-    let position = Position { field: None, holders: servers, members: None };
+    let all = graph.subgraph_ids().collect();
+    let position = Position { field: None, holders: all, members: None };
     let mut narrowing =
         Narrowing { graph, tree, known: HashMap::default(), reachable: HashMap::default() };
     narrowing.set(&root, &position)
-}
-
-/// Every field that is selected in `set` or below it.
-fn fields_of(set: &Shared) -> HashSet<FieldId> {
-    let mut fields = HashSet::default();
-    let mut seen: HashSet<Shared> = HashSet::default();
-    let mut pending = vec![set.clone()];
-    while let Some(set) = pending.pop() {
-        if !seen.insert(set.clone()) {
-            continue;
-        }
-        for item in &set.items {
-            match item {
-                Item::Fragment { set, .. } => pending.push(set.clone()),
-                Item::Field(select) => {
-                    if let FieldTarget::Field(field) = select.target {
-                        fields.insert(field);
-                    }
-                    pending.extend(select.set.clone());
-                }
-            }
-        }
-    }
-    fields
 }
 
 /// The subgraphs that resolve a field, of an interface: of any of its members.
@@ -187,7 +160,7 @@ impl Narrowing<'_> {
     fn holders_of(&self, member: TypeId, position: &Position) -> Option<SubgraphSet> {
         let graph = self.graph;
         let Some(field) = position.field else { return Some(position.holders) };
-        let knows = |&subgraph: &graph::SubgraphId| {
+        let knows = |&subgraph: &SubgraphId| {
             let there = graph.field_type_in(field, subgraph);
             graph.possible_in(there, subgraph).contains(&member)
         };
@@ -205,13 +178,12 @@ impl Narrowing<'_> {
         let mut has_grown = true;
         while has_grown {
             has_grown = false;
-            for index in 0..graph.subgraphs.len() {
-                let subgraph = graph::SubgraphId(index as u16);
+            for subgraph in graph.subgraph_ids() {
                 let leads_there = |reached: SubgraphSet| {
                     graph.has_query_root(ty, subgraph)
                         || graph
                             .keys_into(ty, subgraph)
-                            .any(|key| obtains(graph, &key.fields, ty, reached))
+                            .any(|key| graph.resolves_set(&key.fields, ty, reached))
                 };
                 if !reached.contains(subgraph) && leads_there(reached) {
                     reached.insert(subgraph);
@@ -222,19 +194,4 @@ impl Narrowing<'_> {
         self.reachable.insert((ty, holders), reached);
         reached
     }
-}
-
-/// True if `holders` together resolve every field of `set` on an object of type `on`. Nested members are
-/// looked up in the subgraphs that have the object, without further requests.
-fn obtains(graph: &Supergraph, set: &FieldSet, on: TypeId, holders: SubgraphSet) -> bool {
-    set.items.iter().all(|item| match item {
-        FieldSetItem::Fragment { on, fields } => obtains(graph, fields, *on, holders),
-        FieldSetItem::Field { field, fields, .. } => {
-            let own = graph.field_named(on, &graph.field(*field).name).unwrap_or(*field);
-            let carriers = graph.field(own).resolved_by.intersection(holders);
-            let below = graph.field(own).ty.named();
-            !carriers.is_empty()
-                && (fields.items.is_empty() || obtains(graph, fields, below, carriers))
-        }
-    })
 }
