@@ -9,7 +9,6 @@ use plan::{
 
 use crate::PathSegment;
 use crate::bounds::ERROR_PLACE_VISITS_MAX;
-use crate::executable::batches_of;
 
 /// Requirements that require one another are followed so far; what is further away is taken to be of use.
 const REQUIREMENTS_MAX: u32 = 16;
@@ -394,7 +393,7 @@ impl<'a> Sent<'a> {
     fn batches(self) -> impl Iterator<Item = &'a EntityBatch> {
         let wanted = move |any_of: &[Condition]| any_holds(any_of, self.variables);
         let fetches = self.plan.fetches.iter().filter(move |fetch| wanted(&fetch.any_of));
-        let batches = fetches.flat_map(|fetch| batches_of(&fetch.kind));
+        let batches = fetches.flat_map(|fetch| fetch.kind.batches());
         batches.filter(move |batch| wanted(&batch.any_of))
     }
 

@@ -11,7 +11,9 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use http::HeaderMap;
-use plan::{EventField, Fetch, ShapeField, SubscriptionRoot, Variables};
+use plan::{
+    EventField, Fetch, OperationKind, ShapeField, SubgraphOperation, SubscriptionRoot, Variables,
+};
 
 use crate::bounds::{PAYLOAD_BYTES_MAX, PAYLOAD_ROOM_BYTES_MAX, REPRESENTATIONS_MAX};
 use crate::client_path;
@@ -93,6 +95,13 @@ enum Call<'a> {
     Subgraph { body: Bytes, is_mutation: bool },
     Publish { event: &'a EventField, arguments: Bytes },
     Request { event: &'a EventField, arguments: Bytes, is_mutation: bool },
+}
+
+impl Call<'_> {
+    /// The request that sends `body` for `operation`.
+    fn subgraph(operation: &SubgraphOperation, body: Bytes) -> Self {
+        Self::Subgraph { body, is_mutation: operation.kind == OperationKind::Mutation }
+    }
 }
 
 enum Outcome {

@@ -11,8 +11,6 @@ use plan::{
     ContextSource, EntityBatch, FetchKind, Path, Plan, RepresentationField, ValueKind, ValueShape,
 };
 
-use crate::executable::batches_of;
-
 const TYPENAME: &str = "__typename";
 
 /// The kinds of objects of a data tree.
@@ -68,7 +66,7 @@ impl Expected {
                 expected.walk(root, target);
             }
         }
-        for batch in plan.fetches.iter().flat_map(|fetch| batches_of(&fetch.kind)) {
+        for batch in plan.fetches.iter().flat_map(|fetch| fetch.kind.batches()) {
             let mut common = None;
             for target in &batch.targets {
                 // Also of targets below what is needed whole: the values stand above them.

@@ -15,6 +15,7 @@ mod bounds;
 mod claims;
 mod client_key;
 mod client_path;
+mod compiled_objects;
 mod context;
 #[allow(dead_code, reason = "called once requests are parted by context")]
 mod context_values;

@@ -14,9 +14,7 @@ use plan::{
     Representation, RepresentationField, ValueKind, ValueShape,
 };
 
-use crate::executable::{
-    CompiledRepresentation, CompiledTarget, batches_of, common_steps, step_slots,
-};
+use crate::compiled_objects::{CompiledRepresentation, CompiledTarget, common_steps, step_slots};
 use crate::expected::Expected;
 use crate::selections::{Selections, selections};
 use crate::target_tree::TargetTree;
@@ -162,7 +160,7 @@ fn places(plan: &Plan, fetch: &Fetch, wanted: &Wanted<'_>, found: &mut dyn FnMut
         look(plan, root, &selected, &mut Path::default(), wanted, found);
         return;
     }
-    for batch in batches_of(&fetch.kind) {
+    for batch in fetch.kind.batches() {
         let entities = selected.fields.iter().find(|field| *field.key == *batch.data_key);
         let Some(entities) = entities.filter(|it| !it.is_conditional) else { continue };
         for target in &batch.targets {

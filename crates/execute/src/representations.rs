@@ -11,7 +11,8 @@ use foldhash::{HashMap, HashSet};
 use plan::{EntityBatch, Path, Representation, RepresentationField};
 
 use crate::bounds::{REMEMBERED_MAX, SCRATCH_ENTRIES_MAX, TARGET_OBJECTS_MAX};
-use crate::executable::{CompiledBatch, CompiledMember, CompiledRepresentation, CompiledTarget};
+use crate::compiled_objects::{CompiledMember, CompiledRepresentation, CompiledTarget};
+use crate::executable::CompiledBatch;
 use crate::memo::{Source, SourceValue};
 
 /// The objects behind one batch of one request.

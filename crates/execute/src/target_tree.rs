@@ -4,8 +4,6 @@
 use foldhash::{HashMap, HashMapExt};
 use plan::{FetchKind, Path, PathStep, Plan};
 
-use crate::executable::batches_of;
-
 /// A batch: the numbers of its fetch and of itself in there.
 type BatchId = (usize, usize);
 
@@ -32,7 +30,7 @@ impl<'a> TargetTree<'a> {
             if let FetchKind::RootBelow { target, .. } = &it.kind {
                 tree.add((fetch, 0), target);
             }
-            for (batch, it) in batches_of(&it.kind).iter().enumerate() {
+            for (batch, it) in it.kind.batches().iter().enumerate() {
                 for target in &it.targets {
                     tree.add((fetch, batch), target);
                 }

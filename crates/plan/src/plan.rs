@@ -68,6 +68,16 @@ pub enum FetchKind {
     Request(EventField),
 }
 
+impl FetchKind {
+    /// The entity batches of the fetch; none if it asks for root fields.
+    pub fn batches(&self) -> &[EntityBatch] {
+        match self {
+            Self::Entities { batches, .. } => batches,
+            Self::Root(_) | Self::RootBelow { .. } | Self::Publish(_) | Self::Request(_) => &[],
+        }
+    }
+}
+
 /// An operation in a subgraph's language.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SubgraphOperation {

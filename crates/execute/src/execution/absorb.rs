@@ -453,7 +453,7 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// One entity per group of target paths: see [`crate::executable::CompiledTarget::group`].
+/// One entity per group of target paths: see [`crate::compiled_objects::CompiledTarget::group`].
 struct Copies {
     first_group: HashMap<NodeId, u32>,
     others: HashMap<(NodeId, u32), NodeId>,

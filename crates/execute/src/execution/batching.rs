@@ -7,7 +7,6 @@ use bytes::Bytes;
 use http::StatusCode;
 use plan::{EntityBatch, Fetch, FetchKind};
 
-use super::request::subgraph_call;
 use super::{Call, Execution};
 use crate::FetchError;
 use crate::executable::head;
@@ -201,7 +200,7 @@ impl<'a> Execution<'a> {
             text.extend_from_slice(b"\":");
             text.extend_from_slice(&body[batch.list.clone()]);
             text.extend_from_slice(b"}}");
-            let call = subgraph_call(operation, Bytes::from(text));
+            let call = Call::subgraph(operation, Bytes::from(text));
             let mut own: Vec<Collected> = Vec::with_capacity(count);
             own.resize_with(count, Collected::default);
             own[number] = batch;

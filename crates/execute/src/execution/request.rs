@@ -9,7 +9,6 @@ use super::{Call, Execution};
 use crate::argument_text::print_arguments;
 use crate::client_path::any_holds;
 use crate::context_values;
-use crate::executable::batches_of;
 use crate::representations::{Collected, CollectedObject, Walk, write_representations};
 
 impl<'a> Execution<'a> {
@@ -27,7 +26,7 @@ impl<'a> Execution<'a> {
         match &fetch.kind {
             FetchKind::Root(operation) if operation.variables.is_empty() => {
                 let body = compiled.constant_body.clone();
-                let call = subgraph_call(operation, body);
+                let call = Call::subgraph(operation, body);
                 self.send(Sent::whole(index), call, calls);
             }
             FetchKind::Root(operation) => {
@@ -35,7 +34,7 @@ impl<'a> Execution<'a> {
                 body.extend_from_slice(&compiled.head);
                 self.write_variables(operation, &mut body);
                 body.extend_from_slice(b"}}");
-                let call = subgraph_call(operation, Bytes::from(body));
+                let call = Call::subgraph(operation, Bytes::from(body));
                 self.send(Sent::whole(index), call, calls);
             }
             FetchKind::RootBelow { operation, target } => {
@@ -58,7 +57,7 @@ impl<'a> Execution<'a> {
                 body.extend_from_slice(&compiled.head);
                 self.write_variables(operation, &mut body);
                 body.extend_from_slice(b"}}");
-                let call = subgraph_call(operation, Bytes::from(body));
+                let call = Call::subgraph(operation, Bytes::from(body));
                 let sent = Sent::entities(index, vec![collected], Bytes::new());
                 self.send(sent, call, calls);
             }
@@ -144,7 +143,7 @@ impl<'a> Execution<'a> {
         calls: &mut Vec<(usize, Call<'a>)>,
     ) {
         let kept = if collected.len() > 1 { body.clone() } else { Bytes::new() };
-        let call = subgraph_call(operation, body);
+        let call = Call::subgraph(operation, body);
         self.send(Sent::entities(index, collected, kept), call, calls);
     }
 
@@ -164,7 +163,7 @@ impl<'a> Execution<'a> {
         calls: &mut Vec<(usize, Call<'a>)>,
     ) {
         let compiled = &self.executable.fetches[index];
-        let batches = batches_of(&fetch.kind);
+        let batches = fetch.kind.batches();
         let (Some(batch), Some(compiled_batch)) = (batches.first(), compiled.batches.first())
         else {
             return;
@@ -230,8 +229,4 @@ impl<'a> Execution<'a> {
         }
         separator
     }
-}
-
-pub(super) fn subgraph_call<'a>(operation: &SubgraphOperation, body: Bytes) -> Call<'a> {
-    Call::Subgraph { body, is_mutation: operation.kind == OperationKind::Mutation }
 }

@@ -18,7 +18,6 @@ use super::batching::{is_about_the_request, is_overload};
 use super::joint::{self, Joint, Own};
 use super::{Call, Execution, Outcome, call};
 use crate::bounds::ASKED_ALONE_AT_A_TIME;
-use crate::executable::batches_of;
 use crate::{
     Executable, FetchError, LocalFuture, Payload, RequestContext, Seed, SubgraphAnswer,
     SubgraphRequest, sharing,
@@ -239,7 +238,7 @@ async fn send(fetch: &Fetch, joint: &Joint, alone: Vec<(&RequestContext, Bytes)>
     let Some((first, _)) = alone.first() else { return Vec::new() };
     let answer = send_one(fetch, first, joint.body.clone()).await;
     let parts = match &answer {
-        Ok(answer) => joint.part(batches_of(&fetch.kind), answer),
+        Ok(answer) => joint.part(fetch.kind.batches(), answer),
         Err(_) => None,
     };
     if let Some(parts) = parts {
