@@ -94,13 +94,14 @@ pub trait Subgraph: Send + Sync {
     /// Notes that a response cannot be used, for the log. `problem` goes after "subgraph "x" …".
     fn note_unusable_response(&self, _problem: &str) {}
 
-    /// Notes that a response held errors, for the log. Called once per response.
-    fn note_reported_errors(&self, _errors: &ReportedErrors<'_>) {}
+    /// Notes that a response held errors whose messages clients do not see, for the log. Called once per response.
+    fn note_hidden_errors(&self, _errors: &HiddenErrors<'_>) {}
 }
 
-/// The errors that a subgraph reported in one response. Never for clients: nothing in it is masked.
+/// The errors that a subgraph reported in one response and whose messages are hidden from clients. For the log, which
+/// is the only place that has them.
 #[derive(Clone, Debug)]
-pub struct ReportedErrors<'a> {
+pub struct HiddenErrors<'a> {
     /// How many there are.
     pub count: usize,
     /// The message of the first one, cut to a bound.
@@ -109,8 +110,6 @@ pub struct ReportedErrors<'a> {
     pub code: Option<&'a str>,
     /// The `extensions` of the first one as JSON text, if it has any; cut to a bound.
     pub extensions: Option<&'a str>,
-    /// True if clients do not see the message, so that the log is the only place that has it.
-    pub is_masked: bool,
 }
 
 /// One request to a subgraph.

@@ -46,7 +46,7 @@ pub use argument_text::print_value;
 pub use claims::{ClaimPath, ClaimScalar, ClaimValues, Claims};
 pub use client_key::{ClientKey, network_of};
 pub use context::{
-    EventRequest, FetchError, ForwardedHeaders, Generation, LocalFuture, Publisher, ReportedErrors,
+    EventRequest, FetchError, ForwardedHeaders, Generation, HiddenErrors, LocalFuture, Publisher,
     RequestContext, Subgraph, SubgraphAnswer, SubgraphRequest,
 };
 pub use disclosure::{AnswerHeaders, Disclosure};

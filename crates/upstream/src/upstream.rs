@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use execute::{FetchError, LocalFuture, ReportedErrors, Subgraph, SubgraphAnswer, SubgraphRequest};
+use execute::{FetchError, HiddenErrors, LocalFuture, Subgraph, SubgraphAnswer, SubgraphRequest};
 use http::{HeaderMap, Method, Request, Version};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -362,11 +362,7 @@ impl Subgraph for Upstream {
         self.warn_of_failure(&format_args!("the subgraph {problem}"));
     }
 
-    fn note_reported_errors(&self, errors: &ReportedErrors<'_>) {
-        // Where clients see the messages, they are for clients to act on.
-        if !errors.is_masked {
-            return;
-        }
+    fn note_hidden_errors(&self, errors: &HiddenErrors<'_>) {
         let count = u64::try_from(errors.count).unwrap_or(u64::MAX);
         if let Some(count) = self.standing.reported_log.record(count, self.clock.now()) {
             tracing::warn!(

@@ -13,7 +13,7 @@ use crate::bounds::{
 };
 use crate::client_path::{self, Position};
 use crate::representations::{CollectError, Collected, Walk};
-use crate::{ErrorCode, GraphqlError, PathSegment, ReportedErrors, answer, disclosure};
+use crate::{ErrorCode, GraphqlError, HiddenErrors, PathSegment, answer, disclosure};
 
 /// The places of the client's response that a failed fetch is about.
 #[derive(Default)]
@@ -24,6 +24,7 @@ struct AffectedPlaces {
 }
 
 impl<'a> Execution<'a> {
+    /// Records a response that cannot be used: one error at each place concerned.
     pub(super) fn bad_answer(
         &mut self,
         index: usize,
@@ -31,12 +32,11 @@ impl<'a> Execution<'a> {
         collected: &[Collected],
         problem: &str,
     ) {
-        self.context.generation.subgraph(fetch.subgraph).note_unusable_response(problem);
-        let message = format!("Subgraph \"{}\" {problem}.", self.subgraph_name(fetch));
-        self.fail(index, fetch, collected, ErrorCode::SubgraphRequestFailed, message);
+        let error = self.unusable_response(fetch, problem);
+        self.fail_with(index, fetch, collected, error);
     }
 
-    /// As [`Self::bad_answer`], where a part of the response could be used: one error at the first place concerned.
+    /// Records a response of which a part could be used: one error at the first place concerned.
     pub(super) fn bad_part(
         &mut self,
         index: usize,
@@ -44,12 +44,28 @@ impl<'a> Execution<'a> {
         collected: &[Collected],
         problem: &str,
     ) {
+        let place = self.first_place(index, fetch, collected);
+        let error = self.unusable_response(fetch, problem).at(place);
+        self.fail_with(index, fetch, collected, error);
+    }
+
+    /// The error of a response that cannot be used, which is also logged.
+    fn unusable_response(&self, fetch: &Fetch, problem: &str) -> GraphqlError {
         self.context.generation.subgraph(fetch.subgraph).note_unusable_response(problem);
         let message = format!("Subgraph \"{}\" {problem}.", self.subgraph_name(fetch));
-        let mut error = GraphqlError::new(ErrorCode::SubgraphRequestFailed, message);
+        self.failure(fetch, ErrorCode::SubgraphRequestFailed, message)
+    }
+
+    /// An error that names the subgraph of a fetch, still without a place.
+    fn failure(
+        &self,
+        fetch: &Fetch,
+        code: ErrorCode,
+        message: impl Into<Cow<'static, str>>,
+    ) -> GraphqlError {
+        let mut error = GraphqlError::new(code, message);
         error.subgraph = Some(self.subgraph_name(fetch).into());
-        error.path = self.first_place(index, fetch, collected);
-        self.fail_with(index, fetch, collected, error);
+        error
     }
 
     pub(super) fn over_bound(&mut self, index: usize, fetch: &'a Fetch, error: CollectError) {
@@ -82,8 +98,7 @@ impl<'a> Execution<'a> {
         code: ErrorCode,
         message: impl Into<Cow<'static, str>>,
     ) {
-        let mut error = GraphqlError::new(code, message);
-        error.subgraph = Some(self.subgraph_name(fetch).into());
+        let error = self.failure(fetch, code, message);
         self.fail_with(index, fetch, collected, error);
     }
 
@@ -162,18 +177,17 @@ impl<'a> Execution<'a> {
                 );
             }
         }
-        let is_masked = self.is_masked(fetch);
+        // Where clients see the messages, they are for clients to act on.
+        if !self.is_masked(fetch) {
+            return;
+        }
         let message = answer::message_of(document, first);
-        let code = answer::code_of(document, first);
-        let extensions = if is_masked { answer::extensions_text(document, first) } else { None };
-        let reported = ReportedErrors {
+        self.context.generation.subgraph(fetch.subgraph).note_hidden_errors(&HiddenErrors {
             count: errors.len(),
             message: &message[..message.floor_char_boundary(ERROR_MESSAGE_BYTES_MAX)],
-            code: code.as_deref(),
-            extensions: extensions.as_deref(),
-            is_masked,
-        };
-        self.context.generation.subgraph(fetch.subgraph).note_reported_errors(&reported);
+            code: answer::code_of(document, first).as_deref(),
+            extensions: answer::extensions_text(document, first).as_deref(),
+        });
     }
 
     pub(super) fn explain_objects(&mut self, collected: &[Collected]) {
