@@ -1,12 +1,14 @@
-//! Key members of events in the form that the schema declares. Publishers write `"id": 3` where the type is `ID`; a subgraph
-//! that gets the number in a representation compares it with texts and finds nothing. So a number becomes a text where
-//! the member is an `ID` or a `String`, and `3.0` becomes `3` where it is an `Int`. Everything else stays as it is.
+//! Key members of events in the form that the schema declares. Publishers write `"id": 3` where the type is `ID`; a
+//! subgraph that gets the number in a representation compares it with texts and finds nothing. So a number becomes a
+//! text where the member is an `ID` or a `String`, and `3.0` becomes `3` where it is an `Int`. Everything else stays
+//! as it is, also lists.
 
 use astjson::{Document, Kind, NodeId};
-use graph::{Supergraph, TypeId, TypeRefShape};
-use plan::{FetchKind, Path, Plan, RepresentationField};
+use graph::{Supergraph, TypeRef, TypeRefShape};
+use plan::{Path, Plan, RepresentationField};
 
 /// Coerces the members of `payload`, the value of the root field `data_key`, that representations are made of.
+/// hot path: once for each event and group. Types are looked up only where a member is a number.
 pub(crate) fn coerce(
     document: &mut Document,
     graph: &Supergraph,
@@ -14,17 +16,12 @@ pub(crate) fn coerce(
     data_key: &str,
     payload: NodeId,
 ) {
-    for fetch in &plan.fetches {
-        let FetchKind::Entities { batches, .. } = &fetch.kind else { continue };
-        for batch in batches {
-            let fixed = batch.representation.typename.as_deref();
-            for path in &batch.targets {
-                for object in objects_at(document, path, data_key, payload) {
-                    let ty = type_of(document, graph, object).or_else(|| graph.type_named(fixed?));
-                    if let Some(ty) = ty {
-                        coerce_members(document, graph, &batch.representation.fields, ty, object);
-                    }
-                }
+    for batch in plan.fetches.iter().flat_map(|fetch| fetch.kind.batches()) {
+        let representation = &batch.representation;
+        for path in &batch.targets {
+            for object in objects_at(document, path, data_key, payload) {
+                let known_as = representation.typename.as_deref();
+                coerce_members(document, graph, &representation.fields, known_as, object);
             }
         }
     }
@@ -53,52 +50,57 @@ fn objects_of(document: &Document, value: NodeId) -> Vec<NodeId> {
     }
 }
 
-fn type_of(document: &Document, graph: &Supergraph, object: NodeId) -> Option<TypeId> {
-    let name = document.as_str(document.get(object, "__typename")?)?;
-    graph.type_named(&name)
-}
-
+/// Coerces the members `fields` of an object whose type is `known_as` unless its `__typename` says another.
 fn coerce_members(
     document: &mut Document,
     graph: &Supergraph,
     fields: &[RepresentationField],
-    ty: TypeId,
+    known_as: Option<&str>,
     object: NodeId,
 ) {
     for field in fields {
         let Some(value) = document.get(object, &field.data_key) else { continue };
-        let Some(declared) = graph.field_named(ty, &field.name) else { continue };
-        let declared = &graph.field(declared).ty;
-        if !field.fields.is_empty() {
-            for object in objects_of(document, value) {
-                let ty = type_of(document, graph, object).unwrap_or(declared.named());
-                coerce_members(document, graph, &field.fields, ty, object);
-            }
+        if field.fields.is_empty() && document.kind(value) != Kind::Number {
             continue;
         }
-        if matches!(declared.shape, TypeRefShape::List(_)) {
-            continue;
-        }
-        let Some(text) = coerced(document, value, &graph.ty(declared.named()).name) else {
+        let Some(declared) = declared_type(document, graph, known_as, object, &field.name) else {
             continue;
         };
-        if let Ok(value) = document.new_raw(&text) {
+        let type_name = &graph.ty(declared.named()).name;
+        if !field.fields.is_empty() {
+            for object in objects_of(document, value) {
+                coerce_members(document, graph, &field.fields, Some(type_name), object);
+            }
+        } else if matches!(declared.shape, TypeRefShape::Named(_))
+            && let Some(text) = coerced(document.raw(value), type_name)
+            && let Ok(value) = document.new_raw(&text)
+        {
             document.set(object, &field.data_key, value);
         }
     }
 }
 
-/// The JSON text of the value in the form of that type. `None`: it is in that form, or none leads there.
-fn coerced(document: &Document, value: NodeId, type_name: &str) -> Option<String> {
-    let (kind, raw) = document.kind_and_raw(value);
-    if kind != Kind::Number {
-        return None;
-    }
-    let is_plain = raw.bytes().all(|it| it.is_ascii_digit() || it == b'-');
-    let whole = if is_plain { Some(raw.to_owned()) } else { whole_number(raw) };
+/// The type that the schema declares for a field of an object.
+fn declared_type<'a>(
+    document: &Document,
+    graph: &'a Supergraph,
+    known_as: Option<&str>,
+    object: NodeId,
+    field: &str,
+) -> Option<&'a TypeRef> {
+    let name = document.get(object, "__typename").and_then(|name| document.as_str(name));
+    let own = name.and_then(|name| graph.type_named(&name));
+    let ty = own.or_else(|| graph.type_named(known_as?))?;
+    Some(&graph.field(graph.field_named(ty, field)?).ty)
+}
+
+/// The JSON text of a number in the form of that type. `None`: it is in that form, or none leads there.
+fn coerced(number: &str, type_name: &str) -> Option<String> {
+    let is_plain = number.bytes().all(|it| it.is_ascii_digit() || it == b'-');
+    let whole = if is_plain { Some(number.to_owned()) } else { whole_number(number) };
     match type_name {
         "ID" => whole.map(|number| format!("\"{number}\"")),
-        "String" => Some(format!("\"{}\"", whole.as_deref().unwrap_or(raw))),
+        "String" => Some(format!("\"{}\"", whole.as_deref().unwrap_or(number))),
         "Int" if !is_plain => whole,
         _ => None,
     }
@@ -124,22 +126,16 @@ mod tests {
             ("3.0", "ID", Some("\"3\"")),
             ("90071992547409931234", "ID", Some("\"90071992547409931234\"")),
             ("3.5", "ID", None),
-            ("\"3\"", "ID", None),
-            ("true", "ID", None),
             ("3.5", "String", Some("\"3.5\"")),
             ("3", "String", Some("\"3\"")),
             ("3", "Int", None),
             ("3.0", "Int", Some("3")),
             ("3e2", "Int", Some("300")),
             ("3.5", "Int", None),
-            ("\"3\"", "Int", None),
             ("3", "Float", None),
             ("3", "Sku", None),
         ] {
-            let mut document = Document::new();
-            let value = document.parse(json.to_owned()).unwrap();
-            let found = coerced(&document, value, type_name);
-            assert_eq!(found.as_deref(), expected, "{json} as {type_name}");
+            assert_eq!(coerced(json, type_name).as_deref(), expected, "{json} as {type_name}");
         }
     }
 }
