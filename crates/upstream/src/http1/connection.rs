@@ -13,8 +13,8 @@ use hyper::body::{Body, Frame, SizeHint};
 use net::Unread;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-use super::framing::{Framing, Piece};
-use super::head::{Malformed, ResponseHead, read_response, write_request};
+use super::framing::{Framing, Malformed, Piece};
+use super::head::{ResponseHead, read_response, write_request};
 use crate::counted::Counted;
 use crate::retry::{Failure, Sent};
 use crate::reuse::{ReuseGuard, UNSOLICITED_BYTES};

@@ -2,11 +2,12 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::head::Malformed;
-
 /// Bytes of a chunk's head beside its data, and of all trailers: nobody sends more than a few.
 const CHUNK_HEAD_BYTES_MAX: usize = 1024;
 const TRAILER_BYTES_MAX: usize = 16 * 1024;
+
+/// The reason why the bytes of a server are not a response.
+pub(crate) type Malformed = &'static str;
 
 /// How a body ends, and where in it we are.
 #[derive(Clone, PartialEq, Eq, Debug)]

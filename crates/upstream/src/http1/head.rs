@@ -4,16 +4,13 @@ use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version};
 
-use super::framing::Framing;
+use super::framing::{Framing, Malformed};
 
 /// Headers of a response; real ones have some twenty.
 const HEADERS_MAX: usize = 100;
 
 /// Bytes of a head, as for HTTP/2. Real ones have some hundred.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
-
-/// Why what came is no response.
-pub(crate) type Malformed = &'static str;
 
 /// What the head of a response says.
 #[derive(Debug)]
