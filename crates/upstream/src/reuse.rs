@@ -1,11 +1,11 @@
-//! Whether the HTTP/1.1 connections of a subgraph may carry one request after another.
+//! Decides whether the HTTP/1.1 connections of a subgraph may carry one request after another.
 //!
 //! HTTP/1.1 matches responses to requests by their order alone. A server that sends bytes when no request is open has
 //! lost count, and its next bytes may be taken for the response to a request that they do not belong to. The connection
-//! on which that is noticed is closed, and for a while no connection of this subgraph is used twice: each request then has
-//! a connection of its own, on which nothing else can arrive. At the start and after each such time the first connections
-//! are on probation: they are watched for a moment before one is used again, so that a server that always sends too
-//! much is noticed before anything can be mismatched. HTTP/2 numbers its streams and is not concerned.
+//! on which that is noticed is closed, and for a while no connection of this subgraph is used twice: each request then
+//! has a connection of its own, on which nothing else can arrive. At the start and after each such time the first
+//! connections are on probation: they are watched for a moment before one is used again, so that a server that always
+//! sends too much is noticed before anything can be mismatched. HTTP/2 numbers its streams and is not concerned.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,14 +18,14 @@ use crate::stats::count;
 /// response may show one client the data of another.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// What a server sends on an idle connection that it is about to close (RFC 9110, section 15.5.9). It says nothing
-/// about the server's count.
+/// The beginnings of the response that a server sends on an idle connection before it closes it (RFC 9110, section
+/// 15.5.9). Such a response does not show that the server has lost count.
 const REQUEST_TIMEOUT_HEADS: [&[u8]; 2] = [b"HTTP/1.1 408", b"HTTP/1.0 408"];
 
 /// Bytes that are enough to tell a request timeout from another response.
 pub(crate) const UNSOLICITED_BYTES: usize = 12;
 
-/// See the module.
+/// Knows whether connections of one subgraph are reused.
 #[derive(Debug)]
 pub(crate) struct ReuseGuard {
     subgraph: Box<str>,
@@ -33,7 +33,7 @@ pub(crate) struct ReuseGuard {
     /// Milliseconds after `start` from which on connections are reused; 0 if nothing was noticed.
     paused_until: AtomicU64,
     probation: Duration,
-    /// True once a connection has stood its probation.
+    /// True once a connection has passed its probation.
     is_proven: AtomicBool,
     stats: Arc<UpstreamStats>,
 }
@@ -55,7 +55,7 @@ impl ReuseGuard {
         }
     }
 
-    /// How long a connection is to be watched before it is used again; `None` once one has stood that.
+    /// The time for which a connection is watched before it is used again; `None` once one has passed that.
     pub(crate) fn probation(&self) -> Option<Duration> {
         (!self.is_proven.load(Ordering::Relaxed)).then_some(self.probation)
     }
@@ -73,9 +73,13 @@ impl ReuseGuard {
 
     /// Notes that the server has sent `bytes` when no request was open.
     pub(crate) fn note_unsolicited(&self, bytes: &[u8]) {
-        if is_harmless(bytes) {
-            return;
+        if !is_harmless(bytes) {
+            self.pause_reuse();
         }
+    }
+
+    /// Stops the reuse of connections for a while: the server has sent a response that belongs to no request.
+    pub(crate) fn pause_reuse(&self) {
         count(&self.stats.unsolicited);
         self.is_proven.store(self.probation.is_zero(), Ordering::Relaxed);
         let now = self.millis(Instant::now());

@@ -29,8 +29,8 @@ pub struct UpstreamSettings {
     pub max_waiting: usize,
     /// How long a connection without requests is kept.
     pub idle_timeout: Duration,
-    /// How long the first HTTP/1.1 connection is watched for unsolicited bytes before any is used a second time. Zero: not at
-    /// all.
+    /// The time for which the first HTTP/1.1 connection is watched for unsolicited bytes before any is used a second
+    /// time. Zero switches that off.
     pub probation: Duration,
     /// Which HTTP.
     pub protocol: Protocol,

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use execute::FetchError;
@@ -32,10 +32,6 @@ const READ_BYTES_MAX: usize = 1024 * 1024;
 /// server may announce what it never sends; memory that nothing is written to is promised and not taken.
 const BODY_BYTES_AHEAD_MAX: usize = 16 * 1024 * 1024;
 
-/// Stand for responses in reports of unsolicited bytes that are not at hand.
-const EARLY_RESPONSE: &[u8] = b"an early response";
-const UNREAD_RESPONSE: &[u8] = b"unread bytes";
-
 /// See the module.
 pub(crate) struct Connection {
     stream: Counted,
@@ -49,7 +45,7 @@ pub(crate) struct Connection {
     is_reusable: bool,
     /// True if it has carried an exchange before the present one.
     is_reused: bool,
-    /// Is told of bytes that come when no request is open.
+    /// Decides whether connections are reused after bytes that came while no request was open.
     reuse: Arc<ReuseGuard>,
 }
 
@@ -102,21 +98,18 @@ impl Connection {
         body: &Bytes,
     ) -> Result<Response<ResponseBody<'_>>, Failure> {
         self.is_reusable = false;
-        // The last look before anything is sent: what has come by now cannot be meant for this request. The runtime may
-        // not have noticed it yet, so the socket itself is asked.
-        if self.is_reused && self.stream.unread() != Unread::Nothing {
-            self.report_unread();
-            return Err(Failure { sent: Sent::Nothing, ..closed(None).into() });
+        if self.is_reused {
+            self.check_unread().await?;
         }
         self.head.clear();
         write_request(target, headers, body.len(), &mut self.head);
         let mut sending = Sending::default();
         let head = poll_fn(|context| self.poll_exchange(context, body, &mut sending)).await?;
         let ResponseHead { head, framing, keeps_alive } = head;
-        // No server can answer a query that it has not read; what comes earlier was sent for nothing that was asked.
+        // A server cannot respond to a query that it has not read, so an earlier response belongs to no request.
         // Refusals may come early.
         if self.is_reused && !sending.is_over && head.status().is_success() {
-            self.reuse.note_unsolicited(EARLY_RESPONSE);
+            self.reuse.pause_reuse();
             let failure = malformed("the response came before the request was complete");
             return Err(Failure { sent: Sent::Unanswered, ..failure.into() });
         }
@@ -126,19 +119,27 @@ impl Connection {
         Ok(head.map(|()| body))
     }
 
-    /// Tells the guard of bytes that have come while no request was open. Bytes of TLS may be about the session only.
-    fn report_unread(&mut self) {
+    /// Checks that nothing has come since the last response: it would be matched to the next request. The runtime may
+    /// not have noticed such bytes yet, so the socket itself is asked. hot path: one system call (0.3 µs) for each
+    /// request on a connection that is reused.
+    async fn check_unread(&mut self) -> Result<(), Failure> {
+        let unread = self.stream.unread();
+        if unread == Unread::Nothing {
+            return Ok(());
+        }
         let mut bytes = [0; UNSOLICITED_BYTES];
         let mut bytes = ReadBuf::new(&mut bytes);
-        let mut context = Context::from_waker(Waker::noop());
-        match Pin::new(&mut self.stream).poll_read(&mut context, &mut bytes) {
-            Poll::Ready(_) => self.reuse.note_unsolicited(bytes.filled()),
-            // The runtime has not noticed that there is something to read.
-            Poll::Pending if self.stream.unread() == Unread::Bytes => {
-                self.reuse.note_unsolicited(UNREAD_RESPONSE);
+        let reading = poll_fn(|context| {
+            match Pin::new(&mut self.stream).poll_read(context, &mut bytes) {
+                // Bytes of TLS may be about the session only, and then there is nothing to wait for.
+                Poll::Pending if unread != Unread::Bytes => Poll::Ready(()),
+                // Otherwise the runtime will notice what is there.
+                read => read.map(drop),
             }
-            Poll::Pending => {}
-        }
+        });
+        reading.await;
+        self.reuse.note_unsolicited(bytes.filled());
+        Err(Failure { sent: Sent::Nothing, ..closed(None).into() })
     }
 
     /// Writes while there is something to write, and reads the head of the response meanwhile: a server that answers

@@ -23,16 +23,21 @@ enum Unsolicited {
 /// A server on a thread of its own that echoes the number in each request and then sends the response `"stray"`. The
 /// receiver gets a message after each stray response was written.
 fn start(when: Unsolicited) -> (String, mpsc::Receiver<()>) {
+    start_with(when, response("\"stray\""))
+}
+
+/// As [`start`], with another stray response.
+fn start_with(when: Unsolicited, stray: String) -> (String, mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let sender = sender.clone();
+            let (sender, stray) = (sender.clone(), stray.clone());
             let stream = stream.unwrap();
             stream.set_nodelay(true).unwrap();
             // The client closes the connection at any time.
-            std::thread::spawn(move || serve(stream, when, &sender).unwrap_or(()));
+            std::thread::spawn(move || serve(stream, when, &stray, &sender).unwrap_or(()));
         }
     });
     (url, receiver)
@@ -41,6 +46,7 @@ fn start(when: Unsolicited) -> (String, mpsc::Receiver<()>) {
 fn serve(
     mut stream: TcpStream,
     when: Unsolicited,
+    stray: &str,
     sender: &mpsc::Sender<()>,
 ) -> std::io::Result<()> {
     let mut text = String::new();
@@ -63,7 +69,7 @@ fn serve(
         if let Unsolicited::After(pause) = when {
             std::thread::sleep(pause);
         }
-        let written = stream.write_all(response("\"stray\"").as_bytes());
+        let written = stream.write_all(stray.as_bytes());
         let _ = sender.send(());
         written?;
     }
@@ -100,6 +106,26 @@ async fn a_response_that_came_while_a_connection_was_idle_is_never_matched_to_th
     })
     .await;
     assert!(read(&upstream.stats().unsolicited) >= 1);
+}
+
+#[tokio::test]
+async fn a_request_timeout_that_the_runtime_has_not_noticed_yet_does_not_stop_reuse() {
+    let timeout = "HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n".to_owned();
+    let (url, strays) = start_with(Unsolicited::AtOnce, timeout);
+    let settings = UpstreamSettings { probation: Duration::ZERO, ..no_retries() };
+    let upstream = Upstream::new("products", &url, settings, None).unwrap();
+    local(async {
+        for number in 0..20 {
+            let response = fetch(&upstream, number, true).await.unwrap();
+            assert_eq!(response.body, format!("{{\"n\":{number}}}"));
+            // Blocks the runtime, so that it cannot notice by itself what has come meanwhile.
+            strays.recv_timeout(Duration::from_secs(10)).unwrap();
+        }
+    })
+    .await;
+    let stats = upstream.stats();
+    assert_eq!(read(&stats.unsolicited), 0);
+    assert!(read(&stats.reconnects) >= 1, "the timeout was found when the connection was to be used again");
 }
 
 #[tokio::test]
