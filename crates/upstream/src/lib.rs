@@ -27,6 +27,7 @@ mod settings;
 mod standing;
 mod stats;
 mod target;
+mod turn;
 mod upstream;
 
 pub use breaker::BreakerState;

@@ -326,8 +326,9 @@ impl Upstream {
         match line {
             Line::Http1(mut connection) => {
                 let headers = request_headers::headers(Some(&target.host), compression, request);
-                let response =
-                    connection.send(target.path.as_str(), &headers, &request.body).await?;
+                let path = target.path.as_str();
+                let sending = connection.send(path, &headers, &request.body, request.is_mutation);
+                let response = sending.await?;
                 let Received { answer, is_drained } = receive(response, limit).await;
                 if is_drained {
                     pool::give_back(&self.standing, connection, self.settings.idle_timeout);

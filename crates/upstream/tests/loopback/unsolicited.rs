@@ -1,8 +1,8 @@
 //! Servers that send responses without a request.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -12,12 +12,14 @@ use upstream::{Upstream, UpstreamSettings};
 use crate::scripted::{Server, answer, local, no_retries, read, until};
 
 /// When a server sends a response that nothing was asked for.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Unsolicited {
     /// At once after each response.
     AtOnce,
     /// So long after each response.
     After(Duration),
+    /// Once told to after each response.
+    Told(Arc<Mutex<mpsc::Receiver<()>>>),
 }
 
 /// A server on a thread of its own that echoes the number in each request and then sends the response `"stray"`. The
@@ -26,18 +28,18 @@ fn start(when: Unsolicited) -> (String, mpsc::Receiver<()>) {
     start_with(when, response("\"stray\""))
 }
 
-/// As [`start`], with another stray response.
+/// As [`start`], with another stray response. If that is empty, the server closes the connection.
 fn start_with(when: Unsolicited, stray: String) -> (String, mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let (sender, stray) = (sender.clone(), stray.clone());
+            let (when, sender, stray) = (when.clone(), sender.clone(), stray.clone());
             let stream = stream.unwrap();
             stream.set_nodelay(true).unwrap();
             // The client closes the connection at any time.
-            std::thread::spawn(move || serve(stream, when, &stray, &sender).unwrap_or(()));
+            std::thread::spawn(move || serve(stream, &when, &stray, &sender).unwrap_or(()));
         }
     });
     (url, receiver)
@@ -45,7 +47,7 @@ fn start_with(when: Unsolicited, stray: String) -> (String, mpsc::Receiver<()>) 
 
 fn serve(
     mut stream: TcpStream,
-    when: Unsolicited,
+    when: &Unsolicited,
     stray: &str,
     sender: &mpsc::Sender<()>,
 ) -> std::io::Result<()> {
@@ -66,10 +68,16 @@ fn serve(
         };
         text.clear();
         stream.write_all(response(&body).as_bytes())?;
-        if let Unsolicited::After(pause) = when {
-            std::thread::sleep(pause);
+        match when {
+            Unsolicited::AtOnce => {}
+            Unsolicited::After(pause) => std::thread::sleep(*pause),
+            // Without a sender the test is over.
+            Unsolicited::Told(told) => told.lock().unwrap().recv().unwrap_or(()),
         }
-        let written = stream.write_all(stray.as_bytes());
+        let written = match stray {
+            "" => stream.shutdown(Shutdown::Both),
+            stray => stream.write_all(stray.as_bytes()),
+        };
         let _ = sender.send(());
         written?;
     }
@@ -109,6 +117,30 @@ async fn a_response_that_came_while_a_connection_was_idle_is_never_matched_to_th
 }
 
 #[tokio::test]
+async fn a_mutation_is_not_sent_on_a_connection_that_has_ended_in_the_same_turn_of_the_event_loop()
+{
+    for stray in [String::new(), response("\"stray\"")] {
+        let (tell, told) = mpsc::channel();
+        let when = Unsolicited::Told(Arc::new(Mutex::new(told)));
+        let (url, strays) = start_with(when, stray);
+        let settings = UpstreamSettings { probation: Duration::ZERO, ..no_retries() };
+        let upstream = Upstream::new("products", &url, settings, None).unwrap();
+        local(async {
+            fetch(&upstream, 0, true).await.unwrap();
+            // The event loop looks at the connection, on which nothing has come yet …
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            tell.send(()).unwrap();
+            // … and is blocked until it has ended.
+            strays.recv_timeout(Duration::from_secs(10)).unwrap();
+            let response = fetch(&upstream, 1, true).await.unwrap();
+            assert_eq!(response.body, "{\"n\":1}");
+        })
+        .await;
+        assert_eq!(read(&upstream.stats().reconnects), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_request_timeout_that_the_runtime_has_not_noticed_yet_does_not_stop_reuse() {
     let timeout = "HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n".to_owned();
     let (url, strays) = start_with(Unsolicited::AtOnce, timeout);
@@ -125,7 +157,10 @@ async fn a_request_timeout_that_the_runtime_has_not_noticed_yet_does_not_stop_re
     .await;
     let stats = upstream.stats();
     assert_eq!(read(&stats.unsolicited), 0);
-    assert!(read(&stats.reconnects) >= 1, "the timeout was found when the connection was to be used again");
+    assert!(
+        read(&stats.reconnects) >= 1,
+        "the timeout was found when the connection was to be used again"
+    );
 }
 
 #[tokio::test]
