@@ -8,7 +8,7 @@ use graph::{SubgraphId, Supergraph, TypeId};
 
 use super::build::{ContextUse, Entry, SelectionId, Selections};
 use super::conditions;
-use super::fold::{self, Line};
+use super::fold::{self, Line, separate};
 use crate::{Condition, ContextVariable, Operation, OperationKind, SubgraphOperation, VariableId};
 
 /// So many comparisons of conditions take as long as writing a field.
@@ -235,11 +235,4 @@ pub(super) fn free_variable(operation: &Operation, wanted: &str) -> String {
         name.push('_');
     }
     name
-}
-
-/// A space where two selections would run into each other.
-pub(super) fn separate(out: &mut String) {
-    if !out.is_empty() && !out.ends_with(['{', ' ']) {
-        out.push(' ');
-    }
 }

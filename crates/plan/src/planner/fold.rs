@@ -5,7 +5,7 @@ use std::{cmp::Reverse, fmt::Write as _};
 
 use graph::{FieldId, SubgraphId, Supergraph, TypeId, TypeKind};
 
-use super::{build::Entry, document::separate};
+use super::build::Entry;
 
 /// A selected field as it is written.
 #[derive(Clone, Debug)]
@@ -106,4 +106,11 @@ fn is_alike(graph: &Supergraph, subgraph: SubgraphId, interface: TypeId, line: &
             && graph.field_type_in(general, subgraph) == graph.field_type_in(line.field, subgraph)
             && (!line.has_arguments || own.arguments.iter().all(|argument| knows(&argument.name)))
     })
+}
+
+/// Adds a space where two selections would run into each other.
+pub(super) fn separate(out: &mut String) {
+    if !out.is_empty() && !out.ends_with(['{', ' ']) {
+        out.push(' ');
+    }
 }
