@@ -3,10 +3,10 @@
 
 use std::rc::Rc;
 
-use graph::{FieldSet, SubgraphId, TypeId};
+use graph::{FieldSet, TypeId};
 
 use super::{
-    holders::{ByAddress, Holder, Resolves, resolves},
+    holders::{ByAddress, Gate, Holder, Resolves, resolves},
     interfaces,
     picks::COMBINATION_STEPS_MAX,
     solution::ObjectSolution,
@@ -16,14 +16,7 @@ use super::{
 
 /// How many subgraphs that might help are tried in all combinations at one position; beyond it the
 /// choice is greedy. 2^6 choices, each a pass over the fields, are still well under a millisecond.
-pub(super) const EXACT_CHOICES_MAX: usize = 6;
-
-/// A jump that might be made: the subgraph, and what it needs beside a key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Gate<'a> {
-    pub(super) subgraph: SubgraphId,
-    pub(super) requires: Option<ByAddress<'a>>,
-}
+const EXACT_CHOICES_MAX: usize = 6;
 
 impl<'a> Solver<'a> {
     /// All jumps that may help, those that come to mind first in front.
@@ -155,17 +148,16 @@ impl<'a> Solver<'a> {
         gates: &[Gate<'a>],
         is_root: bool,
     ) -> Option<Rc<ObjectSolution>> {
-        let permitted: Vec<Gate<'a>>;
-        // Where all combinations are tried, those with others fail by themselves.
-        let gates = match self.is_rationed() && gates.len() > EXACT_CHOICES_MAX {
+        let reachable: Vec<Gate<'a>>;
+        // A greedy choice starts with all jumps, so those that cannot be made are left out first. Where all
+        // combinations are tried, those with such a jump fail by themselves.
+        let gates = match gates.len() > EXACT_CHOICES_MAX || self.is_greedy() {
             false => gates,
             true => {
-                let is_permitted = |gate: &&Gate<'a>| {
-                    let wave = self.answered(gate.subgraph, 0);
-                    wave.is_some_and(|wave| !is_root || wave <= 1)
-                };
-                permitted = gates.iter().filter(is_permitted).copied().collect();
-                &permitted
+                self.steps += gates.len() as u64;
+                let left = self.reach(wanted.on, holders, gates, is_root).left;
+                reachable = gates.iter().filter(|gate| !left.contains(gate)).copied().collect();
+                &reachable
             }
         };
         if gates.is_empty() {

@@ -36,6 +36,13 @@ impl std::hash::Hash for ByAddress<'_> {
     }
 }
 
+/// A jump that might be made: the subgraph, and what it needs beside a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Gate<'a> {
+    pub(super) subgraph: SubgraphId,
+    pub(super) requires: Option<ByAddress<'a>>,
+}
+
 /// How a subgraph can resolve a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Resolves<'a> {
@@ -125,6 +132,21 @@ impl<'a> Holder<'a> {
     pub(super) fn is_payload(&self, graph: &Supergraph) -> bool {
         graph.subgraph(self.subgraph).kind == SubgraphKind::Events
     }
+}
+
+/// The object types that an object of type `ty` can have, as far as its holders know.
+pub(super) fn possible_types(
+    graph: &Supergraph,
+    ty: TypeId,
+    holders: &[Holder<'_>],
+) -> Vec<TypeId> {
+    let typed = holders.iter().filter(|holder| !holder.is_untyped(graph));
+    let mut types: Vec<TypeId> = typed.flat_map(|holder| holder.possible(graph)).copied().collect();
+    types.sort_unstable();
+    types.dedup();
+    // Other types are no members of the supergraph's type, so their objects never come here.
+    types.retain(|member| graph.ty(ty).possible.contains(member));
+    types
 }
 
 fn provided_in<'a>(

@@ -75,6 +75,22 @@ impl<'a> Solver<'a> {
         }));
         self.members(parts, ty, &all, Some(common))
     }
+
+    /// The holder that gives the `__typename` of an object of an interface; nothing to pick for objects of other
+    /// types. `None`: no holder knows it.
+    pub(super) fn pick_type(
+        &self,
+        wanted: &Rc<Wanted>,
+        ty: TypeId,
+        holders: &[Holder<'_>],
+    ) -> Option<Option<Pick>> {
+        if wanted.target != WantedTarget::Typename || !self.graph.ty(ty).kind.is_abstract() {
+            return Some(None);
+        }
+        let typed = (0..holders.len()).filter(|&index| !holders[index].is_untyped(self.graph));
+        let first = typed.min_by_key(|&index| holders[index].depth)?;
+        Some(Some(Pick { wanted: wanted.clone(), carriers: first.into(), child: None }))
+    }
 }
 
 impl<'a> Solver<'a> {
@@ -139,21 +155,6 @@ fn is_alike_in(graph: &Supergraph, a: &Wanted, b: &Wanted) -> bool {
         && a.parts.id() == b.parts.id()
 }
 
-/// The object types that an object of type `ty` can have, as far as its holders know.
-pub(super) fn possible_types(
-    graph: &Supergraph,
-    ty: TypeId,
-    holders: &[Holder<'_>],
-) -> Vec<TypeId> {
-    let typed = holders.iter().filter(|holder| !holder.is_untyped(graph));
-    let mut types: Vec<TypeId> = typed.flat_map(|holder| holder.possible(graph)).copied().collect();
-    types.sort_unstable();
-    types.dedup();
-    // What is no member of the supergraph's type never comes here.
-    types.retain(|member| graph.ty(ty).possible.contains(member));
-    types
-}
-
 /// The subgraphs that can say what an object of an interface is.
 pub(super) fn those_who_say_types(
     graph: &Supergraph,
@@ -165,21 +166,6 @@ pub(super) fn those_who_say_types(
         .iter()
         .filter(move |there| is_interface && !there.interface_object)
         .map(|there| there.subgraph)
-}
-
-/// Who says what an object of an interface is. `None`: nobody; nothing to pick for objects of other types.
-pub(super) fn pick_type(
-    graph: &Supergraph,
-    wanted: &Rc<Wanted>,
-    ty: TypeId,
-    holders: &[Holder<'_>],
-) -> Option<Option<Pick>> {
-    if wanted.target != WantedTarget::Typename || !graph.ty(ty).kind.is_abstract() {
-        return Some(None);
-    }
-    let typed = (0..holders.len()).filter(|&index| !holders[index].is_untyped(graph));
-    let first = typed.min_by_key(|&index| holders[index].depth)?;
-    Some(Some(Pick { wanted: wanted.clone(), carriers: first.into(), child: None }))
 }
 
 fn cannot_say_type(graph: &Supergraph, interface: TypeId, holders: &[Holder<'_>]) -> String {

@@ -6,8 +6,7 @@ use std::rc::Rc;
 use graph::{FieldSet, TypeId, TypeRefShape};
 
 use super::{
-    gates::Gate,
-    holders::Holder,
+    holders::{Gate, Holder},
     solution::{Carriers, Cost, Pick, Solution, Supply, used_holders},
     solve::Solver,
     tree::Wanted,

@@ -10,9 +10,7 @@ use graph::{FieldSet, SubgraphId, SubgraphKind, SubgraphSet, Supergraph, TypeId}
 
 use super::{
     PlanError, STEPS_FACTOR_MAX,
-    gates::{EXACT_CHOICES_MAX, Gate},
-    holders::Holder,
-    interfaces::{self, possible_types},
+    holders::{Gate, Holder, possible_types},
     ration::Ration,
     solution::{Cost, Jump, ObjectSolution, Pick, Solution, SolutionKind, Supply, drop_unused},
     tree::{self, Collected, Parts, Tree, Wanted, WantedTarget},
@@ -22,6 +20,17 @@ use crate::OperationKind;
 /// A state: the numbers of what is wanted and of the holders, the type, and the base where times matter,
 /// that is where requests are rationed.
 type StateKey = (u32, u32, TypeId, u32);
+
+/// The jumps that can be made for one object.
+pub(super) struct Reached<'a> {
+    /// Those that had the object before, then one for each jump.
+    holders: Vec<Holder<'a>>,
+    jumps: Vec<Jump>,
+    /// By jump: the cost of what it is sent.
+    costs: Vec<Cost>,
+    /// Jumps for which nothing has what they must be sent in time.
+    pub(super) left: Vec<Gate<'a>>,
+}
 
 pub(super) struct Solver<'a> {
     pub(super) graph: &'a Supergraph,
@@ -74,11 +83,6 @@ impl<'a> Solver<'a> {
     /// How many different selection sets the operation has, roughly.
     pub(super) fn different_sets(&self) -> usize {
         self.tree.different_sets()
-    }
-
-    /// True if only some of all requests may be made.
-    pub(super) fn is_rationed(&self) -> bool {
-        self.ration.is_some()
     }
 
     /// The selections, for those who go on with them.
@@ -360,7 +364,61 @@ impl<'a> Solver<'a> {
         collected
     }
 
-    /// What exactly these jumps cost; `None`: they do not suffice.
+    /// Makes these jumps for an object that `held` have, each as early as the members that it is sent are there.
+    pub(super) fn reach(
+        &mut self,
+        ty: TypeId,
+        held: &[Holder<'a>],
+        gates: &[Gate<'a>],
+        is_root: bool,
+    ) -> Reached<'a> {
+        let mut reached = Reached {
+            holders: held.to_vec(),
+            jumps: Vec::new(),
+            costs: Vec::new(),
+            left: gates.to_vec(),
+        };
+        while !reached.left.is_empty() {
+            // The earliest first: what they bring may open the way to others. What comes at the
+            // same time cannot.
+            let mut ready: Vec<Option<(u32, Vec<Supply>, Cost)>> = Vec::new();
+            for gate in &reached.left {
+                let found = match is_root {
+                    true => Some((0, Vec::new(), Cost::default())),
+                    false => self.supplies(*gate, ty, &reached.holders),
+                };
+                ready.push(found.and_then(|(depth, supplies, cost)| {
+                    let depth = self.answered(gate.subgraph, depth)?;
+                    // Root fields have nothing to wait for, and no entity request to share.
+                    (!is_root || depth <= 1).then_some((depth, supplies, cost))
+                }));
+            }
+            let Some(earliest) = ready.iter().flatten().map(|(depth, _, _)| *depth).min() else {
+                break;
+            };
+            for (gate, found) in std::mem::take(&mut reached.left).into_iter().zip(ready) {
+                let (depth, supplies, cost) = match found {
+                    Some(found) if found.0 == earliest => found,
+                    _ => {
+                        reached.left.push(gate);
+                        continue;
+                    }
+                };
+                reached.holders.push(Holder {
+                    subgraph: gate.subgraph,
+                    depth,
+                    ty,
+                    provides: Vec::new(),
+                    met: gate.requires,
+                });
+                reached.jumps.push(Jump { subgraph: gate.subgraph, depth, supplies });
+                reached.costs.push(cost);
+            }
+        }
+        reached
+    }
+
+    /// The exact cost of these jumps. `None` if they do not suffice.
     pub(super) fn evaluate(
         &mut self,
         wanted: &Rc<Collected>,
@@ -373,57 +431,15 @@ impl<'a> Solver<'a> {
             return None;
         }
         let ty = wanted.on;
-        let mut holders = held.to_vec();
-        let mut jumps = Vec::new();
-        let mut jump_costs = Vec::new();
-        let mut pending: Vec<Gate<'a>> = gates.to_vec();
-        while !pending.is_empty() {
-            // The earliest first: what they bring may open the way to others. What comes at the
-            // same time cannot.
-            let mut ready: Vec<Option<(u32, Vec<Supply>, Cost)>> = Vec::new();
-            for gate in &pending {
-                let found = match is_root {
-                    true => Some((0, Vec::new(), Cost::default())),
-                    false => self.supplies(*gate, ty, &holders),
-                };
-                ready.push(found.and_then(|(depth, supplies, cost)| {
-                    let depth = self.answered(gate.subgraph, depth)?;
-                    // Root fields have nothing to wait for, and no entity request to share.
-                    (!is_root || depth <= 1).then_some((depth, supplies, cost))
-                }));
-            }
-            let Some(earliest) = ready.iter().flatten().map(|(depth, _, _)| *depth).min() else {
-                if self.is_rationed() && gates.len() > EXACT_CHOICES_MAX {
-                    // All were tried at once; those that cannot be reached are left out.
-                    break;
-                }
-                return None;
-            };
-            let mut later = Vec::new();
-            for (gate, found) in pending.into_iter().zip(ready) {
-                let (depth, supplies, cost) = match found {
-                    Some(found) if found.0 == earliest => found,
-                    _ => {
-                        later.push(gate);
-                        continue;
-                    }
-                };
-                holders.push(Holder {
-                    subgraph: gate.subgraph,
-                    depth,
-                    ty,
-                    provides: Vec::new(),
-                    met: gate.requires,
-                });
-                jumps.push(Jump { subgraph: gate.subgraph, depth, supplies });
-                jump_costs.push(cost);
-            }
-            pending = later;
+        let reached = self.reach(ty, held, gates, is_root);
+        if !reached.left.is_empty() {
+            return None;
         }
+        let Reached { holders, jumps, costs: jump_costs, .. } = reached;
         let mut picks = Vec::with_capacity(wanted.fields.len());
         for field in &wanted.fields {
             if field.field().is_none() {
-                picks.extend(interfaces::pick_type(self.graph, field, ty, &holders)?);
+                picks.extend(self.pick_type(field, ty, &holders)?);
                 continue;
             }
             picks.push(self.pick(field, &holders)?);
