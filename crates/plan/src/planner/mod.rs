@@ -1,10 +1,15 @@
-//! The entry to planning. An operation goes through these files in order: `tree` (selections as
-//! shared nodes), `contexts` (what `@fromContext` reads further up), `unions` (members that every subgraph
-//! of a field knows), `data_keys` (which key of the data
-//! tree belongs to whom), `solve` (who resolves what, by dynamic programming over positions) with `gates`
-//! (which jumps to make) and `picks` (who carries a field), `ration` and `cover` (fewer requests for the whole),
-//! `build` (fetch nodes), `conditions` (when something is selected), `finish` (levels, merging, batches), `document` (text of subgraph operations),
-//! `shape` (the answer).
+//! The entry to planning. An operation goes through these files in order:
+//!
+//! - `tree`: selections as shared nodes, with those that `contexts` adds for arguments with `@fromContext`;
+//! - `data_keys`: the field that each key of the data tree belongs to;
+//! - `unions`: narrows unions to the members that every subgraph of a field knows;
+//! - `fewest`: the requests for the whole operation, with those that `cover` chooses for long operations;
+//! - `solve`: the subgraphs for each field, by dynamic programming over positions, with `gates` (the jumps to make)
+//!   and `picks` (the holders that carry a field);
+//! - `build`: fetch nodes, with `conditions` (when something is selected);
+//! - `finish`: levels, merging, batches;
+//! - `document`: the text of subgraph operations;
+//! - `shape`: the form of the response.
 
 mod build;
 mod conditions;
@@ -12,6 +17,7 @@ mod contexts;
 mod cover;
 mod data_keys;
 mod document;
+mod fewest;
 mod finish;
 mod fold;
 mod gates;
@@ -19,6 +25,7 @@ mod holders;
 mod interfaces;
 mod picks;
 mod ration;
+mod requests;
 mod shape;
 mod solution;
 mod solve;
@@ -231,7 +238,7 @@ impl Planner<'_> {
             let kind = self.event_kind(subgraph, &wanted)?;
             let among = Some(SubgraphSet::of(subgraph));
             let alone = Collected::new(fields.on, vec![wanted]);
-            let solution = ration::solve(&mut self.solver, &alone, among)?;
+            let solution = fewest::solve(&mut self.solver, &alone, among)?;
             self.build(&solution, kind, &[]);
         }
         match others.is_empty() {
@@ -241,7 +248,7 @@ impl Planner<'_> {
     }
 
     fn query_servers(&mut self, fields: &std::rc::Rc<Collected>) -> Result<(), PlanError> {
-        let solution = ration::solve(&mut self.solver, fields, None)?;
+        let solution = fewest::solve(&mut self.solver, fields, None)?;
         self.build(&solution, NodeKind::Root(OperationKind::Query), &[]);
         Ok(())
     }
@@ -289,7 +296,7 @@ impl Planner<'_> {
             };
             let group = Collected::new(fields.on, group);
             let among = Some(SubgraphSet::of(subgraph));
-            let solution = ration::solve(&mut self.solver, &group, among)?;
+            let solution = fewest::solve(&mut self.solver, &group, among)?;
             self.build(&solution, kind, &before);
         }
         Ok(())
@@ -338,7 +345,7 @@ impl Planner<'_> {
             Some(subgraph) => {
                 let event = self.event_field(subgraph, wanted)?;
                 let among = Some(SubgraphSet::of(subgraph));
-                let solution = ration::solve(&mut self.solver, fields, among)?;
+                let solution = fewest::solve(&mut self.solver, fields, among)?;
                 self.build(&solution, NodeKind::Event, &[]);
                 Ok(Some(event))
             }
@@ -346,7 +353,7 @@ impl Planner<'_> {
                 let WantedTarget::Field(field) = wanted.target else { return Ok(None) };
                 let subgraph = self.best_subgraph(wanted, self.graph.field(field).resolved_by)?;
                 let among = Some(SubgraphSet::of(subgraph));
-                let solution = ration::solve(&mut self.solver, fields, among)?;
+                let solution = fewest::solve(&mut self.solver, fields, among)?;
                 self.build(&solution, NodeKind::Root(OperationKind::Subscription), &[]);
                 Ok(None)
             }

@@ -1,0 +1,132 @@
+//! The operation that requests are chosen for, as positions and bit masks.
+
+use foldhash::HashMap;
+use graph::SubgraphId;
+
+/// Subgraphs that a model may have: one bit each.
+pub(super) const SUBGRAPHS_MAX: usize = 64;
+
+/// A set of subgraphs of a model.
+pub(super) type Mask = u64;
+
+/// The subgraphs of each wave, from wave 0 on.
+pub(super) type Waves = Vec<Mask>;
+
+/// An operation as positions and masks.
+#[derive(Default)]
+pub(super) struct CoverModel {
+    /// The subgraphs by bit.
+    pub(super) subgraphs: Vec<SubgraphId>,
+    /// Event subgraphs, which have their payload in wave 0.
+    pub(super) events: Mask,
+    pub(super) types: Vec<JumpType>,
+    /// The positions. Children come before their parents.
+    pub(super) nodes: Vec<CoverNode>,
+    /// The root fields.
+    pub(super) roots: Vec<CoverField>,
+}
+
+/// The jumps between subgraphs for objects of one type.
+#[derive(Default)]
+pub(super) struct JumpType {
+    /// Subgraphs from which keys of the object lead to the same subgraphs, and these.
+    pub(super) classes: Vec<(Mask, Mask)>,
+    /// The number of classes of all types before this one.
+    pub(super) first_class: usize,
+}
+
+/// A position: what is wanted of an object there.
+pub(super) enum CoverNode {
+    Object {
+        /// Index into [`CoverModel::types`].
+        ty: usize,
+        /// The subgraphs that define the type.
+        knows: Mask,
+        /// By leaf field: the subgraphs that resolve it for any object they have.
+        leaves: Vec<Mask>,
+        /// The other fields.
+        fields: Vec<CoverField>,
+    },
+    Abstract {
+        /// By object type: the subgraphs that may return it here, and its node.
+        members: Vec<(Mask, usize)>,
+    },
+}
+
+pub(super) struct CoverField {
+    /// The subgraphs that resolve it for any object they have.
+    pub(super) by: Mask,
+    /// The subgraphs that resolve it if they are sent the fields it requires.
+    pub(super) gated: Mask,
+    /// By required field: the subgraphs that resolve it.
+    pub(super) needs: Vec<Mask>,
+    /// The node below it; `None` for a leaf.
+    pub(super) child: Option<usize>,
+}
+
+impl CoverModel {
+    /// All requests that may be made in so many waves.
+    pub(super) fn everything(&self, waves: usize) -> Waves {
+        let servers = all_of(self.subgraphs.len()) & !self.events;
+        let mut all = vec![servers; waves + 1];
+        all[0] = 0;
+        let roots = self.roots.iter().fold(0, |known, root| known | root.by);
+        // In the first wave there is nothing to jump from, unless an event has brought its payload.
+        if let Some(first) = all.get_mut(1)
+            && roots & self.events == 0
+        {
+            *first &= roots;
+        }
+        all
+    }
+
+    /// A lower bound on the waves of any plan: as if all subgraphs that resolve a field carried it.
+    pub(super) fn waves_min(&self) -> usize {
+        let mut known = HashMap::default();
+        let root = |field: &CoverField| {
+            let start = usize::from((field.by | field.gated) & self.events == 0);
+            start + field.child.map_or(0, |child| self.depth(child, field.by, &mut known))
+        };
+        self.roots.iter().map(root).max().unwrap_or(0)
+    }
+
+    /// A lower bound on the waves after the one in which all of `holders` have the object.
+    fn depth(
+        &self,
+        node: usize,
+        holders: Mask,
+        known: &mut HashMap<(usize, Mask), usize>,
+    ) -> usize {
+        if let Some(&depth) = known.get(&(node, holders)) {
+            return depth;
+        }
+        let depth = match &self.nodes[node] {
+            CoverNode::Abstract { members } => members
+                .iter()
+                .filter(|(mask, _)| mask & holders != 0)
+                .map(|&(mask, member)| self.depth(member, mask & holders, known))
+                .min(),
+            CoverNode::Object { fields, leaves, .. } => fields
+                .iter()
+                .map(|field| {
+                    let here = field.by & holders;
+                    let below = |by: Mask, known: &mut _| {
+                        field.child.map_or(0, |child| self.depth(child, by, known))
+                    };
+                    let now = (here != 0).then(|| below(here, known));
+                    let later = 1 + below(field.by | field.gated, known);
+                    now.map_or(later, |now| now.min(later))
+                })
+                .chain(leaves.iter().map(|by| usize::from(by & holders == 0)))
+                .max(),
+        };
+        let depth = depth.unwrap_or(0);
+        known.insert((node, holders), depth);
+        depth
+    }
+}
+
+/// The lowest `count` bits.
+fn all_of(count: usize) -> Mask {
+    if count >= SUBGRAPHS_MAX { Mask::MAX } else { (1 << count) - 1 }
+}

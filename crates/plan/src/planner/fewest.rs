@@ -1,0 +1,145 @@
+//! Fewer requests for the whole operation. The solver counts the requests of each position, but all positions that
+//! ask one subgraph in one wave share one request. So the solved operation is solved again with one (subgraph, wave)
+//! less: its fields move to another subgraph that is asked anyway, or to a later wave in which the same subgraph is
+//! asked anyway. The number of waves never grows. For long operations [`cover`] chooses the requests first, and they
+//! are solved with these; for short ones that are hard to solve it is tried as well.
+
+use std::rc::Rc;
+
+use graph::{SubgraphId, SubgraphSet};
+
+use super::{
+    PlanError, cover, ration::Ration, requests::Requests, solution::ObjectSolution, solve::Solver,
+    tree::Collected,
+};
+
+/// How many times the steps of the first solution may go into looking for a better one.
+const SEARCH_FACTOR: u64 = 2;
+
+/// How many steps may in any case: about a millisecond, enough to try everything on small operations.
+const SEARCH_STEPS_MIN: u64 = 10_000;
+
+/// Different selection sets from which on an operation is long: leaving out one request after the other by
+/// solving all of it again would take too many steps, so the requests are chosen beforehand.
+const LONG_SETS_MIN: usize = 16;
+
+/// Solves root fields with as few waves and then as few requests as can be found.
+pub(super) fn solve(
+    solver: &mut Solver<'_>,
+    fields: &Rc<Collected>,
+    among: Option<SubgraphSet>,
+) -> Result<Rc<ObjectSolution>, PlanError> {
+    let is_long = solver.different_sets() >= LONG_SETS_MIN;
+    if is_long && let Some(found) = covered(solver, fields, among, None) {
+        return Ok(found);
+    }
+    let before = solver.steps();
+    let solution = solver.root(fields, among)?;
+    let is_hard = solver.steps() - before > SEARCH_STEPS_MIN;
+    let best = fewest(solver, fields, among, solution);
+    let graph = solver.graph;
+    let cost = |solution: &ObjectSolution| {
+        let requests = Requests::of(solution, graph).all;
+        (requests.waves(), requests.len())
+    };
+    let known = cost(&best);
+    if !is_long && !is_hard {
+        return Ok(best);
+    }
+    // The search may have ended before it had tried everything.
+    let found = covered(solver, fields, among, Some(known.0));
+    Ok(found.filter(|it| cost(it) < known).unwrap_or(best))
+}
+
+/// Solves an operation with the requests that [`cover`] chooses, in `waves` if that is known. `None` if it chooses none,
+/// or if they do not suffice.
+fn covered(
+    solver: &mut Solver<'_>,
+    fields: &Rc<Collected>,
+    among: Option<SubgraphSet>,
+    waves: Option<u32>,
+) -> Option<Rc<ObjectSolution>> {
+    let ration = cover::choose(solver, fields, among, waves)?;
+    // Facts that the model does not know, such as `@provides`, may still save requests. Where solving alone takes this
+    // many steps, nothing more is tried.
+    let until = solver.steps() + SEARCH_STEPS_MIN;
+    let found = solver.root_within(fields, among, ration)?;
+    Some(Search { solver, fields, among, until }.reduced(found))
+}
+
+/// Looks for fewer requests until nothing more is found or the steps for it are used up.
+fn fewest(
+    solver: &mut Solver<'_>,
+    fields: &Rc<Collected>,
+    among: Option<SubgraphSet>,
+    solution: Rc<ObjectSolution>,
+) -> Rc<ObjectSolution> {
+    let first_steps = solver.steps();
+    let until = first_steps + (first_steps * SEARCH_FACTOR).max(SEARCH_STEPS_MIN);
+    let mut search = Search { solver, fields, among, until };
+    let mut best = solution;
+    let requests = Requests::of(&best, search.solver.graph);
+    let waves = requests.all.waves();
+    // All requests that can wait are moved to the last wave, together.
+    let may_not_wait =
+        |request: &(SubgraphId, u32)| request.1 == waves || requests.urgent.contains(request);
+    let lazy: Ration = requests.all.iter().filter(may_not_wait).collect();
+    if lazy != requests.all
+        && let Some(found) = search.within(lazy)
+    {
+        best = found;
+    }
+    best = search.reduced(best);
+    // Small operations: the way to fewer requests may lead over other ones.
+    let mut has_improved = true;
+    while has_improved {
+        has_improved = false;
+        let known = Requests::of(&best, search.solver.graph).all;
+        for request in known.iter() {
+            let others = Ration::everything(search.solver.graph, waves).without(request);
+            let Some(found) = search.within(others) else { continue };
+            let found = search.reduced(found);
+            if Requests::of(&found, search.solver.graph).all.len() < known.len() {
+                best = found;
+                has_improved = true;
+                break;
+            }
+        }
+    }
+    best
+}
+
+struct Search<'s, 'a> {
+    solver: &'s mut Solver<'a>,
+    fields: &'s Rc<Collected>,
+    among: Option<SubgraphSet>,
+    until: u64,
+}
+
+impl Search<'_, '_> {
+    fn within(&mut self, ration: Ration) -> Option<Rc<ObjectSolution>> {
+        if self.solver.steps() > self.until {
+            return None;
+        }
+        self.solver.root_within(self.fields, self.among, ration)
+    }
+
+    /// Leaves out one request after the other for as long as everything can still be had.
+    fn reduced(&mut self, solution: Rc<ObjectSolution>) -> Rc<ObjectSolution> {
+        let mut best = solution;
+        let mut ration = Requests::of(&best, self.solver.graph).all;
+        // Early waves first: what can wait moves to where a later wave asks the same subgraph.
+        let mut candidates: Vec<(SubgraphId, u32)> = ration.iter().collect();
+        candidates.sort_by_key(|&(subgraph, wave)| (wave, subgraph));
+        for candidate in candidates {
+            if !ration.contains(candidate) {
+                continue;
+            }
+            if let Some(found) = self.within(ration.without(candidate)) {
+                ration = Requests::of(&found, self.solver.graph).all;
+                best = found;
+            }
+        }
+        best
+    }
+}

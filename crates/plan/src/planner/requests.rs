@@ -1,0 +1,151 @@
+//! The requests of a solution. All positions that ask one subgraph in one wave share one request.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::{Hash, Hasher},
+    rc::Rc,
+};
+
+use foldhash::HashMap;
+use graph::{SubgraphId, SubgraphKind, Supergraph};
+
+use super::{
+    ration::Ration,
+    solution::{ObjectSolution, Pick, Solution, SolutionKind},
+};
+
+/// The requests of a solution, read off it.
+#[derive(Default)]
+pub(super) struct Requests {
+    pub(super) all: Ration,
+    /// Those that end in the last wave with everything that waits for them: they cannot be later.
+    pub(super) urgent: BTreeSet<(SubgraphId, u32)>,
+}
+
+/// The requests of a part of a solution, in waves counted from that of its first holder.
+#[derive(Default)]
+struct Asked {
+    /// By request: the last wave of everything that waits for it.
+    requests: BTreeMap<(SubgraphId, u32), u32>,
+    /// The last wave of all.
+    end: u32,
+}
+
+impl Asked {
+    fn add(&mut self, request: (SubgraphId, u32), end: u32) {
+        let known = self.requests.entry(request).or_insert(end);
+        *known = end.max(*known);
+        self.end = self.end.max(end);
+    }
+
+    /// Adds another part that starts so many waves later.
+    fn add_part(&mut self, part: &Self, later: u32) {
+        for (&(subgraph, wave), &end) in &part.requests {
+            self.add((subgraph, wave + later), end + later);
+        }
+        self.end = self.end.max(part.end + later);
+    }
+}
+
+/// Reads the requests of the parts of a solution. A part may be used at many places, so each is read once for each
+/// list of waves in which its holders have the object.
+struct Reader<'s, 'a> {
+    graph: &'a Supergraph,
+    known: HashMap<(ByAddress<'s>, Box<[u32]>), Rc<Asked>>,
+}
+
+/// A solution, compared by its address: equal parts are mostly the same.
+struct ByAddress<'s>(&'s Solution);
+
+impl PartialEq for ByAddress<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for ByAddress<'_> {}
+
+impl Hash for ByAddress<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::ptr::from_ref(self.0).hash(state);
+    }
+}
+
+impl Requests {
+    pub(super) fn of(solution: &ObjectSolution, graph: &Supergraph) -> Self {
+        let mut reader = Reader { graph, known: HashMap::default() };
+        let mut asked = Asked::default();
+        reader.object(solution, &[], &mut asked);
+        let urgent = asked.requests.iter().filter(|(_, end)| **end == asked.end);
+        Self {
+            urgent: urgent.map(|(&request, _)| request).collect(),
+            all: asked.requests.keys().copied().collect(),
+        }
+    }
+}
+
+impl<'s> Reader<'s, '_> {
+    /// Adds what `object` asks. Says in which wave all of it is there.
+    fn object(&mut self, object: &'s ObjectSolution, held: &[u32], asked: &mut Asked) -> u32 {
+        let mut levels = held.to_vec();
+        levels.extend(object.jumps.iter().map(|jump| jump.depth));
+        // The last wave of everything that waits for a holder, by holder.
+        let mut ends = levels.clone();
+        for pick in &object.picks {
+            let end = self.below(pick, &levels, asked);
+            pick.carriers.iter().for_each(|&at| ends[at] = ends[at].max(end));
+        }
+        // Jumps lean on earlier ones only.
+        for (index, jump) in object.jumps.iter().enumerate().rev() {
+            let own = held.len() + index;
+            for supply in &jump.supplies {
+                let end = self.below(&supply.pick, &levels, asked).max(ends[own]);
+                supply.pick.carriers.iter().for_each(|&at| ends[at] = ends[at].max(end));
+            }
+            if self.graph.subgraph(jump.subgraph).kind != SubgraphKind::Events {
+                asked.add((jump.subgraph, levels[own]), ends[own]);
+            }
+        }
+        let end = ends.into_iter().max().unwrap_or(0);
+        asked.end = asked.end.max(end);
+        end
+    }
+
+    fn below(&mut self, pick: &'s Pick, levels: &[u32], asked: &mut Asked) -> u32 {
+        let Some(child) = &pick.child else { return 0 };
+        let mut held: Vec<u32> = pick.carriers.iter().map(|&at| levels[at]).collect();
+        let base = held.iter().copied().min().unwrap_or(0);
+        held.iter_mut().for_each(|level| *level -= base);
+        let part = self.position(child, held);
+        asked.add_part(&part, base);
+        part.end + base
+    }
+
+    fn position(&mut self, solution: &'s Solution, held: Vec<u32>) -> Rc<Asked> {
+        let key = (ByAddress(solution), held.into_boxed_slice());
+        if let Some(known) = self.known.get(&key) {
+            return known.clone();
+        }
+        let held = &key.1;
+        let mut asked = Asked::default();
+        match &solution.kind {
+            SolutionKind::Object(object) => {
+                self.object(object, held, &mut asked);
+            }
+            SolutionKind::Abstract { common, members, .. } => {
+                let mut levels = held.to_vec();
+                if let Some(common) = common {
+                    self.object(common, held, &mut asked);
+                    levels.extend(common.jumps.iter().map(|jump| jump.depth));
+                }
+                for (knowing, object) in members {
+                    let held: Vec<u32> = knowing.iter().map(|&at| levels[at]).collect();
+                    self.object(object, &held, &mut asked);
+                }
+            }
+        }
+        let asked = Rc::new(asked);
+        self.known.insert(key, asked.clone());
+        asked
+    }
+}
