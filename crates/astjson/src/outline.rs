@@ -52,7 +52,7 @@ pub fn outline_members(
 ///
 /// # Errors
 ///
-/// As [`outline_members`].
+/// Returns the errors of [`outline_members`].
 pub fn outline_elements(text: &Bytes, mut element: impl FnMut(Bytes)) -> Result<Kind, ParseError> {
     outline(text, |key, value| {
         if key.is_none() {

@@ -65,7 +65,7 @@ pub(crate) fn read(
     Ok(Answer { data, errors })
 }
 
-/// The elements of `errors` in the body of a response whose status says failure; empty unless the body is a
+/// The elements of `errors` in the body of a response with a status of failure; empty unless the body is a
 /// well-formed GraphQL response with errors. `application/json` may come from anything between the router and the
 /// subgraph, so each element must have the one member that the specification requires, a message.
 pub(crate) fn failure_errors(document: &mut PooledDocument, body: Bytes) -> Vec<NodeId> {

@@ -1,63 +1,62 @@
-//! What is constant about the objects that a fetch is for: how to get to them in the tree, and how each is
-//! represented in a request.
+//! The constants of the objects that a fetch is for: the way to them in the tree, and the representation of each in a
+//! request.
 
 use plan::{Path, Plan, Representation, RepresentationField};
 
 use crate::expected::{Cursor, Expected};
 
-/// Where the member that a step leads through is kept, and the `__typename` of what it leads to.
+/// The slots of the member that a step leads through, and of the `__typename` of the object below it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepSlots {
-    /// Which objects of the expected shape keep it there.
+    /// The number of the objects of the expected shape that have the member in that slot.
     pub(crate) objects: usize,
     pub(crate) member: usize,
     pub(crate) typename: usize,
 }
 
-/// What is constant about one target path.
+/// The constants of one target path.
 #[derive(Debug)]
 pub(crate) struct CompiledTarget {
-    /// From this step on the same object may be met several times, because an earlier entity
-    /// fetch linked its answers into the tree above.
+    /// The first step from which on the same object may come several times, because an earlier entity fetch linked its
+    /// responses into the tree above.
     pub(crate) shared_from: usize,
-    /// How many of its first steps are those of the target before it.
+    /// The number of first steps that the path has in common with the target before it.
     pub(crate) as_before: usize,
-    /// As the steps of the path.
+    /// By step of the path.
     pub(crate) slots: Vec<StepSlots>,
-    /// Targets with the same number may share the answer's values: whatever later fetches put
-    /// below one of them, they put below the other too.
+    /// Targets with the same number may share the values of a response: later fetches put the same values below each of
+    /// them.
     pub(crate) group: u32,
 }
 
-/// What is constant about representing an object.
+/// The constants of the representation of an object.
 #[derive(Debug)]
 pub(crate) struct CompiledRepresentation {
-    /// How it begins: with the type name, if that is known.
+    /// The text at its beginning, with the type name if that is known.
     pub(crate) opening: Box<[u8]>,
-    /// Where the objects keep their `__typename`.
+    /// The slot of the `__typename` of the objects.
     pub(crate) typename_slot: usize,
-    /// Which objects of the expected shape have all members in the slots that are given here; none have where
-    /// one of the members is not expected.
+    /// The number of the objects of the expected shape that have all members in the slots that are given here. No
+    /// objects have this number if one of the members is not expected.
     pub(crate) objects: usize,
-    /// As its fields.
+    /// By field of the representation.
     pub(crate) members: Vec<CompiledMember>,
 }
 
-/// What is constant about one member of a representation. Slots are hints: objects that came
-/// another way have none.
+/// The constants of one member of a representation. Slots are hints: objects that came another way have none.
 #[derive(Debug)]
 pub(crate) struct CompiledMember {
     pub(crate) slot: usize,
     /// Comma, name and colon.
     pub(crate) printed_key: Box<[u8]>,
-    /// Is it wanted of all objects, and whole?
+    /// True if the whole member is wanted of all objects.
     pub(crate) is_plain: bool,
-    /// Where the objects below keep their `__typename`.
+    /// The slot of the `__typename` of the objects below.
     pub(crate) typename_slot: usize,
     pub(crate) members: Vec<CompiledMember>,
 }
 
-/// Where the members are kept that `path` leads through, by step.
+/// The slots of the members that `path` leads through, by step.
 pub(crate) fn step_slots(plan: &Plan, expected: &Expected, path: &Path) -> Vec<StepSlots> {
     let mut cursor = expected.cursor(Some(plan.shape.root.0 as usize));
     path.steps
@@ -71,14 +70,14 @@ pub(crate) fn step_slots(plan: &Plan, expected: &Expected, path: &Path) -> Vec<S
         .collect()
 }
 
-/// How many steps two paths have in common from their beginning.
+/// The number of steps that two paths have in common from their beginning.
 pub(crate) fn common_steps(before: Option<&Path>, path: &Path) -> usize {
     let before = before.map_or(&[][..], |before| &before.steps);
     before.iter().zip(&path.steps).take_while(|(left, right)| left == right).count()
 }
 
 impl CompiledRepresentation {
-    /// For objects of this kind.
+    /// The representation of `objects`.
     pub(crate) fn new(objects: Cursor<'_>, representation: &Representation) -> Self {
         let mut opening = Vec::from(b"{\"__typename\":");
         if let Some(name) = &representation.typename {

@@ -94,12 +94,12 @@ pub trait Subgraph: Send + Sync {
     /// Notes that a response cannot be used, for the log. `problem` goes after "subgraph "x" …".
     fn note_unusable_response(&self, _problem: &str) {}
 
-    /// Notes that a response held errors whose messages clients do not see, for the log. Called once per response.
+    /// Notes the errors of a response with messages that clients do not see, for the log. Called once per response.
     fn note_hidden_errors(&self, _errors: &HiddenErrors<'_>) {}
 }
 
-/// The errors that a subgraph reported in one response and whose messages are hidden from clients. For the log, which
-/// is the only place that has them.
+/// The errors of one response of a subgraph that hides its messages from clients. They are for the log, the only place
+/// that shows them.
 #[derive(Clone, Debug)]
 pub struct HiddenErrors<'a> {
     /// How many there are.

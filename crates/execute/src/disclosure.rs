@@ -7,14 +7,15 @@ use http::HeaderMap;
 
 use crate::{ErrorCode, GraphqlError};
 
-/// What one generation discloses. By default: the message and the code of every error, no header.
+/// The parts of subgraph responses that one generation discloses beside the data. By default: the message and the code
+/// of every error, no header.
 #[derive(Clone, Default)]
 pub struct Disclosure {
-    /// Subgraphs whose error messages are replaced by a fixed text. Codes always pass.
+    /// Subgraphs with error messages that clients do not see: a fixed text replaces them. Codes always pass.
     pub hidden_errors: Vec<SubgraphId>,
     /// Members of a subgraph error's `extensions` that reach clients, beside `code`.
     pub error_extensions: Vec<Box<str>>,
-    /// True if an error whose message is replaced names its subgraph.
+    /// True if an error with a replaced message names its subgraph.
     pub names_subgraphs: bool,
     /// Which headers of answers reach the client.
     pub headers: Option<Arc<dyn AnswerHeaders>>,

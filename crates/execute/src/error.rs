@@ -164,8 +164,8 @@ pub struct GraphqlError {
     pub path: Vec<PathSegment>,
     /// `extensions.code`
     pub code: ErrorCode,
-    /// What of a subgraph's own `extensions` may pass (a JSON object's text): its members are printed after ours, a
-    /// `code` among them replaces `code`.
+    /// The members of a subgraph's own `extensions` that may pass, as the text of a JSON object. They are printed after
+    /// those of the router; a `code` among them replaces `code`.
     pub extensions: Option<Box<str>>,
     /// `extensions.serviceName`: the subgraph it came from.
     pub subgraph: Option<Box<str>>,

@@ -1,6 +1,6 @@
-//! What comes from brokers: the event that a subscription's execution starts from, and answers to requests. Is such a
-//! payload what the plan counts on? What the schema says and the payload does not is added: the type of objects that can
-//! have one type only, and the form of key members (see [`crate::event_keys`]).
+//! Payloads from brokers: the event that starts the execution of a subscription, and responses to requests. This module
+//! checks that a payload has the form that the plan relies on, and adds the facts that only the schema has: the type of
+//! objects that can have one type only, and the form of key members (see [`crate::event_keys`]).
 
 use astjson::{Document, Kind, NodeId};
 use graph::Supergraph;

@@ -50,7 +50,7 @@ fn objects_of(document: &Document, value: NodeId) -> Vec<NodeId> {
     }
 }
 
-/// Coerces the members `fields` of an object whose type is `known_as` unless its `__typename` says another.
+/// Coerces the members `fields` of an object. Its type is its `__typename`, or `known_as` if it has none.
 fn coerce_members(
     document: &mut Document,
     graph: &Supergraph,

@@ -122,8 +122,8 @@ pub struct Key {
     pub fields: FieldSet,
     /// May the router call `_entities` with it?
     pub resolvable: bool,
-    /// True if the key stands on a type extension of Federation 1 (`@join__type(extension: true)`), whose
-    /// external members are references to an object that the subgraph has, not values it cannot give.
+    /// True if the key stands on a type extension of Federation 1 (`@join__type(extension: true)`). External members
+    /// of such a key are references to an object that the subgraph has, not values that it cannot give.
     pub is_extension: bool,
 }
 

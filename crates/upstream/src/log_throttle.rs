@@ -1,5 +1,5 @@
-//! Log lines that repeat: one at once, then at most one per interval with the number of those it stands for. Lines of
-//! failures are followed by one line when they have stopped.
+//! Limits log lines that repeat: the first occurrence is logged at once, then at most one line per interval gives the
+//! number of occurrences since the line before. When failures have stopped, one more line says so.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 /// Time between two lines of one kind about one subgraph. A person reads them; more tell nothing more.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Time without a failure after which a subgraph counts as recovered. Shorter, one that fails now and then would be
-/// reported as failing and recovered in turn.
+/// Time without a failure after which a subgraph counts as recovered. With a shorter time, a subgraph that fails
+/// occasionally would be reported as failing and recovered in turn.
 const QUIET_TIME: Duration = Duration::from_secs(10);
 
 /// Limits how often something is logged.

@@ -1,5 +1,6 @@
 //! The turns of an event loop. At the beginning of each turn the loop asks the system which sockets have received
-//! something, and then it runs the tasks that are ready. What a socket receives during a turn is noticed in the next one.
+//! something, and then it runs the tasks that are ready. Bytes that a socket receives during a turn are noticed in the
+//! next one.
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 

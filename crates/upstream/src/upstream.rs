@@ -121,7 +121,7 @@ impl Upstream {
         result
     }
 
-    /// Warns about the first failure at once, about those that follow now and then, with their number.
+    /// Warns about the first failure at once, and about the failures that follow once per interval, with their number.
     fn log_failure(&self, error: &FetchError) {
         tracing::debug!(subgraph = &*self.name, %error, "subgraph request failed");
         // The circuit breaker has said so when it opened.

@@ -114,7 +114,7 @@ impl<'a> Execution<'a> {
         self.fail(self.sent[request].fetch, fetch, &collected, code, message);
     }
 
-    /// Takes the errors of a response whose status says failure. Their paths are not used: with such a status nothing
+    /// Takes the errors of a response with a status of failure. Their paths are not used: with such a status nothing
     /// but the errors themselves can be relied on (GraphQL over HTTP, section 6.4.1), and nothing else was taken.
     fn take_failure(
         &mut self,
@@ -404,7 +404,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Adds an error that says nothing of its place. Where the whole fetch failed, the first one (`is_first`, which this
+    /// Adds an error without a place. Where the whole fetch failed, the first such error (`is_first`, which this call
     /// resets) is an error of every place that the fetch is about, the others of the first place only.
     fn push_unplaced_error(
         &mut self,

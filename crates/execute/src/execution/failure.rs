@@ -19,7 +19,7 @@ use crate::{ErrorCode, GraphqlError, HiddenErrors, PathSegment, answer, disclosu
 #[derive(Default)]
 struct AffectedPlaces {
     paths: Vec<Vec<PathSegment>>,
-    /// Objects that are concerned and whose places are not among `paths`.
+    /// The number of concerned objects without a place in `paths`.
     left_out: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Federations of one type that refers to itself, whose fields lie in many overlapping subgraphs: what is asked of
-//! whom is a choice at each of many positions, and the planner looks for the smallest set of requests for all of them.
+//! Federations of one type that refers to itself, with its fields in many overlapping subgraphs. At each of many
+//! positions the planner has a choice of subgraphs, and it looks for the smallest set of requests for all positions.
 
 use super::model::{Field, Object};
 use super::{Federation, SUBGRAPHS};

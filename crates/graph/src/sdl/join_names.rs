@@ -1,4 +1,4 @@
-//! The names that the directives of a supergraph have in one schema, which may import them under others.
+//! The names of the directives of a supergraph in one schema. A schema may import directives under other names.
 
 use super::links::Links;
 

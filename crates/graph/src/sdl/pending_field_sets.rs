@@ -93,10 +93,10 @@ fn context_selections(
     selections
 }
 
-/// Adds the external key members that a subgraph can give nevertheless. An external member is resolvable
-/// where external means "only referenced": on a type extension of Federation 1, and in an event subgraph,
-/// whose payloads carry the keys. Elsewhere only `@provides` makes it so, on its path. Join v0.1 has no
-/// external fields; all of its keys are references.
+/// Adds the external key members that a subgraph can give nevertheless. An external member is resolvable where
+/// external means "only referenced": on a type extension of Federation 1, and in an event subgraph, because payloads
+/// carry the keys. Elsewhere only `@provides` makes it so, on its path. Join v0.1 has no external fields; all of its
+/// keys are references.
 pub(super) fn resolve_key_members(supergraph: &mut Supergraph, is_v0_1: bool) {
     let mut members = Vec::new();
     for ty in &supergraph.types {

@@ -1,7 +1,7 @@
 //! Union members that only some of the subgraphs resolving a field know. Which of these subgraphs is asked
 //! is the planner's choice, so a selection on such a member would be answered on one route and not on
 //! another. Before anything is solved, selections are narrowed to the members that all of them know; the
-//! shape of the response keeps the others, whose fields are null.
+//! shape of the response keeps the other members, with null for their fields.
 
 use std::rc::Rc;
 
@@ -121,7 +121,7 @@ impl Narrowing<'_> {
         (kept.len() < all).then_some(kept)
     }
 
-    /// What `set` selects on `on`, for objects of type `member` only.
+    /// The selections of `set`, written on `on`, for objects of type `member` only.
     fn as_member(&mut self, member: TypeId, on: TypeId, set: &Shared) -> Shared {
         if member == on {
             return set.clone();

@@ -122,7 +122,7 @@ pub(crate) fn wide(seed: u64, lines: usize) -> Wide {
 const OVERLAPPING: usize = 8;
 const SECOND_WAVE: usize = 4;
 
-/// One self-referential type whose fields are spread over eight subgraphs with overlaps.
+/// One self-referential type with fields in eight overlapping subgraphs.
 ///
 /// Subgraph 0 has the root field alone. Each of the subgraphs 1 to 4 has a link of its own, which the
 /// operation follows from the root's node, and each of all eight has a leaf of its own, which is wanted of

@@ -14,7 +14,7 @@ use crate::scripted::{Server, answer, local, no_retries, read, until};
 /// When a server sends a response that nothing was asked for.
 #[derive(Clone)]
 enum Unsolicited {
-    /// At once after each response.
+    /// Immediately after each response.
     AtOnce,
     /// So long after each response.
     After(Duration),
@@ -71,7 +71,7 @@ fn serve(
         match when {
             Unsolicited::AtOnce => {}
             Unsolicited::After(pause) => std::thread::sleep(*pause),
-            // Without a sender the test is over.
+            // The channel ends with the test.
             Unsolicited::Told(told) => told.lock().unwrap().recv().unwrap_or(()),
         }
         let written = match stray {
