@@ -28,14 +28,7 @@ struct Federation<'r> {
 
 /// The SDL of a random supergraph with `subgraphs` (2 to 8) subgraphs.
 pub fn federation(random: &mut Random, subgraphs: usize) -> String {
-    let mut federation = Federation {
-        random,
-        graphs: subgraphs.clamp(2, SUBGRAPHS.len()),
-        objects: Vec::new(),
-        abstracts: Vec::new(),
-        query: Vec::new(),
-        mutation: Vec::new(),
-    };
+    let mut federation = Federation::new(random, subgraphs);
     federation.values();
     federation.entities();
     federation.external_key_members();
@@ -50,7 +43,19 @@ pub fn federation(random: &mut Random, subgraphs: usize) -> String {
     federation.print()
 }
 
-impl Federation<'_> {
+impl<'r> Federation<'r> {
+    /// An empty federation of `subgraphs` (2 to 8) subgraphs.
+    fn new(random: &'r mut Random, subgraphs: usize) -> Self {
+        Self {
+            random,
+            graphs: subgraphs.clamp(2, SUBGRAPHS.len()),
+            objects: Vec::new(),
+            abstracts: Vec::new(),
+            query: Vec::new(),
+            mutation: Vec::new(),
+        }
+    }
+
     fn all(&self) -> Vec<usize> {
         (0..self.graphs).collect()
     }

@@ -6,6 +6,7 @@ use graph::Supergraph;
 use plan::{Limits, PlanError};
 use prepare::{PrepareSettings, Preparer};
 
+mod federations;
 mod oracle;
 
 const SUBGRAPHS: usize = 7;
@@ -13,14 +14,7 @@ const TYPES: usize = 12;
 
 /// Every type has a key in every subgraph; links lead everywhere; leaves live in one to three subgraphs.
 fn wide_graph() -> Arc<Supergraph> {
-    let mut sdl = String::from("enum join__Graph {");
-    for s in 0..SUBGRAPHS {
-        let _ = write!(sdl, " S{s} @join__graph(name: \"s{s}\", url: \"http://s{s}\")");
-    }
-    sdl.push_str(" }\ntype Query");
-    for s in 0..SUBGRAPHS {
-        let _ = write!(sdl, " @join__type(graph: S{s})");
-    }
+    let mut sdl = federations::subgraphs_and_query(SUBGRAPHS);
     sdl.push_str(" {\n  start: T0 @join__field(graph: S0)\n}\n");
     for t in 0..TYPES {
         let _ = write!(sdl, "type T{t}");

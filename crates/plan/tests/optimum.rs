@@ -33,14 +33,7 @@ const KEYS: [&[&str]; 7] = [
 fn small(random: &mut Random) -> String {
     let subgraphs = 2 + random.below(3);
     let types = 1 + random.below(3);
-    let mut sdl = String::from("enum join__Graph {");
-    for s in 0..subgraphs {
-        let _ = write!(sdl, " S{s} @join__graph(name: \"s{s}\", url: \"http://s{s}\")");
-    }
-    sdl.push_str(" }\ntype Query");
-    for s in 0..subgraphs {
-        let _ = write!(sdl, " @join__type(graph: S{s})");
-    }
+    let mut sdl = federations::subgraphs_and_query(subgraphs);
     sdl.push_str(" {\n");
     for root in 0..1 + random.below(2) {
         let _ = write!(sdl, "  root{root}: T{}", random.below(types));

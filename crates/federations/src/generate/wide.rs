@@ -1,22 +1,15 @@
 //! Federations of one type that refers to itself, with its fields in many overlapping subgraphs. At each of many
 //! positions the planner has a choice of subgraphs, and it looks for the smallest set of requests for all positions.
 
+use super::Federation;
 use super::model::{Field, Object};
-use super::{Federation, SUBGRAPHS};
 use crate::Random;
 
 const NAME: &str = "Ant";
 
 /// The SDL of a random supergraph with one self-referential type in `subgraphs` (2 to 8) overlapping subgraphs.
 pub fn wide_federation(random: &mut Random, subgraphs: usize) -> String {
-    let mut federation = Federation {
-        random,
-        graphs: subgraphs.clamp(2, SUBGRAPHS.len()),
-        objects: Vec::new(),
-        abstracts: Vec::new(),
-        query: Vec::new(),
-        mutation: Vec::new(),
-    };
+    let mut federation = Federation::new(random, subgraphs);
     federation.values();
     let all = federation.all();
     let mut fields = vec![Field::new("id", "ID!", &all)];

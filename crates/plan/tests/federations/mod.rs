@@ -37,6 +37,19 @@ pub(crate) struct Wide {
     pub(crate) waves: u32,
 }
 
+/// The beginning of an SDL: `count` subgraphs, and the query type up to its fields.
+pub(crate) fn subgraphs_and_query(count: usize) -> String {
+    let mut sdl = String::from("enum join__Graph {");
+    for s in 0..count {
+        let _ = write!(sdl, " S{s} @join__graph(name: \"s{s}\", url: \"http://s{s}\")");
+    }
+    sdl.push_str(" }\ntype Query");
+    for s in 0..count {
+        let _ = write!(sdl, " @join__type(graph: S{s})");
+    }
+    sdl
+}
+
 /// Every type has a key in all seven subgraphs. `link` fields are resolved everywhere, `hop` fields
 /// by one subgraph each. Leaves 0 to 6 of a type belong to one subgraph each, the others to several.
 ///
@@ -47,14 +60,7 @@ pub(crate) struct Wide {
 /// leaves further up may wait for the fifth wave.
 pub(crate) fn wide(seed: u64, lines: usize) -> Wide {
     let mut random = Random::new(seed);
-    let mut sdl = String::from("enum join__Graph {");
-    for s in 0..SUBGRAPHS {
-        let _ = write!(sdl, " S{s} @join__graph(name: \"s{s}\", url: \"http://s{s}\")");
-    }
-    sdl.push_str(" }\ntype Query");
-    for s in 0..SUBGRAPHS {
-        let _ = write!(sdl, " @join__type(graph: S{s})");
-    }
+    let mut sdl = subgraphs_and_query(SUBGRAPHS);
     sdl.push_str(" {\n  start: T0 @join__field(graph: S0)\n}\n");
     // hop_of[h]: the subgraph that resolves all fields `hop{h}`; hop 0 leads on from the root's.
     let mut hop_of: Vec<usize> = (1..SUBGRAPHS).collect();
@@ -132,14 +138,7 @@ const SECOND_WAVE: usize = 4;
 /// not ask, and every path of the operation can be followed in subgraph 0 first and then in one of 1 to 4.
 pub(crate) fn overlapping(seed: u64, lines: usize) -> Wide {
     let mut random = Random::new(seed);
-    let mut sdl = String::from("enum join__Graph {");
-    for s in 0..OVERLAPPING {
-        let _ = write!(sdl, " S{s} @join__graph(name: \"s{s}\", url: \"http://s{s}\")");
-    }
-    sdl.push_str(" }\ntype Query");
-    for s in 0..OVERLAPPING {
-        let _ = write!(sdl, " @join__type(graph: S{s})");
-    }
+    let mut sdl = subgraphs_and_query(OVERLAPPING);
     sdl.push_str(" {\n  start: Node @join__field(graph: S0)\n}\ntype Node");
     for s in 0..OVERLAPPING {
         let _ = write!(sdl, " @join__type(graph: S{s}, key: \"id\")");
