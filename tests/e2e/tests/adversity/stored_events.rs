@@ -246,7 +246,8 @@ impl Subscriber<'_> {
         socket
     }
 
-    fn read_all(&self, mut socket: Socket) {
+    /// Returns the socket, still subscribed: without a subscriber the router would give up its consumer.
+    fn read_all(&self, mut socket: Socket) -> Socket {
         let mut cursor: Option<String> = None;
         let mut had = 0;
         while had < EVENTS {
@@ -273,6 +274,7 @@ impl Subscriber<'_> {
             had += 1;
             self.had.store(had, SeqCst);
         }
+        socket
     }
 }
 
@@ -291,11 +293,11 @@ fn survive(broker: impl Broker + 'static) {
     let (port, publish) = (broker.port(), broker.publisher());
     let broker = std::thread::scope(|scope| {
         let mut broker = broker;
-        for (router, had) in addresses.iter().zip(&had) {
-            let subscriber = Subscriber { router, had };
+        let subscribers = [0, 1].map(|at| {
+            let subscriber = Subscriber { router: &addresses[at], had: &had[at] };
             let socket = subscriber.connect(None);
-            scope.spawn(move || subscriber.read_all(socket));
-        }
+            scope.spawn(move || subscriber.read_all(socket))
+        });
         for router in &routers {
             e2e::eventually("the subscription to be live", || {
                 let streams = router.metric(&format!(
@@ -340,6 +342,9 @@ fn survive(broker: impl Broker + 'static) {
         both_have(2600);
         broker.kick();
         both_have(EVENTS);
+        for subscriber in subscribers {
+            subscriber.join().unwrap();
+        }
         broker
     });
     let topic = format!(
