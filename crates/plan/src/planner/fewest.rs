@@ -51,8 +51,8 @@ pub(super) fn solve(
     Ok(found.filter(|it| cost(it) < known).unwrap_or(best))
 }
 
-/// Solves an operation with the requests that [`cover`] chooses, in `waves` if that is known. `None` if it chooses none,
-/// or if they do not suffice.
+/// Solves an operation with the requests that [`cover`] chooses, in `waves` if that is known. `None` if it chooses
+/// none, or if they do not suffice.
 fn covered(
     solver: &mut Solver<'_>,
     fields: &Rc<Collected>,

@@ -30,7 +30,8 @@ const WORK_IN_STEP: u64 = 16;
 const SHUFFLES: u64 = 4;
 
 /// Chooses a small set of requests that suffices for the operation in so many waves, and from which none can be left
-/// out. Without a number, in as few waves as any plan needs. `None` if the model of the operation has no such set, or is too large for the search.
+/// out. Without a number, in as few waves as any plan needs. `None` if the model of the operation has no such set, or is
+/// too large for the search.
 pub(super) fn choose(
     solver: &mut Solver<'_>,
     fields: &Rc<Collected>,
