@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use super::board::{Listener, lane};
 use super::client::Client;
+use super::common::{Common, MESSAGES_AT_ONCE};
 use super::reading::{Broken, Reading};
-use super::shared::{Common, MESSAGES_AT_ONCE};
 use crate::StreamEnd;
 
 /// A stream that has no more than this before it joins the others. They skip what they have had, which costs
