@@ -102,7 +102,8 @@ pub(crate) enum Resume {
     After(Position),
     /// With what was published since then, but for the events of the lane up to `mark`.
     Since { mark: Mark, time: SystemTime },
-    /// With the oldest event that is stored. No cursor says so: it is how a group goes on that has lost what was before.
+    /// With the oldest event that is stored. No cursor says so: it is how a group goes on that has lost what was
+    /// before.
     Oldest,
 }
 

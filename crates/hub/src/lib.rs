@@ -19,6 +19,7 @@ mod settings;
 mod shard;
 mod source;
 mod stats;
+mod template;
 
 pub use binding::{BindingError, Bindings, BoundTopic, EventPublisher, PayloadMapping};
 #[doc(hidden)]

@@ -76,8 +76,8 @@ pub struct HubStats {
     pub side_readers: AtomicU64,
     /// Events that were given again, once per group.
     pub replayed: AtomicU64,
-    /// Groups that had more than [`crate::HubSettings::group_waiting`] events to resolve and left the live events to read
-    /// them from the broker.
+    /// Groups that had more than [`crate::HubSettings::group_waiting`] events to resolve and left the live events to
+    /// read them from the broker.
     pub fell_behind: AtomicU64,
     /// Times that a group began to hold back results of stored events, because the thread or task that writes to its
     /// members' sockets had no room for them.

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use execute::{ErrorCode, GraphqlError};
 
-use super::{Shard, State, TriggerId, Waiting, refuse};
+use super::errors::refuse;
+use super::{Shard, State, TriggerId, Waiting};
 use crate::stats;
 use crate::{EndReason, GroupId, LiveOperation, Renewal};
 

@@ -1,20 +1,21 @@
 //! Groups that fall behind: events of a source that can be read again come faster than a group's operation is resolved.
 //!
-//! Such a group is detached from the live events and catches up like one that comes with a cursor (see [`super::resume`]):
-//! from the ring, else by a side reader at its own pace, so that the broker holds what the group has no room for. It is live
-//! again when it has resolved everything, and only then may fall behind again. Between the two lie as many events as may
-//! wait in a group, so a group at its limit does not change over with each event.
+//! Such a group is detached from the live events and catches up like one that comes with a cursor (see
+//! [`super::catch_up`]): from the ring, else by a side reader at its own pace, so that the broker holds what the group
+//! has no room for. It is live again when it has resolved everything, and only then may fall behind again. Between the
+//! two lie as many events as may wait in a group, so a group at its limit does not change over with each event.
 //!
 //! Only what the broker has deleted is lost: the group goes on with the oldest event that is stored, and says
 //! `extensions.gap`.
 //!
-//! The groups of one side reader wait for the slowest of them. A group that makes others wait for a quarter of a second is
-//! given another reader, of which a trigger has [`SIDE_READERS_MAX`] at most.
+//! The groups of one side reader wait for the slowest of them. A group that makes others wait for a quarter of a second
+//! is given another reader, of which a trigger has [`SIDE_READERS_MAX`] at most.
 
 use events::{Mark, Position};
 
 use super::group::{Catching, Mode};
-use super::replay::{self, FIRST_SLOW, SIDE_READERS_MAX};
+use super::replay::Replay;
+use super::side_reader::{self, FIRST_SLOW, SIDE_READERS_MAX};
 use super::{Effect, Shard, State, TriggerId};
 use crate::cursor::Resume;
 use crate::stats;
@@ -129,8 +130,8 @@ impl Shard {
         for (trigger, reader) in std::mem::take(&mut self.stalled) {
             let replay = self.triggers.get_mut(&trigger).and_then(|it| it.replay.as_mut());
             let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { continue };
-            // A reader that is paused whenever it is looked at goes at the pace of the slowest, however often it goes on
-            // in between.
+            // A reader that is paused whenever it is looked at goes at the pace of the slowest, however often it goes
+            // on in between.
             side.stalled = match side.is_stalled() {
                 true => side.stalled + 1,
                 false => side.stalled.saturating_sub(1),
@@ -161,9 +162,10 @@ impl Shard {
         let catching = |id: &GroupId| groups.get(id).and_then(|it| it.catching.as_deref());
         let is_full = |id: &GroupId| catching(id).is_some_and(|it| it.is_full);
         let full: Vec<_> = replay.side(from).reading.iter().copied().filter(is_full).collect();
-        let earliest = replay::earliest(full.iter().filter_map(catching).map(|it| &it.position));
+        let earliest =
+            side_reader::earliest(full.iter().filter_map(catching).map(|it| &it.position));
         let earliest = Resume::After(earliest);
-        let serves = |replay: &replay::Replay, index: usize| {
+        let serves = |replay: &Replay, index: usize| {
             let stream = replay.readers.get(index).and_then(|it| it.stream.as_ref());
             stream.is_some_and(|stream| stream.serves(&earliest))
         };
@@ -194,8 +196,8 @@ impl Shard {
         }
     }
 
-    /// Announces a gap to the groups that have read less of a lane than the broker has deleted: the reader, which begins
-    /// with the oldest event, begins the lane with that mark.
+    /// Announces a gap to the groups that have read less of a lane than the broker has deleted: the reader, which
+    /// begins with the oldest event, begins the lane with that mark.
     pub(super) fn announce_deleted(&mut self, id: TriggerId, reader: usize, begin: Mark) {
         let Some(replay) = self.triggers.get(&id).and_then(|it| it.replay.as_ref()) else { return };
         let Some(side) = replay.readers.get(reader) else { return };

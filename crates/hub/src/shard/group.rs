@@ -21,7 +21,7 @@ use futures_util::future::{AbortHandle, AbortRegistration};
 
 use super::TriggerId;
 use super::outlets::{Members, OutletId, Outlets};
-use super::replay::SHARED;
+use super::side_reader::SHARED;
 use crate::cursor::{Cursors, Place, Resume, Scope};
 use crate::operation::ByKey;
 use crate::settings::BATCH_BYTES_MAX;
@@ -104,8 +104,8 @@ pub(super) struct Catching {
     pub(super) is_held: bool,
     /// How often in a row that was in vain. Of a group that was live: how often, less what its members took since.
     pub(super) held: u32,
-    /// The group was live and has fallen behind: its members came without asking for the past, so events that the broker
-    /// has deleted are announced as a gap rather than as the end of the subscription.
+    /// The group was live and has fallen behind: its members came without asking for the past, so events that the
+    /// broker has deleted are announced as a gap rather than as the end of the subscription.
     pub(super) was_live: bool,
     /// The broker has deleted what follows `position`: the reader begins with the oldest event that is stored.
     pub(super) from_oldest: bool,
@@ -125,8 +125,8 @@ impl Catching {
         }
     }
 
-    /// Restores the patience with members that have room again. In a group that was live, a member that takes little at a
-    /// time must not hold up the others for ever: each event that is taken makes up for one look.
+    /// Restores the patience with members that have room again. In a group that was live, a member that takes little at
+    /// a time must not hold up the others for ever: each event that is taken makes up for one look.
     pub(super) fn restore_patience(&mut self) {
         self.held = if self.was_live { self.held.saturating_sub(1) } else { 0 };
     }

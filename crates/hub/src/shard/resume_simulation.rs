@@ -19,8 +19,8 @@ use std::time::{Duration, SystemTime};
 use events::{Event, Mark, Position, SourceError, SourceMessage, Start, StreamEnd};
 
 use super::group::Mode;
-use super::replay::{FALLEN, FIRST_SLOW, SHARED};
 use super::scripted::{Answer, ScriptedOutlet, Stage};
+use super::side_reader::{FALLEN, FIRST_SLOW, SHARED};
 use super::simulation::{Random, for_seeds};
 use super::{GRAPH, Reading, TriggerId};
 use crate::cursor::{Cursors, Resume, Scope};
