@@ -102,9 +102,6 @@ pub(crate) enum Resume {
     After(Position),
     /// With what was published since then, but for the events of the lane up to `mark`.
     Since { mark: Mark, time: SystemTime },
-    /// With the oldest event that is stored. No cursor says so: it is how a group goes on that has lost what was
-    /// before.
-    Oldest,
 }
 
 /// Why a cursor is not taken.
@@ -192,14 +189,9 @@ impl Cursors {
         Self { of_memory, ..self }
     }
 
-    /// Do payloads of that source carry cursors?
+    /// True if payloads of that source carry cursors.
     pub(crate) fn are_for(&self, source: &Source) -> bool {
-        source.replays() && (self.of_memory || Self::are_possible_for(source))
-    }
-
-    /// True if a broker stores the events of that source: they outlive this process.
-    pub(crate) fn are_possible_for(source: &Source) -> bool {
-        source.replays() && !source.provider().name().starts_with("memory/")
+        source.is_stored_by_broker() || (self.of_memory && source.replays())
     }
 
     /// `None`: neither the position fits, nor is it known when the event was published.
@@ -446,7 +438,6 @@ mod tests {
                     let margin = Duration::from_millis(millis).saturating_sub(since);
                     prop_assert!(margin <= OTHER_LANES_LAG_MAX);
                 }
-                Resume::Oldest => prop_assert!(false, "no cursor says so"),
             }
         }
 

@@ -75,7 +75,9 @@ impl Shard {
             }
         }
         if let Some(replay) = &mut trigger.replay {
-            for joining in replay.waiting.extract_if(.., is_old) {
+            for joining in
+                replay.readers.iter_mut().flat_map(|it| it.waiting.extract_if(.., is_old))
+            {
                 refuse(joining, replaced());
             }
         }

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use execute::{ErrorCode, GraphqlError};
 
 use super::errors::refuse;
-use super::group::{Catching, Group, Mode, Offered};
+use super::group::{Catching, Group, Mode, Offered, catching};
 use super::outlets::Outlets;
-use super::side_reader::{self, FALLEN, SHARED};
+use super::side_reader::{FALLEN, SHARED, is_before};
+use super::trigger::replay_of;
 use super::{Shard, State, TriggerId};
 use crate::cursor::Resume;
 use crate::filter::FilteredEvent;
@@ -35,7 +36,7 @@ fn source_changed() -> GraphqlError {
 }
 
 impl Group {
-    /// Have its members taken what they were given, or did they have time enough?
+    /// True if its members have taken what they were given, or had enough time for it.
     pub(super) fn may_be_given(&mut self, outlets: &Outlets) -> bool {
         let Some(catching) = self.catching.as_deref_mut() else { return true };
         let has_room = outlets.have_room(self.id, &self.members);
@@ -76,7 +77,7 @@ impl Shard {
                 if !has_all {
                     return;
                 }
-                if is_over || side_reader::is_before(position, &replay.position) {
+                if is_over || is_before(position, &replay.position) {
                     return self.go_live(group_id);
                 }
                 // The reader was quicker than the trigger, which has yet to bring what the group has had.
@@ -115,22 +116,17 @@ impl Shard {
         (catching.mode, catching.reader) = (Mode::Reader, reader);
         let id = group.trigger;
         let resume = Resume::After(catching.position.clone());
-        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
-            return;
-        };
+        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         let side = replay.side(reader);
         side.reading.insert(group_id);
-        let is_served = side.stream.as_ref().is_some_and(|it| it.serves(&resume));
-        if !is_served && !side.is_retrying {
+        if !side.serves(&resume) && !side.is_retrying {
             self.read(id, reader);
         }
     }
 
     /// The trigger was read further: those who were ahead of it may be no more.
     pub(super) fn feed_those_ahead(&mut self, id: TriggerId) {
-        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
-            return;
-        };
+        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         for group in std::mem::take(&mut replay.ahead) {
             self.feed(group);
         }
@@ -235,8 +231,7 @@ impl Shard {
             trigger.forget_fresh(group_id, &group.operation);
         }
         let Some(key) = group.unserved.take() else { return };
-        let replay = self.triggers.get_mut(&group.trigger).and_then(|it| it.replay.as_mut());
-        if let Some(replay) = replay {
+        if let Some(replay) = replay_of(&mut self.triggers, group.trigger) {
             replay.forget_unserved(group_id, Some(&key));
         }
     }
@@ -266,12 +261,12 @@ impl Shard {
 
     /// Live events may be missing: whoever is not live yet reads them.
     pub(super) fn gap_for_those_on_the_way(&mut self, id: TriggerId) {
-        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
-            return;
-        };
+        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         replay.gap();
-        let on_ring: Vec<_> =
-            replay.catching.iter().copied().filter(|id| !replay.is_reading(*id)).collect();
+        let is_on_ring = |id: &GroupId| {
+            catching(&self.groups, *id).is_some_and(|it| matches!(it.mode, Mode::Ring { .. }))
+        };
+        let on_ring: Vec<_> = replay.catching.iter().copied().filter(is_on_ring).collect();
         for group in on_ring {
             self.hand_to_reader(group);
         }
@@ -290,13 +285,12 @@ impl Shard {
             }
             return;
         };
-        for joining in std::mem::take(&mut replay.waiting) {
+        for joining in replay.take_waiting() {
             refuse(joining, (**error).clone());
         }
-        let catching: Vec<_> = replay.catching.iter().copied().collect();
-        for group_id in catching {
-            let group = self.groups.get(&group_id);
-            if group.and_then(|it| it.catching.as_deref()).is_some_and(|it| it.was_live) {
+        let all: Vec<_> = replay.catching.iter().copied().collect();
+        for group_id in all {
+            if catching(&self.groups, group_id).is_some_and(|it| it.was_live) {
                 // Like a live group it delivers what it holds, and then ends or goes on at another source.
                 self.forget_resumed(group_id);
                 self.go_live(group_id);

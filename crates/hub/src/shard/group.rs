@@ -11,7 +11,7 @@
 //! Whatever waits when there is room in flight again is resolved as one batch, if the operation takes batches. An
 //! event that finds room never waits for others.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -27,6 +27,19 @@ use crate::operation::ByKey;
 use crate::settings::BATCH_BYTES_MAX;
 use crate::stats::{self, HubStats};
 use crate::{EndReason, GroupId, GroupView, LiveOperation, OutletCommand, TriggerEvent};
+
+/// The groups of a shard, boxed because up to half of the places in a table that doubles are empty.
+pub(super) type Groups = HashMap<GroupId, Box<Group>, foldhash::fast::RandomState>;
+
+/// Returns how a group catches up, if it does.
+pub(super) fn catching(groups: &Groups, id: GroupId) -> Option<&Catching> {
+    groups.get(&id)?.catching.as_deref()
+}
+
+/// Returns how a group catches up, if it does, to change it.
+pub(super) fn catching_mut(groups: &mut Groups, id: GroupId) -> Option<&mut Catching> {
+    groups.get_mut(&id)?.catching.as_deref_mut()
+}
 
 /// What is resolved for a group.
 pub(crate) enum Work {

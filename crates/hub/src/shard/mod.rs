@@ -60,7 +60,7 @@ use crate::{
 pub(crate) use errors::shutting_down;
 use errors::{refuse, source_error};
 use fall_behind::Retry;
-use group::Group;
+use group::{Group, Groups};
 pub(crate) use group::{Outcome, Work};
 use merge::Merged;
 use outlets::Outlets;
@@ -68,7 +68,7 @@ use position::Round;
 pub(crate) use reader_messages::Reading;
 use replay::Replay;
 pub(crate) use ring::RingRoom;
-use trigger::{State, Trigger, Waiting};
+use trigger::{State, Trigger, Triggers, Waiting};
 pub(crate) use turns::SharedTurns;
 use turns::Turns;
 
@@ -123,10 +123,9 @@ pub(crate) struct Shard {
     ring_room: Arc<RingRoom>,
     cursors: Option<Arc<Cursors>>,
     leaver: Leaver,
-    /// These and the groups are boxed: of the places of a table that doubles, up to half are air.
-    triggers: HashMap<TriggerId, Box<Trigger>, foldhash::fast::RandomState>,
+    triggers: Triggers,
     by_source: HashMap<Source, TriggerId, foldhash::fast::RandomState>,
-    groups: HashMap<GroupId, Box<Group>, foldhash::fast::RandomState>,
+    groups: Groups,
     /// Groups that are one with another, while somebody has yet to leave under their names.
     merged: HashMap<GroupId, Merged, foldhash::fast::RandomState>,
     /// Groups that have more events waiting than they may, found while an event is offered to all.
@@ -253,11 +252,10 @@ impl Shard {
         self.effects.push(Effect::Open { trigger: id, source: source.clone() });
         self.by_source.insert(source.clone(), id);
         let has_cursors = self.cursors.as_ref().is_some_and(|it| it.are_for(&source));
-        // Also without cursors, groups that fall behind read what the broker stores.
-        let is_stored = self.cursors.is_none() && Cursors::are_possible_for(&source);
-        let room = || Arc::clone(&self.ring_room);
+        // Also without cursors, groups that fall behind read from the broker.
+        let has_replay = has_cursors || (self.settings.catch_up && source.is_stored_by_broker());
         let replay =
-            (has_cursors || is_stored).then(|| Box::new(Replay::new(&self.settings, room())));
+            has_replay.then(|| Box::new(Replay::new(&self.settings, Arc::clone(&self.ring_room))));
         if has_cursors {
             self.placed.insert(id);
         }
@@ -405,7 +403,7 @@ impl Shard {
                 State::Live | State::Ending(_) => Vec::new(),
             };
             let replay = trigger.replay.as_mut();
-            let resuming = replay.map(|it| std::mem::take(&mut it.waiting)).unwrap_or_default();
+            let resuming = replay.map(|it| it.take_waiting()).unwrap_or_default();
             for joining in opening.into_iter().chain(resuming) {
                 refuse(joining, shutting_down());
             }

@@ -1,42 +1,41 @@
-//! Messages of side readers: their events are given to the groups that they serve, and the lanes that they begin tell
-//! which events the broker has deleted.
+//! Messages of side readers. Their events go to the groups that they serve, and the marks with which they begin a lane
+//! tell which events the broker has deleted.
 
 use std::sync::Arc;
 
-use events::{Event, Mark, SourceError, SourceMessage, StreamEnd};
+use events::{Event, Mark, SourceError, SourceMessage, Start, StreamEnd};
 use execute::{ErrorCode, GraphqlError};
 
 use super::catch_up::READ_AHEAD;
 use super::errors::{source_end, source_error};
-use super::group::{Mode, Offered};
+use super::group::{Mode, Offered, catching};
 use super::source_messages::without_payload;
+use super::trigger::replay_of;
 use super::{Effect, Shard, TriggerId};
-use crate::cursor::{Place, Resume};
+use crate::cursor::Place;
 use crate::filter::FilteredEvent;
 use crate::{EndReason, GroupId, TriggerEvent, stats};
 
-/// What becomes of the stream of a reader.
+/// How the task that reads a side reader's stream goes on after a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reading {
-    /// Its next message, please.
+    /// It reads the next message.
     On,
-    /// Not before [`Effect::ReadOn`].
+    /// It reads no message until [`Effect::ReadOn`].
     Pause,
-    /// It is not wanted any more.
+    /// It drops the stream.
     Over,
 }
 
 impl Shard {
-    /// What came from a reader's stream. `None`: the stream was dropped without a word.
+    /// Handles a message of a side reader's stream. `None` if the stream was dropped without an end.
     pub(crate) fn reader_message(
         &mut self,
         id: TriggerId,
         pass: u64,
         message: Option<SourceMessage>,
     ) -> Reading {
-        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
-            return Reading::Over;
-        };
+        let Some(replay) = replay_of(&mut self.triggers, id) else { return Reading::Over };
         let Some(index) = replay.reader_of(pass) else { return Reading::Over };
         let Some(reader) = &mut replay.side(index).stream else { return Reading::Over };
         let (event, mark) = match message {
@@ -51,7 +50,7 @@ impl Shard {
             },
             Some(SourceMessage::Passed(mark)) => (None, mark),
             Some(SourceMessage::Gap) => {
-                // Nothing is lost: what is missing is read again.
+                // Nothing is lost: a new stream reads the missing events again.
                 self.read(id, index);
                 return Reading::Over;
             }
@@ -70,19 +69,17 @@ impl Shard {
         reader.position.advance(mark);
         let begins_lane = event.is_none() && !is_known;
         match reader.start {
-            Resume::Since { .. } if begins_lane => self.expire_those_before(id, index, mark),
-            Resume::Oldest if begins_lane => {
+            Start::Since(_) if begins_lane => self.expire_those_before(id, index, mark),
+            Start::All if begins_lane => {
                 self.announce_deleted(id, index, mark);
                 self.expire_those_before(id, index, mark);
             }
-            Resume::Oldest if event.is_some() => self.oldest_is_known(id, index),
+            Start::All if event.is_some() => self.oldest_is_known(id, index),
             _ => {}
         }
-        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
-            return Reading::Over;
-        };
+        let Some(replay) = replay_of(&mut self.triggers, id) else { return Reading::Over };
         let reading: Vec<_> = replay.side(index).reading.iter().copied().collect();
-        // Nothing holds the bytes of what nobody will read.
+        // The payload of an event that is too large is not delivered, so its memory is freed.
         let bytes = event.as_ref().map(|event| event.payload.len());
         let too_large = bytes.filter(|bytes| *bytes > self.settings.event_bytes_max);
         let event = event.map(|event| match too_large {
@@ -94,9 +91,7 @@ impl Shard {
             self.read_by(group, mark, event.as_ref().zip(Some(too_large)), values.as_ref());
         }
         self.close_reader_if_unused(id);
-        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
-            return Reading::Over;
-        };
+        let Some(replay) = replay_of(&mut self.triggers, id) else { return Reading::Over };
         let side = replay.side(index);
         match side.stream.as_mut().filter(|it| it.pass == pass) {
             None => Reading::Over,
@@ -111,18 +106,18 @@ impl Shard {
         }
     }
 
-    /// A reader that begins at a time, which is before the places of all whom it serves, begins a lane with that mark. Who
-    /// stands before it misses what the broker has no more.
+    /// Ends the groups whose position in a lane is before `begin`, since the broker has deleted the events between the two.
+    /// The reader began at a time, or with the oldest event, and begins the lane with that mark. Groups that were live
+    /// go on: they announce a gap, see [`Shard::announce_deleted`].
     fn expire_those_before(&mut self, id: TriggerId, index: usize, begin: Mark) {
-        let Some(replay) = self.triggers.get(&id).and_then(|it| it.replay.as_ref()) else { return };
-        let Some(side) = replay.readers.get(index) else { return };
-        let stands_before = |group: &GroupId| {
-            let catching = self.groups.get(group).and_then(|it| it.catching.as_deref());
-            let catching = catching.filter(|it| !it.was_live);
-            let place = catching.and_then(|it| it.position.lane(begin.lane));
-            place.is_some_and(|place| place < begin)
+        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
+        let is_before = |group: &GroupId| {
+            let catching = catching(&self.groups, *group).filter(|it| !it.was_live);
+            let reached = catching.and_then(|it| it.position.lane(begin.lane));
+            reached.is_some_and(|reached| reached < begin)
         };
-        let expired: Vec<_> = side.reading.iter().copied().filter(stands_before).collect();
+        let reading = replay.side(index).reading.iter().copied();
+        let expired: Vec<_> = reading.filter(is_before).collect();
         stats::add(&self.stats.cursors_expired, expired.len());
         let error = source_error(&SourceError::Gone { provider: self.provider_of(id).into() });
         for group in expired {
@@ -130,11 +125,13 @@ impl Shard {
         }
     }
 
-    pub(super) fn provider_of(&self, id: TriggerId) -> &str {
+    /// Returns the name of a trigger's provider, for errors.
+    fn provider_of(&self, id: TriggerId) -> &str {
         self.triggers.get(&id).map_or("", |it| it.source.provider().name())
     }
 
-    /// The reader has come to `mark`; with an event, or because nothing there is wanted.
+    /// Advances a group to `mark`, which its side reader has reached, and offers it the event that is there. Without an
+    /// event, the broker had nothing for the trigger's topics up to the mark.
     fn read_by(
         &mut self,
         group_id: GroupId,
@@ -160,9 +157,7 @@ impl Shard {
             while self.start(group_id) {}
             self.queue_if_ready(group_id);
         }
-        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
-            return;
-        };
+        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let has_room = group.may_be_given(&self.outlets);
         let is_crowded = group.waiting.len() >= READ_AHEAD || !has_room;
@@ -184,10 +179,9 @@ impl Shard {
         }
     }
 
+    /// Counts a group less that has no room for more. The reader goes on when all of its groups have room.
     pub(super) fn fewer_full(&mut self, id: TriggerId, reader: usize) {
-        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
-            return;
-        };
+        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         let side = replay.side(reader);
         side.full -= 1;
         if side.full == 0

@@ -1,8 +1,6 @@
-//! What a trigger remembers of a source that can be read again: how far it was read, its latest events, and who is still on
-//! the way to it. Data only; what happens with it stands in [`super::resume`].
-//!
-//! Positions are compared lane by lane. The ring holds everything after its base, so whoever stands at the base or further
-//! in every lane can be served from it.
+//! The state of a trigger whose source can be read again: its position, its latest events in a ring, the groups that catch
+//! up, and the side readers that serve them. Data only: [`super::resume`], [`super::catch_up`] and [`super::fall_behind`]
+//! act on it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,7 +11,7 @@ use indexmap::IndexSet;
 
 use super::Joining;
 use super::ring::{Kept, Ring, RingRoom};
-use super::side_reader::{Gathering, Reader, SHARED, SideReader};
+use super::side_reader::{SHARED, SideReader};
 use crate::cursor::{Cursors, Place, Resume, Scope};
 use crate::operation::ByKey;
 use crate::{GroupId, HubSettings, TriggerEvent};
@@ -43,22 +41,18 @@ pub(super) struct Replay {
     pub(super) ring: Ring,
     /// Number of the next event.
     pub(super) next_number: u64,
-    /// Groups that get no live events yet.
+    /// The groups that catch up: they get no live events yet.
     pub(super) catching: IndexSet<GroupId, foldhash::fast::RandomState>,
-    /// Those that were given all of the ring and stand further than the trigger in some lane.
+    /// The groups among them that were given all of the ring and are further than the trigger in some lane.
     pub(super) ahead: IndexSet<GroupId, foldhash::fast::RandomState>,
-    /// Groups that were given nothing yet: who comes with the same position joins them.
+    /// The groups that were given nothing yet, by operation and cursor: an equal subscriber joins them.
     pub(super) unserved: HashMap<(ByKey, Resume), GroupId, foldhash::fast::RandomState>,
-    /// Made as they are needed, see [`SHARED`], [`FALLEN`] and [`FIRST_SLOW`]. The groups that none of them serves are
-    /// served from the ring.
+    /// The side readers, made as they are needed. [`SHARED`] serves groups that came with a cursor,
+    /// [`FALLEN`](super::side_reader::FALLEN) those that have fallen behind, and the others those that are slow. Groups
+    /// that no side reader serves are served from the ring.
     pub(super) readers: Vec<SideReader>,
-    /// They wait for the shared reader to be open at a place that suits them.
-    pub(super) waiting: Vec<Joining>,
-    /// Some of them wait for others, before it begins again.
-    pub(super) gathering: Option<Gathering>,
+    /// The number of the next stream of a side reader.
     pub(super) next_pass: u64,
-    /// How often in a row the broker had no more of what was asked for.
-    pub(super) gone: u32,
 }
 
 impl Replay {
@@ -78,14 +72,11 @@ impl Replay {
             ahead: IndexSet::default(),
             unserved: HashMap::default(),
             readers: Vec::new(),
-            waiting: Vec::new(),
-            gathering: None,
             next_pass: 0,
-            gone: 0,
         }
     }
 
-    /// The side reader of that number.
+    /// Returns the side reader of that number.
     pub(super) fn side(&mut self, index: usize) -> &mut SideReader {
         if self.readers.len() <= index {
             self.readers.resize_with(index + 1, SideReader::default);
@@ -93,23 +84,23 @@ impl Replay {
         &mut self.readers[index]
     }
 
-    /// The stream of the reader of those who come with a cursor.
-    pub(super) fn shared(&self) -> Option<&Reader> {
-        self.readers.get(SHARED)?.stream.as_ref()
+    /// True if the shared side reader brings everything that `resume` asks for.
+    pub(super) fn shared_reader_serves(&self, resume: &Resume) -> bool {
+        self.readers.get(SHARED).is_some_and(|it| it.serves(resume))
     }
 
-    /// The side reader whose stream is that one.
+    /// Takes the subscribers that wait for a side reader.
+    pub(super) fn take_waiting(&mut self) -> Vec<Joining> {
+        self.readers.iter_mut().flat_map(|it| std::mem::take(&mut it.waiting)).collect()
+    }
+
+    /// Returns the number of the side reader with that stream.
     pub(super) fn reader_of(&self, pass: u64) -> Option<usize> {
         let is_it = |side: &SideReader| side.stream.as_ref().is_some_and(|it| it.pass == pass);
         self.readers.iter().position(is_it)
     }
 
-    /// True if a side reader serves that group.
-    pub(super) fn is_reading(&self, group: GroupId) -> bool {
-        self.readers.iter().any(|it| it.reading.contains(&group))
-    }
-
-    /// Nobody joins that group by its position any more.
+    /// Removes a group from those that are found by their cursor.
     pub(super) fn forget_unserved(&mut self, group: GroupId, key: Option<&(ByKey, Resume)>) {
         if let Some(key) = key
             && self.unserved.get(key) == Some(&group)
@@ -118,9 +109,9 @@ impl Replay {
         }
     }
 
-    /// Nobody is on the way.
+    /// True if no group catches up, and no subscriber waits to.
     pub(super) fn is_idle(&self) -> bool {
-        self.catching.is_empty() && self.waiting.is_empty()
+        self.catching.is_empty() && self.readers.iter().all(|it| it.waiting.is_empty())
     }
 
     /// An event of the trigger, whose numbers grow. `None`: it came before.
@@ -230,7 +221,7 @@ impl Replay {
         std::mem::take(&mut self.has_untold) || has_changed
     }
 
-    /// Number of the oldest event in the ring.
+    /// The number of the oldest event in the ring, or of the next event if the ring is empty.
     pub(super) fn ring_start(&self) -> u64 {
         self.ring.first_number().unwrap_or(self.next_number)
     }
@@ -241,7 +232,6 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::shard::side_reader;
 
     fn mark(lane: u32, offset: u64) -> Mark {
         Mark { lane, offset, part: 0 }
@@ -332,14 +322,5 @@ mod tests {
         let mut none = replay(0, &room);
         event(&mut none, 0, 1);
         assert!(none.ring.len() == 0 && none.ring_serves(&position(&[(0, 1)])));
-    }
-
-    #[test]
-    fn a_reader_begins_where_the_earliest_of_all_stands_in_each_lane() {
-        let all = [&[(0, 5), (1, 9)][..], &[(0, 7), (1, 3), (2, 1)], &[(0, 6), (1, 4)]];
-        let all = all.map(position);
-        let earliest = side_reader::earliest(&all);
-        assert_eq!(earliest, position(&[(0, 5), (1, 3)]));
-        assert!(all.iter().all(|it| side_reader::is_before(&earliest, it)));
     }
 }

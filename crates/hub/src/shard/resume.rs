@@ -13,17 +13,18 @@ use execute::{ErrorCode, GraphqlError};
 use super::errors::refuse;
 use super::group::{Catching, Group, Mode};
 use super::side_reader::{Gathering, SHARED};
+use super::trigger::replay_of;
 use super::{Joining, Shard, TriggerId};
 use crate::LiveOperation;
 use crate::cursor::Resume;
 use crate::operation::ByKey;
 use crate::stats;
 
-/// Who comes when the reader has gone on waits for others who do: until nobody has come in so many looks of
-/// [`super::task`], a tenth of a second, in which a client that lost its connection with all others is back.
+/// The number of looks of [`super::task`] without another subscriber after which the shared reader begins again for those
+/// that wait: a tenth of a second, in which clients that have lost their connections together are back.
 const GATHER_QUIET: u32 = 4;
 
-/// And in so many at most, a second: nobody waits for a stream of comers that does not end.
+/// The maximum number of looks for which subscribers wait for others: a second, also if others never cease to come.
 const GATHER_MAX: u32 = 40;
 
 fn no_replay() -> GraphqlError {
@@ -32,7 +33,7 @@ fn no_replay() -> GraphqlError {
 }
 
 impl Shard {
-    /// Lets somebody in who comes with a cursor. The trigger is live.
+    /// Adds a subscriber that comes with a cursor to a live trigger. One without a cursor joins a group of live events.
     pub(super) fn resume(&mut self, id: TriggerId, mut joining: Joining) {
         let Some(trigger) = self.triggers.get_mut(&id) else { return };
         let Some(resume) = joining.resume.clone() else { return self.join(id, joining) };
@@ -51,7 +52,7 @@ impl Shard {
             stats::add(&self.stats.resumed_shared, 1);
             self.admit(group, joining);
             if !is_told {
-                // The group may have been told more than what this one comes with.
+                // The group may have been told a later position than this subscriber has.
                 self.look_again(group);
             }
             return;
@@ -62,19 +63,19 @@ impl Shard {
                 stats::add(&self.stats.resumed_from_ring, 1);
                 Mode::Ring { next: replay.ring_start() }
             }
-            resume if replay.shared().is_some_and(|it| it.serves(resume)) => {
+            resume if replay.shared_reader_serves(resume) => {
                 stats::add(&self.stats.resumed_from_reader, 1);
                 Mode::Reader
             }
             _ => {
-                replay.waiting.push(joining);
+                replay.side(SHARED).waiting.push(joining);
                 return self.gather(id);
             }
         };
         self.catch_up_anew(id, operation, resume, mode, joining);
     }
 
-    /// Makes a group that is on its way.
+    /// Makes a group that catches up, with one subscriber.
     fn catch_up_anew(
         &mut self,
         id: TriggerId,
@@ -85,9 +86,7 @@ impl Shard {
     ) {
         let group_id = self.new_group_id();
         let scope = self.scope(&operation);
-        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
-            return;
-        };
+        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         replay.catching.insert(group_id);
         if mode == Mode::Reader {
             replay.side(SHARED).reading.insert(group_id);
@@ -97,9 +96,8 @@ impl Shard {
         replay.unserved.insert(key.clone(), group_id);
         let position = match resume {
             Resume::After(position) => position,
-            // Of the other lanes the reader will tell.
-            Resume::Since { mark, .. } => [mark].into_iter().collect(),
-            Resume::Oldest => Position::default(),
+            // The reader tells where the other lanes begin.
+            Resume::Since { mark, .. } => Position::from_iter([mark]),
         };
         let mut group = Group::new(group_id, id, operation, scope);
         group.told = told;
@@ -112,48 +110,47 @@ impl Shard {
         self.feed(group_id);
     }
 
-    /// Somebody needs the reader where it is no more. It begins again for all who come in a moment; without a reader it begins
-    /// at once.
+    /// Has the shared reader begin again for the subscribers that wait for it: at once if it is closed, else in a moment,
+    /// for all that come until then.
     pub(super) fn gather(&mut self, id: TriggerId) {
-        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
-            return;
-        };
-        let shared = replay.readers.get(SHARED).and_then(|it| it.stream.as_ref());
-        match (&mut replay.gathering, shared) {
+        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
+        let side = replay.side(SHARED);
+        match (&mut side.gathering, &side.stream) {
             (Some(gathering), _) => gathering.quiet = 0,
             (None, None) => self.read(id, SHARED),
             (None, Some(reader)) if reader.is_open => {
-                replay.gathering = Some(Gathering::default());
+                side.gathering = Some(Gathering::default());
                 self.gathering.push(id);
             }
-            // Whoever it does not suit then is looked after when it is open.
+            // When it is open, the subscribers that it does not suit are looked after.
             (None, Some(_)) => {}
         }
     }
 
-    /// Does anybody wait for others who come again, or for a reader? Then [`Shard::look_after_gathered`] is to be
-    /// called in a moment.
+    /// True if [`Shard::look_after_gathered`] must be called in a moment: subscribers wait for others to come, or side readers
+    /// are stalled or could not be opened.
     pub(crate) fn is_gathering(&self) -> bool {
         !self.gathering.is_empty() || !self.stalled.is_empty() || !self.retrying.is_empty()
     }
 
-    /// Begins again for those who have waited long enough.
+    /// Has shared readers begin again for subscribers that have waited long enough, and looks after side readers that are
+    /// stalled or could not be opened.
     pub(crate) fn look_after_gathered(&mut self) {
         self.poll_stalled_readers();
         self.poll_retries();
         for id in std::mem::take(&mut self.gathering) {
-            let replay = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut());
-            let Some(replay) = replay else { continue };
-            let Some(gathering) = &mut replay.gathering else { continue };
+            let Some(replay) = replay_of(&mut self.triggers, id) else { continue };
+            let side = replay.side(SHARED);
+            let Some(gathering) = &mut side.gathering else { continue };
             gathering.quiet += 1;
             gathering.looks += 1;
             if gathering.quiet < GATHER_QUIET && gathering.looks < GATHER_MAX {
                 self.gathering.push(id);
                 continue;
             }
-            replay.gathering = None;
-            replay.waiting.retain(|joining| !joining.reply.is_closed());
-            if !replay.waiting.is_empty() {
+            side.gathering = None;
+            side.waiting.retain(|joining| !joining.reply.is_closed());
+            if !side.waiting.is_empty() {
                 self.read(id, SHARED);
             }
             self.close_reader_if_unused(id);

@@ -245,9 +245,7 @@ impl Simulation {
             let scope = Scope::new(GRAPH, "Subscription.field", &source, &[]);
             match self.cursors.decode(cursor, scope).expect("it is ours") {
                 Resume::After(position) => position,
-                Resume::Since { .. } | Resume::Oldest => {
-                    panic!("cursors of few lanes have positions")
-                }
+                Resume::Since { .. } => panic!("cursors of few lanes have positions"),
             }
         };
         let mut decoded = self.decoded.borrow_mut();
@@ -540,8 +538,8 @@ impl Simulation {
                 }
                 let full = side.reading.iter().filter(|id| catching(id).is_full).count();
                 assert_eq!(full, side.full);
-                let waits =
-                    index == SHARED && !replay.waiting.is_empty() && replay.gathering.is_none();
+                assert!(index == SHARED || side.waiting.is_empty() && side.gathering.is_none());
+                let waits = !side.waiting.is_empty() && side.gathering.is_none();
                 let needs_stream = !side.reading.is_empty() || waits;
                 assert_eq!(
                     side.stream.is_some(),
