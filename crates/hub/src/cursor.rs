@@ -1,17 +1,18 @@
-//! Cursors: where a subscriber stands in its source, as an opaque text that it gives back when it comes again, to any
-//! router with the same keys.
+//! Cursors: the position of a subscriber in its source, as an opaque text that the subscriber sends when it comes
+//! again, to any router with the same keys.
 //!
-//! A cursor says for which subscription it holds (a hash of graph, field, provider and topics) and up to where its events
-//! were delivered, and is authenticated: what the router has not written itself it does not read. It says nothing of who may
-//! read what: that is checked anew whenever somebody subscribes. It may be bound to claims of the client that got it; they
-//! are part of the hash then, and nobody can read them out of it.
+//! A cursor contains the subscription for which it is valid (a hash of graph, field, provider and topics) and the
+//! position up to which events were delivered. It is authenticated: the router reads no cursor that a router with its
+//! keys has not written. A cursor grants no access; each subscription is authorized anew. It may be bound to claims of
+//! the client that got it. They are then part of the hash, and cannot be read from it.
 //!
 //! ```text
 //! form 1 | scope 10 | body ≤ 165 | tag 16, the beginning of HMAC-SHA256 over all before it;  all of it as base64url
 //! ```
 //!
-//! In the form of a position the body has one mark for each lane, as differences. Where there are too many lanes, or they do
-//! not fit, it has the event's own mark and when it was published: who resumes by it gets events again.
+//! In the form of a position the body has one mark for each lane, as differences. If there are too many lanes, or they
+//! do not fit, it has the event's own mark and the time at which it was published: a subscriber that resumes by it gets
+//! some events again.
 
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
@@ -166,10 +167,11 @@ impl Place {
 }
 
 impl Cursors {
-    /// The first key signs, all verify; at most [`CURSOR_KEYS_MAX`] are looked at. Without a key one is made up, and cursors hold in this process alone.
+    /// The first key signs, and all verify; at most [`CURSOR_KEYS_MAX`] are used. Without keys a random one is made,
+    /// and cursors are valid in this process only.
     ///
     /// # Errors
-    /// The system gives no random bytes.
+    /// If the system has no random bytes.
     pub fn new<'a>(
         keys: impl IntoIterator<Item = &'a [u8]>,
     ) -> Result<Self, aws_lc_rs::error::Unspecified> {

@@ -22,7 +22,8 @@ pub struct HubStats {
     pub groups: AtomicU64,
     /// Members of groups: whatever comes from now on reaches them, or its loss is announced.
     pub subscribers: AtomicU64,
-    /// Those who have asked to be members and are not yet: their trigger is still opening, or nobody has looked at them.
+    /// Subscribers that are not members yet: their trigger is still opening, or the shard has not handled their
+    /// request.
     pub joining: AtomicU64,
     /// Events that came from providers, once per trigger.
     pub events: AtomicU64,

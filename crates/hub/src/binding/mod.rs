@@ -1,9 +1,9 @@
-//! Which topics the root fields of event subgraphs are bound to, as their directives say; `docs/events.md` has the table.
-//! A directive's name and arguments are read in [`directive`] and [`start`], templates in [`template`], what becomes of
-//! payloads in [`payload`], what is sent in [`message`].
+//! The bindings of root fields of event subgraphs to topics, as their directives declare them; `docs/events.md` has the
+//! table. [`directive`] and [`start`] read a directive's name and arguments, [`topics`] and [`crate::template`] the
+//! topics, [`payload`] the mapping of payloads, and [`message`] the messages that are sent.
 //!
 //! In `events__subscribe` and `events__publish`, `providerId` is `kind/id`, or a bare id that only one kind has.
-//! That the directives stand on the right root fields is checked where the supergraph is read.
+//! The reader of the supergraph has checked that the directives are on the right root fields.
 
 mod authorization;
 mod directive;
@@ -220,12 +220,12 @@ impl Bindings {
         })
     }
 
-    /// Where the events of `field` come from, with these variables and the values of its [`Bindings::claims`].
+    /// Returns the source of the events of `field`, with these variables and the values of its [`Bindings::claims`].
     ///
     /// # Errors
-    /// `BAD_USER_INPUT` if an argument cannot stand in a topic: it is null, an object or a fraction, a list of too
-    /// many, or the provider has reason to refuse it (NATS: spaces, wildcards, empty tokens; Redis: pattern
-    /// characters), or it contains a separator. `NOT_SUPPORTED` if the field is bound to no topic.
+    /// `BAD_USER_INPUT` if an argument cannot be part of a topic: it is null, an object, a fraction or too long a list,
+    /// it contains a separator, or the provider refuses it (NATS: spaces, wildcards, empty tokens; Redis: pattern
+    /// characters). `NOT_SUPPORTED` if the field is bound to no topic.
     pub fn source(
         &self,
         field: &EventField,

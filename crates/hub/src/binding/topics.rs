@@ -118,7 +118,7 @@ impl Topics {
     }
 }
 
-/// Does the field have that argument, and can its value ever be a word?
+/// Checks that the field has that argument, and that its type has values that can be part of a topic.
 fn check_argument(
     graph: &Supergraph,
     field: &Field,

@@ -1,9 +1,9 @@
-//! Groups that catch up: they are given older events, from the ring or by a side reader, until they stand where their
-//! trigger stands. Then they are live, and become one with an equal group (see [`super::merge`]).
+//! Groups that catch up. They are given older events, from the ring or by a side reader, until they have reached the
+//! position of their trigger. Then they are live, and become one with an equal group (see [`super::merge`]).
 //!
-//! A group that catches up is never given more than it has room for, so that nothing is dropped: the ring waits, and the
-//! side reader is not read. It does not matter when a side reader meets the trigger: it serves a group until the group
-//! stands in the ring in every lane.
+//! A group that catches up is never given more than it has room for, so no event is dropped: the ring waits, and the
+//! side reader is paused. It does not matter when a side reader reaches the trigger's position: it serves a group until
+//! the ring covers the group's position in every lane.
 
 use std::sync::Arc;
 
@@ -20,13 +20,14 @@ use crate::filter::FilteredEvent;
 use crate::stats;
 use crate::{EndReason, GroupId, LiveOperation};
 
-/// Events from the reader or the ring that wait in one group before it is given more. They need not be many: the resolution
-/// of an event takes longer than the way of the next one through the shard.
+/// The number of events from a side reader or the ring that wait in one group before it is given more. A few are
+/// enough, because the resolution of an event takes longer than the way of the next one through the shard.
 pub(super) const READ_AHEAD: usize = 8;
 
-/// How often in a row a group is looked after whose members do not keep up. Then it goes on, and the policy for slow clients
-/// acts: one that takes nothing at all must not hold those who missed the same. With the pause of [`super::task`] these are
-/// ten seconds: a slow network takes some for what may wait for a client.
+/// The number of looks in a row, with the pause of [`super::task`] between them, at which members of a group may have
+/// no room. Then the group is given more events, and the policy for slow clients acts: one client that takes nothing
+/// must not delay those that missed the same events. They amount to ten seconds, since a slow network needs some to
+/// take what may wait for a client.
 const HELD_MAX: u32 = 2000;
 
 fn source_changed() -> GraphqlError {
@@ -48,12 +49,13 @@ impl Group {
 }
 
 impl Shard {
-    /// Gives a group on the way what the ring has for it, as far as it has room; in the end it gets live events.
+    /// Gives a group that catches up the events that the ring has for it, as far as it has room. When it has had all of
+    /// them, it is live.
     pub(super) fn feed(&mut self, group_id: GroupId) {
         loop {
             let Some(group) = self.groups.get_mut(&group_id) else { return };
             let may_be_given = group.may_be_given(&self.outlets);
-            // What waits is for a batch: one by one, nothing is gained by it.
+            // Several events wait only where they are resolved as a batch.
             let takes_batches = group.operation.resolve.takes_batches();
             let batch = READ_AHEAD.max(self.settings.batch_events);
             let Some(Catching { position, mode: Mode::Ring { next }, .. }) =
@@ -73,14 +75,14 @@ impl Shard {
                 return self.hand_to_reader(group_id);
             }
             let Some(kept) = replay.ring.from(*next) else {
-                // What comes live may make it drop what waits.
+                // A live event could make it drop an event that waits.
                 if !has_all {
                     return;
                 }
                 if is_over || is_before(position, &replay.position) {
                     return self.go_live(group_id);
                 }
-                // The reader was quicker than the trigger, which has yet to bring what the group has had.
+                // The side reader was quicker than the trigger, which has yet to bring events that the group has had.
                 replay.ahead.insert(group_id);
                 return;
             };
@@ -108,7 +110,7 @@ impl Shard {
         }
     }
 
-    /// The ring has lost what a group needs next.
+    /// Hands a group to a side reader, because the ring no longer has the events that the group needs next.
     fn hand_to_reader(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let Some(catching) = group.catching.as_deref_mut() else { return };
@@ -124,7 +126,7 @@ impl Shard {
         }
     }
 
-    /// The trigger was read further: those who were ahead of it may be no more.
+    /// Feeds the groups that were ahead of the trigger, which has been read further.
     pub(super) fn feed_those_ahead(&mut self, id: TriggerId) {
         let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         for group in std::mem::take(&mut replay.ahead) {
@@ -132,7 +134,7 @@ impl Shard {
         }
     }
 
-    /// All that it missed is on its way to a group's members: from now on it gets what comes.
+    /// Makes a group live: it has been given everything that it missed.
     fn go_live(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         if group.catching.take().is_some() {
@@ -154,7 +156,7 @@ impl Shard {
         self.end_if_drained(group_id);
     }
 
-    /// Something of a group has moved on: there may be room in it, or it may have met its twin.
+    /// Gives a group more that may have room again, or merges it with an equal group if it may have met one.
     pub(super) fn moved_on(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let may_be_given = group.may_be_given(&self.outlets);
@@ -190,7 +192,7 @@ impl Shard {
         }
     }
 
-    /// A group waits until its members have taken more of what they were given.
+    /// Has a group wait until its members have taken more of what they were given.
     pub(super) fn hold(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         if let Some(catching) = group.catching.as_deref_mut()
@@ -200,13 +202,13 @@ impl Shard {
         }
     }
 
-    /// Does any group wait for its members? Then [`Shard::look_after_held`] is to be called in a moment: outlets say nothing
-    /// of themselves, since hardly anybody ever waits for them.
+    /// True if a group waits for its members. Then [`Shard::look_after_held`] must be called in a moment: outlets do
+    /// not report that they have room, since groups rarely wait for them.
     pub(crate) fn is_holding(&self) -> bool {
         !self.held.is_empty() || !self.held_back.is_empty()
     }
 
-    /// Goes on with those whose members have room again.
+    /// Gives more to groups that waited for their members, if these have room again.
     pub(crate) fn look_after_held(&mut self) {
         self.release_held_back();
         for group_id in std::mem::take(&mut self.held) {
@@ -224,7 +226,8 @@ impl Shard {
         }
     }
 
-    /// Something of a group was delivered, or it is not what it was: nobody joins it by its position any more.
+    /// Removes a group from those that subscribers join by their cursor: it has delivered something, or its operation
+    /// was replaced.
     pub(super) fn served(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         if let Some(trigger) = self.triggers.get_mut(&group.trigger) {
@@ -236,7 +239,7 @@ impl Shard {
         }
     }
 
-    /// A group goes, or goes elsewhere: it is no longer on the way anywhere.
+    /// Removes a group that ends, or moves to another trigger, from everything that makes it catch up.
     pub(super) fn forget_resumed(&mut self, group_id: GroupId) {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let id = group.trigger;
@@ -259,7 +262,7 @@ impl Shard {
         self.close_reader_if_unused(id);
     }
 
-    /// Live events may be missing: whoever is not live yet reads them.
+    /// Handles a gap in the live events: groups that catch up from the ring read the missing events with a side reader.
     pub(super) fn gap_for_those_on_the_way(&mut self, id: TriggerId) {
         let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         replay.gap();
@@ -272,14 +275,15 @@ impl Shard {
         }
     }
 
-    /// No live event follows, so nobody gets where it wanted to.
+    /// Handles the end of a trigger's source for the groups that catch up. If it ended with an error, they and the
+    /// subscribers that wait for a side reader get the error.
     pub(super) fn end_those_on_the_way(&mut self, id: TriggerId) {
         let Some(trigger) = self.triggers.get_mut(&id) else { return };
         let State::Ending(reason) = &trigger.state else { return };
         let reason = reason.clone();
         let Some(replay) = &mut trigger.replay else { return };
         let EndReason::Error(error) = &reason else {
-            // They get what they miss, and then end like the others.
+            // They get the events that they missed, and then end like live groups.
             for group in std::mem::take(&mut replay.ahead) {
                 self.feed(group);
             }
@@ -291,7 +295,7 @@ impl Shard {
         let all: Vec<_> = replay.catching.iter().copied().collect();
         for group_id in all {
             if catching(&self.groups, group_id).is_some_and(|it| it.was_live) {
-                // Like a live group it delivers what it holds, and then ends or goes on at another source.
+                // Like a live group, it delivers the events that it holds. Then it ends, or moves to another source.
                 self.forget_resumed(group_id);
                 self.go_live(group_id);
             } else {
@@ -301,7 +305,7 @@ impl Shard {
         self.close_reader_if_unused(id);
     }
 
-    /// A graph took over, and with it the operation of a group on the way. False: it is none.
+    /// Replaces the operation of a group that catches up, for a new graph. False if the group does not catch up.
     pub(super) fn splice_on_the_way(
         &mut self,
         group_id: GroupId,
@@ -311,7 +315,7 @@ impl Shard {
         let Some(group) = self.groups.get_mut(&group_id) else { return false };
         let Some(was_live) = group.catching.as_deref().map(|it| it.was_live) else { return false };
         let Some(trigger) = self.triggers.get(&group.trigger) else { return false };
-        // A graph that came in between has decided otherwise.
+        // A graph between the two may have wanted a move.
         group.moving_later = None;
         if trigger.source == operation.source {
             let source = trigger.source.clone();
@@ -320,7 +324,7 @@ impl Shard {
             stats::add(&self.stats.spliced, 1);
             self.served(group_id);
         } else if was_live {
-            // First it gets all of the source that it leaves.
+            // First it gets all events of the source that it leaves.
             group.moving_later = Some(Box::new(operation.clone()));
         } else {
             stats::add(&self.stats.ended_by_reload, 1);

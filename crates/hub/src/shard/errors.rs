@@ -5,10 +5,11 @@ use execute::{ErrorCode, GraphqlError};
 
 use super::Joining;
 
+/// Refuses a subscriber, and gives up its place.
 pub(super) fn refuse(joining: Joining, error: GraphqlError) {
     let Joining { reply, seat, .. } = joining;
     drop(seat);
-    // A caller who is gone needs no answer.
+    // The caller may be gone, then the error is dropped.
     let _ = reply.send(Err(error));
 }
 
@@ -19,7 +20,7 @@ pub(crate) fn shutting_down() -> GraphqlError {
     )
 }
 
-/// What clients may know of a failure; the log has the rest.
+/// Returns the error that clients get if a source cannot be opened. The log has the details.
 pub(super) fn source_error(error: &SourceError) -> GraphqlError {
     match error {
         SourceError::Unavailable { provider, .. } => GraphqlError::new(
@@ -43,6 +44,7 @@ pub(super) fn source_error(error: &SourceError) -> GraphqlError {
     }
 }
 
+/// Returns the error that clients get if a source ends.
 pub(super) fn source_end(provider: &str, end: &StreamEnd) -> GraphqlError {
     let message = match end {
         StreamEnd::Closed => format!("The event provider {provider} was closed."),

@@ -5,8 +5,8 @@
 //! has no room for. It is live again when it has resolved everything, and only then may fall behind again. Between the
 //! two lie as many events as may wait in a group, so a group at its limit does not change over with each event.
 //!
-//! Only what the broker has deleted is lost: the group goes on with the oldest event that is stored, and says
-//! `extensions.gap`.
+//! Only events that the broker has deleted are lost: the group continues with the oldest stored event, and announces it
+//! by `extensions.gap`.
 //!
 //! The groups of one side reader wait for the slowest of them. A group that makes others wait for a quarter of a second
 //! is given another reader, of which a trigger has [`SIDE_READERS_MAX`] at most.
@@ -98,7 +98,7 @@ impl Shard {
         }
     }
 
-    /// Opens the readers again whose pause is over.
+    /// Opens readers again after their pause.
     pub(super) fn poll_retries(&mut self) {
         for mut retry in std::mem::take(&mut self.retrying) {
             retry.looks += 1;
@@ -116,7 +116,7 @@ impl Shard {
         }
     }
 
-    /// Observes a paused reader some of whose groups have room for more.
+    /// Observes a reader that is paused though some of its groups have room for more.
     pub(super) fn watch_stalled_reader(&mut self, trigger: TriggerId, reader: usize) {
         let replay = replay_of(&mut self.triggers, trigger);
         let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { return };
@@ -131,8 +131,8 @@ impl Shard {
         for (trigger, reader) in std::mem::take(&mut self.stalled) {
             let replay = replay_of(&mut self.triggers, trigger);
             let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { continue };
-            // A reader that is paused whenever it is looked at goes at the pace of the slowest, however often it goes
-            // on in between.
+            // A reader that is found paused most of the time has the pace of its slowest group, even if it is resumed
+            // in between.
             side.stalled = match side.is_stalled() {
                 true => side.stalled + 1,
                 false => side.stalled.saturating_sub(1),

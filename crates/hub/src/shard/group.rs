@@ -104,18 +104,19 @@ struct InFlight {
     is_first: bool,
 }
 
-/// How a group is on its way to the live events, see [`super::resume`].
+/// The state of a group that catches up with the live events, see [`super::catch_up`].
 pub(super) struct Catching {
-    /// How far it was given its source.
+    /// The position up to which it was given its source.
     pub(super) position: Position,
     pub(super) mode: Mode,
-    /// Which of the trigger's side readers serves it, in that mode.
+    /// The number of the trigger's side reader that serves it in [`Mode::Reader`].
     pub(super) reader: usize,
-    /// It has no room for what the reader brings.
+    /// True if it has no room for more events from the reader.
     pub(super) is_full: bool,
-    /// Its members do not keep up; it is looked after again in a moment.
+    /// True if its members do not keep up, and the group is in the shard's list of those that wait for them.
     pub(super) is_held: bool,
-    /// How often in a row that was in vain. Of a group that was live: how often, less what its members took since.
+    /// The number of looks in a row that found no room in its members. If it was live, the number of such looks less
+    /// those that found room.
     pub(super) held: u32,
     /// The group was live and has fallen behind: its members came without asking for the past, so events that the
     /// broker has deleted are announced as a gap rather than as the end of the subscription.
@@ -199,16 +200,16 @@ pub(super) struct Group {
     missed: Missed,
     /// Stands in the shard's queue of groups that may start.
     pub(super) is_queued: bool,
-    /// Is in the shard's list of groups whose results an outlet does not accept at present.
+    /// True if it is in the shard's list of groups with results that an outlet does not accept at present.
     pub(super) is_held_back: bool,
 }
 
-/// What came of releasing the results of a group.
+/// The outcome of releasing the results of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Released {
-    /// At least one event has left the group.
+    /// True if at least one event has left the group.
     pub(super) any: bool,
-    /// The next result stays because an outlet would drop it.
+    /// True if the next result stays because an outlet would drop it.
     pub(super) is_held_back: bool,
 }
 
@@ -489,7 +490,7 @@ impl Group {
         self.in_flight.front().is_some_and(|it| matches!(it.state, Progress::Done(_)))
     }
 
-    /// Gives back the room of its queues, if nothing stands in them: of a hundred thousand groups few have something to do.
+    /// Frees the memory of its queues if they are empty: of a hundred thousand groups, few have events at a time.
     fn give_room_back(&mut self) {
         if self.is_drained() {
             (self.waiting, self.in_flight) = Default::default();

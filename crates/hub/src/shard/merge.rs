@@ -1,5 +1,5 @@
-//! Groups that become one: a group that has caught up, or had a state of its own, and the equal group that new subscribers
-//! join. Both must have delivered the same events and owe nothing.
+//! Merging of equal groups. A group that has caught up, or that began with a state of its own, becomes one with the
+//! equal group that new subscribers join, as soon as both have delivered the same events and have none left to deliver.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::Shard;
 use crate::operation::ByKey;
 use crate::{GroupId, OutletCommand, stats};
 
-/// A group that became one with another. Its members leave under its name.
+/// A group that was merged into another. Its members still leave by its id.
 pub(super) struct Merged {
     into: GroupId,
     members: u64,
@@ -21,7 +21,8 @@ impl Merged {
 }
 
 impl Shard {
-    /// Makes a group and the one that is found in its place one, if both have delivered the same and owe nothing.
+    /// Merges a group into the equal group that new subscribers join, if both have delivered the same events and have
+    /// none left to deliver.
     pub(super) fn merge(&mut self, from: GroupId) {
         let Some(group) = self.groups.get(&from) else { return };
         let Some(trigger) = self.triggers.get_mut(&group.trigger) else { return };
@@ -34,7 +35,7 @@ impl Shard {
         let Some(other) = self.groups.get(&into) else { return };
         let same_graph = group.operation.generation == other.operation.generation;
         let stays = group.moving_to.is_some() || other.moving_to.is_some();
-        // An event that the group has had before its turn would come again from the other one.
+        // A group that a side reader brought ahead of the trigger would get those events again in the other group.
         let edge = group.edge(next).filter(|edge| *edge >= group.even_from.max(other.even_from));
         if stays || !same_graph || edge.is_none() || edge != other.edge(next) {
             return;
@@ -61,7 +62,7 @@ impl Shard {
         self.remove_group(from);
     }
 
-    /// The group that somebody belongs to who joined `group`. To be asked once for each member that leaves.
+    /// Returns the group that a member of `group` belongs to now. Must be called once for each member that leaves.
     pub(super) fn leaves_from(&mut self, mut group: GroupId) -> GroupId {
         while let Some(merged) = self.merged.get_mut(&group) {
             let into = merged.into;

@@ -443,7 +443,7 @@ impl Shard {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let Some(trigger) = self.triggers.get(&group.trigger) else { return };
         let State::Ending(reason) = &trigger.state else { return };
-        // One that waits for another source goes on there, and one that catches up has more to come.
+        // A group that waits for another source continues there, and a group that catches up has more to deliver.
         if group.is_drained() && group.moving_to.is_none() && group.catching.is_none() {
             let reason = reason.clone();
             self.end_group(group_id, &reason);

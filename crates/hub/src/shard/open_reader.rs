@@ -1,10 +1,10 @@
-//! Opening and closing of side readers. A side reader is opened where all of its groups can begin, opened again further back
-//! when one of them needs that, or at the oldest stored event when the broker has deleted what they need, and closed when
-//! no group needs it.
+//! Opening and closing of side readers. A side reader is opened at a position where all of its groups can begin. It is
+//! opened again further back when a group needs that, or at the oldest stored event when the broker has deleted the
+//! events that they need, and closed when no group needs it.
 //!
-//! Subscribers that come with a cursor share one reader, which begins at the earliest of their positions. When a subscriber
-//! comes from further back the reader begins again there, and the groups that have had more skip those events. Groups that
-//! have fallen behind have readers of their own, see [`super::fall_behind`].
+//! Subscribers that come with a cursor share one reader, which begins at the earliest of their positions. When a
+//! subscriber comes from further back the reader begins again there, and the groups that have had more skip those
+//! events. Groups that have fallen behind have readers of their own, see [`super::fall_behind`].
 
 use events::{Position, SourceError, Start};
 use execute::{ErrorCode, GraphqlError};
@@ -17,10 +17,11 @@ use super::{Effect, Joining, Shard, TriggerId};
 use crate::cursor::Resume;
 use crate::{EndReason, GroupId, stats};
 
-/// The number of attempts in a row at which the broker had deleted the first of the wanted events, after which all that wait
-/// are refused: each attempt costs the broker a request.
+/// The number of attempts in a row at which the broker had deleted the first of the wanted events, after which all that
+/// wait are refused: each attempt costs the broker a request.
 const GONE_MAX: u32 = 16;
 
+/// Returns the error for a subscriber with a time, while the reader serves subscribers with positions.
 fn other_reader() -> GraphqlError {
     let message = "Others are being brought up to date on these topics; try again in a moment.";
     GraphqlError::new(ErrorCode::Overloaded, message)
@@ -115,8 +116,8 @@ impl Shard {
         replay.is_some_and(|it| it.reader_of(pass).is_some())
     }
 
-    /// Serves the subscribers that waited for a reader, which has been opened. For those, and for groups, that it does not
-    /// suit it begins again.
+    /// Serves the subscribers that waited for a reader, which has been opened. For those, and for groups, that it does
+    /// not suit it begins again.
     fn serve_waiting(&mut self, id: TriggerId, index: usize) {
         let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         for joining in std::mem::take(&mut replay.side(index).waiting) {
@@ -143,8 +144,8 @@ impl Shard {
             || matches!(resume, Resume::After(position) if replay.ring_serves(position))
     }
 
-    /// True if a reader that has been opened suits its groups. Groups that fell out of the ring while it was opened may be
-    /// further back.
+    /// True if a reader that has been opened suits its groups. Groups that fell out of the ring while it was opened may
+    /// be further back.
     fn reading_is_served(&mut self, id: TriggerId, index: usize) -> bool {
         let Some(replay) = replay_of(&mut self.triggers, id) else { return true };
         let side = replay.side(index);
@@ -155,9 +156,9 @@ impl Shard {
         })
     }
 
-    /// Handles that the broker has deleted events that the earliest group or subscriber of a reader needs. A group that was
-    /// live goes on with the oldest stored event; another one ends, and a subscriber is refused. The others get another
-    /// attempt.
+    /// Handles that the broker has deleted events that the earliest group or subscriber of a reader needs. A group that
+    /// was live continues with the oldest stored event; another one ends, and a subscriber is refused. The others get
+    /// another attempt.
     fn gone(&mut self, id: TriggerId, index: usize, error: SourceError) {
         let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         let side = replay.side(index);
@@ -200,8 +201,8 @@ impl Shard {
         }
     }
 
-    /// Handles that a reader cannot be opened, or has ended. Subscribers and groups that need it get the error; groups that
-    /// were live wait until it can be opened.
+    /// Handles that a reader cannot be opened, or has ended. Subscribers and groups that need it get the error; groups
+    /// that were live wait until it can be opened.
     pub(super) fn reader_failed(&mut self, id: TriggerId, index: usize, error: &GraphqlError) {
         let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         let side = replay.side(index);

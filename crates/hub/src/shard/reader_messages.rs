@@ -16,7 +16,7 @@ use crate::cursor::Place;
 use crate::filter::FilteredEvent;
 use crate::{EndReason, GroupId, TriggerEvent, stats};
 
-/// How the task that reads a side reader's stream goes on after a message.
+/// The next step of the task that reads a side reader's stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reading {
     /// It reads the next message.
@@ -106,9 +106,9 @@ impl Shard {
         }
     }
 
-    /// Ends the groups whose position in a lane is before `begin`, since the broker has deleted the events between the two.
-    /// The reader began at a time, or with the oldest event, and begins the lane with that mark. Groups that were live
-    /// go on: they announce a gap, see [`Shard::announce_deleted`].
+    /// Ends the groups with a position in a lane before `begin`, since the broker has deleted the events between the
+    /// two. The reader began at a time, or with the oldest event, and begins the lane with that mark. Groups that were
+    /// live announce a gap instead, see [`Shard::announce_deleted`].
     fn expire_those_before(&mut self, id: TriggerId, index: usize, begin: Mark) {
         let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         let is_before = |group: &GroupId| {
@@ -179,7 +179,7 @@ impl Shard {
         }
     }
 
-    /// Counts a group less that has no room for more. The reader goes on when all of its groups have room.
+    /// Counts one group less without room for more. When all groups of a paused reader have room, it reads on.
     pub(super) fn fewer_full(&mut self, id: TriggerId, reader: usize) {
         let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         let side = replay.side(reader);

@@ -1,6 +1,6 @@
-//! The state of a trigger whose source can be read again: its position, its latest events in a ring, the groups that catch
-//! up, and the side readers that serve them. Data only: [`super::resume`], [`super::catch_up`] and [`super::fall_behind`]
-//! act on it.
+//! The replay state of a trigger with a source that can be read again: its position, its latest events in a ring, the
+//! groups that catch up, and the side readers that serve them. Data only: [`super::resume`], [`super::catch_up`] and
+//! [`super::fall_behind`] act on it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -160,24 +160,25 @@ impl Replay {
         self.ring.begin_lane(mark);
     }
 
-    /// Something may be missing here.
+    /// Handles a gap: events may be missing behind those that the ring has.
     pub(super) fn gap(&mut self) {
         self.ring.break_off();
     }
 
-    /// Is everything after that position in the ring? Not while a lane that was read before a gap has been silent since:
-    /// somebody who has had nothing of that lane would be taken for one who has had all of it.
+    /// True if the ring has every event behind that position. False while a lane that was read before a gap has had no
+    /// event since: a subscriber that has had nothing of the lane could not be told from one that has had all of it.
     pub(super) fn ring_covers(&self, position: &Position) -> bool {
         self.ring.lanes() == self.position.marks().len() && self.ring.covers(position)
     }
 
-    /// May those who came after a gap, and from before it, miss something of a lane that has appeared since? To be told to
-    /// all who get live events: a position from before does not tell who they are.
+    /// Takes the note that a lane has appeared after a gap, so that subscribers with a position from before the gap may
+    /// have missed its first events. The caller announces it to all live groups, since positions do not show which of
+    /// them are concerned.
     pub(super) fn take_hole(&mut self) -> bool {
         std::mem::take(&mut self.has_hole)
     }
 
-    /// May somebody who comes with that position be served from the ring?
+    /// True if the ring can serve a subscriber that comes with that position.
     pub(super) fn ring_serves(&self, position: &Position) -> bool {
         let is_told = |mark: &Mark| self.told.iter().any(|it| it.lane(mark.lane) == Some(*mark));
         let is_seen = |mark: &Mark| {
@@ -188,13 +189,13 @@ impl Replay {
         self.ring_covers(position) && position.marks().iter().all(is_seen)
     }
 
-    /// Does somebody who comes with that have had all that there was?
+    /// True if the cursor is at the trigger's current position.
     pub(super) fn is_at(&self, resume: &Resume) -> bool {
         matches!(resume, Resume::After(position) if *position == self.position)
     }
 
-    /// The cursor of the present position, for members to whom it is told. `None`: nothing is known of it, or it does not
-    /// fit and no event says when it was.
+    /// Returns the cursor of the current position. `None` if no position is known, or if it does not fit into a cursor
+    /// and no event gives the time.
     pub(super) fn cursor(&mut self, cursors: &Cursors, scope: Scope) -> Option<String> {
         if self.position.marks().is_empty() {
             return None;

@@ -1,9 +1,9 @@
 //! Subscribers that come with a cursor.
 //!
-//! Such a subscriber is put into a group of its own, or into one that was made for an equal cursor and was given nothing
-//! yet. The group catches up (see [`super::catch_up`]): it begins in the ring if that holds everything behind the cursor,
-//! else with the shared side reader. A subscriber that neither of them serves waits for the side reader to begin again
-//! further back ([`super::open_reader`]), together with others that come at about the same time.
+//! Such a subscriber is put into a group of its own, or into one that was made for an equal cursor and was given
+//! nothing yet. The group catches up (see [`super::catch_up`]): it begins in the ring if that holds everything behind
+//! the cursor, else with the shared side reader. A subscriber that neither of them serves waits for the side reader to
+//! begin again further back ([`super::open_reader`]), together with others that come at about the same time.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use crate::cursor::Resume;
 use crate::operation::ByKey;
 use crate::stats;
 
-/// The number of looks of [`super::task`] without another subscriber after which the shared reader begins again for those
-/// that wait: a tenth of a second, in which clients that have lost their connections together are back.
+/// The number of looks of [`super::task`] without another subscriber after which the shared reader begins again for
+/// those that wait: a tenth of a second, in which clients that have lost their connections together are back.
 const GATHER_QUIET: u32 = 4;
 
 /// The maximum number of looks for which subscribers wait for others: a second, also if others never cease to come.
@@ -110,8 +110,8 @@ impl Shard {
         self.feed(group_id);
     }
 
-    /// Has the shared reader begin again for the subscribers that wait for it: at once if it is closed, else in a moment,
-    /// for all that come until then.
+    /// Has the shared reader begin again for the subscribers that wait for it: at once if it is closed, else in a
+    /// moment, for all that come until then.
     pub(super) fn gather(&mut self, id: TriggerId) {
         let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         let side = replay.side(SHARED);
@@ -127,13 +127,13 @@ impl Shard {
         }
     }
 
-    /// True if [`Shard::look_after_gathered`] must be called in a moment: subscribers wait for others to come, or side readers
-    /// are stalled or could not be opened.
+    /// True if [`Shard::look_after_gathered`] must be called in a moment: subscribers wait for others to come, or side
+    /// readers are stalled or could not be opened.
     pub(crate) fn is_gathering(&self) -> bool {
         !self.gathering.is_empty() || !self.stalled.is_empty() || !self.retrying.is_empty()
     }
 
-    /// Has shared readers begin again for subscribers that have waited long enough, and looks after side readers that are
+    /// Has shared readers begin again for subscribers that have waited long enough, and polls side readers that are
     /// stalled or could not be opened.
     pub(crate) fn look_after_gathered(&mut self) {
         self.poll_stalled_readers();

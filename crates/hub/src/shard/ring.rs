@@ -1,7 +1,7 @@
 //! The latest events of a trigger, kept for groups that catch up.
 //!
-//! The ring holds everything behind its base, lane by lane. A group that stands at the base or further in every lane can
-//! be served from it.
+//! The ring holds every event behind its base, lane by lane. It can serve a group that has reached the base in every
+//! lane.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use events::{Mark, Position};
 use crate::cursor::Place;
 use crate::{HubSettings, TriggerEvent};
 
-/// Bytes that the rings of all triggers may hold.
+/// The memory that the rings of all triggers may use.
 #[derive(Debug)]
 pub(crate) struct RingRoom {
     used: AtomicUsize,
@@ -24,7 +24,7 @@ impl RingRoom {
         Self { used: AtomicUsize::new(0), max }
     }
 
-    /// How many are held.
+    /// Returns the number of bytes in use.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Relaxed)
     }
@@ -55,9 +55,9 @@ impl Kept {
 pub(super) struct Ring {
     kept: VecDeque<Kept>,
     bytes: usize,
-    /// Everything after it is kept, in the lanes that it has.
+    /// The position behind which every event is kept, in the lanes that it has.
     base: Position,
-    /// A lane that appears held nothing before. No longer so after a gap.
+    /// True if a lane that appears held nothing before. No longer true after a gap.
     knows_lanes: bool,
     events_max: usize,
     bytes_max: usize,
@@ -83,7 +83,7 @@ impl Ring {
         }
     }
 
-    /// Something may be missing here: what is kept leads nowhere.
+    /// Drops all events, because some may be missing behind them.
     pub(super) fn break_off(&mut self) {
         while self.drop_oldest() {}
         self.base = Position::default();
@@ -94,7 +94,7 @@ impl Ring {
         let mark = kept.place.mark;
         if self.base.lane(mark.lane).is_none() {
             if !self.knows_lanes {
-                // What was before it is unknown.
+                // Earlier events of the lane are unknown.
                 while self.drop_oldest() {}
                 self.base.advance(mark);
                 return;
@@ -108,7 +108,7 @@ impl Ring {
         let has_room = self.events_max > 0 && bytes <= self.bytes_max;
         while has_room && !self.room.take(bytes) {
             if !self.drop_oldest() {
-                // Others have it all.
+                // The rings of other triggers use all of the memory.
                 self.base.advance(mark);
                 return;
             }
@@ -121,7 +121,7 @@ impl Ring {
         }
     }
 
-    /// False: there is none.
+    /// Drops the oldest event. False if there is none.
     fn drop_oldest(&mut self) -> bool {
         let Some(oldest) = self.kept.pop_front() else { return false };
         self.bytes -= oldest.bytes();
@@ -130,7 +130,7 @@ impl Ring {
         true
     }
 
-    /// True if a lane that appears held nothing before. No longer so after a gap.
+    /// True if a lane that appears held nothing before. No longer true after a gap.
     pub(super) fn knows_lanes(&self) -> bool {
         self.knows_lanes
     }
@@ -157,7 +157,7 @@ impl Ring {
         self.kept.len()
     }
 
-    /// Is everything after that position kept? Of lanes that only one of the two knows nothing is sure.
+    /// True if every event behind that position is kept. The position and the ring must know the same lanes.
     pub(super) fn covers(&self, position: &Position) -> bool {
         let (base, marks) = (self.base.marks(), position.marks());
         !base.is_empty()
@@ -165,14 +165,14 @@ impl Ring {
             && base.iter().zip(marks).all(|(base, mark)| base.lane == mark.lane && base <= mark)
     }
 
-    /// Has the trigger been at exactly that mark? A position that somebody brings may be of another count of the same
-    /// lane, which only the provider can tell.
+    /// True if the trigger has been at exactly that mark. The position in a cursor may come from another numbering of
+    /// the same lane, which only the provider can tell.
     pub(super) fn has_seen(&self, mark: Mark) -> bool {
         self.base.lane(mark.lane) == Some(mark)
             || self.kept.iter().rev().any(|kept| kept.place.mark == mark)
     }
 
-    /// The oldest kept event of that number or later.
+    /// Returns the oldest kept event with that number or a later one.
     pub(super) fn from(&self, number: u64) -> Option<&Kept> {
         let at = self.kept.partition_point(|kept| kept.place.number < number);
         self.kept.get(at)

@@ -11,8 +11,8 @@ use crate::cursor::Resume;
 /// The side reader of groups that came with a cursor.
 pub(super) const SHARED: usize = 0;
 
-/// The side reader of groups that have fallen behind. They have one of their own, because each subscriber that comes with
-/// a cursor may make the shared reader begin again further back.
+/// The side reader of groups that have fallen behind. They have one of their own, because each subscriber that comes
+/// with a cursor may make the shared reader begin again further back.
 pub(super) const FALLEN: usize = 1;
 
 /// The first of the side readers of slow groups, for which other groups would have to wait.
@@ -30,8 +30,8 @@ pub(super) struct SideReader {
     pub(super) reading: IndexSet<GroupId, foldhash::fast::RandomState>,
     /// The number of groups in `reading` that have no room for more.
     pub(super) full: usize,
-    /// Subscribers with a cursor that wait until the stream is open at a position that suits them. Only the shared reader
-    /// has any.
+    /// Subscribers with a cursor that wait until the stream is open at a position that suits them. Only the shared
+    /// reader has any.
     pub(super) waiting: Vec<Joining>,
     /// Set while those subscribers wait for others to come, before the stream begins again for all of them.
     pub(super) gathering: Option<Gathering>,

@@ -1,5 +1,5 @@
-//! Messages of a trigger's stream: events are offered to the groups that they concern, gaps are announced, and the end of
-//! the source ends its groups.
+//! Messages of a trigger's stream. Events are offered to the groups that they concern, gaps are announced, and the end
+//! of the source ends its groups.
 
 use std::sync::Arc;
 
@@ -9,13 +9,15 @@ use execute::{EventMemo, Sharing};
 
 use super::errors::source_end;
 use super::group::Offered;
+use super::replay::Replay;
+use super::trigger::replay_of;
 use super::{Shard, State, TriggerId};
 use crate::filter::FilteredEvent;
 use crate::{EndReason, GroupId, TriggerEvent, stats};
 
 impl Shard {
-    /// What came from a trigger's stream. `None`: the stream was dropped without a word. Returns to how many groups an
-    /// event was offered.
+    /// Handles a message of a trigger's stream. `None` if the stream was dropped without an end. Returns the number of
+    /// groups that an event was offered to.
     pub(crate) fn source_message(
         &mut self,
         id: TriggerId,
@@ -24,8 +26,7 @@ impl Shard {
         match message {
             Some(SourceMessage::Event(event)) => return self.event(id, event),
             Some(SourceMessage::Passed(mark)) => {
-                let replay = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut());
-                if let Some(replay) = replay {
+                if let Some(replay) = replay_of(&mut self.triggers, id) {
                     replay.passed(mark);
                     self.tell_hole(id);
                     self.feed_those_ahead(id);
@@ -46,12 +47,12 @@ impl Shard {
         }
         trigger.events += 1;
         stats::add(&self.stats.events, 1);
-        // Alone, a group asks nothing twice.
+        // A single group fetches nothing twice.
         let sharing = (trigger.groups.len() > 1).then(|| {
             let event = Some(EventMemo::new(Arc::clone(&self.memo_room)));
             Arc::new(Sharing { event, ..Sharing::default() })
         });
-        // Nothing holds the bytes of what nobody will read.
+        // The payload of an event that is too large is not delivered, so its memory is freed.
         let bytes = event.payload.len();
         let too_large = (bytes > self.settings.event_bytes_max).then_some(bytes);
         if too_large.is_some() {
@@ -62,7 +63,7 @@ impl Shard {
         let event = TriggerEvent { event, too_large, sharing };
         let place = match (&mut trigger.replay, mark) {
             (Some(replay), Some(mark)) => match replay.event(&event, number, mark, published) {
-                // The provider connected again and began a little earlier.
+                // The provider has connected again, and began a little earlier.
                 None => return 0,
                 place => place,
             },
@@ -87,7 +88,7 @@ impl Shard {
         index + concerned.len()
     }
 
-    /// The groups with a filter that an event passes.
+    /// Returns the groups with a filter that an event passes.
     fn concerned(&self, id: TriggerId, event: &TriggerEvent) -> Vec<GroupId> {
         let Some(trigger) = self.triggers.get(&id).filter(|it| it.groups.filtered() > 0) else {
             return Vec::new();
@@ -144,15 +145,14 @@ impl Shard {
         }
     }
 
-    /// A gap may have swallowed the begin of a lane that has just appeared.
+    /// Announces a gap to live groups if the first events of a lane that has just appeared may have been lost.
     fn tell_hole(&mut self, id: TriggerId) {
-        let replay = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut());
-        if replay.is_some_and(|it| it.take_hole()) {
+        if replay_of(&mut self.triggers, id).is_some_and(Replay::take_hole) {
             self.gap_for_live_groups(id);
         }
     }
 
-    /// No event follows. What came before is still resolved and delivered.
+    /// Handles the end of a trigger's source. Events that came before are still resolved and delivered.
     fn source_ended(&mut self, id: TriggerId, end: &StreamEnd) {
         let Some(trigger) = self.triggers.get_mut(&id) else { return };
         if matches!(trigger.state, State::Ending(_)) {
@@ -175,7 +175,7 @@ impl Shard {
     }
 }
 
-/// All that is kept of an event that is too large.
+/// Returns an event that is too large without its payload.
 pub(super) fn without_payload(event: &Event) -> Event {
     Event { payload: Bytes::new(), ..event.clone() }
 }

@@ -26,9 +26,9 @@ pub(super) struct Trigger {
     /// Those that can be joined: all but a few that became equal to another one when a graph was replaced, or came
     /// from another trigger and still have events of that.
     pub(super) by_key: HashMap<ByKey, GroupId, foldhash::fast::RandomState>,
-    /// Groups whose state is being asked for: whoever wants the same gets it with them.
+    /// Groups that begin with a state which is being resolved: equal subscribers get it with them.
     pub(super) fresh: HashMap<ByKey, GroupId, foldhash::fast::RandomState>,
-    /// Groups that get live events and have a twin that is found in their place: they become one when they stand at one event.
+    /// Live groups with an equal group in `by_key`: the two are merged when they have delivered the same events.
     pub(super) twins: IndexSet<GroupId, foldhash::fast::RandomState>,
     pub(super) events: u64,
     pub(super) state: State,

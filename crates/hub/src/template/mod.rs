@@ -1,5 +1,6 @@
-//! Topics, keys and headers with arguments and claims in them: `orders.{{ args.id }}`, `orders.{{ claims.tenant }}`. Compiled when a graph is loaded, rendered
-//! for each subscription and publication. Which topics a provider accepts is the provider's business.
+//! Templates of topics, keys and headers with arguments and claims: `orders.{{ args.id }}`,
+//! `orders.{{ claims.tenant }}`. They are compiled when a graph is loaded, and rendered for each subscription and
+//! publication. The provider decides which topics it accepts.
 //!
 //! A value stays within its own part of a topic: it may not contain a separator ([`Template::parse_topic`]), or a
 //! client of tenant `acme` could reach `orders.acme.eu.7`, a topic of tenant `acme.eu`.
@@ -16,7 +17,7 @@ pub(crate) use arguments::{
 /// meaning, but applications do.
 const SEPARATORS: [char; 3] = ['.', ':', '/'];
 
-/// Follows a path whose values may contain separators: `{{ args.region | tokens }}`.
+/// The word behind a path that allows separators in its values: `{{ args.region | tokens }}`.
 const SPANS_TOKENS: &str = "tokens";
 
 /// A compiled topic.
@@ -50,14 +51,14 @@ impl Separators {
     }
 }
 
-/// Why a template cannot be rendered with these arguments.
+/// The reason why a template cannot be rendered with these arguments.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RenderError {
-    /// The argument's value is none that can stand in a topic.
+    /// The argument's value cannot be part of a topic.
     Value { path: String, reason: &'static str, is_claim: bool },
-    /// The whole is no topic.
+    /// The rendered text is not a valid topic.
     Topic { reason: &'static str },
-    /// Lists make more topics than may be.
+    /// Lists would make more topics than are allowed.
     TooMany,
 }
 
@@ -127,17 +128,17 @@ impl Template {
         Ok(Self { parts })
     }
 
-    /// The arguments it names.
+    /// Returns the arguments that it names.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &ArgumentPath> {
         self.all_paths().filter(|path| path.claim.is_none())
     }
 
-    /// The claims it names.
+    /// Returns the claims that it names.
     pub(crate) fn claims(&self) -> impl Iterator<Item = &ClaimPath> {
         self.all_paths().filter_map(|path| path.claim.as_ref())
     }
 
-    /// Is it the same text for everybody?
+    /// True if it has no placeholder, so that the text is always the same.
     pub(crate) fn is_constant(&self) -> bool {
         self.all_paths().next().is_none()
     }
@@ -157,7 +158,7 @@ impl Template {
         }
     }
 
-    /// The text for these arguments, or which of them cannot stand in it and why.
+    /// Returns the text for these arguments, or the path that has no text and the reason.
     pub(crate) fn text(
         &self,
         arguments: &dyn Arguments,
@@ -174,7 +175,7 @@ impl Template {
         Ok(text)
     }
 
-    /// The topic with `value` in the place of every argument: what a check at load looks at.
+    /// Returns the topic with `value` in the place of every argument, for the check when a graph is loaded.
     pub(crate) fn with_every_argument(&self, value: &str) -> String {
         self.parts
             .iter()
@@ -185,9 +186,9 @@ impl Template {
             .collect()
     }
 
-    /// The topics for these arguments: one, or with lists among them one for each combination of their values, at
-    /// most so many. `check_value` decides which values may stand in a topic; its second argument says whether
-    /// nothing stands before the value.
+    /// Renders the topics for these arguments: one, or with lists among them one for each combination of their values,
+    /// of which there may be `most`. `check_value` decides which values are allowed; its second argument is true for a
+    /// value at the start of a topic.
     pub(crate) fn render(
         &self,
         arguments: &dyn Arguments,
