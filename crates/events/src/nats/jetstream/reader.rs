@@ -496,9 +496,9 @@ impl Consumer {
         (pending == 0 || !self.filters_here).then_some(pending)
     }
 
-    /// True if a delivery that one heartbeat named has not come before the next heartbeat: it went to another reader of this
-    /// consumer, and without an event after it no gap in the numbers would show that. One heartbeat is not enough, because a
-    /// replicated consumer counts a delivery before it sends it.
+    /// True if a delivery that one heartbeat named has not come before the next heartbeat: it went to another reader of
+    /// this consumer, and without an event after it no gap in the numbers would show that. One heartbeat is not enough,
+    /// because a replicated consumer counts a delivery before it sends it.
     fn misses_deliveries(&mut self, delivered: Option<u64>) -> bool {
         let misses = self.delivered < self.delivered_by_heartbeat;
         self.delivered_by_heartbeat = delivered.unwrap_or(self.delivered);
