@@ -7,7 +7,7 @@
 //! - a subscriber with the place of an event and a time gets every event since then; of the lane of the event, those
 //!   behind it;
 //! - a subscriber without a cursor that wants the current state gets that first, with a cursor like any other;
-//! - a subscriber that is told a position has had all of its events up to there, or an announcement of the loss, and gets
+//! - a subscriber that gets a position has had all of its events up to there, or an announcement of the loss, and gets
 //!   none of them again;
 //! - a group that cannot keep up misses no event that the broker has, and announces no loss; neither does a group with
 //!   an outlet that does not run for a while;
