@@ -1,15 +1,16 @@
 //! One group: its members, and the window of events between source and members.
 //!
-//! Events go through three places in order: waiting (bounded; the oldest makes room), in flight (bounded;
-//! they may be done in any order), released (strictly in order of arrival). What was dropped is
-//! counted with the next event that follows, so that received plus announced is all there was.
+//! Events go through three stages. They wait (bounded: if one more comes, a group of a stored source falls behind, and
+//! any other drops the oldest event), are in flight (bounded, and resolved in any order), and are released, strictly in
+//! order of arrival. Dropped events are counted with the next event that follows, so that the received and the
+//! announced events are all events.
 //!
 //! The result of a stored event is held back, and with it all behind it, while an outlet would drop it
 //! ([`crate::Outlet::accepts_result`]). Meanwhile no further resolution starts, so the events behind it wait, and the
 //! group falls behind and reads the rest from its broker (see [`super::fall_behind`]).
 //!
-//! Whatever waits when there is room in flight again is resolved as one batch, if the operation takes batches. An
-//! event that finds room never waits for others.
+//! When there is room in flight again, all events that wait are resolved as one batch, if the operation takes batches.
+//! An event that finds room never waits for others.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
