@@ -1,6 +1,6 @@
-//! All configured providers, found by the names that directives use: `kind/id`, or a bare id where no other
-//! kind has the same one. A broker takes precedence over a memory provider: `memory/default` always exists, and a broker
-//! called `default` is meant where one is configured.
+//! All configured providers, found by the names that directives use: `kind/id`, or a bare id that only one kind has. A
+//! broker takes precedence over a memory provider: `memory/default` always exists, so a bare `default` means the broker
+//! of that name where one is configured.
 
 use std::sync::Arc;
 
@@ -72,8 +72,8 @@ impl Providers {
         self.list.iter()
     }
 
-    /// The provider that `id` means. `kind/id` is exact; a bare id must be unique across kinds of brokers, or across all
-    /// kinds where no broker has it.
+    /// Returns the provider that `id` means. `kind/id` is exact. A bare id must be unique among brokers; a memory
+    /// provider is found by it only where no broker has it.
     pub fn resolve(&self, id: &str) -> Result<&Arc<dyn Provider>, ResolveError> {
         if id.contains('/') {
             return self.named(id).ok_or_else(|| self.unknown(id, |_| true));

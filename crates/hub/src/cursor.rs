@@ -1,17 +1,18 @@
-//! Cursors: where a subscriber stands in its source, as an opaque text that it gives back when it comes again, to any
-//! router with the same keys.
+//! Cursors: the position of a subscriber in its source, as an opaque text that the subscriber sends when it comes
+//! again, to any router with the same keys.
 //!
-//! A cursor says for which subscription it holds (a hash of graph, field, provider and topics) and up to where its events
-//! were delivered, and is authenticated: what the router has not written itself it does not read. It says nothing of who may
-//! read what: that is checked anew whenever somebody subscribes. It may be bound to claims of the client that got it; they
-//! are part of the hash then, and nobody can read them out of it.
+//! A cursor contains the subscription for which it is valid (a hash of graph, field, provider and topics) and the
+//! position up to which events were delivered. It is authenticated: the router reads no cursor that a router with its
+//! keys has not written. A cursor grants no access; each subscription is authorized anew. It may be bound to claims of
+//! the client that got it. They are then part of the hash, and cannot be read from it.
 //!
 //! ```text
 //! form 1 | scope 10 | body ≤ 165 | tag 16, the beginning of HMAC-SHA256 over all before it;  all of it as base64url
 //! ```
 //!
-//! In the form of a position the body has one mark for each lane, as differences. Where there are too many lanes, or they do
-//! not fit, it has the event's own mark and when it was published: who resumes by it gets events again.
+//! In the form of a position the body has one mark for each lane, as differences. If there are too many lanes, or they
+//! do not fit, it has the event's own mark and the time at which it was published: a subscriber that resumes by it gets
+//! some events again.
 
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
@@ -102,8 +103,6 @@ pub(crate) enum Resume {
     After(Position),
     /// With what was published since then, but for the events of the lane up to `mark`.
     Since { mark: Mark, time: SystemTime },
-    /// With the oldest event that is stored. No cursor says so: it is how a group goes on that has lost what was before.
-    Oldest,
 }
 
 /// Why a cursor is not taken.
@@ -168,10 +167,11 @@ impl Place {
 }
 
 impl Cursors {
-    /// The first key signs, all verify; at most [`CURSOR_KEYS_MAX`] are looked at. Without a key one is made up, and cursors hold in this process alone.
+    /// The first key signs, and all verify; at most [`CURSOR_KEYS_MAX`] are used. Without keys a random one is made,
+    /// and cursors are valid in this process only.
     ///
     /// # Errors
-    /// The system gives no random bytes.
+    /// If the system has no random bytes.
     pub fn new<'a>(
         keys: impl IntoIterator<Item = &'a [u8]>,
     ) -> Result<Self, aws_lc_rs::error::Unspecified> {
@@ -191,14 +191,9 @@ impl Cursors {
         Self { of_memory, ..self }
     }
 
-    /// Do payloads of that source carry cursors?
+    /// True if payloads of that source carry cursors.
     pub(crate) fn are_for(&self, source: &Source) -> bool {
-        source.replays() && (self.of_memory || Self::are_possible_for(source))
-    }
-
-    /// True if a broker stores the events of that source: they outlive this process.
-    pub(crate) fn are_possible_for(source: &Source) -> bool {
-        source.replays() && !source.provider().name().starts_with("memory/")
+        source.is_stored_by_broker() || (self.of_memory && source.replays())
     }
 
     /// `None`: neither the position fits, nor is it known when the event was published.
@@ -445,7 +440,6 @@ mod tests {
                     let margin = Duration::from_millis(millis).saturating_sub(since);
                     prop_assert!(margin <= OTHER_LANES_LAG_MAX);
                 }
-                Resume::Oldest => prop_assert!(false, "no cursor says so"),
             }
         }
 

@@ -4,9 +4,9 @@
 //! through [`Outlet`].
 //!
 //! [`Bindings`] reads the directives of a supergraph and says which [`Source`] a subscription listens to. The [`Hub`]
-//! opens one trigger per source, makes one group per operation, variables and partition, resolves each
-//! event once per group on the [`Cores`], and tells each outlet once. When a graph is replaced, [`Hub::advance`] puts every
-//! group on the new one between two events.
+//! opens one trigger per source, makes one group per operation, variables and partition, resolves each event once per
+//! group on the [`Cores`], and tells each outlet once. When a graph is replaced, [`Hub::advance`] puts every group on
+//! the new one between two events.
 
 mod binding;
 mod cursor;
@@ -19,6 +19,7 @@ mod settings;
 mod shard;
 mod source;
 mod stats;
+mod template;
 
 pub use binding::{BindingError, Bindings, BoundTopic, EventPublisher, PayloadMapping};
 #[doc(hidden)]

@@ -44,7 +44,7 @@ pub struct EventResolver {
     pub timeout: Duration,
     /// What the client asked for: to be prepared again when the graph is replaced.
     pub request: OperationRequest,
-    /// What is to be dropped with the group that the operation makes, on whatever graph: the place that it takes.
+    /// A guard that is dropped with the group that the operation makes, on whatever graph: the place that it takes.
     pub held: Option<Arc<dyn Any + Send + Sync>>,
 }
 

@@ -45,6 +45,11 @@ impl Source {
         self.provider.replays(self.wanted.durable.as_deref())
     }
 
+    /// True if a broker stores its events, so that they outlive this process.
+    pub(crate) fn is_stored_by_broker(&self) -> bool {
+        self.replays() && !self.provider.name().starts_with("memory/")
+    }
+
     /// What to open beside it to read it from `start` on. What the broker keeps for this router stays where it is.
     pub(crate) fn read_from(&self, start: Start) -> Wanted {
         let Wanted { topics, durable, .. } = self.wanted();

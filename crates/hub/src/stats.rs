@@ -22,7 +22,8 @@ pub struct HubStats {
     pub groups: AtomicU64,
     /// Members of groups: whatever comes from now on reaches them, or its loss is announced.
     pub subscribers: AtomicU64,
-    /// Those who have asked to be members and are not yet: their trigger is still opening, or nobody has looked at them.
+    /// Subscribers that are not members yet: their trigger is still opening, or the shard has not handled their
+    /// request.
     pub joining: AtomicU64,
     /// Events that came from providers, once per trigger.
     pub events: AtomicU64,
@@ -76,8 +77,8 @@ pub struct HubStats {
     pub side_readers: AtomicU64,
     /// Events that were given again, once per group.
     pub replayed: AtomicU64,
-    /// Groups that had more than [`crate::HubSettings::group_waiting`] events to resolve and left the live events to read
-    /// them from the broker.
+    /// Groups that had more than [`crate::HubSettings::group_waiting`] events to resolve and left the live events to
+    /// read them from the broker.
     pub fell_behind: AtomicU64,
     /// Times that a group began to hold back results of stored events, because the thread or task that writes to its
     /// members' sockets had no room for them.

@@ -281,7 +281,7 @@ impl Board {
         delivered
     }
 
-    /// The same for one who had no room. False: still no room.
+    /// Offers an event again to a listener that had no room for it. False if it still has none.
     pub(super) fn deliver_to(
         &mut self,
         id: u64,

@@ -8,8 +8,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::client::{Client, Described, Unanswered};
+use super::common::Common;
 use super::readable::{self, Readable};
-use super::shared::Common;
 use crate::{TopicUsage, TopicUse, Verdict};
 
 /// For all that is asked about one topic.

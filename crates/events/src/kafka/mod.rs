@@ -12,6 +12,7 @@
 mod board;
 mod check;
 mod client;
+mod common;
 mod context;
 mod latest;
 mod opening;
@@ -45,11 +46,12 @@ use crate::{
 };
 use board::{Counted, Listener};
 use client::{Client, Unanswered};
+use common::Common;
 use context::Health;
 use opening::{Opening, Unopened};
 use publisher::{Publisher, Unpublished};
 use readable::Refused;
-use shared::{Common, SharedReader};
+use shared::SharedReader;
 use single::{EVENTS_BEHIND_MAX, Single};
 
 /// How long a new subscription or a publication waits for the connection before it fails: covers the

@@ -8,8 +8,8 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord, Producer as _};
 
+use super::common::Common;
 use super::context::Context;
-use super::shared::Common;
 use crate::Message;
 
 /// Why an event was not published.

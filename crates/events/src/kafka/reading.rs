@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::board::{Board, Change, Delivered, Listener};
 use super::client::{Client, PartitionCounts, Place, Unanswered};
+use super::common::Common;
 use super::context::Health;
 use super::readable::{self, Readable};
-use super::shared::Common;
 use crate::{ErrorKind, Event, Headers, ProviderStats, StreamEnd};
 
 /// A topic that a broker does not know is asked for again after this, and then is gone: brokers that have just
@@ -442,7 +442,7 @@ impl Reading {
         (!full.is_empty()).then_some(Unsettled { full, event, partition, offset, is_taken })
     }
 
-    /// Offers an event once more to one who had no room for it. False: still no room.
+    /// Offers an event again to a listener that had no room for it. False if it still has none.
     pub(super) fn settle(&mut self, unsettled: &mut Unsettled, id: u64) -> bool {
         let Unsettled { event, partition, offset, is_taken, .. } = unsettled;
         let settled = self.board.deliver_to(id, *partition, *offset, event);

@@ -11,17 +11,15 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::{spawn_blocking, yield_now};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Link;
 use super::board::Listener;
 use super::client::Client;
-use super::context::{Context, Health};
-use super::readable::Refused;
+use super::common::{Common, MESSAGES_AT_ONCE};
 use super::reading::{Broken, Reading, Unsettled};
-use super::settings::{KafkaAuthentication, KafkaSettings};
 use super::single;
 use crate::backoff::Backoff;
 use crate::{ProviderState, ProviderStats, StreamEnd};
@@ -32,39 +30,8 @@ const FULL_STREAM_WAIT: Duration = Duration::from_millis(20);
 /// How often they wait like that: a stream that makes room for one event at a time must not set the pace of all.
 const FULL_STREAM_WAIT_EVERY: Duration = Duration::from_secs(1);
 
-/// Messages handed on before the reader looks at anything else.
-pub(super) const MESSAGES_AT_ONCE: usize = 256;
-
 /// Listeners taken in by one call of the library.
 const LISTENERS_AT_ONCE: usize = 256;
-
-/// What the readers of one provider have in common.
-pub(super) struct Common {
-    pub(super) settings: KafkaSettings,
-    pub(super) health: Arc<Health>,
-    /// Places for readers beside the shared one.
-    pub(super) singles: Arc<Semaphore>,
-    /// Topics that the broker does not let us read.
-    pub(super) refused: Refused,
-}
-
-impl Common {
-    /// Another consumer.
-    pub(super) async fn client(self: &Arc<Self>) -> Result<Arc<Client>, String> {
-        let common = Arc::clone(self);
-        let made =
-            spawn_blocking(move || Client::new(&common.settings.consumer(), common.context()));
-        match made.await {
-            Ok(made) => made.map(Arc::new),
-            Err(_) => Err("the router is ending".into()),
-        }
-    }
-
-    pub(super) fn context(&self) -> Context {
-        let token = self.settings.authentication.as_ref().and_then(KafkaAuthentication::token);
-        Context { health: Arc::clone(&self.health), token }
-    }
-}
 
 pub(super) struct SharedReader {
     common: Arc<Common>,
@@ -223,8 +190,8 @@ impl SharedReader {
         }
     }
 
-    /// A stream has no room for this event: waits a moment, then gives it a reader of its own. Where all of those are taken,
-    /// the stream is not read until one is free: Kafka keeps its events meanwhile.
+    /// Waits a moment for a stream that has no room for this event, then gives it a reader of its own. While all single
+    /// readers are in use, the stream is not read, and Kafka keeps its events.
     async fn make_room(
         &mut self,
         reading: &mut Reading,

@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use super::board::{Listener, lane};
 use super::client::Client;
+use super::common::{Common, MESSAGES_AT_ONCE};
 use super::reading::{Broken, Reading};
-use super::shared::{Common, MESSAGES_AT_ONCE};
 use crate::StreamEnd;
 
 /// A stream that has no more than this before it joins the others. They skip what they have had, which costs
@@ -51,32 +51,25 @@ enum Stop {
     Ended,
 }
 
-/// Reads for a stream that has fallen behind, as soon as one of the provider's places for single readers is free. Waiting
-/// costs nothing but time: the stream knows how far it was read, and Kafka keeps the rest.
+/// Reads for a stream that has fallen behind, as soon as the provider has a permit for another single reader. Until
+/// then nothing is read: the listener knows its offsets, and Kafka keeps the events behind them. Readers give their
+/// permits back when the provider is dropped, so streams that wait end then, too.
 pub(super) async fn read_when_free(
     common: Arc<Common>,
     shared: Arc<Client>,
     give_back: mpsc::WeakSender<Listener>,
     listener: Listener,
 ) {
-    let gone = listener.feed.gone();
-    tokio::pin!(gone);
-    let mut acquiring = Box::pin(Arc::clone(&common.singles).acquire_owned());
-    let place = loop {
-        tokio::select! {
-            () = &mut gone => return,
-            place = &mut acquiring => match place {
-                Ok(place) => break place,
-                Err(_) => return listener.feed.end(StreamEnd::Closed),
-            },
-            () = tokio::time::sleep(PROVIDER_LOOKED_AT) => {
-                if give_back.strong_count() == 0 {
-                    return listener.feed.end(StreamEnd::Closed);
-                }
-            }
-        }
+    let place = tokio::select! {
+        () = listener.feed.gone() => return,
+        place = Arc::clone(&common.singles).acquire_owned() => place,
     };
-    Single::new(&common, shared, give_back, place).run(listener).await;
+    match place {
+        Ok(place) if give_back.strong_count() > 0 => {
+            Single::new(&common, shared, give_back, place).run(listener).await;
+        }
+        _ => listener.feed.end(StreamEnd::Closed),
+    }
 }
 
 impl Single {

@@ -34,10 +34,9 @@ pub(super) fn check(subject: &str, usage: TopicUsage) -> Result<(), &'static str
     Ok(())
 }
 
-/// May a client's value stand in a subject? Points are the template's business: it says whether a value may have
-/// several tokens. Wildcards may not, or a client could listen to all topics; nor may a value lead to the broker's own
-/// subjects (`$…`, `_INBOX`).
-/// That it makes no empty token is checked with the whole subject.
+/// Checks that a client's value can be part of a subject. Wildcards are refused, or a client could listen to all
+/// topics, and so are values that lead to the broker's own subjects (`$…`, `_INBOX`). The template decides about
+/// points: a value has several tokens only where it says so. Empty tokens are found when the whole subject is checked.
 pub(super) fn check_value(value: &str, at_start: bool) -> Result<(), &'static str> {
     plain_topic(value)?;
     if value.chars().any(char::is_whitespace) {

@@ -9,9 +9,11 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::Notify;
 
 use super::channel::is_pattern;
-use super::sharded::MOVED;
 use crate::feed::{Feed, Offered};
 use crate::{Event, EventStream, ProviderStats, Start, StreamEnd, Wanted};
+
+/// The first word of the error by which a node of a cluster says that another node has the slot.
+pub(super) const MOVED: &str = "MOVED";
 
 /// What the broker has been asked for one channel or pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

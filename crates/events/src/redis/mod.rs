@@ -12,6 +12,7 @@
 mod address;
 mod channel;
 mod channels;
+mod dialer;
 mod merge;
 mod nodes;
 mod publisher;
@@ -37,8 +38,8 @@ use crate::{
     PublishError, Retry, SourceError, TopicUsage, TopicUse, Verdict, Wanted, check,
 };
 use address::Address;
+use dialer::Dialing;
 use nodes::{Nodes, NotDone};
-use session::Dialing;
 use sharded::Sharded;
 use streams::Streams;
 use subscriber::{Command, Kind, Subscriber};

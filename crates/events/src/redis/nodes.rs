@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::address::Address;
-use super::session::Dialing;
+use super::dialer::Dialing;
 use super::targets::{Cluster, Targets};
 use super::{Link, publisher, soon};
 

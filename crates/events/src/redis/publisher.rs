@@ -5,7 +5,8 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::watch;
 
 use super::Link;
-use super::session::{Dialer, NO_PUSHES};
+use super::dialer::Dialer;
+use super::session::NO_PUSHES;
 use super::streams;
 use crate::Message;
 

@@ -1,17 +1,13 @@
-//! One connection from its handshake to its end, and the attempts before it.
+//! One connection from its handshake to its end. The attempts to make it are in [`super::dialer`].
 
 use std::time::Duration;
 
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, ErrorKind, PushInfo, RedisError, Value};
+use redis::{AsyncConnectionConfig, ErrorKind, PushInfo, RedisError};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::address::Address;
-use super::targets::Targets;
-use crate::backoff::Backoff;
-use crate::{ProviderStats, Retry};
-use std::sync::Arc;
 
 /// Time to connect and sign in, after which the attempt counts as failed.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -115,114 +111,5 @@ fn refused_to_sign_in(error: &RedisError) -> String {
         }
         Some(code) => format!("the broker refused the connection ({code})"),
         None => "the broker closed the connection during the handshake".into(),
-    }
-}
-
-/// What dialers of one provider have in common.
-#[derive(Clone)]
-pub(super) struct Dialing {
-    pub(super) provider: Box<str>,
-    /// Of servers of which any will do.
-    pub(super) targets: Targets,
-    pub(super) retry: Retry,
-    pub(super) stats: Arc<ProviderStats>,
-}
-
-impl Dialing {
-    pub(super) fn dialer(&self, purpose: &'static str) -> Dialer {
-        self.dialer_to(purpose, self.targets.clone())
-    }
-
-    pub(super) fn dialer_to(&self, purpose: &'static str, targets: Targets) -> Dialer {
-        Dialer {
-            provider: self.provider.clone(),
-            purpose,
-            targets,
-            attempts: 0,
-            stale_before: Instant::now(),
-            backoff: Backoff::new(self.retry),
-            not_before: Instant::now(),
-            stats: Arc::clone(&self.stats),
-            warned_of: "".into(),
-        }
-    }
-}
-
-/// Makes connections one after the other, each attempt at the next address and not before its time.
-pub(super) struct Dialer {
-    provider: Box<str>,
-    /// What the connection is for, in logs.
-    purpose: &'static str,
-    targets: Targets,
-    attempts: usize,
-    /// What was known of the servers before that does not count: an attempt has failed since.
-    stale_before: Instant,
-    backoff: Backoff,
-    not_before: Instant,
-    stats: Arc<ProviderStats>,
-    /// Last failure that was logged as a warning, so that an absent broker fills no log.
-    warned_of: Box<str>,
-}
-
-impl Dialer {
-    /// One attempt; the error says why it failed, without credentials.
-    pub(super) async fn attempt(
-        &mut self,
-        pushed: Option<impl AsyncPushSender>,
-    ) -> Result<Session, Box<str>> {
-        sleep_until(self.not_before).await;
-        let (server, result) = match self.targets.next(self.attempts, self.stale_before).await {
-            Ok(address) => (address.for_logs(), self.open(&address, pushed).await),
-            Err(reason) => (String::new(), Err(reason)),
-        };
-        if let Err(reason) = &result {
-            self.stats.failed(crate::ErrorKind::Connection);
-            let (provider, purpose) = (&self.provider, self.purpose);
-            if self.warned_of == *reason {
-                tracing::debug!(%provider, purpose, server, %reason, "still no connection to the broker");
-            } else {
-                tracing::warn!(%provider, purpose, server, %reason, "no connection to the broker; trying again");
-                self.warned_of = reason.clone();
-            }
-            self.attempts = self.attempts.wrapping_add(1);
-            self.was_lost();
-        }
-        result
-    }
-
-    async fn open(
-        &self,
-        address: &Address,
-        pushed: Option<impl AsyncPushSender>,
-    ) -> Result<Session, Box<str>> {
-        let mut session = Session::open(address, pushed, RESPONSE_TIMEOUT).await?;
-        if self.targets.is_master() {
-            // Sentinels may not have noticed yet that it is one no more.
-            let role = redis::cmd("ROLE");
-            let answer = session.connection.send_packed_command(&role).await;
-            let is_master = match answer.map_err(|error| said(&error))? {
-                Value::Array(parts) => {
-                    parts.first().is_some_and(|role| *role == Value::BulkString(b"master".into()))
-                }
-                _ => false,
-            };
-            if !is_master {
-                session.close().await;
-                return Err("the server is not the master".into());
-            }
-        }
-        Ok(session)
-    }
-
-    /// The connection works: failures start anew.
-    pub(super) fn succeeded(&mut self) {
-        self.backoff.reset();
-        self.warned_of = "".into();
-    }
-
-    /// The connection was lost: the next attempt waits a little.
-    pub(super) fn was_lost(&mut self) {
-        self.stale_before = Instant::now();
-        self.not_before = self.stale_before + self.backoff.next();
     }
 }

@@ -13,7 +13,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 use super::address::Address;
-use super::session::Dialing;
+use super::channels::MOVED;
+use super::dialer::Dialing;
 use super::subscriber::{Command, Kind, Subscriber};
 use super::targets::{Cluster, Targets, slot_of};
 use super::{COMMANDS_MAX, Link, soon};
@@ -28,9 +29,6 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Messages that wait between the parts and the reader: the parts have queues of their own.
 const MESSAGES_MAX: usize = 16;
-
-/// How the words begin by which a node says that another one has the slot.
-pub(super) const MOVED: &str = "MOVED";
 
 /// The connection to one node.
 #[derive(Clone)]

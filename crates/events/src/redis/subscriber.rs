@@ -13,7 +13,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::Link;
 use super::channels::{Batch, Channels, channels_and_patterns};
-use super::session::{Dialer, LOST, Session, is_refusal, said};
+use super::dialer::Dialer;
+use super::session::{LOST, Session, is_refusal, said};
 use crate::{ErrorKind, EventStream, ProviderState, ProviderStats, Wanted};
 
 /// Channels named in one command, so that no command and no answer to it is large.

@@ -432,7 +432,7 @@ async fn where_all_readers_are_taken_a_slow_stream_waits_for_one_and_loses_nothi
     );
     let mut live = subscribe(&provider, wanted(&["crowded"])).await;
     publish(&provider, "crowded", 1000..1100).await;
-    // What fits into its queue comes at once, the rest when a reader is free.
+    // The events that fit into its queue come at once, the others when a reader is free.
     expect_numbers(&mut live, 1000..1016).await;
     publish(&provider, "crowded", 1100..1101).await;
     drop(past);
@@ -441,6 +441,28 @@ async fn where_all_readers_are_taken_a_slow_stream_waits_for_one_and_loses_nothi
     // It is one of the others again.
     publish(&provider, "crowded", 1101..1110).await;
     expect_numbers(&mut live, 1101..1110).await;
+}
+
+#[tokio::test]
+async fn a_stream_that_waits_for_a_reader_ends_with_its_provider() {
+    let Some(broker) = shared() else { return };
+    Admin::of(broker).create("waiting", 1).await;
+    let fetch = KafkaFetch { readers: 1, ..settings(String::new()).fetch };
+    let few = KafkaSettings { queue_events: 16, fetch, ..settings(broker.address()) };
+    let provider = connected(few).await;
+    publish(&provider, "waiting", 0..1000).await;
+    let _past = subscribe(&provider, wanted(&["waiting"]).starting(Start::All)).await;
+    let mut slow = subscribe(&provider, wanted(&["waiting"])).await;
+    let mut quick = subscribe(&provider, wanted(&["waiting"])).await;
+    // The quick stream has more events than the slow one has room for: the slow one waits for the only reader.
+    for first in (1000..1100).step_by(10) {
+        publish(&provider, "waiting", first..first + 10).await;
+        expect_numbers(&mut quick, first..first + 10).await;
+    }
+    drop(provider);
+    // The events that fit into its queue come before the end.
+    expect_numbers(&mut slow, 1000..1016).await;
+    assert_eq!(end(&mut slow).await, StreamEnd::Closed);
 }
 
 #[tokio::test]

@@ -270,8 +270,8 @@ async fn a_stream_that_is_not_read_misses_nothing_and_hinders_nobody() {
     assert_eq!(expect_numbers(&mut quick, EVENTS, EVENTS).await, 0);
 }
 
-/// Publishes numbers from `first` on to `key` with entry ids that are these numbers, ten in one transaction, until `stop`
-/// is set.
+/// Publishes numbers from `first` on to `key` until `stop` is set. The entry ids are these numbers; ten of them are
+/// published in one transaction.
 async fn publish_until(
     mut client: MultiplexedConnection,
     key: &'static str,

@@ -6,7 +6,7 @@
 use execute::{ClaimPath, ClaimScalar, ClaimValues};
 use graph::{AppliedDirective, ConstValue, Field};
 
-use super::template::{Arguments, Scalar, Template};
+use crate::template::{Arguments, Scalar, Template};
 
 /// Nesting of conditions, as in filters.
 const DEPTH_MAX: usize = 8;
@@ -336,8 +336,8 @@ mod tests {
     use execute::Claims;
     use graph::Supergraph;
 
-    use super::super::template::JsonArguments;
     use super::*;
+    use crate::template::JsonArguments;
 
     fn read(condition: &str) -> Result<Authorization, Vec<String>> {
         let sdl = format!(

@@ -10,7 +10,7 @@ use graph::{AppliedDirective, ConstValue, Field};
 
 use super::directive::InputObject;
 use super::start;
-use super::template::{ArgumentPath, Arguments, NoText, Template};
+use crate::template::{ArgumentPath, Arguments, NoText, Template};
 
 /// Headers that one field may add to its messages.
 const HEADERS_MAX: usize = 16;

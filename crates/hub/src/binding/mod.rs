@@ -1,9 +1,9 @@
-//! Which topics the root fields of event subgraphs are bound to, as their directives say; `docs/events.md` has the table.
-//! A directive's name and arguments are read in [`directive`] and [`start`], templates in [`template`], what becomes of
-//! payloads in [`payload`], what is sent in [`message`].
+//! The bindings of root fields of event subgraphs to topics, as their directives declare them; `docs/events.md` has the
+//! table. [`directive`] and [`start`] read a directive's name and arguments, [`topics`] and [`crate::template`] the
+//! topics, [`payload`] the mapping of payloads, and [`message`] the messages that are sent.
 //!
 //! In `events__subscribe` and `events__publish`, `providerId` is `kind/id`, or a bare id that only one kind has.
-//! That the directives stand on the right root fields is checked where the supergraph is read.
+//! The reader of the supergraph has checked that the directives are on the right root fields.
 
 mod authorization;
 mod directive;
@@ -12,7 +12,7 @@ mod message;
 pub(crate) mod payload;
 mod publisher;
 mod start;
-pub(crate) mod template;
+mod topics;
 pub(crate) mod trace;
 
 use std::collections::HashMap;
@@ -20,26 +20,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use events::{Durable, Message, Provider, Providers, Start, TopicUsage, TopicUse, Wanted};
+use events::{Durable, Message, Provider, Providers, Start, TopicUse, Wanted};
 use execute::{ClaimPath, ClaimValues, Claims, ErrorCode, GraphqlError};
-use graph::{AppliedDirective, EventRole, Field, FieldId, Supergraph, TypeKind};
+use graph::{AppliedDirective, EventRole, FieldId, Supergraph};
 use plan::{EventField, FetchKind, Plan, Variables};
 
 pub use payload::PayloadMapping;
 pub use publisher::EventPublisher;
 
 use crate::filter::condition::ConditionTemplate;
+use crate::template::{JsonArguments, PlannedArguments, Template};
 use crate::{Filter, Source};
 use authorization::Authorization;
 use directive::BindingDirective;
 use message::MessageTemplate;
-use template::{Arguments, JsonArguments, PlannedArguments, RenderError, Template};
-
-/// Topics that one subscription field may name. Each is a subscription at the broker.
-const TOPICS_MAX: usize = 64;
-
-/// Topics of one subscription, lists in arguments expanded: what one client can make a broker do at once.
-const RENDERED_TOPICS_MAX: usize = 256;
+use topics::Topics;
 
 /// Says which events of its source a subscription gets.
 const FILTER: &str = "openfed__subscriptionFilter";
@@ -105,19 +100,6 @@ struct Sent {
     authorization: Option<Authorization>,
     /// Those that decide about it, its topic and its message.
     claims: Vec<ClaimPath>,
-}
-
-/// A provider and topics there.
-struct Topics {
-    provider: Arc<dyn Provider>,
-    templates: Vec<Template>,
-    usage: TopicUsage,
-}
-
-impl std::fmt::Debug for Topics {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {:?}", self.provider.name(), self.templates)
-    }
 }
 
 /// What one field sends now.
@@ -238,13 +220,12 @@ impl Bindings {
         })
     }
 
-    /// Where the events of `field` come from, with these variables and the values of its [`Bindings::claims`].
+    /// Returns the source of the events of `field`, with these variables and the values of its [`Bindings::claims`].
     ///
     /// # Errors
-    /// `BAD_USER_INPUT` if an argument cannot stand in a topic: it is null, an object or a fraction, a list of too many, or
-    /// the provider has reason to refuse it (NATS: spaces, wildcards, empty tokens; Redis: pattern characters), or it contains a
-    /// separator. `NOT_SUPPORTED`
-    /// if the field is bound to no topic.
+    /// `BAD_USER_INPUT` if an argument cannot be part of a topic: it is null, an object, a fraction or too long a list,
+    /// it contains a separator, or the provider refuses it (NATS: spaces, wildcards, empty tokens; Redis: pattern
+    /// characters). `NOT_SUPPORTED` if the field is bound to no topic.
     pub fn source(
         &self,
         field: &EventField,
@@ -482,134 +463,4 @@ impl Binding {
             _ => Err(errors),
         }
     }
-}
-
-impl Topics {
-    /// `None`: the provider is unknown. What is wrong goes into `errors`.
-    fn load(
-        graph: &Supergraph,
-        field: &Field,
-        directive: &AppliedDirective,
-        kind: &BindingDirective,
-        providers: &Providers,
-        errors: &mut Vec<String>,
-    ) -> Option<Self> {
-        let provider = kind.provider_id(directive).and_then(|id| {
-            let provider = match kind.provider_kind {
-                Some(kind) => providers.resolve_kind(kind, id),
-                None => providers.resolve(id),
-            };
-            provider.map(Arc::clone).map_err(|error| error.to_string())
-        });
-        let provider = provider.map_err(|error| errors.push(error)).ok();
-        let usage = match kind.role {
-            EventRole::Subscribe => TopicUsage::Subscribe,
-            EventRole::Publish | EventRole::Request => TopicUsage::Publish,
-        };
-        let topics = kind
-            .topics(directive, TOPICS_MAX)
-            .map_err(|error| errors.push(error))
-            .unwrap_or_default();
-        let mut templates = Vec::new();
-        let separators = provider.as_ref().map_or(&[][..], |it| it.topic_separators());
-        for topic in topics {
-            let template = match Template::parse_topic(topic, separators) {
-                Ok(template) => template,
-                Err(error) => {
-                    errors.push(format!("topic {topic:?}: {error}"));
-                    continue;
-                }
-            };
-            for path in template.paths() {
-                if let Err(error) = check_argument(graph, field, path, usage) {
-                    errors.push(format!("topic {topic:?}: {error}"));
-                }
-            }
-            // A letter is a value that every provider takes, so what is refused is the text around it.
-            let sample = template.with_every_argument("x");
-            if let Some(Err(reason)) =
-                provider.as_ref().map(|provider| provider.check_topic(&sample, usage))
-            {
-                errors.push(format!("topic {topic:?}: {reason}"));
-            }
-            templates.push(template);
-        }
-        Some(Self { provider: provider?, templates, usage })
-    }
-
-    /// The topics for these arguments: at least one.
-    fn render(&self, arguments: &dyn Arguments) -> Result<Vec<Box<str>>, GraphqlError> {
-        let refused = |error| {
-            let message = match error {
-                RenderError::Value { path, reason, is_claim: true } => {
-                    let message =
-                        format!("This field needs \"{path}\" of a token for its topic: {reason}.");
-                    return GraphqlError::new(ErrorCode::Forbidden, message);
-                }
-                RenderError::Value { path, reason, is_claim: false } => {
-                    format!("Argument \"{path}\" cannot be part of a topic: {reason}.")
-                }
-                RenderError::Topic { reason } => {
-                    format!("The arguments make no topic: {reason}.")
-                }
-                RenderError::TooMany => {
-                    format!("The arguments name more than {RENDERED_TOPICS_MAX} topics.")
-                }
-            };
-            GraphqlError::new(ErrorCode::BadUserInput, message)
-        };
-        let check_value = |value: &str, at_start| self.provider.check_topic_value(value, at_start);
-        let mut topics = Vec::with_capacity(self.templates.len());
-        for template in &self.templates {
-            let left = RENDERED_TOPICS_MAX - topics.len();
-            topics.extend(template.render(arguments, left, check_value).map_err(refused)?);
-        }
-        for topic in &topics {
-            self.provider
-                .check_topic(topic, self.usage)
-                .map_err(|reason| refused(RenderError::Topic { reason }))?;
-        }
-        Ok(topics)
-    }
-}
-
-/// Does the field have that argument, and can its value ever be a word?
-fn check_argument(
-    graph: &Supergraph,
-    field: &Field,
-    path: &template::ArgumentPath,
-    usage: TopicUsage,
-) -> Result<(), String> {
-    let Some(argument) = field.arguments.iter().find(|it| it.name == path.argument) else {
-        let names: Vec<_> = field.arguments.iter().map(|it| &*it.name).collect();
-        return Err(if names.is_empty() {
-            format!("there is no argument {:?}; the field has none", path.argument)
-        } else {
-            format!("there is no argument {:?}; the field has {}", path.argument, names.join(", "))
-        });
-    };
-    let named = argument.ty.trim_matches(['[', ']', '!']);
-    let is_object = graph
-        .type_named(named)
-        .is_some_and(|id| matches!(graph.ty(id).kind, TypeKind::InputObject));
-    let is_list = argument.ty.starts_with('[');
-    let problem = if is_list && usage == TopicUsage::Publish {
-        "a list, and an event is published to one topic"
-    } else if argument.ty.starts_with("[[") {
-        "a list of lists, which cannot stand in a topic"
-    } else if is_list && (is_object || named == "Float") {
-        "a list of values that cannot stand in a topic"
-    } else if is_object && path.members.is_empty() {
-        "an input object; name one of its fields"
-    } else if !is_object && !path.members.is_empty() && is_builtin_scalar(named) {
-        "no input object and has no fields"
-    } else {
-        return Ok(());
-    };
-    Err(format!("argument {:?} is {problem}", path.argument))
-}
-
-/// Custom scalars may hold objects.
-fn is_builtin_scalar(name: &str) -> bool {
-    matches!(name, "Int" | "Float" | "String" | "Boolean" | "ID")
 }

@@ -7,8 +7,8 @@ use execute::{ClaimPath, ErrorCode, GraphqlError};
 use graph::{ConstValue, Field, Supergraph, TypeKind, TypeRefShape};
 
 use super::{Comparison, Condition, FieldPath, Filter, Key};
-use crate::binding::PayloadMapping;
-use crate::binding::template::{ArgumentPath, Arguments, PlannedArguments, Scalar, Template};
+use crate::binding::payload::PayloadMapping;
+use crate::template::{ArgumentPath, Arguments, PlannedArguments, Scalar, Template};
 
 /// Nesting of conditions. Other routers allow five.
 const DEPTH_MAX: usize = 8;

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use execute::{ErrorCode, GraphqlError};
 
-use super::{Shard, State, TriggerId, Waiting, refuse};
+use super::errors::refuse;
+use super::{Shard, State, TriggerId, Waiting};
 use crate::stats;
 use crate::{EndReason, GroupId, LiveOperation, Renewal};
 
@@ -74,7 +75,9 @@ impl Shard {
             }
         }
         if let Some(replay) = &mut trigger.replay {
-            for joining in replay.waiting.extract_if(.., is_old) {
+            for joining in
+                replay.readers.iter_mut().flat_map(|it| it.waiting.extract_if(.., is_old))
+            {
                 refuse(joining, replaced());
             }
         }

@@ -1,20 +1,22 @@
 //! Groups that fall behind: events of a source that can be read again come faster than a group's operation is resolved.
 //!
-//! Such a group is detached from the live events and catches up like one that comes with a cursor (see [`super::resume`]):
-//! from the ring, else by a side reader at its own pace, so that the broker holds what the group has no room for. It is live
-//! again when it has resolved everything, and only then may fall behind again. Between the two lie as many events as may
-//! wait in a group, so a group at its limit does not change over with each event.
+//! Such a group is detached from the live events and catches up like one that comes with a cursor (see
+//! [`super::catch_up`]): from the ring, else by a side reader at its own pace, so that the broker holds what the group
+//! has no room for. It is live again when it has resolved everything, and only then may fall behind again. Between the
+//! two lie as many events as may wait in a group, so a group at its limit does not change over with each event.
 //!
-//! Only what the broker has deleted is lost: the group goes on with the oldest event that is stored, and says
-//! `extensions.gap`.
+//! Only events that the broker has deleted are lost: the group continues with the oldest stored event, and announces it
+//! by `extensions.gap`.
 //!
-//! The groups of one side reader wait for the slowest of them. A group that makes others wait for a quarter of a second is
-//! given another reader, of which a trigger has [`SIDE_READERS_MAX`] at most.
+//! The groups of one side reader wait for the slowest of them. A group that makes others wait for a quarter of a second
+//! is given another reader, of which a trigger has [`SIDE_READERS_MAX`] at most.
 
-use events::{Mark, Position};
+use events::{Mark, Position, Start};
 
-use super::group::{Catching, Mode};
-use super::replay::{self, FIRST_SLOW, SIDE_READERS_MAX};
+use super::group::{Catching, Mode, catching, catching_mut};
+use super::replay::Replay;
+use super::side_reader::{FIRST_SLOW, SIDE_READERS_MAX, earliest};
+use super::trigger::replay_of;
 use super::{Effect, Shard, State, TriggerId};
 use crate::cursor::Resume;
 use crate::stats;
@@ -89,14 +91,14 @@ impl Shard {
 
     /// Schedules another attempt to open a reader of groups that have fallen behind.
     pub(super) fn retry_reader(&mut self, trigger: TriggerId, reader: usize) {
-        let replay = self.triggers.get_mut(&trigger).and_then(|it| it.replay.as_mut());
+        let replay = replay_of(&mut self.triggers, trigger);
         let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { return };
         if !std::mem::replace(&mut side.is_retrying, true) {
             self.retrying.push(Retry { trigger, reader, looks: 0 });
         }
     }
 
-    /// Opens the readers again whose pause is over.
+    /// Opens readers again after their pause.
     pub(super) fn poll_retries(&mut self) {
         for mut retry in std::mem::take(&mut self.retrying) {
             retry.looks += 1;
@@ -104,7 +106,7 @@ impl Shard {
                 self.retrying.push(retry);
                 continue;
             }
-            let replay = self.triggers.get_mut(&retry.trigger).and_then(|it| it.replay.as_mut());
+            let replay = replay_of(&mut self.triggers, retry.trigger);
             let side = replay.and_then(|it| it.readers.get_mut(retry.reader));
             let Some(side) = side else { continue };
             side.is_retrying = false;
@@ -114,9 +116,9 @@ impl Shard {
         }
     }
 
-    /// Observes a paused reader some of whose groups have room for more.
+    /// Observes a reader that is paused though some of its groups have room for more.
     pub(super) fn watch_stalled_reader(&mut self, trigger: TriggerId, reader: usize) {
-        let replay = self.triggers.get_mut(&trigger).and_then(|it| it.replay.as_mut());
+        let replay = replay_of(&mut self.triggers, trigger);
         let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { return };
         if !std::mem::replace(&mut side.is_watched, true) {
             side.stalled = 0;
@@ -127,9 +129,9 @@ impl Shard {
     /// Separates the groups of readers that have been stalled for too long.
     pub(super) fn poll_stalled_readers(&mut self) {
         for (trigger, reader) in std::mem::take(&mut self.stalled) {
-            let replay = self.triggers.get_mut(&trigger).and_then(|it| it.replay.as_mut());
+            let replay = replay_of(&mut self.triggers, trigger);
             let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { continue };
-            // A reader that is paused whenever it is looked at goes at the pace of the slowest, however often it goes on
+            // A reader that is found paused most of the time has the pace of its slowest group, even if it is resumed
             // in between.
             side.stalled = match side.is_stalled() {
                 true => side.stalled + 1,
@@ -148,35 +150,28 @@ impl Shard {
 
     /// Moves the groups of a reader that have no room to another reader, so that the others go on.
     fn separate_slow_groups(&mut self, id: TriggerId, from: usize) {
-        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
-            return;
-        };
+        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         let unused = (FIRST_SLOW..SIDE_READERS_MAX)
             .find(|&index| replay.readers.get(index).is_none_or(|it| it.reading.is_empty()));
         if unused.is_none() && from >= FIRST_SLOW {
             // All readers are taken: the slowest groups share the pace of the slowest.
             return;
         }
-        let groups = &self.groups;
-        let catching = |id: &GroupId| groups.get(id).and_then(|it| it.catching.as_deref());
-        let is_full = |id: &GroupId| catching(id).is_some_and(|it| it.is_full);
+        let is_full = |id: &GroupId| catching(&self.groups, *id).is_some_and(|it| it.is_full);
         let full: Vec<_> = replay.side(from).reading.iter().copied().filter(is_full).collect();
-        let earliest = replay::earliest(full.iter().filter_map(catching).map(|it| &it.position));
-        let earliest = Resume::After(earliest);
-        let serves = |replay: &replay::Replay, index: usize| {
-            let stream = replay.readers.get(index).and_then(|it| it.stream.as_ref());
-            stream.is_some_and(|stream| stream.serves(&earliest))
+        let of_full = full.iter().filter_map(|id| catching(&self.groups, *id));
+        let earliest = Resume::After(earliest(of_full.map(|it| &it.position)));
+        let serves = |replay: &Replay, index: usize| {
+            replay.readers.get(index).is_some_and(|it| it.serves(&earliest))
         };
-        let others = FIRST_SLOW..SIDE_READERS_MAX;
         let to = unused
-            .or_else(|| others.into_iter().find(|&index| serves(replay, index)))
+            .or_else(|| (FIRST_SLOW..SIDE_READERS_MAX).find(|&index| serves(replay, index)))
             .unwrap_or(SIDE_READERS_MAX - 1);
         for group_id in full {
             replay.side(from).reading.swap_remove(&group_id);
             replay.side(from).full -= 1;
             replay.side(to).reading.insert(group_id);
-            let group = self.groups.get_mut(&group_id);
-            if let Some(catching) = group.and_then(|it| it.catching.as_deref_mut()) {
+            if let Some(catching) = catching_mut(&mut self.groups, group_id) {
                 catching.is_full = false;
                 catching.reader = to;
             }
@@ -194,11 +189,11 @@ impl Shard {
         }
     }
 
-    /// Announces a gap to the groups that have read less of a lane than the broker has deleted: the reader, which begins
-    /// with the oldest event, begins the lane with that mark.
+    /// Announces a gap to the groups that have read less of a lane than the broker has deleted: the reader, which
+    /// begins with the oldest event, begins the lane with that mark.
     pub(super) fn announce_deleted(&mut self, id: TriggerId, reader: usize, begin: Mark) {
-        let Some(replay) = self.triggers.get(&id).and_then(|it| it.replay.as_ref()) else { return };
-        let Some(side) = replay.readers.get(reader) else { return };
+        let replay = replay_of(&mut self.triggers, id);
+        let Some(side) = replay.and_then(|it| it.readers.get_mut(reader)) else { return };
         for group_id in &side.reading {
             let Some(group) = self.groups.get_mut(group_id) else { continue };
             let Some(catching) = group.catching.as_deref().filter(|it| it.was_live) else {
@@ -214,17 +209,14 @@ impl Shard {
 
     /// Treats a reader that began with the oldest event like any other, once it has said where its lanes begin.
     pub(super) fn oldest_is_known(&mut self, id: TriggerId, reader: usize) {
-        let Some(replay) = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut()) else {
-            return;
-        };
+        let Some(replay) = replay_of(&mut self.triggers, id) else { return };
         let Some(side) = replay.readers.get_mut(reader) else { return };
-        let Some(stream) = side.stream.as_mut().filter(|it| it.start == Resume::Oldest) else {
+        let Some(stream) = side.stream.as_mut().filter(|it| matches!(it.start, Start::All)) else {
             return;
         };
-        stream.start = Resume::After(Position::default());
+        stream.start = Start::After(Position::default());
         for group_id in &side.reading {
-            let group = self.groups.get_mut(group_id);
-            if let Some(catching) = group.and_then(|it| it.catching.as_deref_mut()) {
+            if let Some(catching) = catching_mut(&mut self.groups, *group_id) {
                 catching.from_oldest = false;
             }
         }

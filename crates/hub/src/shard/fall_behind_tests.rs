@@ -1,9 +1,15 @@
 //! Groups that cannot keep up with a source that stores its events, played by hand.
 
-use events::{SourceError, SourceMessage, Start, StreamEnd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use events::{
+    Durable, EventFuture, EventStream, Memory, MemorySettings, Message, Provider, ProviderStats,
+    PublishError, SourceError, SourceMessage, Start, StreamEnd, Wanted,
+};
 
 use super::resume_tests::{Play, after, joined, mark, position};
-use super::scripted::Stage;
+use super::scripted::{Stage, member};
 use super::{Reading, TriggerId};
 use crate::{HubSettings, Member, Subscription};
 
@@ -367,4 +373,50 @@ fn the_policy_latest_drops_events_of_stores_too() {
     assert_eq!(play.heard(member), numbers([1, 19, 20]));
     assert!(play.has_announced_a_loss(member));
     assert_eq!(play.count(|it| &it.fell_behind), 0);
+}
+
+/// A broker that stores its events, and is not in this process.
+struct Broker(Memory);
+
+impl Provider for Broker {
+    fn name(&self) -> &str {
+        "broker/default"
+    }
+
+    fn subscribe(&self, wanted: Wanted) -> EventFuture<'_, Result<EventStream, SourceError>> {
+        self.0.subscribe(wanted)
+    }
+
+    fn publish(&self, message: Message) -> EventFuture<'_, Result<(), PublishError>> {
+        self.0.publish(message)
+    }
+
+    fn replays(&self, _: Option<&Durable>) -> bool {
+        true
+    }
+
+    fn is_connected(&self) -> bool {
+        true
+    }
+
+    fn stats(&self) -> &ProviderStats {
+        self.0.stats()
+    }
+}
+
+#[test]
+fn without_cursors_a_trigger_keeps_stored_events_only_to_catch_up() {
+    for catch_up in [true, false] {
+        let mut stage = Stage::new(HubSettings { catch_up, ..settings(100) });
+        stage.provider = Arc::new(Broker(Memory::new("default", MemorySettings::default())));
+        let outlet = Arc::default();
+        let answer = stage.subscribe(&outlet, member(1), "topic", 1, 0);
+        let trigger = stage.open();
+        let _subscription = joined(answer);
+        assert_eq!(stage.shard.triggers[&trigger].replay.is_some(), catch_up);
+        (1..=20).for_each(|offset| stage.message(trigger, Play::event(offset)));
+        stage.resolve_all();
+        assert_eq!(stage.stats.fell_behind.load(Relaxed), u64::from(catch_up));
+        assert_eq!(stage.stats.dropped_group_behind.load(Relaxed), if catch_up { 0 } else { 17 });
+    }
 }

@@ -1,17 +1,18 @@
 //! One group: its members, and the window of events between source and members.
 //!
-//! Events go through three places in order: waiting (bounded; the oldest makes room), in flight (bounded;
-//! they may be done in any order), released (strictly in order of arrival). What was dropped is
-//! counted with the next event that follows, so that received plus announced is all there was.
+//! Events go through three stages. They wait (bounded: if one more comes, a group of a stored source falls behind, and
+//! any other drops the oldest event), are in flight (bounded, and resolved in any order), and are released, strictly in
+//! order of arrival. Dropped events are counted with the next event that follows, so that the received and the
+//! announced events are all events.
 //!
 //! The result of a stored event is held back, and with it all behind it, while an outlet would drop it
 //! ([`crate::Outlet::accepts_result`]). Meanwhile no further resolution starts, so the events behind it wait, and the
 //! group falls behind and reads the rest from its broker (see [`super::fall_behind`]).
 //!
-//! Whatever waits when there is room in flight again is resolved as one batch, if the operation takes batches. An
-//! event that finds room never waits for others.
+//! When there is room in flight again, all events that wait are resolved as one batch, if the operation takes batches.
+//! An event that finds room never waits for others.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -21,12 +22,25 @@ use futures_util::future::{AbortHandle, AbortRegistration};
 
 use super::TriggerId;
 use super::outlets::{Members, OutletId, Outlets};
-use super::replay::SHARED;
+use super::side_reader::SHARED;
 use crate::cursor::{Cursors, Place, Resume, Scope};
 use crate::operation::ByKey;
 use crate::settings::BATCH_BYTES_MAX;
 use crate::stats::{self, HubStats};
 use crate::{EndReason, GroupId, GroupView, LiveOperation, OutletCommand, TriggerEvent};
+
+/// The groups of a shard, boxed because up to half of the places in a table that doubles are empty.
+pub(super) type Groups = HashMap<GroupId, Box<Group>, foldhash::fast::RandomState>;
+
+/// Returns how a group catches up, if it does.
+pub(super) fn catching(groups: &Groups, id: GroupId) -> Option<&Catching> {
+    groups.get(&id)?.catching.as_deref()
+}
+
+/// Returns how a group catches up, if it does, to change it.
+pub(super) fn catching_mut(groups: &mut Groups, id: GroupId) -> Option<&mut Catching> {
+    groups.get_mut(&id)?.catching.as_deref_mut()
+}
 
 /// What is resolved for a group.
 pub(crate) enum Work {
@@ -91,21 +105,22 @@ struct InFlight {
     is_first: bool,
 }
 
-/// How a group is on its way to the live events, see [`super::resume`].
+/// The state of a group that catches up with the live events, see [`super::catch_up`].
 pub(super) struct Catching {
-    /// How far it was given its source.
+    /// The position up to which it was given its source.
     pub(super) position: Position,
     pub(super) mode: Mode,
-    /// Which of the trigger's side readers serves it, in that mode.
+    /// The number of the trigger's side reader that serves it in [`Mode::Reader`].
     pub(super) reader: usize,
-    /// It has no room for what the reader brings.
+    /// True if it has no room for more events from the reader.
     pub(super) is_full: bool,
-    /// Its members do not keep up; it is looked after again in a moment.
+    /// True if its members do not keep up, and the group is in the shard's list of those that wait for them.
     pub(super) is_held: bool,
-    /// How often in a row that was in vain. Of a group that was live: how often, less what its members took since.
+    /// The number of looks in a row that found no room in its members. If it was live, the number of such looks less
+    /// those that found room.
     pub(super) held: u32,
-    /// The group was live and has fallen behind: its members came without asking for the past, so events that the broker
-    /// has deleted are announced as a gap rather than as the end of the subscription.
+    /// The group was live and has fallen behind: its members came without asking for the past, so events that the
+    /// broker has deleted are announced as a gap rather than as the end of the subscription.
     pub(super) was_live: bool,
     /// The broker has deleted what follows `position`: the reader begins with the oldest event that is stored.
     pub(super) from_oldest: bool,
@@ -125,8 +140,8 @@ impl Catching {
         }
     }
 
-    /// Restores the patience with members that have room again. In a group that was live, a member that takes little at a
-    /// time must not hold up the others for ever: each event that is taken makes up for one look.
+    /// Restores the patience with members that have room again. In a group that was live, a member that takes little at
+    /// a time must not hold up the others for ever: each event that is taken makes up for one look.
     pub(super) fn restore_patience(&mut self) {
         self.held = if self.was_live { self.held.saturating_sub(1) } else { 0 };
     }
@@ -186,16 +201,16 @@ pub(super) struct Group {
     missed: Missed,
     /// Stands in the shard's queue of groups that may start.
     pub(super) is_queued: bool,
-    /// Is in the shard's list of groups whose results an outlet does not accept at present.
+    /// True if it is in the shard's list of groups with results that an outlet does not accept at present.
     pub(super) is_held_back: bool,
 }
 
-/// What came of releasing the results of a group.
+/// The outcome of releasing the results of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Released {
-    /// At least one event has left the group.
+    /// True if at least one event has left the group.
     pub(super) any: bool,
-    /// The next result stays because an outlet would drop it.
+    /// True if the next result stays because an outlet would drop it.
     pub(super) is_held_back: bool,
 }
 
@@ -476,7 +491,7 @@ impl Group {
         self.in_flight.front().is_some_and(|it| matches!(it.state, Progress::Done(_)))
     }
 
-    /// Gives back the room of its queues, if nothing stands in them: of a hundred thousand groups few have something to do.
+    /// Frees the memory of its queues if they are empty: of a hundred thousand groups, few have events at a time.
     fn give_room_back(&mut self) {
         if self.is_drained() {
             (self.waiting, self.in_flight) = Default::default();

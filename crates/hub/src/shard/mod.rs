@@ -3,14 +3,23 @@
 //! [`task`].
 
 mod advance;
+mod catch_up;
+mod errors;
 mod fall_behind;
 mod group;
+mod merge;
+mod open_reader;
 mod outlets;
 mod position;
+mod reader_messages;
 mod replay;
 mod resolving;
 mod resume;
+mod ring;
+mod side_reader;
+mod source_messages;
 pub(crate) mod task;
+mod topology;
 mod trigger;
 mod turns;
 
@@ -34,9 +43,8 @@ mod tests;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use bytes::Bytes;
-use events::{Event, SourceError, SourceMessage, StreamEnd, Wanted};
-use execute::{ErrorCode, EventMemo, GraphqlError, MemoRoom, Sharing};
+use events::{SourceError, Wanted};
+use execute::{GraphqlError, MemoRoom};
 use futures_util::future::AbortRegistration;
 use indexmap::IndexSet;
 use tokio::sync::oneshot;
@@ -44,23 +52,23 @@ use tokio::sync::oneshot;
 pub(crate) use outlets::OutletId;
 
 use crate::cursor::{Cursors, Resume, Scope};
-use crate::filter::FilteredEvent;
 use crate::operation::ByKey;
-use crate::stats::{self, HubStats, Seat, TriggerState, TriggerView};
+use crate::stats::{self, HubStats, Seat};
 use crate::{
     EndReason, GroupId, HubSettings, LiveOperation, Member, Outlet, OutletCommand, Resolve, Source,
-    TriggerEvent,
 };
+pub(crate) use errors::shutting_down;
+use errors::{refuse, source_error};
 use fall_behind::Retry;
-use group::{Group, Offered};
+use group::{Group, Groups};
 pub(crate) use group::{Outcome, Work};
+use merge::Merged;
 use outlets::Outlets;
 use position::Round;
+pub(crate) use reader_messages::Reading;
 use replay::Replay;
-pub(crate) use replay::RingRoom;
-use resume::Merged;
-pub(crate) use resume::Reading;
-use trigger::{State, Trigger, Waiting};
+pub(crate) use ring::RingRoom;
+use trigger::{State, Trigger, Triggers, Waiting};
 pub(crate) use turns::SharedTurns;
 use turns::Turns;
 
@@ -115,10 +123,9 @@ pub(crate) struct Shard {
     ring_room: Arc<RingRoom>,
     cursors: Option<Arc<Cursors>>,
     leaver: Leaver,
-    /// These and the groups are boxed: of the places of a table that doubles, up to half are air.
-    triggers: HashMap<TriggerId, Box<Trigger>, foldhash::fast::RandomState>,
+    triggers: Triggers,
     by_source: HashMap<Source, TriggerId, foldhash::fast::RandomState>,
-    groups: HashMap<GroupId, Box<Group>, foldhash::fast::RandomState>,
+    groups: Groups,
     /// Groups that are one with another, while somebody has yet to leave under their names.
     merged: HashMap<GroupId, Merged, foldhash::fast::RandomState>,
     /// Groups that have more events waiting than they may, found while an event is offered to all.
@@ -165,12 +172,6 @@ pub(crate) struct Shared {
 
 /// Room in a [`GroupId`] for the groups that one shard ever makes; the bits above are the shard's number.
 pub(crate) const GROUP_NUMBER_BITS: u32 = 48;
-
-/// What a shard tells of itself at a time: as much as somebody can look at.
-const TRIGGERS_SHOWN_MAX: usize = 1_000;
-
-/// Of each trigger.
-const GROUPS_SHOWN_MAX: usize = 100;
 
 /// Entries of groups that are gone which may stand in line beside as many as there are groups, so that sweeping
 /// them out costs little for each.
@@ -251,11 +252,10 @@ impl Shard {
         self.effects.push(Effect::Open { trigger: id, source: source.clone() });
         self.by_source.insert(source.clone(), id);
         let has_cursors = self.cursors.as_ref().is_some_and(|it| it.are_for(&source));
-        // Also without cursors, groups that fall behind read what the broker stores.
-        let is_stored = self.cursors.is_none() && Cursors::are_possible_for(&source);
-        let room = || Arc::clone(&self.ring_room);
+        // Also without cursors, groups that fall behind read from the broker.
+        let has_replay = has_cursors || (self.settings.catch_up && source.is_stored_by_broker());
         let replay =
-            (has_cursors || is_stored).then(|| Box::new(Replay::new(&self.settings, room())));
+            has_replay.then(|| Box::new(Replay::new(&self.settings, Arc::clone(&self.ring_room))));
         if has_cursors {
             self.placed.insert(id);
         }
@@ -394,166 +394,6 @@ impl Shard {
         }
     }
 
-    /// What came from a trigger's stream. `None`: the stream was dropped without a word. Returns to how many groups an
-    /// event was offered.
-    pub(crate) fn source_message(
-        &mut self,
-        id: TriggerId,
-        message: Option<SourceMessage>,
-    ) -> usize {
-        match message {
-            Some(SourceMessage::Event(event)) => return self.event(id, event),
-            Some(SourceMessage::Passed(mark)) => {
-                let replay = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut());
-                if let Some(replay) = replay {
-                    replay.passed(mark);
-                    self.tell_hole(id);
-                    self.feed_those_ahead(id);
-                }
-            }
-            Some(SourceMessage::Gap) => self.gap(id),
-            Some(SourceMessage::End(end)) => self.source_ended(id, &end),
-            None => self.source_ended(id, &StreamEnd::Closed),
-        }
-        0
-    }
-
-    // hot path: once per event, then once per group. A group that is behind costs the others nothing.
-    fn event(&mut self, id: TriggerId, mut event: Arc<Event>) -> usize {
-        let Some(trigger) = self.triggers.get_mut(&id) else { return 0 };
-        if matches!(trigger.state, State::Ending(_)) {
-            return 0;
-        }
-        trigger.events += 1;
-        stats::add(&self.stats.events, 1);
-        // Alone, a group asks nothing twice.
-        let sharing = (trigger.groups.len() > 1).then(|| {
-            let event = Some(EventMemo::new(Arc::clone(&self.memo_room)));
-            Arc::new(Sharing { event, ..Sharing::default() })
-        });
-        // Nothing holds the bytes of what nobody will read.
-        let bytes = event.payload.len();
-        let too_large = (bytes > self.settings.event_bytes_max).then_some(bytes);
-        if too_large.is_some() {
-            stats::add(&self.stats.events_too_large, 1);
-            event = Arc::new(without_payload(&event));
-        }
-        let (mark, published, number) = (event.mark, event.published, trigger.events);
-        let event = TriggerEvent { event, too_large, sharing };
-        let place = match (&mut trigger.replay, mark) {
-            (Some(replay), Some(mark)) => match replay.event(&event, number, mark, published) {
-                // The provider connected again and began a little earlier.
-                None => return 0,
-                place => place,
-            },
-            _ => None,
-        };
-        self.tell_hole(id);
-        let concerned = self.concerned(id, &event);
-        let is_stored = place.is_some() && self.settings.catch_up;
-        let offered = || Offered { event: event.clone(), number, place: place.clone(), is_stored };
-        let mut index = 0;
-        while let Some(group) = self.triggers.get(&id).and_then(|it| it.groups.unfiltered(index)) {
-            self.offer(group, offered());
-            index += 1;
-        }
-        for &group in &concerned {
-            self.offer(group, offered());
-        }
-        self.detach_groups_behind();
-        if place.is_some() {
-            self.feed_those_ahead(id);
-        }
-        index + concerned.len()
-    }
-
-    /// The groups with a filter that an event passes.
-    fn concerned(&self, id: TriggerId, event: &TriggerEvent) -> Vec<GroupId> {
-        let Some(trigger) = self.triggers.get(&id).filter(|it| it.groups.filtered() > 0) else {
-            return Vec::new();
-        };
-        let filtered = trigger.groups.filtered();
-        let mut concerned = Vec::new();
-        if let Some(event) = FilteredEvent::read(&event.event) {
-            concerned = trigger.groups.candidates(&event);
-            stats::add(&self.stats.filters_evaluated, concerned.len());
-            concerned.retain(|id| {
-                let filter = self.groups.get(id).and_then(|it| it.operation.filter.as_ref());
-                filter.is_none_or(|filter| filter.passes(&event))
-            });
-        }
-        stats::add(&self.stats.filtered_out, filtered - concerned.len());
-        concerned
-    }
-
-    fn offer(&mut self, group_id: GroupId, offered: Offered) {
-        let Some(group) = self.groups.get_mut(&group_id) else { return };
-        let may_catch_up = offered.is_stored;
-        group.offer(offered);
-        stats::add(&self.stats.waiting, 1);
-        while self.start(group_id) {}
-        self.queue_if_ready(group_id);
-        if let Some(group) = self.groups.get_mut(&group_id) {
-            if may_catch_up {
-                if group.is_behind(self.settings.group_waiting) {
-                    self.behind.push(group_id);
-                }
-                return;
-            }
-            let dropped = group.trim(self.settings.group_waiting);
-            stats::add(&self.stats.dropped_group_behind, dropped);
-            stats::subtract(&self.stats.waiting, dropped);
-        }
-    }
-
-    fn gap(&mut self, id: TriggerId) {
-        if !self.triggers.contains_key(&id) {
-            return;
-        }
-        stats::add(&self.stats.gaps, 1);
-        self.gap_for_live_groups(id);
-        self.gap_for_those_on_the_way(id);
-    }
-
-    fn gap_for_live_groups(&mut self, id: TriggerId) {
-        let Some(trigger) = self.triggers.get(&id) else { return };
-        for group in trigger.groups.iter() {
-            if let Some(group) = self.groups.get_mut(&group) {
-                group.gap();
-            }
-        }
-    }
-
-    /// A gap may have swallowed the begin of a lane that has just appeared.
-    fn tell_hole(&mut self, id: TriggerId) {
-        let replay = self.triggers.get_mut(&id).and_then(|it| it.replay.as_mut());
-        if replay.is_some_and(|it| it.take_hole()) {
-            self.gap_for_live_groups(id);
-        }
-    }
-
-    /// No event follows. What came before is still resolved and delivered.
-    fn source_ended(&mut self, id: TriggerId, end: &StreamEnd) {
-        let Some(trigger) = self.triggers.get_mut(&id) else { return };
-        if matches!(trigger.state, State::Ending(_)) {
-            return;
-        }
-        let provider = trigger.source.provider().name();
-        tracing::info!(provider, topics = ?trigger.source.topics(), reason = %end, "a source ended");
-        let reason = match end {
-            StreamEnd::Complete => EndReason::Complete,
-            end => EndReason::Error(Box::new(source_end(provider, end))),
-        };
-        trigger.state = State::Ending(reason);
-        let groups: Vec<_> = trigger.groups.iter().collect();
-        self.by_source.remove(&trigger.source);
-        self.end_those_on_the_way(id);
-        for group in groups {
-            self.end_if_drained(group);
-        }
-        self.close_if_unused(id);
-    }
-
     /// Ends everything; whoever comes later is refused.
     pub(crate) fn shut_down(&mut self) {
         self.is_shut_down = true;
@@ -563,7 +403,7 @@ impl Shard {
                 State::Live | State::Ending(_) => Vec::new(),
             };
             let replay = trigger.replay.as_mut();
-            let resuming = replay.map(|it| std::mem::take(&mut it.waiting)).unwrap_or_default();
+            let resuming = replay.map(|it| it.take_waiting()).unwrap_or_default();
             for joining in opening.into_iter().chain(resuming) {
                 refuse(joining, shutting_down());
             }
@@ -581,41 +421,6 @@ impl Shard {
         debug_assert!(
             self.triggers.is_empty() && self.groups.is_empty() && self.turns.taken() == 0
         );
-    }
-
-    /// The live topology: the oldest triggers, and the largest groups of each.
-    pub(crate) fn topology(&self) -> Vec<TriggerView> {
-        let mut triggers: Vec<_> = self.triggers.iter().collect();
-        triggers.sort_unstable_by_key(|(id, _)| id.0);
-        triggers.truncate(TRIGGERS_SHOWN_MAX);
-        let view = |trigger: &Trigger| {
-            let mut groups: Vec<_> = trigger
-                .groups
-                .iter()
-                .chain(trigger.replay.iter().flat_map(|it| it.catching.iter().copied()))
-                .filter_map(|id| self.groups.get(&id))
-                .map(|group| group.view())
-                .collect();
-            let group_count = groups.len() as u64;
-            let members = groups.iter().map(|group| group.members).sum();
-            groups.sort_unstable_by_key(|group| (std::cmp::Reverse(group.members), group.id.0));
-            groups.truncate(GROUPS_SHOWN_MAX);
-            groups.shrink_to_fit();
-            TriggerView {
-                provider: trigger.source.provider().name().into(),
-                topics: trigger.source.topics().to_vec(),
-                state: match trigger.state {
-                    State::Opening(_) => TriggerState::Opening,
-                    State::Live => TriggerState::Live,
-                    State::Ending(_) => TriggerState::Ending,
-                },
-                events: trigger.events,
-                members,
-                group_count,
-                groups,
-            }
-        };
-        triggers.into_iter().map(|(_, trigger)| view(trigger)).collect()
     }
 
     /// Was something dropped of which the members of that group have yet to hear, with the next event?
@@ -638,7 +443,7 @@ impl Shard {
         let Some(group) = self.groups.get_mut(&group_id) else { return };
         let Some(trigger) = self.triggers.get(&group.trigger) else { return };
         let State::Ending(reason) = &trigger.state else { return };
-        // One that waits for another source goes on there, and one that catches up has more to come.
+        // A group that waits for another source continues there, and a group that catches up has more to deliver.
         if group.is_drained() && group.moving_to.is_none() && group.catching.is_none() {
             let reason = reason.clone();
             self.end_group(group_id, &reason);
@@ -700,62 +505,4 @@ impl Shard {
             stats::subtract(&self.stats.triggers, 1);
         }
     }
-}
-
-fn refuse(joining: Joining, error: GraphqlError) {
-    let Joining { reply, seat, .. } = joining;
-    drop(seat);
-    // A caller who is gone needs no answer.
-    let _ = reply.send(Err(error));
-}
-
-pub(crate) fn shutting_down() -> GraphqlError {
-    GraphqlError::new(
-        ErrorCode::ShuttingDown,
-        "The server is shutting down; subscribe again in a moment.",
-    )
-}
-
-/// All that is kept of an event that is too large.
-fn without_payload(event: &Event) -> Event {
-    Event { payload: Bytes::new(), ..event.clone() }
-}
-
-/// What clients may know of a failure; the log has the rest.
-fn source_error(error: &SourceError) -> GraphqlError {
-    match error {
-        SourceError::Unavailable { provider, .. } => GraphqlError::new(
-            ErrorCode::ProviderUnavailable,
-            format!("The event provider {provider} is not connected at present; try again later."),
-        ),
-        SourceError::InvalidTopic { provider, .. } => GraphqlError::new(
-            ErrorCode::ProviderUnavailable,
-            format!(
-                "The event provider {provider} does not accept the topic of this subscription."
-            ),
-        ),
-        SourceError::Refused { provider, .. } => GraphqlError::new(
-            ErrorCode::ProviderUnavailable,
-            format!("The event provider {provider} refuses this subscription."),
-        ),
-        SourceError::Gone { provider } => GraphqlError::new(
-            ErrorCode::CursorExpired,
-            format!("The event provider {provider} has no more of what follows that cursor."),
-        ),
-    }
-}
-
-fn source_end(provider: &str, end: &StreamEnd) -> GraphqlError {
-    let message = match end {
-        StreamEnd::Closed => format!("The event provider {provider} was closed."),
-        StreamEnd::Complete => format!("The events of {provider} are complete."),
-        StreamEnd::Refused(_) => {
-            format!("The event provider {provider} refuses the topic of this subscription.")
-        }
-        StreamEnd::Gone(_) => {
-            let message = format!("What this subscription listened to at {provider} was deleted.");
-            return GraphqlError::new(ErrorCode::SourceGone, message);
-        }
-    };
-    GraphqlError::new(ErrorCode::ProviderUnavailable, message)
 }

@@ -1,13 +1,15 @@
-//! Where subscribers are who get nothing: a filter may let one event of a million through, and whoever comes again with the
-//! cursor of that one would have all the others read again for nothing. So from time to time the members of each group are
-//! told the position of its trigger, as a cursor without a payload.
+//! Positions for subscribers that get no events. A filter may pass one event of a million. A subscriber that comes
+//! again with the cursor of that event would have all the others read again for nothing. So from time to time the
+//! members of each group are told the position of its trigger, as a cursor without a payload.
 //!
-//! A group is told when all that there was up to there is behind it: delivered, kept back by its filter, or announced as
-//! lost. One that has something waiting or being resolved is told by that, one on the way by what it is given; and one that
-//! owes the news of a loss waits until it has told it with an event, since a cursor beyond the loss would hide it.
+//! A group is told when it is done with all events up to that position: they were delivered, kept back by its filter,
+//! or announced as lost. A group with events that wait or are being resolved is told with their payloads, and so is one
+//! that catches up. A group with an unannounced loss waits until an event has announced it, since a cursor beyond the
+//! loss would hide it.
 //!
-//! Events cost nothing for it: positions have versions, and a group knows which one its members were given last. It is done in
-//! rounds, of a few groups at a time ([`Shard::tell_positions`]); a trigger of which nothing is new costs a round one look.
+//! Events cost nothing for it: positions have versions, and a group knows which one its members were given last. It is
+//! done in rounds, of a few groups at a time ([`Shard::tell_positions`]). A trigger without news costs a round one
+//! look.
 
 use bytes::Bytes;
 

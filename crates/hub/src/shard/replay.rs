@@ -1,251 +1,20 @@
-//! What a trigger remembers of a source that can be read again: how far it was read, its latest events, and who is still on
-//! the way to it. Data only; what happens with it stands in [`super::resume`].
-//!
-//! Positions are compared lane by lane. The ring holds everything after its base, so whoever stands at the base or further
-//! in every lane can be served from it.
+//! The replay state of a trigger with a source that can be read again: its position, its latest events in a ring, the
+//! groups that catch up, and the side readers that serve them. Data only: [`super::resume`], [`super::catch_up`] and
+//! [`super::fall_behind`] act on it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::SystemTime;
 
-use events::{Mark, Position, Start};
+use events::{Mark, Position};
 use indexmap::IndexSet;
 
 use super::Joining;
+use super::ring::{Kept, Ring, RingRoom};
+use super::side_reader::{SHARED, SideReader};
 use crate::cursor::{Cursors, Place, Resume, Scope};
 use crate::operation::ByKey;
 use crate::{GroupId, HubSettings, TriggerEvent};
-
-/// Bytes that the rings of all triggers may hold.
-#[derive(Debug)]
-pub(crate) struct RingRoom {
-    used: AtomicUsize,
-    max: usize,
-}
-
-impl RingRoom {
-    pub(crate) fn new(max: usize) -> Self {
-        Self { used: AtomicUsize::new(0), max }
-    }
-
-    /// How many are held.
-    pub(crate) fn used(&self) -> usize {
-        self.used.load(Relaxed)
-    }
-
-    fn take(&self, bytes: usize) -> bool {
-        let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.max);
-        self.used.fetch_update(Relaxed, Relaxed, more).is_ok()
-    }
-
-    fn give_back(&self, bytes: usize) {
-        self.used.fetch_sub(bytes, Relaxed);
-    }
-}
-
-/// An event that is kept.
-pub(super) struct Kept {
-    pub(super) event: TriggerEvent,
-    pub(super) place: Arc<Place>,
-}
-
-impl Kept {
-    fn bytes(&self) -> usize {
-        size_of::<Self>() + self.event.event.payload.len() + self.place.bytes()
-    }
-}
-
-/// The latest events of a trigger.
-pub(super) struct Ring {
-    kept: VecDeque<Kept>,
-    bytes: usize,
-    /// Everything after it is kept, in the lanes that it has.
-    base: Position,
-    /// A lane that appears held nothing before. No longer so after a gap.
-    knows_lanes: bool,
-    events_max: usize,
-    bytes_max: usize,
-    room: Arc<RingRoom>,
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        self.room.give_back(self.bytes);
-    }
-}
-
-impl Ring {
-    fn new(settings: &HubSettings, room: Arc<RingRoom>) -> Self {
-        Self {
-            kept: VecDeque::new(),
-            bytes: 0,
-            base: Position::default(),
-            knows_lanes: true,
-            events_max: settings.ring_events,
-            bytes_max: settings.ring_bytes,
-            room,
-        }
-    }
-
-    /// Something may be missing here: what is kept leads nowhere.
-    fn break_off(&mut self) {
-        while self.drop_oldest() {}
-        self.base = Position::default();
-        self.knows_lanes = false;
-    }
-
-    fn push(&mut self, kept: Kept) {
-        let mark = kept.place.mark;
-        if self.base.lane(mark.lane).is_none() {
-            if !self.knows_lanes {
-                // What was before it is unknown.
-                while self.drop_oldest() {}
-                self.base.advance(mark);
-                return;
-            }
-            self.base.advance(Mark { lane: mark.lane, ..Mark::default() });
-        }
-        let bytes = kept.bytes();
-        while (self.kept.len() >= self.events_max || self.bytes + bytes > self.bytes_max)
-            && self.drop_oldest()
-        {}
-        let has_room = self.events_max > 0 && bytes <= self.bytes_max;
-        while has_room && !self.room.take(bytes) {
-            if !self.drop_oldest() {
-                // Others have it all.
-                self.base.advance(mark);
-                return;
-            }
-        }
-        if has_room {
-            self.bytes += bytes;
-            self.kept.push_back(kept);
-        } else {
-            self.base.advance(mark);
-        }
-    }
-
-    /// False: there is none.
-    fn drop_oldest(&mut self) -> bool {
-        let Some(oldest) = self.kept.pop_front() else { return false };
-        self.bytes -= oldest.bytes();
-        self.room.give_back(oldest.bytes());
-        self.base.advance(oldest.place.mark);
-        true
-    }
-
-    /// Is everything after that position kept? Of lanes that only one of the two knows nothing is sure.
-    fn covers(&self, position: &Position) -> bool {
-        let (base, marks) = (self.base.marks(), position.marks());
-        !base.is_empty()
-            && base.len() == marks.len()
-            && base.iter().zip(marks).all(|(base, mark)| base.lane == mark.lane && base <= mark)
-    }
-
-    /// Has the trigger been at exactly that mark? A position that somebody brings may be of another count of the same
-    /// lane, which only the provider can tell.
-    fn has_seen(&self, mark: Mark) -> bool {
-        self.base.lane(mark.lane) == Some(mark)
-            || self.kept.iter().rev().any(|kept| kept.place.mark == mark)
-    }
-
-    /// The oldest kept event of that number or later.
-    pub(super) fn from(&self, number: u64) -> Option<&Kept> {
-        let at = self.kept.partition_point(|kept| kept.place.number < number);
-        self.kept.get(at)
-    }
-}
-
-/// The stream that is read for those who come from before the ring.
-pub(super) struct Reader {
-    /// Tells it from the ones before.
-    pub(super) pass: u64,
-    pub(super) start: Resume,
-    pub(super) is_open: bool,
-    /// How far it was read.
-    pub(super) position: Position,
-    /// Nothing is read until all who listen have room again.
-    pub(super) is_paused: bool,
-}
-
-/// The side reader of groups that came with a cursor.
-pub(super) const SHARED: usize = 0;
-
-/// The side reader of groups that have fallen behind. They have one of their own: subscribers that come again may make
-/// theirs begin anew at any time.
-pub(super) const FALLEN: usize = 1;
-
-/// The first of the side readers for groups that others would have to wait for.
-pub(super) const FIRST_SLOW: usize = 2;
-
-/// The maximum number of side readers of one trigger. Each is a consumer at the broker.
-pub(super) const SIDE_READERS_MAX: usize = 5;
-
-/// A stream beside the trigger's, and the groups that it serves.
-#[derive(Default)]
-pub(super) struct SideReader {
-    /// `None`: it is not needed, or could not be opened and is tried again.
-    pub(super) stream: Option<Reader>,
-    pub(super) reading: IndexSet<GroupId, foldhash::fast::RandomState>,
-    /// How many of `reading` have no room for more.
-    pub(super) full: usize,
-    /// How often it was found waiting for some of its groups.
-    pub(super) stalled: u32,
-    /// It is looked after because of that.
-    pub(super) is_watched: bool,
-    /// It is going to be opened again.
-    pub(super) is_retrying: bool,
-}
-
-impl SideReader {
-    /// True if some groups wait only because others have no room.
-    pub(super) fn is_stalled(&self) -> bool {
-        let is_paused = self.stream.as_ref().is_some_and(|it| it.is_paused);
-        is_paused && self.full < self.reading.len()
-    }
-}
-
-impl Reader {
-    /// Does it bring everything to somebody who comes with that?
-    pub(super) fn serves(&self, resume: &Resume) -> bool {
-        self.is_open
-            && match (&self.start, resume) {
-                (Resume::After(_), Resume::After(position)) => is_before(&self.position, position),
-                (Resume::Since { time: begin, .. }, Resume::Since { time, .. }) => {
-                    begin <= time && self.position.marks().is_empty()
-                }
-                _ => false,
-            }
-    }
-}
-
-/// Is `first` nowhere further than `second`?
-pub(super) fn is_before(first: &Position, second: &Position) -> bool {
-    first.marks().iter().all(|mark| second.lane(mark.lane).is_some_and(|other| *mark <= other))
-}
-
-/// Where to begin to bring everything to all of them.
-pub(super) fn earliest<'a>(positions: impl IntoIterator<Item = &'a Position>) -> Position {
-    let mut positions = positions.into_iter();
-    let first = positions.next().cloned().unwrap_or_default();
-    positions.fold(first, |earliest, position| {
-        // A lane that one of them has not read at all is read from its begin.
-        let both = earliest
-            .marks()
-            .iter()
-            .filter_map(|mark| position.lane(mark.lane).map(|other| other.min(*mark)));
-        both.collect()
-    })
-}
-
-/// How long those have waited who need the reader elsewhere, in looks.
-#[derive(Default)]
-pub(super) struct Gathering {
-    pub(super) looks: u32,
-    /// Since the last one came.
-    pub(super) quiet: u32,
-}
 
 /// Positions that were told to members without an event, kept so that the ring serves those who come again with one: a
 /// lane that was read on without an event stands at a mark that the ring does not have.
@@ -272,22 +41,18 @@ pub(super) struct Replay {
     pub(super) ring: Ring,
     /// Number of the next event.
     pub(super) next_number: u64,
-    /// Groups that get no live events yet.
+    /// The groups that catch up: they get no live events yet.
     pub(super) catching: IndexSet<GroupId, foldhash::fast::RandomState>,
-    /// Those that were given all of the ring and stand further than the trigger in some lane.
+    /// The groups among them that were given all of the ring and are further than the trigger in some lane.
     pub(super) ahead: IndexSet<GroupId, foldhash::fast::RandomState>,
-    /// Groups that were given nothing yet: who comes with the same position joins them.
+    /// The groups that were given nothing yet, by operation and cursor: an equal subscriber joins them.
     pub(super) unserved: HashMap<(ByKey, Resume), GroupId, foldhash::fast::RandomState>,
-    /// Made as they are needed, see [`SHARED`], [`FALLEN`] and [`FIRST_SLOW`]. The groups that none of them serves are served
-    /// from the ring.
+    /// The side readers, made as they are needed. [`SHARED`] serves groups that came with a cursor,
+    /// [`FALLEN`](super::side_reader::FALLEN) those that have fallen behind, and the others those that are slow. Groups
+    /// that no side reader serves are served from the ring.
     pub(super) readers: Vec<SideReader>,
-    /// They wait for the shared reader to be open at a place that suits them.
-    pub(super) waiting: Vec<Joining>,
-    /// Some of them wait for others, before it begins again.
-    pub(super) gathering: Option<Gathering>,
+    /// The number of the next stream of a side reader.
     pub(super) next_pass: u64,
-    /// How often in a row the broker had no more of what was asked for.
-    pub(super) gone: u32,
 }
 
 impl Replay {
@@ -307,14 +72,11 @@ impl Replay {
             ahead: IndexSet::default(),
             unserved: HashMap::default(),
             readers: Vec::new(),
-            waiting: Vec::new(),
-            gathering: None,
             next_pass: 0,
-            gone: 0,
         }
     }
 
-    /// The side reader of that number.
+    /// Returns the side reader of that number.
     pub(super) fn side(&mut self, index: usize) -> &mut SideReader {
         if self.readers.len() <= index {
             self.readers.resize_with(index + 1, SideReader::default);
@@ -322,23 +84,23 @@ impl Replay {
         &mut self.readers[index]
     }
 
-    /// The stream of the reader of those who come with a cursor.
-    pub(super) fn shared(&self) -> Option<&Reader> {
-        self.readers.get(SHARED)?.stream.as_ref()
+    /// True if the shared side reader brings everything that `resume` asks for.
+    pub(super) fn shared_reader_serves(&self, resume: &Resume) -> bool {
+        self.readers.get(SHARED).is_some_and(|it| it.serves(resume))
     }
 
-    /// The side reader whose stream is that one.
+    /// Takes the subscribers that wait for a side reader.
+    pub(super) fn take_waiting(&mut self) -> Vec<Joining> {
+        self.readers.iter_mut().flat_map(|it| std::mem::take(&mut it.waiting)).collect()
+    }
+
+    /// Returns the number of the side reader with that stream.
     pub(super) fn reader_of(&self, pass: u64) -> Option<usize> {
         let is_it = |side: &SideReader| side.stream.as_ref().is_some_and(|it| it.pass == pass);
         self.readers.iter().position(is_it)
     }
 
-    /// True if a side reader serves that group.
-    pub(super) fn is_reading(&self, group: GroupId) -> bool {
-        self.readers.iter().any(|it| it.reading.contains(&group))
-    }
-
-    /// Nobody joins that group by its position any more.
+    /// Removes a group from those that are found by their cursor.
     pub(super) fn forget_unserved(&mut self, group: GroupId, key: Option<&(ByKey, Resume)>) {
         if let Some(key) = key
             && self.unserved.get(key) == Some(&group)
@@ -347,9 +109,9 @@ impl Replay {
         }
     }
 
-    /// Nobody is on the way.
+    /// True if no group catches up, and no subscriber waits to.
     pub(super) fn is_idle(&self) -> bool {
-        self.catching.is_empty() && self.waiting.is_empty()
+        self.catching.is_empty() && self.readers.iter().all(|it| it.waiting.is_empty())
     }
 
     /// An event of the trigger, whose numbers grow. `None`: it came before.
@@ -367,7 +129,7 @@ impl Replay {
         if !is_known {
             // As the ring sees it: a lane that appears held nothing before.
             self.begin.advance(Mark { lane: mark.lane, ..Mark::default() });
-            self.has_hole |= !self.ring.knows_lanes;
+            self.has_hole |= !self.ring.knows_lanes();
         }
         self.next_number = number + 1;
         self.version += 1;
@@ -390,34 +152,33 @@ impl Replay {
     pub(super) fn passed(&mut self, mark: Mark) {
         if self.position.lane(mark.lane).is_none() {
             self.begin.advance(mark);
-            self.has_hole |= !self.ring.knows_lanes;
+            self.has_hole |= !self.ring.knows_lanes();
         }
         if self.position.advance(mark) {
             self.version += 1;
         }
-        if self.ring.base.lane(mark.lane).is_none() {
-            self.ring.base.advance(mark);
-        }
+        self.ring.begin_lane(mark);
     }
 
-    /// Something may be missing here.
+    /// Handles a gap: events may be missing behind those that the ring has.
     pub(super) fn gap(&mut self) {
         self.ring.break_off();
     }
 
-    /// Is everything after that position in the ring? Not while a lane that was read before a gap has been silent since:
-    /// somebody who has had nothing of that lane would be taken for one who has had all of it.
+    /// True if the ring has every event behind that position. False while a lane that was read before a gap has had no
+    /// event since: a subscriber that has had nothing of the lane could not be told from one that has had all of it.
     pub(super) fn ring_covers(&self, position: &Position) -> bool {
-        self.ring.base.marks().len() == self.position.marks().len() && self.ring.covers(position)
+        self.ring.lanes() == self.position.marks().len() && self.ring.covers(position)
     }
 
-    /// May those who came after a gap, and from before it, miss something of a lane that has appeared since? To be told to
-    /// all who get live events: a position from before does not tell who they are.
+    /// Takes the note that a lane has appeared after a gap, so that subscribers with a position from before the gap may
+    /// have missed its first events. The caller announces it to all live groups, since positions do not show which of
+    /// them are concerned.
     pub(super) fn take_hole(&mut self) -> bool {
         std::mem::take(&mut self.has_hole)
     }
 
-    /// May somebody who comes with that position be served from the ring?
+    /// True if the ring can serve a subscriber that comes with that position.
     pub(super) fn ring_serves(&self, position: &Position) -> bool {
         let is_told = |mark: &Mark| self.told.iter().any(|it| it.lane(mark.lane) == Some(*mark));
         let is_seen = |mark: &Mark| {
@@ -428,13 +189,13 @@ impl Replay {
         self.ring_covers(position) && position.marks().iter().all(is_seen)
     }
 
-    /// Does somebody who comes with that have had all that there was?
+    /// True if the cursor is at the trigger's current position.
     pub(super) fn is_at(&self, resume: &Resume) -> bool {
         matches!(resume, Resume::After(position) if *position == self.position)
     }
 
-    /// The cursor of the present position, for members to whom it is told. `None`: nothing is known of it, or it does not
-    /// fit and no event says when it was.
+    /// Returns the cursor of the current position. `None` if no position is known, or if it does not fit into a cursor
+    /// and no event gives the time.
     pub(super) fn cursor(&mut self, cursors: &Cursors, scope: Scope) -> Option<String> {
         if self.position.marks().is_empty() {
             return None;
@@ -461,18 +222,9 @@ impl Replay {
         std::mem::take(&mut self.has_untold) || has_changed
     }
 
-    /// Number of the oldest event in the ring.
+    /// The number of the oldest event in the ring, or of the next event if the ring is empty.
     pub(super) fn ring_start(&self) -> u64 {
-        self.ring.kept.front().map_or(self.next_number, |kept| kept.place.number)
-    }
-}
-
-/// How a provider is asked.
-pub(super) fn start_of(resume: &Resume) -> Start {
-    match resume {
-        Resume::After(position) => Start::After(position.clone()),
-        Resume::Since { time, .. } => Start::Since(*time),
-        Resume::Oldest => Start::All,
+        self.ring.first_number().unwrap_or(self.next_number)
     }
 }
 
@@ -561,24 +313,15 @@ mod tests {
         for offset in 1..20 {
             event(&mut one, 0, offset);
         }
-        assert!(room.used() <= 2000 && one.ring.kept.len() > 1);
+        assert!(room.used() <= 2000 && one.ring.len() > 1);
         event(&mut other, 0, 1);
-        assert!(other.ring.kept.is_empty() && other.ring_serves(&position(&[(0, 1)])));
+        assert!(other.ring.len() == 0 && other.ring_serves(&position(&[(0, 1)])));
         drop(one);
         assert_eq!(room.used(), 0);
         event(&mut other, 0, 2);
         assert!(other.ring_serves(&position(&[(0, 1)])) && room.used() > 0);
         let mut none = replay(0, &room);
         event(&mut none, 0, 1);
-        assert!(none.ring.kept.is_empty() && none.ring_serves(&position(&[(0, 1)])));
-    }
-
-    #[test]
-    fn a_reader_begins_where_the_earliest_of_all_stands_in_each_lane() {
-        let all = [&[(0, 5), (1, 9)][..], &[(0, 7), (1, 3), (2, 1)], &[(0, 6), (1, 4)]];
-        let all = all.map(position);
-        let earliest = earliest(&all);
-        assert_eq!(earliest, position(&[(0, 5), (1, 3)]));
-        assert!(all.iter().all(|it| is_before(&earliest, it)));
+        assert!(none.ring.len() == 0 && none.ring_serves(&position(&[(0, 1)])));
     }
 }

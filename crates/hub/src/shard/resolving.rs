@@ -14,7 +14,8 @@ use crate::{GroupId, stats};
 const HELD_BACK_LOOKS: usize = 4096;
 
 impl Shard {
-    /// Starts one event of a group, or a batch of those that wait. False if there is none, its window is full, or no turn is left.
+    /// Starts one event of a group, or a batch of those that wait. False if there is none, its window is full, or no
+    /// turn is left.
     pub(super) fn start(&mut self, group_id: GroupId) -> bool {
         let Some(group) = self.groups.get_mut(&group_id) else { return false };
         let window = self.settings.group_in_flight.max(1);

@@ -1,14 +1,17 @@
-//! Subscribers come, go and come again with their last cursors, against a broker that keeps its events in lanes; streams
-//! deliver the lanes in any order, live ones lose events, the broker forgets old ones, graphs are replaced. It is as random
-//! and as repeatable as [`super::simulation`], whose seeds it shares. The promises:
+//! Simulation of subscribers that come again with their latest cursors, and of a broker that stores its events in
+//! lanes. Streams deliver the lanes in any order, live streams lose events, the broker deletes old events, and graphs
+//! are replaced. It is random and repeatable like [`super::simulation`], and shares its seeds. It checks that
 //!
-//! - whoever comes with a cursor gets everything after it, in the order of each lane and once, unless told that it lost some;
-//! - whoever comes with the place of an event and a time gets everything since, of the lane of the event what follows it;
-//! - who comes without one and wants the current state gets that first, and its cursor is as good as any;
-//! - whoever is told where it is has had all that is for it up to there, or knows of the loss, and gets nothing of it again;
-//! - a group that cannot keep up misses nothing that the broker has, and announces no loss; neither does one whose
-//!   outlet does not run for a while;
-//! - in the end everybody has had everything and knows where it is, and equal groups are one.
+//! - a subscriber with a cursor gets every event behind it, in the order of each lane and once, unless a loss is
+//!   announced;
+//! - a subscriber with the place of an event and a time gets every event since then; of the lane of the event, those
+//!   behind it;
+//! - a subscriber without a cursor that wants the current state gets that first, with a cursor like any other;
+//! - a subscriber that gets a position has had all of its events up to there, or an announcement of the loss, and gets
+//!   none of them again;
+//! - a group that cannot keep up misses no event that the broker has, and announces no loss; neither does a group with
+//!   an outlet that does not run for a while;
+//! - in the end all subscribers have had all events and know their position, and equal groups are one.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,8 +22,8 @@ use std::time::{Duration, SystemTime};
 use events::{Event, Mark, Position, SourceError, SourceMessage, Start, StreamEnd};
 
 use super::group::Mode;
-use super::replay::{FALLEN, FIRST_SLOW, SHARED};
 use super::scripted::{Answer, ScriptedOutlet, Stage};
+use super::side_reader::{FALLEN, FIRST_SLOW, SHARED};
 use super::simulation::{Random, for_seeds};
 use super::{GRAPH, Reading, TriggerId};
 use crate::cursor::{Cursors, Resume, Scope};
@@ -245,9 +248,7 @@ impl Simulation {
             let scope = Scope::new(GRAPH, "Subscription.field", &source, &[]);
             match self.cursors.decode(cursor, scope).expect("it is ours") {
                 Resume::After(position) => position,
-                Resume::Since { .. } | Resume::Oldest => {
-                    panic!("cursors of few lanes have positions")
-                }
+                Resume::Since { .. } => panic!("cursors of few lanes have positions"),
             }
         };
         let mut decoded = self.decoded.borrow_mut();
@@ -314,7 +315,7 @@ impl Simulation {
         }
     }
 
-    /// Time passes for those who wait for others, or for their members.
+    /// Lets time pass for subscribers that wait for others, and for groups that wait for their members.
     fn look(&mut self) {
         for _ in 0..self.random.below(60) {
             self.stage.shard.look_after_gathered();
@@ -330,7 +331,7 @@ impl Simulation {
         }
     }
 
-    /// The thread of an outlet stops, or goes on; or its sockets are full, or take something.
+    /// Stops or resumes the thread of an outlet, and fills its sockets or gives them room.
     fn disturb_outlet(&mut self) {
         let outlet = Arc::clone(&self.outlets[self.random.below(OUTLETS) as usize]);
         if !self.stage.shard.settings.catch_up {
@@ -540,8 +541,8 @@ impl Simulation {
                 }
                 let full = side.reading.iter().filter(|id| catching(id).is_full).count();
                 assert_eq!(full, side.full);
-                let waits =
-                    index == SHARED && !replay.waiting.is_empty() && replay.gathering.is_none();
+                assert!(index == SHARED || side.waiting.is_empty() && side.gathering.is_none());
+                let waits = !side.waiting.is_empty() && side.gathering.is_none();
                 let needs_stream = !side.reading.is_empty() || waits;
                 assert_eq!(
                     side.stream.is_some(),

@@ -18,15 +18,15 @@ use crate::{Cores, GroupId, LiveOperation, Member, Renewal, Resolve, Source};
 /// How long a provider may take to open a stream. Providers that wait for their broker give up sooner.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How soon members are looked at again who do not keep up with what they missed: as long as a socket takes to give some
-/// of 64 KiB to a network.
+/// The pause between two looks at members that do not keep up with catching up: about the time in which a socket passes
+/// some of 64 KiB to a network.
 const HELD_PAUSE: Duration = Duration::from_millis(5);
 
-/// How soon those are looked at again who come again and wait for others.
+/// The pause between two looks at subscribers that wait for others to come, and at side readers.
 const GATHER_PAUSE: Duration = Duration::from_millis(25);
 
-/// In which part of the interval subscribers are told where they are: clients may answer, and those of a hundred thousand
-/// groups shall not do so in one moment.
+/// The divisor of the interval in which all subscribers are told their positions: clients may respond, and the clients
+/// of a hundred thousand groups must not do so at the same moment.
 const TOLD_PART: u32 = 4;
 
 /// What the hub asks of a shard.

@@ -5,11 +5,19 @@ use std::sync::Arc;
 
 use indexmap::IndexSet;
 
-use super::Joining;
 use super::replay::Replay;
+use super::{Joining, TriggerId};
 use crate::filter::index::GroupIndex;
 use crate::operation::ByKey;
 use crate::{EndReason, GroupId, LiveOperation, Source};
+
+/// The triggers of a shard, boxed because up to half of the places in a table that doubles are empty.
+pub(super) type Triggers = HashMap<TriggerId, Box<Trigger>, foldhash::fast::RandomState>;
+
+/// Returns the replay state of a trigger, if its source can be read again.
+pub(super) fn replay_of(triggers: &mut Triggers, id: TriggerId) -> Option<&mut Replay> {
+    triggers.get_mut(&id)?.replay.as_deref_mut()
+}
 
 /// See the module.
 pub(super) struct Trigger {
@@ -18,13 +26,13 @@ pub(super) struct Trigger {
     /// Those that can be joined: all but a few that became equal to another one when a graph was replaced, or came
     /// from another trigger and still have events of that.
     pub(super) by_key: HashMap<ByKey, GroupId, foldhash::fast::RandomState>,
-    /// Groups whose state is being asked for: whoever wants the same gets it with them.
+    /// Groups that begin with a state which is being resolved: equal subscribers get it with them.
     pub(super) fresh: HashMap<ByKey, GroupId, foldhash::fast::RandomState>,
-    /// Groups that get live events and have a twin that is found in their place: they become one when they stand at one event.
+    /// Live groups with an equal group in `by_key`: the two are merged when they have delivered the same events.
     pub(super) twins: IndexSet<GroupId, foldhash::fast::RandomState>,
     pub(super) events: u64,
     pub(super) state: State,
-    /// Where the source can be read again and cursors are wanted.
+    /// Set if the source can be read again, and payloads carry cursors or groups may fall behind.
     pub(super) replay: Option<Box<Replay>>,
 }
 

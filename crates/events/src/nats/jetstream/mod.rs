@@ -8,10 +8,12 @@
 mod api;
 mod bookmark;
 mod delivery;
+mod failure;
 mod filter;
 mod pull;
 mod reader;
 mod source;
+mod stream_id;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -17,9 +17,10 @@ use super::JetStream;
 use super::api::{Api, ApiError};
 use super::bookmark::{Bookmarks, Claim};
 use super::delivery::Delivery;
+use super::failure::Failure;
 use super::filter::Filter;
 use super::pull::{Pull, Pulled};
-use super::source::{Failure, StreamId};
+use super::stream_id::StreamId;
 use crate::backoff::Backoff;
 use crate::feed::Feed;
 use crate::{
@@ -58,9 +59,10 @@ pub(super) struct Reader {
     pub(super) stream: Option<StreamId>,
     /// The number up to which everything was handed on or is not wanted; none: not open yet.
     pub(super) position: Option<u64>,
-    /// Our stream ends with the last message that is stored when it is opened.
+    /// True if our stream ends with the last message that is stored when it is opened.
     pub(super) bounded: bool,
-    /// The number of that message; 0: there is none. `None`: not known yet, or our stream is not bounded.
+    /// The number of that last message; 0 if there is none. `None` if it is not known yet, or our stream is not
+    /// bounded.
     pub(super) end: Option<u64>,
 }
 
@@ -262,7 +264,7 @@ impl Reader {
         // What a bookmark delivers again is known.
         if self.position.is_none_or(|position| sequence > position) {
             if self.end.is_some_and(|end| sequence > end) {
-                // The last one was deleted meanwhile.
+                // The last message was deleted before it was read.
                 return Some(Ended::End(StreamEnd::Complete));
             }
             ProviderStats::add(&self.stats.received, 1);
@@ -294,8 +296,8 @@ impl Reader {
         }
     }
 
-    /// Hands an event on. While there is no room for it nothing is read, and so nobody says how much the stream has grown:
-    /// then that is asked now and then.
+    /// Hands an event on. While the queue has no room for it nothing is read, so the stream's last sequence is polled
+    /// instead, for the lag.
     async fn deliver(&mut self, consumer: &Consumer, event: Event, delivery: Delivery) -> bool {
         let Some(stream) = self.stream.as_ref() else { return self.feed.deliver(event).await };
         let counts = Arc::clone(self.feed.counts());
@@ -488,15 +490,15 @@ impl Reader {
 }
 
 impl Consumer {
-    /// How far its stream is behind if there are so many messages behind the position: not known where they count that are
-    /// not wanted.
+    /// Returns the lag if the broker counts that many messages behind the position. `None` if the count includes
+    /// messages that are not wanted.
     pub(super) fn told_lag(&self, pending: u64) -> Option<u64> {
         (pending == 0 || !self.filters_here).then_some(pending)
     }
 
-    /// True if a delivery that one heartbeat named has not come before the next heartbeat: it went to another reader of this
-    /// consumer, and without an event after it no gap in the numbers would show that. One heartbeat is not enough, because a
-    /// replicated consumer counts a delivery before it sends it.
+    /// True if a delivery that one heartbeat named has not come before the next heartbeat: it went to another reader of
+    /// this consumer, and without an event after it no gap in the numbers would show that. One heartbeat is not enough,
+    /// because a replicated consumer counts a delivery before it sends it.
     fn misses_deliveries(&mut self, delivered: Option<u64>) -> bool {
         let misses = self.delivered < self.delivered_by_heartbeat;
         self.delivered_by_heartbeat = delivered.unwrap_or(self.delivered);

@@ -1,10 +1,12 @@
-//! Which consumer a reader pulls from: the stream that is meant, where to begin, whether the broker filters, and
-//! when a durable consumer is of use.
+//! The choice of the consumer that a reader pulls from: which stream it reads, where it begins, whether the broker
+//! filters, and whether a durable consumer is used.
 //!
-//! A durable consumer, a bookmark, delivers what was not acknowledged once more, but later and out of order. So what
-//! it has delivered before, and the reader does not have, is read through an ephemeral consumer first; what the
-//! durable one repeats then is known and left out. A reader of new events leaves out whatever was stored before it was opened. The same way leads out if somebody else pulls from it. If the broker
-//! has forgotten what it delivered, the bookmark is made anew at the reader's position.
+//! A durable consumer, a bookmark, redelivers messages that were not acknowledged, but later and out of order. The
+//! messages that it has delivered, and the reader does not have, are therefore read through an ephemeral consumer
+//! first. The reader knows them when the durable consumer repeats them, and leaves them out. It does the same if
+//! another process pulls from the durable consumer. If the broker has forgotten what it delivered, the bookmark is
+//! created again at the reader's position. A reader of new events leaves out all messages that were stored before it
+//! was opened.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,64 +16,17 @@ use async_nats::jetstream::stream;
 use super::super::session::Line;
 use super::api::{Api, ApiError};
 use super::bookmark::Claim;
+use super::failure::Failure;
 use super::pull::Pull;
 use super::reader::{Consumer, Reader, STRAYS_MAX};
-use crate::{Start, StreamEnd};
+use super::stream_id::StreamId;
+use crate::Start;
 
 /// How long the broker keeps an ephemeral consumer that nobody pulls from, beside the time that a request waits.
 const EPHEMERAL_INACTIVE: Duration = Duration::from_secs(60);
 
 /// Since this version the broker filters several subjects for one consumer.
 const SEVERAL_SUBJECTS_SINCE: (i64, i64, i64) = (2, 10, 0);
-
-/// A stream of the broker. One that was deleted and made again under its name is another.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct StreamId {
-    pub(super) name: Box<str>,
-    /// Nanoseconds since 1970; the second part of all its marks.
-    pub(super) created: u64,
-}
-
-/// Why there is no consumer.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// The stream does not exist, or is another one now.
-    NoStream(Box<str>),
-    /// What follows the wanted position is not stored.
-    PositionGone,
-    /// It will not be otherwise next time.
-    Refused(String),
-    /// Next time it may.
-    Unanswered(String),
-}
-
-impl StreamId {
-    pub(super) fn of(name: &str, info: &stream::Info) -> Self {
-        let created = u64::try_from(info.created.unix_timestamp_nanos()).unwrap_or_default();
-        Self { name: name.into(), created }
-    }
-
-    pub(super) fn gone(&self) -> StreamEnd {
-        Self::gone_by_name(&self.name)
-    }
-
-    pub(super) fn gone_by_name(name: &str) -> StreamEnd {
-        StreamEnd::Gone(format!("stream {name:?} of JetStream"))
-    }
-}
-
-impl From<ApiError> for Failure {
-    fn from(error: ApiError) -> Self {
-        match error {
-            ApiError::Unanswered(reason) => Self::Unanswered(reason),
-            ApiError::Refused(reason) => Self::Refused(format!("JetStream: {reason}")),
-            // Whoever asks for something that may be missing looks at it; these went away meanwhile.
-            ApiError::NoStream | ApiError::NoConsumer | ApiError::NoMessage => {
-                Self::Unanswered("JetStream: what was there a moment ago is gone".into())
-            }
-        }
-    }
-}
 
 impl Reader {
     /// A consumer after the position, or where the stream is to begin.
@@ -106,8 +61,8 @@ impl Reader {
                 let is_opening = self.position.is_none();
                 if is_opening {
                     self.position = Some(match self.start {
-                        // New subscribers get what is published from now on. Subscribers with a cursor read what was
-                        // stored before from their own positions.
+                        // New subscribers get the events that are published from now on. Subscribers with a cursor
+                        // read older events from their own positions.
                         Start::New => info.state.last_sequence,
                         _ => acknowledged_up_to(&known, &info.state),
                     });
@@ -163,7 +118,7 @@ impl Reader {
 
     /// The name of the durable consumer, if one is wanted and ours to have, which it is from then on.
     pub(super) fn bookmark(&mut self) -> Option<&str> {
-        // A reader that begins at a given position, or ends, is one of several that look back; the bookmark is the other's.
+        // Readers that begin at a position or end read the past. The bookmark belongs to the reader of live events.
         if self.strays >= STRAYS_MAX || self.bounded || matches!(self.start, Start::After(_)) {
             return None;
         }
@@ -352,10 +307,11 @@ impl Reader {
     }
 }
 
-/// Does the broker know less of a durable consumer than was the case once? It writes down what it delivered a while after
-/// that, and a broker that is killed comes back with what it wrote. An acknowledgement of a delivery that it has
-/// forgotten (the client library sends it when the connection is back) is taken all the same, and counts for what it
-/// delivers again: those are acknowledged no more, and when a thousand of them wait (`max_ack_pending`) it is silent for good.
+/// True if the broker has lost some of the state of a durable consumer. It stores the state a while after a delivery,
+/// and a broker that is killed comes back with the stored state. An acknowledgement of a delivery that it has forgotten
+/// (the client library sends it when the connection is back) is accepted all the same, and counts for messages that the
+/// broker delivers again. Their own acknowledgements have no effect then, and when a thousand of them wait
+/// (`max_ack_pending`) the consumer delivers nothing more.
 fn has_forgotten(info: &Info, delivered_once: u64) -> bool {
     info.delivered.consumer_sequence < delivered_once
         || info.ack_floor.stream_sequence > info.delivered.stream_sequence

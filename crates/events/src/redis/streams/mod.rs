@@ -20,8 +20,8 @@ use futures_util::future::try_join_all;
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::dialer::Dialing;
 use super::merge::merge;
-use super::session::Dialing;
 use super::targets::{Cluster, Targets, slot_of};
 use super::{COMMANDS_MAX, Link, soon};
 use crate::{EventStream, SourceError, Start, Wanted};

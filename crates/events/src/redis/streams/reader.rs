@@ -14,7 +14,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::commands::{self, OpenFailure, is_about_the_key};
 use super::table::{Begin, ENTRIES_PER_READ, KeyRead, Piece, Table};
 use crate::redis::Link;
-use crate::redis::session::{Dialer, LOST, NO_PUSHES, RESPONSE_TIMEOUT, Session, said};
+use crate::redis::dialer::Dialer;
+use crate::redis::session::{LOST, NO_PUSHES, RESPONSE_TIMEOUT, Session, said};
 use crate::{ErrorKind, EventStream, ProviderStats, Start};
 
 /// How long a read waits before it is asked anew, which shows that the server is still there.

@@ -226,8 +226,9 @@ impl Table {
         self.wants_more
     }
 
-    /// What the blocked read has brought of a key. A lane that became live behind the start of this read waits for the next
-    /// one, which begins at the lane's position: the entries between the two are not in this read.
+    /// Delivers the entries of one key that the blocked read has returned. A lane that became live behind the start of
+    /// this read waits for the next one, which begins at the lane's position: the entries between the two are not in
+    /// this read.
     // hot path: once per event and stream; its budget is the number of streams that want the key.
     pub(super) fn read_live(&mut self, read: &KeyRead) {
         let Some(listeners) = self.keys.get(&read.key) else { return };

@@ -1,0 +1,29 @@
+//! The identity of a stream of the broker.
+
+use async_nats::jetstream::stream;
+
+use crate::StreamEnd;
+
+/// The identity of a stream of the broker. A stream that was deleted and made again under the same name has another
+/// one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct StreamId {
+    pub(super) name: Box<str>,
+    /// The time at which the stream was made, in nanoseconds since 1970: the second part of all its marks.
+    pub(super) created: u64,
+}
+
+impl StreamId {
+    pub(super) fn of(name: &str, info: &stream::Info) -> Self {
+        let created = u64::try_from(info.created.unix_timestamp_nanos()).unwrap_or_default();
+        Self { name: name.into(), created }
+    }
+
+    pub(super) fn gone(&self) -> StreamEnd {
+        Self::gone_by_name(&self.name)
+    }
+
+    pub(super) fn gone_by_name(name: &str) -> StreamEnd {
+        StreamEnd::Gone(format!("stream {name:?} of JetStream"))
+    }
+}

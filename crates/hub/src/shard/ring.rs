@@ -1,0 +1,180 @@
+//! The latest events of a trigger, kept for groups that catch up.
+//!
+//! The ring holds every event behind its base, lane by lane. It can serve a group that has reached the base in every
+//! lane.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use events::{Mark, Position};
+
+use crate::cursor::Place;
+use crate::{HubSettings, TriggerEvent};
+
+/// The memory that the rings of all triggers may use.
+#[derive(Debug)]
+pub(crate) struct RingRoom {
+    used: AtomicUsize,
+    max: usize,
+}
+
+impl RingRoom {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { used: AtomicUsize::new(0), max }
+    }
+
+    /// Returns the number of bytes in use.
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Relaxed)
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.max);
+        self.used.fetch_update(Relaxed, Relaxed, more).is_ok()
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Relaxed);
+    }
+}
+
+/// An event that is kept.
+pub(super) struct Kept {
+    pub(super) event: TriggerEvent,
+    pub(super) place: Arc<Place>,
+}
+
+impl Kept {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.event.event.payload.len() + self.place.bytes()
+    }
+}
+
+/// The latest events of a trigger.
+pub(super) struct Ring {
+    kept: VecDeque<Kept>,
+    bytes: usize,
+    /// The position behind which every event is kept, in the lanes that it has.
+    base: Position,
+    /// True if a lane that appears held nothing before. No longer true after a gap.
+    knows_lanes: bool,
+    events_max: usize,
+    bytes_max: usize,
+    room: Arc<RingRoom>,
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.room.give_back(self.bytes);
+    }
+}
+
+impl Ring {
+    pub(super) fn new(settings: &HubSettings, room: Arc<RingRoom>) -> Self {
+        Self {
+            kept: VecDeque::new(),
+            bytes: 0,
+            base: Position::default(),
+            knows_lanes: true,
+            events_max: settings.ring_events,
+            bytes_max: settings.ring_bytes,
+            room,
+        }
+    }
+
+    /// Drops all events, because some may be missing behind them.
+    pub(super) fn break_off(&mut self) {
+        while self.drop_oldest() {}
+        self.base = Position::default();
+        self.knows_lanes = false;
+    }
+
+    pub(super) fn push(&mut self, kept: Kept) {
+        let mark = kept.place.mark;
+        if self.base.lane(mark.lane).is_none() {
+            if !self.knows_lanes {
+                // Earlier events of the lane are unknown.
+                while self.drop_oldest() {}
+                self.base.advance(mark);
+                return;
+            }
+            self.base.advance(Mark { lane: mark.lane, ..Mark::default() });
+        }
+        let bytes = kept.bytes();
+        while (self.kept.len() >= self.events_max || self.bytes + bytes > self.bytes_max)
+            && self.drop_oldest()
+        {}
+        let has_room = self.events_max > 0 && bytes <= self.bytes_max;
+        while has_room && !self.room.take(bytes) {
+            if !self.drop_oldest() {
+                // The rings of other triggers use all of the memory.
+                self.base.advance(mark);
+                return;
+            }
+        }
+        if has_room {
+            self.bytes += bytes;
+            self.kept.push_back(kept);
+        } else {
+            self.base.advance(mark);
+        }
+    }
+
+    /// Drops the oldest event. False if there is none.
+    fn drop_oldest(&mut self) -> bool {
+        let Some(oldest) = self.kept.pop_front() else { return false };
+        self.bytes -= oldest.bytes();
+        self.room.give_back(oldest.bytes());
+        self.base.advance(oldest.place.mark);
+        true
+    }
+
+    /// True if a lane that appears held nothing before. No longer true after a gap.
+    pub(super) fn knows_lanes(&self) -> bool {
+        self.knows_lanes
+    }
+
+    /// Begins a lane that the ring does not know at `mark`.
+    pub(super) fn begin_lane(&mut self, mark: Mark) {
+        if self.base.lane(mark.lane).is_none() {
+            self.base.advance(mark);
+        }
+    }
+
+    /// The number of lanes that the ring knows.
+    pub(super) fn lanes(&self) -> usize {
+        self.base.marks().len()
+    }
+
+    /// The number of the oldest kept event.
+    pub(super) fn first_number(&self) -> Option<u64> {
+        self.kept.front().map(|kept| kept.place.number)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// True if every event behind that position is kept. The position and the ring must know the same lanes.
+    pub(super) fn covers(&self, position: &Position) -> bool {
+        let (base, marks) = (self.base.marks(), position.marks());
+        !base.is_empty()
+            && base.len() == marks.len()
+            && base.iter().zip(marks).all(|(base, mark)| base.lane == mark.lane && base <= mark)
+    }
+
+    /// True if the trigger has been at exactly that mark. The position in a cursor may come from another numbering of
+    /// the same lane, which only the provider can tell.
+    pub(super) fn has_seen(&self, mark: Mark) -> bool {
+        self.base.lane(mark.lane) == Some(mark)
+            || self.kept.iter().rev().any(|kept| kept.place.mark == mark)
+    }
+
+    /// Returns the oldest kept event with that number or a later one.
+    pub(super) fn from(&self, number: u64) -> Option<&Kept> {
+        let at = self.kept.partition_point(|kept| kept.place.number < number);
+        self.kept.get(at)
+    }
+}

@@ -1,0 +1,139 @@
+//! Side readers: streams beside a trigger's own that read older events for groups that catch up. Data only:
+//! [`super::open_reader`] opens them, and [`super::reader_messages`] handles their messages.
+
+use events::{Position, Start};
+use indexmap::IndexSet;
+
+use super::Joining;
+use crate::GroupId;
+use crate::cursor::Resume;
+
+/// The side reader of groups that came with a cursor.
+pub(super) const SHARED: usize = 0;
+
+/// The side reader of groups that have fallen behind. They have one of their own, because each subscriber that comes
+/// with a cursor may make the shared reader begin again further back.
+pub(super) const FALLEN: usize = 1;
+
+/// The first of the side readers of slow groups, for which other groups would have to wait.
+pub(super) const FIRST_SLOW: usize = 2;
+
+/// The maximum number of side readers of one trigger. Each is a consumer at the broker.
+pub(super) const SIDE_READERS_MAX: usize = 5;
+
+/// A place for a stream beside the trigger's, and the groups that it serves.
+#[derive(Default)]
+pub(super) struct SideReader {
+    /// The stream. `None` if it is not needed, or could not be opened and will be tried again.
+    pub(super) stream: Option<Reader>,
+    /// The groups that it serves.
+    pub(super) reading: IndexSet<GroupId, foldhash::fast::RandomState>,
+    /// The number of groups in `reading` that have no room for more.
+    pub(super) full: usize,
+    /// Subscribers with a cursor that wait until the stream is open at a position that suits them. Only the shared
+    /// reader has any.
+    pub(super) waiting: Vec<Joining>,
+    /// Set while those subscribers wait for others to come, before the stream begins again for all of them.
+    pub(super) gathering: Option<Gathering>,
+    /// The number of attempts in a row at which the broker had deleted the first of the wanted events.
+    pub(super) gone: u32,
+    /// The number of looks at which the stream was paused for some of its groups while others had room.
+    pub(super) stalled: u32,
+    /// True if it is in the shard's list of readers that may be stalled.
+    pub(super) is_watched: bool,
+    /// True if it is in the shard's list of readers to be opened again.
+    pub(super) is_retrying: bool,
+}
+
+impl SideReader {
+    /// True if some groups wait only because others have no room.
+    pub(super) fn is_stalled(&self) -> bool {
+        let is_paused = self.stream.as_ref().is_some_and(|it| it.is_paused);
+        is_paused && self.full < self.reading.len()
+    }
+
+    /// True if a group, or a subscriber that waits for no other, needs the stream.
+    pub(super) fn is_needed(&self) -> bool {
+        !self.reading.is_empty() || (!self.waiting.is_empty() && self.gathering.is_none())
+    }
+
+    /// True if the stream is open and brings everything that `resume` asks for.
+    pub(super) fn serves(&self, resume: &Resume) -> bool {
+        self.stream.as_ref().is_some_and(|it| it.serves(resume))
+    }
+}
+
+/// The time for which subscribers have waited for others to come, counted in looks.
+#[derive(Default)]
+pub(super) struct Gathering {
+    /// The number of looks since the first subscriber came.
+    pub(super) looks: u32,
+    /// The number of looks since the latest subscriber came.
+    pub(super) quiet: u32,
+}
+
+/// A stream that reads older events.
+pub(super) struct Reader {
+    /// The number that tells this stream from earlier ones of its trigger.
+    pub(super) pass: u64,
+    /// The place where it was asked to begin.
+    pub(super) start: Start,
+    /// True if the provider has opened it.
+    pub(super) is_open: bool,
+    /// The position up to which it was read.
+    pub(super) position: Position,
+    /// True if it is not read until all of its groups have room again.
+    pub(super) is_paused: bool,
+}
+
+impl Reader {
+    /// True if it is open and brings everything that `resume` asks for.
+    fn serves(&self, resume: &Resume) -> bool {
+        self.is_open
+            && match (&self.start, resume) {
+                (Start::After(_), Resume::After(position)) => is_before(&self.position, position),
+                (Start::Since(begin), Resume::Since { time, .. }) => {
+                    begin <= time && self.position.marks().is_empty()
+                }
+                _ => false,
+            }
+    }
+}
+
+/// True if `first` is further than `second` in no lane.
+pub(super) fn is_before(first: &Position, second: &Position) -> bool {
+    first.marks().iter().all(|mark| second.lane(mark.lane).is_some_and(|other| *mark <= other))
+}
+
+/// Returns the position at which a stream begins that brings everything to all of `positions`.
+pub(super) fn earliest<'a>(positions: impl IntoIterator<Item = &'a Position>) -> Position {
+    let mut positions = positions.into_iter();
+    let first = positions.next().cloned().unwrap_or_default();
+    positions.fold(first, |earliest, position| {
+        // A lane that one of them has not read at all is read from its begin.
+        let both = earliest
+            .marks()
+            .iter()
+            .filter_map(|mark| position.lane(mark.lane).map(|other| other.min(*mark)));
+        both.collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use events::Mark;
+
+    use super::*;
+
+    #[test]
+    fn a_reader_begins_where_the_earliest_of_all_stands_in_each_lane() {
+        let all = [&[(0, 5), (1, 9)][..], &[(0, 7), (1, 3), (2, 1)], &[(0, 6), (1, 4)]];
+        let position = |marks: &[(u32, u64)]| -> Position {
+            marks.iter().map(|&(lane, offset)| Mark { lane, offset, part: 0 }).collect()
+        };
+        let all = all.map(position);
+        let earliest = earliest(&all);
+        assert_eq!(earliest, position(&[(0, 5), (1, 3)]));
+        assert!(all.iter().all(|it| is_before(&earliest, it)));
+    }
+}
