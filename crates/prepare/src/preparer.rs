@@ -56,9 +56,13 @@ const IGNORED_TOKENS_MAX: usize = 4;
 /// them waits for a few seconds at most before it is its turn.
 const WAITING_MAX: usize = 512;
 
-/// Operations of one client that may wait. As many as in all: behind a proxy all clients may have its address, and where too
-/// many wait, the client with the most makes room for others.
+/// Operations of one client that may wait. As many as in all: behind a proxy all clients may have its address, and
+/// where too many wait, the client with the most makes room for others.
 const WAITING_PER_CLIENT_MAX: usize = WAITING_MAX;
+
+/// A request counts as one waiting operation for each so many bytes of it: it is held while it waits. Texts of usual
+/// operations are shorter.
+const WAITING_REQUEST_BYTES: usize = 32 << 10;
 
 /// How long an operation may wait for being prepared if its request says nothing else.
 const WAITING_TIME_MAX: Duration = Duration::from_secs(60);
@@ -74,7 +78,8 @@ pub struct PrepareSettings {
     pub planning: plan::Limits,
     /// How many operations are prepared at the same time.
     pub at_once: usize,
-    /// How many may wait for that; more are refused ([`PrepareError::Overloaded`]).
+    /// How many may wait for that; more are refused ([`PrepareError::Overloaded`]). A request of more than 32 KiB
+    /// counts as several.
     pub waiting_max: usize,
     /// How many of one client may wait for that.
     pub waiting_per_client_max: usize,
@@ -294,7 +299,7 @@ impl Preparer {
             labels: OverrideLabels::NONE,
         };
         if self.decisions.are_needed() {
-            key.labels = self.labels(&key, &request.variables, &client, deadline).await?;
+            key.labels = self.labels(&key, request, &client, deadline).await?;
         }
         if let Some(prepared) = self.cache.get(&key) {
             self.stats.hits.fetch_add(1, Ordering::Relaxed);
@@ -313,7 +318,7 @@ impl Preparer {
             // Another request for the same operation waits, or prepares it, for longer than this one may.
             Err(_) => return Err(self.overloaded()),
         };
-        let permit = self.permit(client(), deadline).await?;
+        let permit = self.permit(client(), request, deadline).await?;
         let started = Instant::now();
         let work = Arc::clone(&self.work);
         let result = tokio::task::spawn_blocking(move || {
@@ -364,9 +369,17 @@ impl Preparer {
         used.into_iter().map(request).collect()
     }
 
-    /// Waits until `client` may use a processor for preparing.
-    async fn permit(&self, client: ClientKey, deadline: Instant) -> Result<Permit, PrepareError> {
-        let permit = self.limit.acquire(client, deadline).await;
+    /// Waits until `client` may use a processor for preparing `request`.
+    async fn permit(
+        &self,
+        client: ClientKey,
+        request: &OperationRequest,
+        deadline: Instant,
+    ) -> Result<Permit, PrepareError> {
+        let OperationRequest { query, variables, extensions, .. } = request;
+        let bytes = query.len() + variables.len() + extensions.len();
+        let permit =
+            self.limit.acquire(client, bytes.div_ceil(WAITING_REQUEST_BYTES), deadline).await;
         permit.map_err(|(NoPermit::Full | NoPermit::TooLate)| self.overloaded())
     }
 
@@ -377,41 +390,54 @@ impl Preparer {
     }
 
     /// The labels that are on for a request, as far as its operation depends on any.
-    ///
-    /// A text that is not known yet is parsed under the limit of preparing, once for all requests that bring it at
-    /// the same time. That a text is not a valid operation is remembered, too.
     async fn labels(
         &self,
         key: &CacheKey,
-        variables: &[u8],
+        request: &OperationRequest,
         client: &impl Fn() -> ClientKey,
         deadline: Instant,
     ) -> Result<OverrideLabels, PrepareError> {
         let id = identity::text_id(&key.query, key.operation_name.as_deref());
-        let found = self.decisions.known.get_value_or_guard_async(&id);
-        let known = match tokio::time::timeout_at(deadline.into(), found).await {
-            Ok(Ok(known)) => known,
-            Ok(Err(guard)) => {
-                let permit = self.permit(client(), deadline).await?;
-                self.stats.texts_labelled.fetch_add(1, Ordering::Relaxed);
-                let work = Arc::clone(&self.work);
-                let (query, name) = (key.query.clone(), key.operation_name.clone());
-                let known = tokio::task::spawn_blocking(move || {
-                    let _permit = permit;
-                    let operation = work.understand(&query, name.as_deref()).ok()?.operation;
-                    let relevant = override_labels::relevant(&work.graph, &operation);
-                    Some(Known { relevant, kind: operation.kind })
-                });
-                // A panic is not remembered: preparing reports it.
-                let Ok(known) = known.await else { return Ok(OverrideLabels::NONE) };
-                // Refused only if the entry was removed meanwhile.
-                let _ = guard.insert(known);
-                known
-            }
-            Err(_) => return Err(self.overloaded()),
+        let known = match self.decisions.known.get(&id) {
+            Some(known) => known,
+            None => self.learn(id, key, request, client, deadline).await?,
         };
         // A text that is not valid is refused when it is prepared.
-        Ok(known.map_or(OverrideLabels::NONE, |known| self.decisions.decide(known, id, variables)))
+        let decide = |known| self.decisions.decide(known, id, &request.variables);
+        Ok(known.map_or(OverrideLabels::NONE, decide))
+    }
+
+    /// Parses a text to learn which labels concern its operation: under the limit of preparing, once for all requests
+    /// that bring it at the same time. A text that is not a valid operation is remembered, too.
+    async fn learn(
+        &self,
+        id: u128,
+        key: &CacheKey,
+        request: &OperationRequest,
+        client: &impl Fn() -> ClientKey,
+        deadline: Instant,
+    ) -> Result<Option<Known>, PrepareError> {
+        let found = self.decisions.known.get_value_or_guard_async(&id);
+        let guard = match tokio::time::timeout_at(deadline.into(), found).await {
+            Ok(Ok(known)) => return Ok(known),
+            Ok(Err(guard)) => guard,
+            Err(_) => return Err(self.overloaded()),
+        };
+        let permit = self.permit(client(), request, deadline).await?;
+        self.stats.texts_labelled.fetch_add(1, Ordering::Relaxed);
+        let work = Arc::clone(&self.work);
+        let (query, name) = (key.query.clone(), key.operation_name.clone());
+        let known = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let operation = work.understand(&query, name.as_deref()).ok()?.operation;
+            let relevant = override_labels::relevant(&work.graph, &operation);
+            Some(Known { relevant, kind: operation.kind })
+        });
+        // A panic is not remembered: preparing reports it.
+        let Ok(known) = known.await else { return Ok(None) };
+        // Refused only if the entry was removed meanwhile.
+        let _ = guard.insert(known);
+        Ok(known)
     }
 
     /// Prepares without cache and on this thread: for the command line and for tests. Literals stay where they

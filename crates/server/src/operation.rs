@@ -78,8 +78,9 @@ pub(crate) async fn prepare_for(
     let read = if values.bytes() <= INLINE_BYTES_MAX {
         values.read(&prepared)
     } else {
-        let prepared = Arc::clone(&prepared);
-        let read = router.offload.run(client(), deadline, move || values.read(&prepared)).await;
+        let (prepared, size) = (Arc::clone(&prepared), values.bytes());
+        let read = move || values.read(&prepared);
+        let read = router.offload.run(client(), size, deadline, read).await;
         read.map_err(|not_done| {
             let error = not_done.error();
             router.metrics.refused(error.code);

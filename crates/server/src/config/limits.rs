@@ -50,7 +50,8 @@ pub struct Limits {
     pub preparing: u32,
 
     /// How many operations may wait for being prepared; more are refused with the code `OVERLOADED`, those of the
-    /// client with the most waiting operations first. Clients take turns, and none waits for longer than `time`.
+    /// client with the most waiting operations first. Clients take turns, and none waits for longer than `time`. A
+    /// request of more than 32 KiB counts as several operations, one for each 32 KiB.
     #[schemars(range(min = 1, max = 100_000), example = 100)]
     pub preparing_waiting: u32,
 

@@ -195,8 +195,9 @@ pub(crate) async fn expand(
             return outcome(expanded);
         }
     }
+    let size = body.len();
     let work = move || coding::expand(coding, &body, limit);
-    outcome(offload.run(client, deadline, work).await.map_err(NotExpanded::NotDone)?)
+    outcome(offload.run(client, size, deadline, work).await.map_err(NotExpanded::NotDone)?)
 }
 
 #[cfg(test)]

@@ -264,7 +264,9 @@ where
     let requested = if body.len() <= INLINE_BYTES_MAX {
         known_bodies::recall(body, read)
     } else {
-        router.offload.run(client(), deadline, move || read(body)).await.map_err(not_done)?
+        let (client, size) = (client(), body.len());
+        let requested = router.offload.run(client, size, deadline, move || read(body)).await;
+        requested.map_err(not_done)?
     };
     requested.map_err(|error| not_read(error, media))
 }

@@ -237,7 +237,9 @@ pub(crate) async fn start(
         let client = identity.client_key().unwrap_or(address);
         let deadline = Instant::now() + router.config.limits.time;
         let extensions = request.extensions.clone();
-        let read = router.offload.run(client, deadline, move || operation_id(&extensions));
+        let read = router
+            .offload
+            .run(client, extensions.len(), deadline, move || operation_id(&extensions));
         match read.await {
             Ok(id) => id,
             Err(not_done) => {
