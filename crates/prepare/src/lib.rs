@@ -28,8 +28,8 @@ mod tests;
 
 pub use concurrency_limit::{ConcurrencyBounds, ConcurrencyLimit, NoPermit, Permit};
 pub use durations::{BUCKETS_MICROS, Durations};
-pub use error::{PrepareError, Problem};
-pub use limits::{Limit, Limits};
+pub use error::{Limit, PrepareError, Problem};
+pub use limits::Limits;
 pub use override_labels::{LabelShare, LabelShares};
 pub use prepared::{OperationRequest, Prepared};
 pub use preparer::{PrepareSettings, PrepareStats, Preparer};
