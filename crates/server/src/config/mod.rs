@@ -21,7 +21,9 @@ mod disclosure;
 mod duration;
 mod environment;
 mod events;
+mod findings;
 mod format;
+mod format_check;
 mod headers;
 mod http;
 mod limits;
@@ -37,7 +39,9 @@ mod secret;
 mod sharing;
 mod shutdown;
 mod size;
+mod source_tree;
 mod subgraphs;
+mod threads;
 mod trace;
 mod yaml;
 
@@ -65,11 +69,9 @@ pub use headers::{
 };
 pub use http::{Batching, Compression, Http, Http2};
 pub use limits::Limits;
-pub use listen::{
-    Admin, Cors, Ide, Listener, ReactorThreads, Supergraph, TlsFiles, UnixSocket, Workers,
-};
+pub use listen::{Admin, Cors, Ide, Listener, Supergraph, TlsFiles, UnixSocket};
 pub use live::{OverflowPolicy, Subscriptions, WebSocket};
-pub use load::{Loaded, Overrides, load, log_format, parse};
+pub use load::{Loaded, Overrides, load, log_settings, parse};
 pub use logging::{Log, LogFormat, LogLevel};
 pub use override_labels::LabelSetting;
 pub use reference::config_reference;
@@ -81,6 +83,7 @@ pub use subgraphs::{
     CircuitBreaker, CircuitBreakerOverride, HttpProtocol, RetryOverride, RetryPolicy,
     SubgraphSettings, SubgraphTls, Traffic, TrafficOverride, TrafficSettings,
 };
+pub use threads::{ReactorThreads, Workers};
 pub use trace::Trace;
 
 use format::{LabelSettingText, PathText, ReactorsText, WorkersText};
