@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::cache_control;
 use super::media::AnswerType;
-use crate::live::Leaving;
+use super::takeover::Takeover;
 use crate::refusal;
 
 /// The body of every answer.
@@ -25,7 +25,7 @@ pub(crate) enum AnswerBody {
     /// Pieces as they come; the sender's end is the body's end.
     Stream(mpsc::Receiver<Bytes>),
     /// None by HTTP: once the head is written the connection is something else. HTTP/1.1 only.
-    Leaving(Box<Leaving>),
+    Leaving(Takeover),
 }
 
 impl Body for AnswerBody {

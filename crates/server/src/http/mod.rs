@@ -21,4 +21,5 @@ pub(crate) mod pipeline;
 pub(crate) mod request;
 mod serve;
 pub(crate) mod stream;
+pub(crate) mod takeover;
 pub(crate) mod unix;

@@ -23,9 +23,9 @@ use super::client_connection::{ClientConnection, ClientRequest, PacedBody};
 use super::departure::{self, Departure, Watched};
 use super::patient::Patient;
 use super::stream::{Carrier, ClientStream, Protocol};
+use super::takeover::{Left, Takeover};
 use super::{http2, pipeline};
 use crate::connections::ConnectionPermit;
-use crate::live::{Leaving, Left};
 use crate::metrics::TimeoutPhase;
 use crate::router::Router;
 
@@ -185,23 +185,23 @@ async fn serve_http1(router: Arc<Router>, stream: ClientStream, permit: Connecti
         None => {
             let parts = connection.into_parts();
             let stream = parts.io.into_inner().stream;
-            if let Some((head, leaving)) = departure.take() {
+            if let Some((head, takeover)) = departure.take() {
                 let left = Left { stream, early: parts.read_buf, permit };
-                leave(&router, left, &head, *leaving).await;
+                leave(&router, left, &head, takeover).await;
             }
         }
     }
 }
 
 /// Writes the last head of a connection, and lets it go on as what follows it.
-async fn leave(router: &Arc<Router>, mut left: Left, head: &Parts, leaving: Leaving) {
+async fn leave(router: &Router, mut left: Left, head: &Parts, takeover: Takeover) {
     let head = departure::head_text(head, SystemTime::now());
     let written = async {
         left.stream.write_all(&head).await?;
         left.stream.flush().await
     };
     match written.await {
-        Ok(()) => leaving.go(router, left).await,
+        Ok(()) => takeover.run(left).await,
         Err(error) => {
             if error.kind() == io::ErrorKind::TimedOut {
                 router.metrics.timeout(TimeoutPhase::stall);
