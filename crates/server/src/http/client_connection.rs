@@ -2,16 +2,12 @@
 //! many requests are served before other connections get a turn, and how many at the same time.
 
 use std::cell::{Cell, RefCell};
-use std::convert::Infallible;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use execute::ClientKey;
-use http_body::{Body, Frame, SizeHint};
 use tokio::sync::Notify;
 
 use super::answer::AnswerBody;
@@ -27,10 +23,6 @@ const REQUESTS_PER_TURN: u32 = 2;
 /// response that it reads makes it one more, so that a client that reads soon has as many as
 /// `http.http2.max_concurrent_streams`, and one that does not has these few responses in memory.
 const UNPROVEN_REQUESTS_MAX: u32 = 8;
-
-/// A response goes to the HTTP library in pieces of this size over HTTP/1.1. Each piece that is taken shows that the
-/// client reads. Each costs a system call, so that usual responses are one piece.
-const PIECE_BYTES: usize = 128 << 10;
 
 /// See the module.
 #[derive(Debug)]
@@ -225,50 +217,12 @@ impl ClientRequest {
     }
 }
 
-/// A body over HTTP/1.1, in pieces.
-#[derive(Debug)]
-pub(crate) struct PacedBody {
-    body: AnswerBody,
-    account: Arc<ByteAccount>,
-}
-
-impl PacedBody {
-    pub(crate) fn new(body: AnswerBody, connection: &ClientConnection) -> Self {
-        Self { body: connection.charge(body), account: Arc::clone(&connection.account) }
-    }
-}
-
-impl Body for PacedBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let this = self.get_mut();
-        match &mut this.body {
-            AnswerBody::Whole(bytes) if bytes.len() > PIECE_BYTES => {
-                this.account.note_progress();
-                Poll::Ready(Some(Ok(Frame::data(bytes.split_to(PIECE_BYTES)))))
-            }
-            body => Pin::new(body).poll_frame(context),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::task::{Context, Poll};
+
     use crate::byte_budget::ByteBudget;
+    use super::*;
 
     fn connection() -> Rc<ClientConnection> {
         let client = ClientKey::UNKNOWN;
