@@ -155,8 +155,8 @@ impl ConcurrencyLimit {
         Entry::Waiting(number, granted)
     }
 
-    /// Refuses the newest job of the client with the heaviest waiting jobs, if they are heavier than those of a newcomer
-    /// would be, `weight`.
+    /// Refuses the newest job of the client with the heaviest waiting jobs, if they are heavier than `weight`,
+    /// those of a newcomer.
     fn refuse_newest(&self, state: &mut State, weight: usize) -> bool {
         let weight_of =
             |client: &ClientKey| state.clients.get(client).map_or(0, |it| it.waiting_weight);

@@ -418,7 +418,7 @@ fn texts_are_parsed_for_labels_under_the_limit_of_preparing_and_once_also_if_the
         let (first, second) = (request("{ user { id } }"), request("{ nope }"));
         let mut running = Box::pin(preparer.prepare(&first));
         assert!(futures_poll(&mut running).is_none());
-        // Without the limit it would wait for the thread.
+        // The limit refuses it; without one it would wait for the thread.
         assert_eq!(preparer.prepare(&second).await.unwrap_err(), PrepareError::Overloaded);
         drop(go_on);
         running.await.unwrap();

@@ -227,8 +227,8 @@ impl KeySets {
         let _ = tokio::time::timeout(START_TIME_MAX, all).await;
     }
 
-    /// A token names a key of that issuer that is not known. Looks again if that is not too soon, and returns when it has
-    /// been done; `false`: there is nothing new.
+    /// A token names a key of that issuer that is not known. Looks again if that is not too soon, and returns when it
+    /// has been done; `false`: there is nothing new.
     pub(super) async fn look_again(&self, issuer: IssuerId) -> bool {
         let Some(followed) = self.0.iter().find(|it| it.issuer == issuer) else { return false };
         let mut looks = followed.looks.subscribe();
@@ -243,9 +243,7 @@ impl KeySets {
         // How long it takes is bounded by the timeout of the look; the sender is ours.
         looks.wait_for(|looks| *looks > before).await.is_ok()
     }
-}
 
-impl KeySets {
     /// True if the last attempt to read the keys of that issuer failed: a key that is not known may exist.
     pub(super) fn is_failing(&self, issuer: IssuerId) -> bool {
         let followed = self.0.iter().find(|it| it.issuer == issuer);

@@ -82,8 +82,8 @@ impl Default for Limits {
             aliases: 100,
             root_fields: 100,
             tokens: 15_000,
-            // Each costs some 3 µs to check, normalise and plan, so a document of a kilobyte may take a processor for 60 ms.
-            // Large operations of real applications have some thousand.
+            // Each costs some 3 µs to check, normalise and plan, so a document of a kilobyte may take a processor for
+            // 60 ms. Large operations of real applications have some thousand.
             selections: 20_000,
             preparing: 0,
             preparing_waiting: 512,

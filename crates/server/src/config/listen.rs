@@ -157,11 +157,11 @@ impl Default for Ide {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cors {
-    /// Origins of web pages that may send requests from a browser, such as
-    /// `https://app.example.com`. `"*"` stands for every origin, but never for one with credentials: pages that send
-    /// cookies, and WebSockets opened with cookies, need their origin in this list. Without any, browsers allow only
-    /// pages that the router itself serves. What a browser lets others send nevertheless, WebSockets
-    /// and GET requests, is refused with status 403.
+    /// Origins of web pages that may send requests from a browser, such as `https://app.example.com`. `"*"` allows
+    /// every origin, but only without credentials: pages that send cookies, and WebSockets opened with cookies, need
+    /// their origin in this list. If the list is empty, browsers allow only pages that the router itself serves.
+    /// Browsers let pages of other origins open WebSockets and send GET requests nevertheless; these are refused with
+    /// status 403.
     #[schemars(with = "Vec<OriginText>", example = ["https://app.example.com"])]
     pub origins: Vec<String>,
 }

@@ -1,5 +1,5 @@
-//! What the requests of one connection have in common: the client, the bytes of responses that it has not read, how
-//! many requests are served before other connections get a turn, and how many at the same time.
+//! The client of one HTTP connection, across its requests: the bytes of responses that it has not read, how many
+//! requests are served before other connections get a turn, and how many at the same time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -32,16 +32,16 @@ pub(crate) struct ClientConnection {
     /// Requests that began in this turn of the event loop.
     begun: Cell<u32>,
     places: Arc<Places>,
-    /// What its live subscriptions keep, on whatever stream they are.
+    /// The bytes that live subscriptions on all of its streams keep.
     kept: Arc<KeptTotal>,
 }
 
 /// The places of one connection for requests that are served at the same time.
 #[derive(Debug, Default)]
 struct Places {
-    /// Requests that are served, or whose response has not been read.
+    /// The number of requests that are served or have a response that has not been read.
     taken: AtomicU32,
-    /// Responses that were read to their end.
+    /// The number of responses that were read to their end.
     read: AtomicU32,
     /// Notified when a request ends.
     ended: Notify,
@@ -67,7 +67,7 @@ impl Drop for InFlight {
 }
 
 impl ClientConnection {
-    /// Of the connection that has this permit.
+    /// The state of a connection that begins and has this permit.
     pub(crate) fn new(router: &Router, permit: &ConnectionPermit) -> Self {
         let client = permit.client();
         let account = router.response_bytes.open(client, router.config.http.response_queue_bytes);
@@ -94,7 +94,7 @@ impl ClientConnection {
         &self.account
     }
 
-    /// What its live subscriptions keep.
+    /// The bytes that its live subscriptions keep.
     pub(crate) fn kept(&self) -> &Arc<KeptTotal> {
         &self.kept
     }
@@ -133,8 +133,9 @@ impl ClientConnection {
         }
     }
 
-    /// As [`ClientConnection::charge`], for a body over HTTP/2: the request keeps its place until the body has been sent.
-    /// The HTTP library takes the first piece of a body whether the client has room for it or not, so that is no sign.
+    /// As [`ClientConnection::charge`], for a body over HTTP/2: the request keeps its place until the body has been
+    /// sent. The HTTP library takes the first piece of a body whether the client has room for it or not, so taking it
+    /// does not show that the client reads.
     pub(crate) fn charge_in_flight(&self, body: AnswerBody, in_flight: InFlight) -> AnswerBody {
         match self.charge(body) {
             AnswerBody::Whole(body) if body.len() >= CHARGED_BYTES_MIN => {
@@ -221,8 +222,8 @@ impl ClientRequest {
 mod tests {
     use std::task::{Context, Poll};
 
-    use crate::byte_budget::ByteBudget;
     use super::*;
+    use crate::byte_budget::ByteBudget;
 
     fn connection() -> Rc<ClientConnection> {
         let client = ClientKey::UNKNOWN;

@@ -279,7 +279,7 @@ fn not_read(error: Malformed, media: AnswerType) -> Box<Answer> {
             let code = ErrorCode::PersistedQueryNotSupported;
             let error = GraphqlError::new(code, error.to_string());
             Box::new(match batch {
-                // Each client whose operation is in the batch looks for its own answer.
+                // A client that batches operations of several callers hands each of them one response.
                 Some(count) => batch::refused(count, &error),
                 None => answer::refused(StatusCode::OK, &[error], media),
             })
