@@ -19,8 +19,11 @@ mod merging;
 mod normalise;
 mod override_labels;
 mod plans;
+mod preparation;
 mod prepared;
 mod preparer;
+mod settings;
+mod stats;
 mod usages;
 
 #[cfg(test)]
@@ -32,4 +35,6 @@ pub use error::{Limit, PrepareError, Problem};
 pub use limits::Limits;
 pub use override_labels::{LabelShare, LabelShares};
 pub use prepared::{OperationRequest, Prepared};
-pub use preparer::{PrepareSettings, PrepareStats, Preparer};
+pub use preparer::Preparer;
+pub use settings::PrepareSettings;
+pub use stats::PrepareStats;
