@@ -1,5 +1,5 @@
-//! Keys that verify tokens. Each knows its algorithms, so that no token can choose another way to be looked at: a public
-//! key is never a shared secret.
+//! Keys that verify tokens. Each knows its algorithms, so that no token can choose another way to be looked at: a
+//! public key is never a shared secret.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! When a key set is fetched: at an interval, when a token names a key that it does not have, and again after a failure;
-//! and how long its keys are used when fetching fails. Told the time, asked what to do.
+//! The schedule of a key set: it is fetched at an interval, when a token names a key that it does not have, and again
+//! after a failure; and its keys expire when fetching fails for too long. The caller passes the time and does the work.
 
 use std::time::{Duration, Instant};
 
@@ -27,8 +27,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// A schedule that is due at once, and from then on every `interval`. Keys that were read `age_max` ago and could not
-    /// be read since expire; less than the interval counts as the interval.
+    /// A schedule that is due at once, and from then on every `interval`. Keys that were read `age_max` ago and could
+    /// not be read since expire; less than the interval counts as the interval.
     pub fn new(interval: Duration, age_max: Duration, now: Instant) -> Self {
         Self {
             interval,

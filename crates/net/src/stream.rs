@@ -33,7 +33,7 @@ impl Stream {
         }
     }
 
-    /// Looks at the socket itself for what it holds and has not been read, whatever the runtime has noticed of it.
+    /// Looks for unread contents at the socket itself, whether the runtime has noticed them or not.
     pub fn unread(&self) -> Unread {
         let socket = match self {
             Self::Plain(stream) => SockRef::from(stream),
@@ -52,7 +52,7 @@ impl Stream {
     }
 }
 
-/// What a socket holds and has not been read.
+/// The unread contents of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unread {
     /// Nothing yet.

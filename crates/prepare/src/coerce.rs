@@ -88,7 +88,7 @@ impl VariableTypes {
         types: &InputTypes,
     ) -> Result<Variables, Vec<Problem>> {
         let trimmed = text.trim_ascii();
-        // What no variable takes is not read at all.
+        // The text is not read at all if no variable is declared.
         if self.variables.is_empty() && matches!(trimmed.first(), None | Some(b'{')) {
             return Ok(Variables::default());
         }
@@ -104,11 +104,12 @@ impl VariableTypes {
         })
     }
 
-    /// The members of `text` that the operation declares, as a JSON object in memory of its own; empty if there are none.
+    /// The members of `text` that the operation declares, as a JSON object in memory of its own; empty if there are
+    /// none.
     pub(crate) fn declared(&self, text: &Bytes) -> Bytes {
         let mut given: Vec<Option<Bytes>> = vec![None; self.variables.len()];
         if !given.is_empty() {
-            // What is not JSON was refused before.
+            // Text that is not JSON was refused before.
             let _ = astjson::outline_members(text, |key, value| {
                 if let Some(&index) = self.by_name.get(&*key) {
                     given[index] = Some(value);
@@ -137,7 +138,7 @@ impl VariableTypes {
         types: &InputTypes,
     ) -> Result<Variables, Vec<Problem>> {
         let not_json = |error| vec![Problem::new(format!("`variables` is not JSON: {error}"))];
-        // What the operation does not declare is read over: it may be far larger than what it does.
+        // Members that the operation does not declare are read over: they may be far larger than the others.
         let mut given: Vec<Option<Bytes>> = vec![None; self.variables.len()];
         let kind = astjson::outline_members(&text, |key, value| {
             if let Some(&index) = self.by_name.get(&*key) {

@@ -1,9 +1,10 @@
-//! The text of an operation without its ignored tokens: white space, commas and comments (GraphQL specification, section
-//! 2.1.7). Live subscriptions keep their text, to be prepared again for the next graph, and a client may pad it as it likes.
+//! The text of an operation without its ignored tokens: white space, commas and comments (GraphQL specification,
+//! section 2.1.7). Live subscriptions keep their text, to be prepared again for the next graph, and a client may pad it
+//! as it likes.
 
 use bytes::Bytes;
 
-/// Returns `text` with each run of ignored tokens as one space. What is no GraphQL stays about as it is.
+/// Returns `text` with each run of ignored tokens as one space. Text that is not GraphQL stays about as it is.
 pub(crate) fn compact(text: &[u8]) -> Bytes {
     let mut compact = Vec::with_capacity(text.len().min(FIRST_BYTES));
     let mut rest = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
@@ -31,7 +32,7 @@ pub(crate) fn compact(text: &[u8]) -> Bytes {
     compact.into()
 }
 
-/// A short text needs no more room.
+/// The room that is made at first, which is enough for a text of usual length.
 const FIRST_BYTES: usize = 4 << 10;
 
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();

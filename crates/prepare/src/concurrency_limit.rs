@@ -3,8 +3,10 @@
 //!
 //! Work waits in one queue for each client, and clients take turns, so a client with a hundred waiting jobs delays
 //! the one job of another by one turn and not by a hundred. One client never runs more than half of what may run, so
-//! another one that comes finds room at once. Where too much waits, the client with the most waiting work is refused
-//! first.
+//! another one that comes finds room at once.
+//!
+//! Each job has a weight, such as the bytes that it holds while it waits. Where too much waits, the client with the
+//! heaviest waiting jobs is refused first.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,9 +21,9 @@ use tokio::sync::oneshot;
 pub struct ConcurrencyBounds {
     /// How much runs at the same time; at least one.
     pub running_max: usize,
-    /// How much may wait in all.
+    /// The weight of all jobs that may wait.
     pub waiting_max: usize,
-    /// How much may wait for one client.
+    /// The weight of the jobs of one client that may wait.
     pub waiting_per_client_max: usize,
 }
 
@@ -48,7 +50,7 @@ pub enum NoPermit {
 pub struct ConcurrencyLimit {
     bounds: ConcurrencyBounds,
     state: Mutex<State>,
-    /// How much waits now.
+    /// The number of jobs that wait now.
     waiting: Arc<AtomicU64>,
 }
 
@@ -62,10 +64,11 @@ pub struct Permit {
 #[derive(Debug, Default)]
 struct State {
     running: usize,
-    waiting: usize,
+    /// The weight of all waiting jobs.
+    waiting_weight: usize,
     /// The clients with running or waiting work.
     clients: HashMap<ClientKey, Client>,
-    /// The clients with waiting work, the one whose turn is next first.
+    /// The clients with waiting work. The first one has its turn next.
     turns: VecDeque<ClientKey>,
     next_number: u64,
 }
@@ -74,11 +77,14 @@ struct State {
 struct Client {
     running: usize,
     waiting: VecDeque<Waiter>,
+    /// The weight of `waiting`.
+    waiting_weight: usize,
 }
 
 #[derive(Debug)]
 struct Waiter {
     number: u64,
+    weight: usize,
     grant: oneshot::Sender<Result<Permit, NoPermit>>,
 }
 
@@ -88,7 +94,7 @@ impl ConcurrencyLimit {
         Arc::new(Self { bounds, state: Mutex::default(), waiting })
     }
 
-    /// Waits for a permit for work that `client` causes.
+    /// Waits for a permit for work of this weight, at least 1, that `client` causes.
     ///
     /// Dropping the future gives the place in the queue back.
     ///
@@ -97,9 +103,10 @@ impl ConcurrencyLimit {
     pub async fn acquire(
         self: &Arc<Self>,
         client: ClientKey,
+        weight: usize,
         deadline: Instant,
     ) -> Result<Permit, NoPermit> {
-        let (number, granted) = match self.enter(client) {
+        let (number, granted) = match self.enter(client, weight) {
             Entry::Granted(permit) => return Ok(permit),
             Entry::Refused => return Err(NoPermit::Full),
             Entry::Waiting(number, granted) => (number, granted),
@@ -113,44 +120,51 @@ impl ConcurrencyLimit {
         }
     }
 
-    fn enter(self: &Arc<Self>, client: ClientKey) -> Entry {
+    fn enter(self: &Arc<Self>, client: ClientKey, weight: usize) -> Entry {
+        let ConcurrencyBounds { waiting_max, waiting_per_client_max, .. } = self.bounds;
         let mut state = self.state();
         let own = state.clients.get(&client);
-        let (running, own_waiting) = own.map_or((0, 0), |it| (it.running, it.waiting.len()));
+        let (running, own_weight) = own.map_or((0, 0), |it| (it.running, it.waiting_weight));
         let may_run = state.running < self.bounds.running_max.max(1)
             && running < self.bounds.running_per_client_max();
         // While a permit is free, all that wait are at the bound of their client.
-        if may_run && own_waiting == 0 {
+        if may_run && own_weight == 0 {
             return Entry::Granted(self.start(&mut state, client));
         }
-        if own_waiting >= self.bounds.waiting_per_client_max {
+        // A job that is heavier than all that may wait can wait alone.
+        let weight = weight.clamp(1, waiting_max.min(waiting_per_client_max).max(1));
+        if own_weight + weight > waiting_per_client_max {
             return Entry::Refused;
         }
-        if state.waiting >= self.bounds.waiting_max && !self.refuse_newest(&mut state, own_waiting)
-        {
-            return Entry::Refused;
+        while state.waiting_weight + weight > waiting_max {
+            if !self.refuse_newest(&mut state, own_weight + weight) {
+                return Entry::Refused;
+            }
         }
         let (grant, granted) = oneshot::channel();
         state.next_number += 1;
         let number = state.next_number;
-        if own_waiting == 0 {
+        if own_weight == 0 {
             state.turns.push_back(client);
         }
+        state.waiting_weight += weight;
         let entry = state.clients.entry(client).or_default();
-        entry.waiting.push_back(Waiter { number, grant });
-        self.count_waiting(&mut state, 1);
+        entry.waiting_weight += weight;
+        entry.waiting.push_back(Waiter { number, weight, grant });
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         Entry::Waiting(number, granted)
     }
 
-    /// Refuses the newest job of the client with the most waiting ones, if it has more than a newcomer would have.
-    fn refuse_newest(&self, state: &mut State, own_waiting: usize) -> bool {
-        let longest = state.turns.iter().copied().max_by_key(|client| state.waiting_of(*client));
-        let Some(longest) = longest.filter(|it| state.waiting_of(*it) > own_waiting + 1) else {
-            return false;
-        };
-        let newest = state.clients.get_mut(&longest).and_then(|it| it.waiting.pop_back());
+    /// Refuses the newest job of the client with the heaviest waiting jobs, if they are heavier than `weight`,
+    /// those of a newcomer.
+    fn refuse_newest(&self, state: &mut State, weight: usize) -> bool {
+        let weight_of =
+            |client: &ClientKey| state.clients.get(client).map_or(0, |it| it.waiting_weight);
+        let heaviest = state.turns.iter().copied().max_by_key(weight_of);
+        let Some(heaviest) = heaviest.filter(|it| weight_of(it) > weight) else { return false };
+        let newest = state.clients.get_mut(&heaviest).and_then(|it| it.waiting.pop_back());
         let Some(newest) = newest else { return false };
-        self.count_waiting(state, -1);
+        self.note_left(state, heaviest, newest.weight);
         // A receiver that is gone has given up.
         let _ = newest.grant.send(Err(NoPermit::Full));
         true
@@ -162,9 +176,9 @@ impl ConcurrencyLimit {
         Permit { limit: Arc::clone(self), client }
     }
 
-    /// Takes a permit back and gives it to the next client that may have it. Returns permits that nobody takes: their
-    /// drop needs the lock.
+    /// Takes a permit back and gives it to the next client that may have it.
     fn finish(self: &Arc<Self>, client: ClientKey) {
+        // Permits of jobs that have been given up. They are dropped after the lock is released, which their drop needs.
         let mut unwanted = Vec::new();
         {
             let mut state = self.state();
@@ -183,7 +197,7 @@ impl ConcurrencyLimit {
                 if !entry.waiting.is_empty() {
                     state.turns.push_back(next);
                 }
-                self.count_waiting(&mut state, -1);
+                self.note_left(&mut state, next, waiter.weight);
                 let permit = self.start(&mut state, next);
                 if let Err(unsent) = waiter.grant.send(Ok(permit)) {
                     unwanted.push(unsent);
@@ -193,9 +207,13 @@ impl ConcurrencyLimit {
         drop(unwanted);
     }
 
-    fn count_waiting(&self, state: &mut State, change: isize) {
-        state.waiting = state.waiting.saturating_add_signed(change);
-        self.waiting.store(state.waiting as u64, Ordering::Relaxed);
+    /// Counts a job that has left the queue of `client`.
+    fn note_left(&self, state: &mut State, client: ClientKey, weight: usize) {
+        state.waiting_weight -= weight;
+        if let Some(client) = state.clients.get_mut(&client) {
+            client.waiting_weight -= weight;
+        }
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Nothing panics under this lock, so a poisoned one holds a sound state.
@@ -212,16 +230,12 @@ enum Entry {
 }
 
 impl State {
-    fn waiting_of(&self, client: ClientKey) -> usize {
-        self.clients.get(&client).map_or(0, |it| it.waiting.len())
-    }
-
     fn running_of(&self, client: ClientKey) -> usize {
         self.clients.get(&client).map_or(0, |it| it.running)
     }
 
     fn forget_if_idle(&mut self, client: ClientKey) {
-        if self.running_of(client) == 0 && self.waiting_of(client) == 0 {
+        if self.clients.get(&client).is_some_and(|it| it.running == 0 && it.waiting.is_empty()) {
             self.clients.remove(&client);
         }
     }
@@ -238,14 +252,14 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut state = self.limit.state();
         let Some(entry) = state.clients.get_mut(&self.client) else { return };
-        let before = entry.waiting.len();
-        entry.waiting.retain(|waiter| waiter.number != self.number);
-        let has_left = entry.waiting.len() < before;
+        let place = entry.waiting.iter().position(|waiter| waiter.number == self.number);
+        // A job that was granted or refused has left before.
+        let left = place.and_then(|place| entry.waiting.remove(place));
         if entry.waiting.is_empty() {
             state.turns.retain(|client| *client != self.client);
         }
-        if has_left {
-            self.limit.count_waiting(&mut state, -1);
+        if let Some(left) = left {
+            self.limit.note_left(&mut state, self.client, left.weight);
         }
         state.forget_if_idle(self.client);
     }
@@ -276,10 +290,14 @@ mod tests {
 
     /// A request for a permit that has been polled once.
     fn ask(limit: &Arc<ConcurrencyLimit>, number: u8) -> Acquiring {
+        ask_with(limit, number, 1)
+    }
+
+    fn ask_with(limit: &Arc<ConcurrencyLimit>, number: u8, weight: usize) -> Acquiring {
         let limit = Arc::clone(limit);
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut asked: Acquiring =
-            Box::pin(async move { limit.acquire(client(number), deadline).await });
+            Box::pin(async move { limit.acquire(client(number), weight, deadline).await });
         if let Some(outcome) = polled(&mut asked) {
             return Box::pin(std::future::ready(outcome));
         }
@@ -362,12 +380,39 @@ mod tests {
         drop(granted(&mut polite));
     }
 
+    #[tokio::test]
+    async fn heavy_jobs_make_room_until_a_lighter_one_fits() {
+        let limit = limit(1, 10, 10);
+        let running = granted(&mut ask(&limit, NOISY));
+        let mut noisy: Vec<_> = [4, 3, 3].map(|weight| ask_with(&limit, NOISY, weight)).into();
+        assert_eq!(polled(&mut ask(&limit, NOISY)).map(drop_permit), Some(Err(NoPermit::Full)));
+        // Two of three have to go: with one of them gone, four do not fit beside seven.
+        let mut polite = ask_with(&limit, POLITE, 4);
+        assert!(polled(&mut polite).is_none());
+        let refused: Vec<_> = noisy.iter_mut().map(|it| polled(it).is_some()).collect();
+        assert_eq!((refused, waiting(&limit)), (vec![false, true, true], 2));
+        drop((running, noisy));
+        drop(granted(&mut polite));
+        assert_eq!(limit.state().waiting_weight, 0);
+    }
+
+    #[tokio::test]
+    async fn a_job_that_is_heavier_than_the_bound_waits_alone() {
+        let limit = limit(1, 10, 5);
+        let running = granted(&mut ask(&limit, NOISY));
+        let mut heavy = ask_with(&limit, NOISY, 1000);
+        assert!(polled(&mut heavy).is_none());
+        assert_eq!(polled(&mut ask(&limit, NOISY)).map(drop_permit), Some(Err(NoPermit::Full)));
+        drop(running);
+        drop(granted(&mut heavy));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_job_whose_deadline_passes_is_refused_and_leaves_the_queue() {
         let limit = limit(1, 10, 10);
         let _running = granted(&mut ask(&limit, NOISY));
         let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
-        let late = limit.acquire(client(POLITE), deadline.into_std()).await;
+        let late = limit.acquire(client(POLITE), 1, deadline.into_std()).await;
         assert_eq!(drop_permit(late), Err(NoPermit::TooLate));
         assert_eq!((waiting(&limit), limit.state().turns.len()), (0, 0));
     }

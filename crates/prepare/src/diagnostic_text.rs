@@ -3,14 +3,14 @@
 
 use std::borrow::Cow;
 
-/// What the library says of an object without selections.
+/// The library's message about an object without selections.
 const MISSING_SELECTION: &str = "interface, union and object types must have a subselection set";
 
-/// What it says of a leaf with selections, around the kind of its type: "scalar type `ID`".
+/// Its message about a leaf with selections, around the kind of its type: "scalar type `ID`".
 const LEAF_START: &str = "field selection of ";
 const LEAF_END: &str = " must not have subselections";
 
-/// What it says of a document without anything to read.
+/// Its message about a document without any definition.
 const EMPTY_DOCUMENT: &str = "syntax error: Unexpected <EOF>.";
 
 /// The message of a diagnostic; `source` is the text of the document from the place of the diagnostic on.
@@ -41,7 +41,7 @@ pub(crate) fn readable(message: String, source: Option<&str>) -> String {
     }
 }
 
-/// How a token is written whose kind the library names.
+/// The text of a token of this kind, by the name that the library uses.
 fn token_text(kind: &str) -> Option<Cow<'static, str>> {
     Some(Cow::Borrowed(match kind {
         "BANG" => "!",

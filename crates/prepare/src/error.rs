@@ -6,7 +6,6 @@ use apollo_compiler::parser::{SourceMap, SourceSpan};
 use apollo_compiler::validation::{DiagnosticData, DiagnosticList};
 
 use crate::diagnostic_text::readable;
-use crate::limits::Limit;
 
 /// An operation that cannot run.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -40,6 +39,44 @@ pub enum PrepareError {
     /// A defect of the router.
     #[error("{0}")]
     Internal(String),
+}
+
+/// One of [`crate::Limits`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Limit {
+    /// [`crate::Limits::tokens`]
+    Tokens,
+    /// [`crate::Limits::depth`]
+    Depth,
+    /// [`crate::Limits::aliases`]
+    Aliases,
+    /// [`crate::Limits::root_fields`]
+    RootFields,
+    /// [`crate::Limits::selections`]
+    Selections,
+}
+
+impl Limit {
+    /// Its key under `limits` in the configuration.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Tokens => "tokens",
+            Self::Depth => "depth",
+            Self::Aliases => "aliases",
+            Self::RootFields => "root_fields",
+            Self::Selections => "selections",
+        }
+    }
+
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Self::Tokens => "tokens",
+            Self::Depth => "levels of nesting",
+            Self::Aliases => "aliases",
+            Self::RootFields => "root fields",
+            Self::Selections => "selections after inlining fragments",
+        }
+    }
 }
 
 /// One thing that is wrong.

@@ -19,8 +19,11 @@ mod merging;
 mod normalise;
 mod override_labels;
 mod plans;
+mod preparation;
 mod prepared;
 mod preparer;
+mod settings;
+mod stats;
 mod usages;
 
 #[cfg(test)]
@@ -28,8 +31,10 @@ mod tests;
 
 pub use concurrency_limit::{ConcurrencyBounds, ConcurrencyLimit, NoPermit, Permit};
 pub use durations::{BUCKETS_MICROS, Durations};
-pub use error::{PrepareError, Problem};
-pub use limits::{Limit, Limits};
+pub use error::{Limit, PrepareError, Problem};
+pub use limits::Limits;
 pub use override_labels::{LabelShare, LabelShares};
 pub use prepared::{OperationRequest, Prepared};
-pub use preparer::{PrepareSettings, PrepareStats, Preparer};
+pub use preparer::Preparer;
+pub use settings::PrepareSettings;
+pub use stats::PrepareStats;

@@ -6,8 +6,7 @@ use std::collections::HashMap;
 use apollo_compiler::ast::{Definition, Document, OperationDefinition, Selection};
 use apollo_compiler::{Name, Node};
 
-use crate::PrepareError;
-use crate::error::Problem;
+use crate::error::{Limit, PrepareError, Problem};
 
 /// What a configuration bounds, with the defaults of the design.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,44 +28,6 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self { tokens: 15_000, depth: 100, aliases: 100, root_fields: 100, selections: 100_000 }
-    }
-}
-
-/// One of [`Limits`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Limit {
-    /// [`Limits::tokens`]
-    Tokens,
-    /// [`Limits::depth`]
-    Depth,
-    /// [`Limits::aliases`]
-    Aliases,
-    /// [`Limits::root_fields`]
-    RootFields,
-    /// [`Limits::selections`]
-    Selections,
-}
-
-impl Limit {
-    /// Its key under `limits` in the configuration.
-    pub fn key(self) -> &'static str {
-        match self {
-            Self::Tokens => "tokens",
-            Self::Depth => "depth",
-            Self::Aliases => "aliases",
-            Self::RootFields => "root_fields",
-            Self::Selections => "selections",
-        }
-    }
-
-    pub(crate) fn unit(self) -> &'static str {
-        match self {
-            Self::Tokens => "tokens",
-            Self::Depth => "levels of nesting",
-            Self::Aliases => "aliases",
-            Self::RootFields => "root fields",
-            Self::Selections => "selections after inlining fragments",
-        }
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct Decisions {
     /// Makes every request's draw another one.
     requests: AtomicU64,
     random: RandomState,
-    /// What is known of an operation before it is planned; `None`: its text is not a valid operation.
+    /// The facts about operations that are known before planning; `None`: the text is not a valid operation.
     pub(crate) known: Cache<u128, Option<Known>>,
 }
 

@@ -31,8 +31,8 @@ pub struct Prepared {
     /// Identity of the normalised operation: equal for documents that differ only in spaces, commas,
     /// comments or names of fragments. Groups, sharing and metrics use it.
     pub operation_id: u128,
-    /// Subscriptions: the document that it was prepared from, without white space and comments. They are prepared again for
-    /// the next graph. Empty for others.
+    /// The document of a subscription, which is prepared again for the next graph, without white space and comments.
+    /// Empty for other operations.
     pub query: Bytes,
     /// The client's name for it.
     pub name: Option<Box<str>>,

@@ -382,6 +382,34 @@ fn an_operation_that_waits_until_its_deadline_is_refused() {
 }
 
 #[test]
+fn a_large_request_that_waits_counts_as_several() {
+    with_one_busy_thread(|go_on| async move {
+        let graph = Arc::new(Supergraph::from_sdl(SCHEMA, "schema.graphql").unwrap());
+        let settings = PrepareSettings {
+            at_once: 1,
+            waiting_max: 4,
+            waiting_per_client_max: 4,
+            ..PrepareSettings::default()
+        };
+        let preparer = Preparer::new(graph, 1, settings);
+        let mut large = request("{ me { name } }");
+        large.extensions = vec![b' '; 100 << 10].into();
+        let (first, small) = (request("{ me { id } }"), request("{ me { id name } }"));
+        let mut running = Box::pin(preparer.prepare(&first));
+        assert!(futures_poll(&mut running).is_none());
+        let mut waiting = Box::pin(preparer.prepare(&large));
+        assert!(futures_poll(&mut waiting).is_none());
+        assert_eq!(preparer.prepare(&small).await.unwrap_err(), PrepareError::Overloaded);
+        drop(waiting);
+        let mut waiting = Box::pin(preparer.prepare(&small));
+        assert!(futures_poll(&mut waiting).is_none());
+        drop(go_on);
+        running.await.unwrap();
+        waiting.await.unwrap();
+    });
+}
+
+#[test]
 fn texts_are_parsed_for_labels_under_the_limit_of_preparing_and_once_also_if_they_are_not_valid() {
     with_one_busy_thread(|go_on| async move {
         let graph = Arc::new(Supergraph::from_sdl(MOVING, "schema.graphql").unwrap());
@@ -390,7 +418,7 @@ fn texts_are_parsed_for_labels_under_the_limit_of_preparing_and_once_also_if_the
         let (first, second) = (request("{ user { id } }"), request("{ nope }"));
         let mut running = Box::pin(preparer.prepare(&first));
         assert!(futures_poll(&mut running).is_none());
-        // Without the limit it would wait for the thread.
+        // The limit refuses it; without one it would wait for the thread.
         assert_eq!(preparer.prepare(&second).await.unwrap_err(), PrepareError::Overloaded);
         drop(go_on);
         running.await.unwrap();

@@ -1,8 +1,8 @@
 //! Who holds memory: jemalloc's sampled allocations that are not freed.
 //!
 //! The profiler has to be on when the process starts, because every block is marked as sampled or not: the environment
-//! says `_RJEM_MALLOC_CONF=prof:true`. jemalloc writes its dump to a file only; it is read, its addresses get names, and
-//! the file is removed.
+//! says `_RJEM_MALLOC_CONF=prof:true`. jemalloc writes its dump to a file only; it is read, its addresses get names,
+//! and the file is removed.
 
 use std::collections::HashMap;
 use std::ffi::c_void;

@@ -1,8 +1,9 @@
-//! What a running process does with its CPU and its memory, for people who have to find out.
+//! The use of CPU and memory by the running process, for people who look for its causes.
 //!
-//! [`cpu`] samples the stacks of all threads for a while; [`heap`] asks the allocator who holds memory; [`threads`] lists
-//! threads by name; [`usage`] says what all of it takes. The first two are in the format of pprof (`profile.proto`), with names in it, so that
-//! `go tool pprof`, Pyroscope, Parca or speedscope read them without the program's file. Nothing here knows of HTTP.
+//! [`cpu`] samples the stacks of all threads for a while; [`heap`] asks the allocator which stacks hold memory;
+//! [`threads`] lists threads by name; [`usage`] returns what the whole process uses. The first two are in the format of pprof
+//! (`profile.proto`), with names in it, so that `go tool pprof`, Pyroscope, Parca or speedscope read them without the
+//! program's file. Nothing here knows of HTTP.
 //!
 //! The allocator is chosen here too ([`Allocator`]), because only it can say who holds memory.
 
@@ -27,9 +28,9 @@ pub use usage::{Descriptors, Usage, descriptors, usage};
 #[cfg(target_os = "linux")]
 pub use tikv_jemallocator::Jemalloc as Allocator;
 
-/// Lets the allocator give back what is free while nobody asks it for anything: it has threads for that, one for each CPU
-/// at most. Otherwise a router keeps what a storm of connections took until the next one, because idle threads do not
-/// clean up behind themselves. Does nothing with other allocators.
+/// Lets the allocator return free memory to the system from threads of its own, one for each CPU at most, also while
+/// the threads that freed it are idle. Otherwise a router keeps the memory of a storm of connections until the next
+/// one. Does nothing with other allocators.
 pub fn give_memory_back() {
     #[cfg(target_os = "linux")]
     // Fails only where the allocator is built without them; memory is then given back later.

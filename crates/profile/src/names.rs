@@ -1,5 +1,5 @@
-//! Functions as people know them. Debug information with lines alone has a function's own name, `new` or `poll`, and the
-//! file; the module is read off the file.
+//! Functions as people know them. Debug information with lines alone has a function's own name, `new` or `poll`, and
+//! the file; the module is read off the file.
 
 use crate::encoding::Function;
 
@@ -10,7 +10,8 @@ pub(crate) fn function(name: String, file: String, line: u32) -> Function {
     Function { name, file, line }
 }
 
-/// `tokio::runtime::task::core` for `…/tokio-1.54.1/src/runtime/task/core.rs`. `None`: it is no Rust, or lies somewhere else.
+/// The module of a source file: `tokio::runtime::task::core` for `…/tokio-1.54.1/src/runtime/task/core.rs`. `None` if
+/// the file is not Rust, or is not below a `src` folder of a package.
 fn module_of(file: &str) -> Option<String> {
     let (folder, within) = file.strip_suffix(".rs")?.rsplit_once("/src/")?;
     // Where Cargo keeps crates is a folder `src` too.
@@ -40,8 +41,8 @@ fn is_entry(function: &Function) -> bool {
     function.name.starts_with("_rjem_")
 }
 
-/// A stack without the innermost frames that are the allocator's, which are the same wherever memory is taken. Locations are
-/// the functions inlined there, innermost first, and so is the stack.
+/// A stack without the innermost frames that are the allocator's, which are the same wherever memory is taken.
+/// Locations are the functions inlined there, innermost first, and so is the stack.
 pub(crate) fn without_allocator<'a>(
     stack: impl Iterator<Item = &'a [Function]>,
 ) -> Vec<&'a [Function]> {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use events::Message;
+use events::{Message, Provider};
 use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use hyper::body::Incoming;
@@ -218,44 +218,47 @@ fn parameter<B>(request: &Request<B>, wanted: &str) -> Option<String> {
         .map(|(_, value)| value.into_owned())
 }
 
-/// `POST /admin/complete?provider=memory/id&topic=T`: the streams that listen to the topic end, and their subscriptions
-/// are complete. To try how clients take it.
-fn complete<B>(router: &Router, request: &Request<B>) -> Answer {
-    let refuse = |status, text: String| answer::text(status, format!("{text}\n"));
+fn refuse(status: StatusCode, text: String) -> Answer {
+    answer::text(status, format!("{text}\n"))
+}
+
+/// The provider and the topic that the URL names: `?provider=kind/id&topic=T`.
+///
+/// # Errors
+/// The response that says what is missing or unknown.
+fn provider_and_topic<'a, B>(
+    router: &'a Router,
+    request: &Request<B>,
+) -> Result<(&'a Arc<dyn Provider>, String), Box<Answer>> {
     let provider = parameter(request, "provider").unwrap_or_else(|| "memory/default".to_owned());
     let Some(topic) = parameter(request, "topic").filter(|topic| !topic.is_empty()) else {
-        return refuse(StatusCode::BAD_REQUEST, "say which topic: ?topic=T".to_owned());
+        let text = "say which topic: ?topic=T".to_owned();
+        return Err(Box::new(refuse(StatusCode::BAD_REQUEST, text)));
     };
-    let provider = match router.providers.resolve(&provider) {
-        Ok(provider) => provider,
-        Err(error) => return refuse(StatusCode::NOT_FOUND, error.to_string()),
+    let provider = router.providers.resolve(&provider);
+    let provider = provider.map_err(|error| refuse(StatusCode::NOT_FOUND, error.to_string()))?;
+    Ok((provider, topic))
+}
+
+/// `POST /admin/complete?provider=memory/id&topic=T`: the streams that listen to the topic end, and their subscriptions
+/// are complete. For trying how clients handle that.
+fn complete<B>(router: &Router, request: &Request<B>) -> Answer {
+    let (provider, topic) = match provider_and_topic(router, request) {
+        Ok(found) => found,
+        Err(answer) => return *answer,
     };
     match provider.complete(&topic) {
         Ok(streams) => answer::text(StatusCode::OK, format!("ended {streams} streams\n")),
-        Err(reason) => {
-            let text = format!("{}: {reason}", provider.name());
-            refuse(StatusCode::BAD_REQUEST, text)
-        }
+        Err(reason) => refuse(StatusCode::BAD_REQUEST, format!("{}: {reason}", provider.name())),
     }
 }
 
 /// `POST /admin/publish?provider=kind/id&topic=T`: the body is the event. With the content type `application/x-ndjson`,
-/// each of its lines is one, so that whoever publishes many does not measure HTTP.
+/// each of its lines is one, so that a client that publishes many does not measure HTTP.
 async fn publish(router: &Router, request: Request<Incoming>) -> Answer {
-    let refuse = |status, text: String| answer::text(status, format!("{text}\n"));
-    let parameters = request.uri().query().unwrap_or_default().to_owned();
-    let parameter = |wanted: &str| {
-        url::form_urlencoded::parse(parameters.as_bytes())
-            .find(|(name, _)| name == wanted)
-            .map(|(_, value)| value.into_owned())
-    };
-    let provider = parameter("provider").unwrap_or_else(|| "memory/default".to_owned());
-    let Some(topic) = parameter("topic").filter(|topic| !topic.is_empty()) else {
-        return refuse(StatusCode::BAD_REQUEST, "say which topic: ?topic=T".to_owned());
-    };
-    let provider = match router.providers.resolve(&provider) {
-        Ok(provider) => Arc::clone(provider),
-        Err(error) => return refuse(StatusCode::NOT_FOUND, error.to_string()),
+    let (provider, topic) = match provider_and_topic(router, &request) {
+        Ok(found) => found,
+        Err(answer) => return *answer,
     };
     let has_lines = request.headers().get(CONTENT_TYPE).is_some_and(|it| it == EVENTS_BY_LINE);
     let body: Bytes = match body::read(request.into_body(), EVENT_BYTES_MAX, BODY_TIME_MAX).await {

@@ -1,5 +1,6 @@
-//! Which hosts the admin listener answers for. A web page whose name is pointed at this machine (DNS rebinding) sends
-//! requests of the same origin under that name, and could read metrics and publish events.
+//! The check of the host that requests to the admin listener name. A web page with a name that is pointed at this
+//! machine (DNS rebinding) sends requests of the same origin under that name, and could read metrics and publish
+//! events.
 
 use std::net::IpAddr;
 

@@ -5,9 +5,9 @@
 //! loop needs, and each client of that event loop waits. At a lower priority, an event loop that has something to do
 //! takes the processor at once, while background work still gets all the time that event loops leave.
 
-/// The nice value of background threads. Beside a busy event loop on the same processor, such a thread gets about a quarter
-/// of the time, so that new operations are still prepared on a router that is saturated with known ones, and on a machine
-/// with other work.
+/// The nice value of background threads. Beside a busy event loop on the same processor, such a thread gets about a
+/// quarter of the time, so that new operations are still prepared on a router that is saturated with known ones, and on
+/// a machine with other work.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 5;
 

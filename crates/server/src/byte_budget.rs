@@ -51,7 +51,7 @@ pub(crate) struct ByteBudget {
     started: Instant,
 }
 
-/// What [`ByteBudget::enforce`] sees of an account.
+/// An account with its bytes at the time of one search ([`ByteBudget::enforce`]).
 struct Holding {
     account: Arc<ByteAccount>,
     held: usize,

@@ -102,9 +102,21 @@ type Subscription @join__type(graph: REVIEWS) { reviewAdded: Int }
         // All of it at once, and what does not depend on the graph also where the graph is wrong.
         let found = findings(&format!("{short}\n{tls}"), "type Query { a: Int }");
         assert_eq!(found.len(), 3, "{found:?}");
-        let file = "authentication: {jwt: {issuers: [{jwks: {file: keys.json}}]}}";
-        let found = findings(file, &graph);
-        assert!(matches!(&found[..], [(Severity::Warning, text)] if text.contains("keys.json")));
+        for (settings, reason) in [
+            ("file: keys.json", "keys.json: No such file or directory (os error 2)"),
+            (
+                "file: supergraph.graphql, max_size: 1KiB",
+                "supergraph.graphql: it is larger than 1024 bytes",
+            ),
+            ("file: supergraph.graphql", "it is no JSON Web Key Set: line 2, column 1"),
+        ] {
+            let file = format!("authentication: {{jwt: {{issuers: [{{jwks: {{{settings}}}}}]}}}}");
+            let found = findings(&file, &format!("{graph}{}", "# padding\n".repeat(100)));
+            assert!(
+                matches!(&found[..], [(Severity::Warning, text)] if text.ends_with(reason)),
+                "{found:?}"
+            );
+        }
         assert_eq!(findings("", &graph), []);
     }
 

@@ -57,7 +57,7 @@ fn compare(source: &ConfigSource) -> Comparison {
     }
 }
 
-/// What a look at the file found.
+/// The result of comparing the file with the running configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Comparison {
     Equal,

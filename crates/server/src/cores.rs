@@ -17,7 +17,7 @@ use crate::background_priority;
 /// Work for a core: called there, the future it makes stays there.
 pub(crate) type Job = Box<dyn FnOnce() -> LocalFuture<'static, ()> + Send>;
 
-/// Jobs that begin before those get a turn that have begun.
+/// Jobs that begin in one turn. Then those that have begun run for a turn.
 const JOBS_PER_TURN: usize = 16;
 
 /// All cores of this process.
@@ -98,7 +98,7 @@ impl Cores {
                         });
                         if begun >= JOBS_PER_TURN {
                             begun = 0;
-                            // What has begun runs first, so that an event waits for no more than that.
+                            // The jobs that have begun run now, so an event waits for no more than these.
                             tokio::task::yield_now().await;
                         }
                     }
@@ -116,7 +116,7 @@ impl Cores {
         self.place(job, |core| &core.jobs);
     }
 
-    /// The same of a job that begins before those of [`Cores::run`].
+    /// Runs `job` on the core that has least to do, before the jobs of [`Cores::run`] that wait there.
     pub(crate) fn run_first(&self, job: Job) {
         self.place(job, |core| &core.events);
     }

@@ -29,11 +29,11 @@ pub struct SourceText {
     pub text: String,
 }
 
-/// Stands for a byte of a secret in a [`SourceText`], so that places after it still fit. A control character (DEL) that no
-/// file contains for a reason.
+/// The replacement of each byte of a secret in a [`SourceText`], so that places after it still fit. A control character
+/// (DEL) that no file contains for a reason.
 pub(crate) const HIDDEN: u8 = 0x7f;
 
-/// What is shown in the place of a secret, whatever its length.
+/// The text that is shown in the place of a secret, whatever its length.
 const HIDDEN_SHOWN: &str = "******";
 
 /// A text as it is shown.

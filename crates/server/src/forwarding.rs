@@ -85,9 +85,9 @@ fn special<'a>(
     special.map(|(index, subgraph)| (SubgraphId(index as u16), &*subgraph.name))
 }
 
-/// The forwarded headers in one canonical string of bytes: equal for two requests if no subgraph can
-/// tell them apart. Lengths stand before texts, so that nothing runs together; a long text stands as its SHA-256, so that
-/// a token is not kept once more for each subscription.
+/// The forwarded headers in one canonical string of bytes: equal for two requests if no subgraph can tell them apart.
+/// Each text has its length before it, so that nothing runs together; a long text is replaced by its SHA-256, so that a
+/// token is not kept once more for each subscription.
 pub(crate) fn partition(headers: &ForwardedHeaders) -> Vec<u8> {
     let mut out = Vec::new();
     let mut list = |headers: &[(HeaderName, HeaderValue)]| {
@@ -136,8 +136,8 @@ fn forwarded(
     client: ClientHeaders<'_>,
     claims: &ClaimValues,
 ) -> Vec<(HeaderName, HeaderValue)> {
-    // What `connection` names counts for the next hop, which the router is. A client must not be able to take away
-    // headers that rules pass on, such as its tenant.
+    // Headers that `connection` names are meant for the next hop, which is the router: it may pass them on. Otherwise a
+    // client could take away headers that rules pass on, such as its tenant.
     let mut taken = take(rules, client.map(), belongs_to_connection, |_| false);
     // After all others: nothing that a client sends itself may stand where subgraphs look for a claim.
     for rule in rules {
@@ -223,7 +223,7 @@ impl AnswerHeaders for Returning {
             let is_first_here = !settled.contains(&&it.name);
             let is_known = collected.contains_key(&it.name);
             if it.name == CACHE_CONTROL {
-                // Whatever the rule says: the response contains something of each subgraph.
+                // The rule does not matter: the response contains something of each subgraph.
                 let known = collected.get(CACHE_CONTROL);
                 if known.is_none_or(|known| cache_control::is_stricter(&it.value, known)) {
                     collected.insert(CACHE_CONTROL, it.value.clone());
@@ -280,8 +280,8 @@ struct Taken {
     merge: Merge,
 }
 
-/// Applies rules in order to the headers of one message; each rule has the say over what the ones
-/// before it left. Headers that `stays` names are never taken; those of `by_name_only` not by a pattern.
+/// Applies rules in order to the headers of one message; each rule may replace or remove headers that earlier ones
+/// took. Headers for which `stays` is true are never taken, and those of `by_name_only` not by a pattern.
 fn take(
     rules: &[HeaderRule],
     message: &HeaderMap,

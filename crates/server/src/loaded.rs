@@ -51,7 +51,7 @@ pub enum SupergraphSource {
     },
 }
 
-/// What to do about a supergraph that cannot be read.
+/// The advice about a supergraph that cannot be read.
 fn unreadable_help(error: &std::io::Error) -> &'static str {
     match error.kind() {
         std::io::ErrorKind::PermissionDenied => "let the user that runs the router read it",

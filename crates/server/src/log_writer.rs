@@ -1,7 +1,7 @@
 //! The way of log lines to standard error: a bounded queue, and one thread that writes.
 //!
-//! Whoever logs never waits for standard error and never fails with it: a reader that stalls, a full disk or a closed
-//! pipe cost lines, which are counted, and nothing else.
+//! A thread that logs never waits for standard error and never fails with it: a reader that stalls, a full disk or a
+//! closed pipe cost lines, which are counted, and nothing else.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -221,7 +221,7 @@ fn write_to_standard_error(bytes: &[u8]) -> io::Result<()> {
     io::stderr().write_all(bytes)
 }
 
-/// What `tracing` writes lines to.
+/// The writer that `tracing` uses: it puts lines into the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogWriter;
 

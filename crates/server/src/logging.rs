@@ -1,5 +1,6 @@
 //! Logs: readable in a terminal, JSON otherwise.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write as _};
 
 use tracing::level_filters::LevelFilter;
@@ -47,21 +48,40 @@ fn default_filter(level: LevelFilter) -> String {
     // that talk with clients a frame that is out of order is worth a warning; there a client could fill the log.
     let libraries = level.min(LevelFilter::WARN);
     let transports = level.min(LevelFilter::ERROR);
-    // The provider makes every connection to NATS itself, with a pause that grows, and says so. Each of them is one
-    // attempt for the library, which would report an error ("max reconnection attempts reached") although the provider
-    // goes on.
+    // The provider makes every connection to NATS itself, with a pause that grows, and logs it. To the library each of
+    // them is one attempt, and it would report an error ("max reconnection attempts reached") although the provider
+    // keeps trying.
     format!(
         "{level},async_nats={libraries},async_nats::connector=off,hyper={transports},rustls={transports},h2={transports}"
     )
+}
+
+/// The filter that `variable`, the value of [`FILTER_VARIABLE`], asks for, or else the one of `level`; and why the
+/// variable cannot be used.
+fn filter(level: LevelFilter, variable: Option<OsString>) -> (EnvFilter, Option<String>) {
+    let default = || EnvFilter::new(default_filter(level));
+    let Some(variable) = variable else { return (default(), None) };
+    match variable.to_str().ok_or_else(|| "it is not UTF-8".to_owned()).and_then(parse_filter) {
+        Ok(filter) => (filter, None),
+        Err(reason) => (default(), Some(reason)),
+    }
+}
+
+/// Reads a filter. A word alone must be a level: to the library, a misspelt one is the name of a target, and all other
+/// targets are off.
+fn parse_filter(text: &str) -> Result<EnvFilter, String> {
+    let is_word = !text.is_empty() && !text.contains(['=', ',', '[']);
+    if is_word && text.parse::<LevelFilter>().is_err() {
+        return Err(format!("`{text}` is not one of off, error, warn, info, debug and trace"));
+    }
+    EnvFilter::try_new(text).map_err(|error| error.to_string())
 }
 
 /// Starts logging to standard error. Once per process; a second call changes nothing. Logging never waits and never
 /// fails: see [`crate::log_writer`].
 pub fn start(log: &Log) {
     log_writer::start();
-    let level = LevelFilter::from(log.level);
-    let filter = EnvFilter::try_from_env(FILTER_VARIABLE)
-        .unwrap_or_else(|_| EnvFilter::new(default_filter(level)));
+    let (filter, mistake) = filter(LevelFilter::from(log.level), std::env::var_os(FILTER_VARIABLE));
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -75,6 +95,13 @@ pub fn start(log: &Log) {
     } else {
         builder.with_target(false).try_init()
     };
+    if let Some(reason) = mistake {
+        tracing::warn!(
+            reason,
+            "the environment variable {FILTER_VARIABLE} is ignored, and `log.level` applies; write a level such as \
+             `debug`, or `TARGET=LEVEL` for a part of the router"
+        );
+    }
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         let message = panic.payload_as_str().unwrap_or("no message");
@@ -91,6 +118,26 @@ pub fn flush() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_filter_that_cannot_be_read_is_reported_and_the_configured_level_applies() {
+        let read = |text: &str| {
+            let (filter, mistake) = filter(LevelFilter::INFO, Some(text.into()));
+            (filter.to_string(), mistake)
+        };
+        for text in ["debug", "WARN", "off", "hub=trace", "info,hub=debug", "warn,hub"] {
+            let (_, mistake) = read(text);
+            assert_eq!(mistake, None, "{text}");
+        }
+        assert_eq!(read("debug").0, "debug");
+        let (configured, nothing) = filter(LevelFilter::INFO, None);
+        assert_eq!(nothing, None);
+        for text in ["debgu", "verbose", "hub=loud", "=", "info,hub=debgu"] {
+            let (used, mistake) = read(text);
+            assert!(mistake.is_some(), "{text}");
+            assert_eq!(used, configured.to_string(), "{text}");
+        }
+    }
 
     #[test]
     fn attempts_to_reach_nats_are_logged_by_the_provider_alone() {

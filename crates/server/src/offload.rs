@@ -1,7 +1,8 @@
 //! Work on large texts, away from the event loops: expanding and parsing what a client has sent. One event loop
 //! serves many clients, and some milliseconds for one of them are some milliseconds for all.
 //!
-//! How much of it runs at the same time is limited, and clients take turns ([`prepare::ConcurrencyLimit`]).
+//! How much of it runs at the same time and how many bytes wait for it is limited, and clients take turns
+//! ([`prepare::ConcurrencyLimit`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,11 +14,16 @@ use prepare::{ConcurrencyBounds, ConcurrencyLimit};
 /// Texts up to this size are handled where they are. Reading so much takes some 50 µs, expanding it some 200.
 pub(crate) const INLINE_BYTES_MAX: usize = 64 << 10;
 
-/// Jobs that may wait in all. Each holds a request body, 2 MiB by default at most.
-const WAITING_MAX: usize = 128;
+/// Bytes of texts that may wait in all: 16 of the largest size by default (`limits.body`), which take a processor a
+/// third of a second.
+const WAITING_BYTES_MAX: usize = 32 << 20;
 
-/// Jobs that may wait for one client.
-const WAITING_PER_CLIENT_MAX: usize = 64;
+/// Bytes of texts that may wait for one client.
+const WAITING_BYTES_PER_CLIENT_MAX: usize = WAITING_BYTES_MAX / 2;
+
+/// Shorter texts count as this much: a compressed one may expand to far more, and each job takes some time. So there
+/// are 128 waiting jobs at most, and 64 for one client.
+const COUNTED_BYTES_MIN: usize = WAITING_BYTES_MAX / 128;
 
 /// See the module.
 #[derive(Debug)]
@@ -58,24 +64,26 @@ impl Offload {
         let waiting = Arc::<AtomicU64>::default();
         let bounds = ConcurrencyBounds {
             running_max,
-            waiting_max: WAITING_MAX,
-            waiting_per_client_max: WAITING_PER_CLIENT_MAX,
+            waiting_max: WAITING_BYTES_MAX,
+            waiting_per_client_max: WAITING_BYTES_PER_CLIENT_MAX,
         };
         let limit = ConcurrencyLimit::new(bounds, Arc::clone(&waiting));
         Self { limit, waiting, refused: AtomicU64::new(0) }
     }
 
-    /// Runs `work` for `client` on the blocking pool, when it is its turn.
+    /// Runs `work` on a text of so many bytes for `client` on the blocking pool, when it is its turn.
     ///
     /// # Errors
     /// [`NotDone`]. Work that has begun is done, whatever becomes of the future.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         client: ClientKey,
+        bytes: usize,
         deadline: Instant,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NotDone> {
-        let permit = self.limit.acquire(client, deadline).await.map_err(|_| {
+        let weight = bytes.max(COUNTED_BYTES_MIN);
+        let permit = self.limit.acquire(client, weight, deadline).await.map_err(|_| {
             self.refused.fetch_add(1, Ordering::Relaxed);
             NotDone::Overloaded
         })?;
@@ -104,20 +112,47 @@ mod tests {
         let client = ClientKey::UNKNOWN;
         let soon = || Instant::now() + Duration::from_secs(30);
         let here = std::thread::current().id();
-        let there = offload.run(client, soon(), || std::thread::current().id()).await;
+        let there = offload.run(client, 1, soon(), || std::thread::current().id()).await;
         assert!(there.is_ok_and(|there| there != here));
         let (release, held) = std::sync::mpsc::channel::<()>();
         let running = tokio::spawn({
             let offload = Arc::clone(&offload);
-            async move { offload.run(client, soon(), move || held.recv().is_err()).await }
+            async move { offload.run(client, 1, soon(), move || held.recv().is_err()).await }
         });
         // The first job has its permit when the second one has to wait.
-        while offload.limit.acquire(client, Instant::now()).await.is_ok() {
+        while offload.limit.acquire(client, 1, Instant::now()).await.is_ok() {
             tokio::task::yield_now().await;
         }
-        let late = offload.run(client, Instant::now(), || ()).await;
+        let late = offload.run(client, 1, Instant::now(), || ()).await;
         assert_eq!((late, offload.counters()), (Err(NotDone::Overloaded), [0, 1]));
         drop(release);
         assert_eq!(running.await.ok(), Some(Ok(true)));
+    }
+
+    #[tokio::test]
+    async fn bytes_that_wait_are_bounded_and_the_client_with_the_most_gives_way() {
+        const BODY: usize = 2 << 20;
+        let offload = Offload::new(1);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let [busy, noisy, polite] =
+            [1, 2, 3].map(|last| ClientKey::of_address([192, 0, 2, last].into()));
+        let _running = offload.limit.acquire(busy, 1, deadline).await;
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let mut jobs = Vec::new();
+        let mut ask = |client| {
+            let mut job = Box::pin(offload.run(client, BODY, deadline, || ()));
+            let outcome = job.as_mut().poll(&mut context);
+            jobs.push(job);
+            outcome
+        };
+        let refused = std::task::Poll::Ready(Err(NotDone::Overloaded));
+        for _ in 0..WAITING_BYTES_PER_CLIENT_MAX / BODY {
+            assert!(ask(noisy).is_pending() && ask(busy).is_pending());
+        }
+        assert_eq!((ask(noisy), ask(busy)), (refused, refused));
+        let [waiting, _] = offload.counters();
+        assert_eq!(waiting as usize * BODY, WAITING_BYTES_MAX);
+        assert!(ask(polite).is_pending());
+        assert_eq!(offload.counters()[0], waiting, "another job has made room for it");
     }
 }

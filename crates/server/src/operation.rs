@@ -33,8 +33,8 @@ pub(crate) struct Ready {
     pub(crate) prepared: Arc<Prepared>,
     /// Its values.
     pub(crate) variables: Variables,
-    /// As the client wrote those that are declared, in memory of their own; empty but for subscriptions, which outlive their
-    /// graph.
+    /// The text of the declared variables, in memory of its own, for subscriptions, which outlive their graph. Empty
+    /// for other operations.
     pub(crate) variables_text: Bytes,
     /// What goes along to subgraphs.
     pub(crate) headers: Arc<ForwardedHeaders>,
@@ -44,8 +44,8 @@ pub(crate) struct Ready {
     pub(crate) resume: Option<Box<str>>,
 }
 
-/// Prepares `request` for the graph that is current now. It comes from the client with this address: work on what it sends
-/// waits in its own queue, unless it has an identity.
+/// Prepares `request` for the graph that is current now. Work on it waits in the queue of its client: of `identity`, or
+/// of `address` if it is anonymous.
 ///
 /// # Errors
 /// Request errors: the operation does not run and the answer has no `data`.
@@ -78,8 +78,9 @@ pub(crate) async fn prepare_for(
     let read = if values.bytes() <= INLINE_BYTES_MAX {
         values.read(&prepared)
     } else {
-        let prepared = Arc::clone(&prepared);
-        let read = router.offload.run(client(), deadline, move || values.read(&prepared)).await;
+        let (prepared, size) = (Arc::clone(&prepared), values.bytes());
+        let read = move || values.read(&prepared);
+        let read = router.offload.run(client(), size, deadline, read).await;
         read.map_err(|not_done| {
             let error = not_done.error();
             router.metrics.refused(error.code);
@@ -104,7 +105,7 @@ struct Values {
     cursor: Option<Box<str>>,
 }
 
-/// What was read of [`Values`].
+/// The parts of a request that were read from [`Values`].
 struct ReadValues {
     variables: Variables,
     /// The text of the declared variables, of subscriptions only.
@@ -116,8 +117,8 @@ struct ReadValues {
 const LAST_EVENT_ID: &str = "last-event-id";
 
 impl Values {
-    /// The cursor in the header comes first: a browser that connects again repeats the extensions of its first request, and
-    /// sends in the header what it got last.
+    /// Prefers the cursor in the header: a browser that connects again repeats the extensions of its first request, and
+    /// sends the last cursor that it received in the header.
     fn of(kind: OperationKind, request: &OperationRequest, headers: &http::HeaderMap) -> Self {
         let variables = request.variables.clone();
         let mut values = Self { variables, extensions: Bytes::new(), cursor: None };

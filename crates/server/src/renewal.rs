@@ -1,6 +1,6 @@
-//! Live operations: how they are made of prepared ones, and how a new graph takes them over. Each is prepared anew while
-//! the old graph goes on serving, and put in the place of the old one between two events (`hub::Hub::advance`).
-//! Subscribers notice nothing, unless what they ask for is not valid any more.
+//! Live operations: how they are made of prepared ones, and how a new graph takes them over. Each is prepared anew
+//! while the old graph still serves, and replaces the old one between two events (`hub::Hub::advance`). Subscribers
+//! notice nothing, unless their operation is not valid any more.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Members of the `extensions` of a request. Clients put what they like beside the members that the router knows, so the
-//! rest is read over and never becomes a tree.
+//! Members of the `extensions` of a request. Clients put other members beside those that the router knows; they are
+//! read over and never become a tree.
 
 use std::borrow::Cow;
 
@@ -35,8 +35,8 @@ pub(crate) fn string_member(extensions: &Bytes, name: &str) -> Result<Option<Str
     document.as_str(string).map(|it| Some(Cow::into_owned(it))).ok_or(NotAString)
 }
 
-/// The message to a client that sends the hash of an operation instead of its text. Clients look for these words, and send
-/// the text then.
+/// The message to a client that sends the hash of an operation instead of its text. Clients look for these words, and
+/// send the text then.
 pub(crate) const PERSISTED_QUERY_NOT_SUPPORTED: &str = "PersistedQueryNotSupported";
 
 /// True if a request has the hash of an operation, as clients with automatic persisted queries send it.

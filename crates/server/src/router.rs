@@ -11,7 +11,9 @@ use hub::Hub;
 use ide::Page;
 use tokio::sync::watch;
 
-use crate::authentication::{Authentication, Identity, Refusal};
+use crate::authentication::{
+    Authentication, Identity, InitOutcome, Introduced, PresentedToken, Refusal,
+};
 use crate::byte_budget::ByteBudget;
 use crate::config::Config;
 use crate::connections::Connections;
@@ -106,6 +108,33 @@ impl Router {
         match &self.authentication {
             Some(authentication) => authentication.admit(&self.metrics, identity),
             None => Ok(()),
+        }
+    }
+
+    /// Identifies the client of a `connection_init`, as far as that needs no verification. `before` is the identity of
+    /// the handshake. Without authentication every client is anonymous.
+    pub(crate) fn on_connection_init(
+        &self,
+        token: Result<Option<PresentedToken>, Refusal>,
+        before: &Identity,
+    ) -> Introduced {
+        match &self.authentication {
+            Some(it) => it.on_connection_init(&self.metrics, token, before),
+            None => Introduced::Known(Ok(InitOutcome::default())),
+        }
+    }
+
+    /// Verifies the token of a `connection_init`.
+    ///
+    /// # Errors
+    /// The token is not valid, or cannot be verified at present.
+    pub(crate) async fn verify_presented(
+        &self,
+        token: &PresentedToken,
+    ) -> Result<InitOutcome, Refusal> {
+        match &self.authentication {
+            Some(authentication) => authentication.verify_presented(&self.metrics, token).await,
+            None => Ok(InitOutcome::default()),
         }
     }
 

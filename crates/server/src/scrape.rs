@@ -50,7 +50,8 @@ impl Writer<'_> {
         self.hub(router)
     }
 
-    /// Under the names that Prometheus' own clients use. CPU seconds by `starling_http_answers` is what a request costs.
+    /// Under the names that Prometheus' own clients use. CPU seconds by `starling_http_answers` is what a request
+    /// costs.
     fn process(&mut self) -> Result<(), Error> {
         let Some(usage) = profile::usage() else { return Ok(()) };
         let help = "CPU time of all threads";

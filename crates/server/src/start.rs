@@ -38,7 +38,7 @@ use crate::farewell;
 use crate::farewell::Farewell;
 use crate::http::compression::Compressor;
 use crate::http::listener::{self, Bound};
-use crate::http::unix;
+use crate::http::{tcp, unix};
 use crate::live::QueueTotal;
 #[cfg(target_os = "linux")]
 use crate::live::reactors::Reactors;
@@ -364,8 +364,9 @@ impl Running {
         Arc::clone(&self.router.providers)
     }
 
-    /// Subscribes clients that have no sockets; `greeting` is what each of them says after its handshake, `said` what it
-    /// says when it is greeted. Returns how many are subscribed in the end: fewer than asked for where there is no room, or their operation is refused.
+    /// Subscribes clients that have no sockets; `greeting` is what each of them says after its handshake, `said` what
+    /// it says when it is greeted. Returns how many are subscribed in the end: fewer than asked for where there is no
+    /// room, or their operation is refused.
     #[cfg(target_os = "linux")]
     pub async fn subscribe_nowhere(&self, count: u64, greeting: &[u8], said: &[u8]) -> u64 {
         let said = bytes::Bytes::copy_from_slice(said);
@@ -409,8 +410,8 @@ impl Running {
         tokio::time::sleep(delay).await;
     }
 
-    /// Stops accepting, lets requests finish and asks subscribers to leave, spread over time where they are many. After `subscriptions.drain_period` whatever is
-    /// left is cut off.
+    /// Stops accepting, lets requests finish and asks subscribers to leave, spread over time where they are many. After
+    /// `subscriptions.drain_period` whatever is left is cut off.
     pub async fn stop(self) {
         let router = &self.router;
         let drain_period = router.config.subscriptions.drain_period;
@@ -646,7 +647,7 @@ fn bind(
 ) -> Result<std::net::TcpListener, StartError> {
     let mut address = wanted;
     for _ in 0..PORTS_TRIED {
-        match listener::bind(address) {
+        match tcp::bind(address) {
             Ok(listener) => return Ok(listener),
             Err(error)
                 if next_free_port

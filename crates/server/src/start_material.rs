@@ -1,5 +1,5 @@
-//! What a start needs beside the graph and without a network: keys of tokens and certificates of listeners. `serve` and
-//! `check` both load it, so that they refuse the same configurations.
+//! The material of a start beside the graph that needs no network: keys of tokens and certificates of listeners.
+//! `serve` and `check` both load it, so that they refuse the same configurations.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The live topology: providers, triggers, their groups, and how many subscribers each has. As JSON, or as a page for whoever looks
-//! with a browser.
+//! The live topology: providers, triggers, their groups, and how many subscribers each has. As JSON, or as a page for
+//! browsers.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use graph::Supergraph;
 
 use super::{SCHEMA, work};
-use crate::preparer::Work;
+use crate::preparation::Work;
 use crate::{Limits, PrepareError, PrepareSettings};
 
 fn answer(operation: &str, variables: &'static str) -> Result<String, PrepareError> {

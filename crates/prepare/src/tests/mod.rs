@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use graph::Supergraph;
 
-use crate::preparer::{Understood, Work};
+use crate::preparation::{Understood, Work};
 use crate::{Limits, PrepareError, PrepareSettings};
 
 const SCHEMA: &str = include_str!("../../tests/fixtures/schema.graphql");

@@ -1,7 +1,9 @@
 //! Key sets of issuers: read at start, and those that can change again and again. When is decided by
 //! [`authentication::Schedule`]; whoever waits for a set is told when it has been looked at.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -104,8 +106,9 @@ pub(super) fn read(settings: &Jwt) -> Result<(Vec<Issuer>, KeySets), Vec<Diagnos
 pub(crate) fn unreadable_files(settings: &Jwt) -> Vec<Diagnostic> {
     let mut warnings = Vec::new();
     for (number, issuer) in settings.issuers.iter().enumerate() {
-        let Some(file) = issuer.jwks.as_ref().and_then(|it| it.file.as_ref()) else { continue };
-        let text = std::fs::read(file).map_err(|error| error.to_string());
+        let Some(jwks) = &issuer.jwks else { continue };
+        let Some(file) = &jwks.file else { continue };
+        let text = read_file(file, jwks.max_size);
         let reason = match text.map(|text| KeySet::from_jwks(&text)) {
             Ok(Ok(keys)) if !keys.is_empty() => continue,
             Ok(Ok(_)) => "it has no usable key".to_owned(),
@@ -118,6 +121,22 @@ pub(crate) fn unreadable_files(settings: &Jwt) -> Vec<Diagnostic> {
         warnings.push(Diagnostic::warning("authentication", message).help(help));
     }
     warnings
+}
+
+/// Reads the file of a key set.
+///
+/// # Errors
+/// The reason: the file cannot be read, or has more than `bytes_max` bytes.
+fn read_file(path: &Path, bytes_max: usize) -> Result<Vec<u8>, String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let mut text = Vec::new();
+    // One byte more than allowed, to see whether there is more.
+    let read = file.take(bytes_max as u64 + 1).read_to_end(&mut text);
+    read.map_err(|error| error.to_string())?;
+    match text.len() > bytes_max {
+        true => Err(format!("it is larger than {bytes_max} bytes")),
+        false => Ok(text),
+    }
 }
 
 enum Keys {
@@ -208,8 +227,8 @@ impl KeySets {
         let _ = tokio::time::timeout(START_TIME_MAX, all).await;
     }
 
-    /// A token names a key of that issuer that is not known. Looks again if that is not too soon, and returns when it has
-    /// been done; `false`: there is nothing new.
+    /// A token names a key of that issuer that is not known. Looks again if that is not too soon, and returns when it
+    /// has been done; `false`: there is nothing new.
     pub(super) async fn look_again(&self, issuer: IssuerId) -> bool {
         let Some(followed) = self.0.iter().find(|it| it.issuer == issuer) else { return false };
         let mut looks = followed.looks.subscribe();
@@ -224,9 +243,7 @@ impl KeySets {
         // How long it takes is bounded by the timeout of the look; the sender is ours.
         looks.wait_for(|looks| *looks > before).await.is_ok()
     }
-}
 
-impl KeySets {
     /// True if the last attempt to read the keys of that issuer failed: a key that is not known may exist.
     pub(super) fn is_failing(&self, issuer: IssuerId) -> bool {
         let followed = self.0.iter().find(|it| it.issuer == issuer);
@@ -273,13 +290,9 @@ impl Followed {
                 resource.get().await.map_err(|error| error.to_string())?.to_vec()
             }
             Place::File(path, bytes_max) => {
-                let read = tokio::fs::metadata(path).await.map(|it| it.len() > *bytes_max as u64);
-                match read {
-                    Ok(true) => return Err(format!("it is larger than {bytes_max} bytes")),
-                    Ok(false) => {}
-                    Err(error) => return Err(error.to_string()),
-                }
-                tokio::fs::read(path).await.map_err(|error| error.to_string())?
+                let (path, bytes_max) = (path.clone(), *bytes_max);
+                let read = tokio::task::spawn_blocking(move || read_file(&path, bytes_max));
+                read.await.map_err(|error| error.to_string())??
             }
         };
         if *self.last() == text {

@@ -17,7 +17,6 @@ use crate::diagnostic::Diagnostic;
 use crate::http::answer::{self, Answer};
 use crate::http::media::AnswerType;
 use crate::metrics::Metrics;
-use crate::router::Router;
 pub(crate) use key_sets::{Followed, KeySets};
 
 /// Who somebody is: the token that says so, or nobody.
@@ -140,50 +139,8 @@ impl InitOutcome {
 pub(crate) enum Introduced {
     /// The client is known, or refused.
     Known(Result<InitOutcome, Refusal>),
-    /// The token must be verified first: see [`identify`].
+    /// The token must be verified first: see [`Authentication::verify_presented`].
     By(PresentedToken),
-}
-
-/// Looks at the token of a `connection_init` on a connection whose handshake was that of `before`.
-pub(crate) fn introduced(
-    router: &Router,
-    token: Result<Option<PresentedToken>, Refusal>,
-    before: &Identity,
-) -> Introduced {
-    let Some(authentication) = &router.authentication else {
-        return Introduced::Known(Ok(InitOutcome::default()));
-    };
-    match token {
-        Ok(None) => {
-            let outcome = InitOutcome { identity: before.clone(), token_header: None };
-            Introduced::Known(Ok(outcome))
-        }
-        Ok(Some(token)) => match authentication.recall(&token.text) {
-            Some(identity) => Introduced::Known(Ok(authentication.outcome(identity, &token))),
-            None => Introduced::By(token),
-        },
-        Err(refusal) => {
-            count(&router.metrics, &refusal);
-            Introduced::Known(Err(refusal))
-        }
-    }
-}
-
-/// Verifies the token of a `connection_init`.
-///
-/// # Errors
-/// The token is not valid, or cannot be verified at present.
-pub(crate) async fn identify(
-    router: &Router,
-    token: &PresentedToken,
-) -> Result<InitOutcome, Refusal> {
-    match &router.authentication {
-        Some(authentication) => {
-            let identity = authentication.identify(&router.metrics, &token.text).await?;
-            Ok(authentication.outcome(identity, token))
-        }
-        None => Ok(InitOutcome::default()),
-    }
 }
 
 /// Why somebody is turned away.
@@ -305,6 +262,44 @@ impl Authentication {
         TokenSource { header: &header.name, prefix: &header.prefix, init_payload }
     }
 
+    /// Identifies the client of a `connection_init`, as far as that needs no verification. `before` is the identity of
+    /// the handshake.
+    pub(crate) fn on_connection_init(
+        &self,
+        metrics: &Metrics,
+        token: Result<Option<PresentedToken>, Refusal>,
+        before: &Identity,
+    ) -> Introduced {
+        match token {
+            Ok(None) => {
+                let outcome = InitOutcome { identity: before.clone(), token_header: None };
+                Introduced::Known(Ok(outcome))
+            }
+            Ok(Some(token)) => match self.recall(&token.text) {
+                Some(identity) => Introduced::Known(Ok(self.outcome(identity, &token))),
+                None => Introduced::By(token),
+            },
+            Err(refusal) => {
+                count(metrics, &refusal);
+                Introduced::Known(Err(refusal))
+            }
+        }
+    }
+
+    /// Verifies the token of a `connection_init`.
+    ///
+    /// # Errors
+    /// The token is not valid, or cannot be verified at present.
+    pub(crate) async fn verify_presented(
+        &self,
+        metrics: &Metrics,
+        token: &PresentedToken,
+    ) -> Result<InitOutcome, Refusal> {
+        let verified = self.verify(&token.text).await;
+        let identity = verified.inspect_err(|refusal| count(metrics, refusal))?;
+        Ok(self.outcome(identity, token))
+    }
+
     /// Joins a verified identity with the header that is to carry its token.
     fn outcome(&self, identity: Identity, token: &PresentedToken) -> InitOutcome {
         let header = &self.settings.header;
@@ -321,21 +316,9 @@ impl Authentication {
         InitOutcome { identity, token_header: token_header.flatten() }
     }
 
-    /// Who has brought that token, if that is known already.
-    pub(crate) fn recall(&self, token: &str) -> Option<Identity> {
+    /// The client that has brought this token before, if it is still known.
+    fn recall(&self, token: &str) -> Option<Identity> {
         self.verifier.recall(token, SystemTime::now()).map(|verified| Identity(Some(verified)))
-    }
-
-    /// Who has brought that token.
-    ///
-    /// # Errors
-    /// It is wrong.
-    pub(crate) async fn identify(
-        &self,
-        metrics: &Metrics,
-        token: &str,
-    ) -> Result<Identity, Refusal> {
-        self.verify(token).await.inspect_err(|refusal| count(metrics, refusal))
     }
 
     /// Is that somebody who may ask?

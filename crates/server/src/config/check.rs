@@ -8,10 +8,11 @@ use std::ops::Range;
 
 use serde_json::{Map, Value};
 
-use super::format::{Format, print_quantity, quantity};
-use super::load::{Findings, Place, Places};
+use super::findings::{Findings, Place, Places};
+use super::format::Format;
+use super::format_check::{print_quantity, quantity};
 use super::secrecy;
-use super::yaml::{Content, Entry, Node, Scalar};
+use super::source_tree::{Content, Entry, Node, Scalar};
 use crate::diagnostic::shown_text;
 
 /// Characters of a value that a message repeats.
@@ -38,9 +39,7 @@ pub(super) fn check(root: &Node, schema: &Value, findings: &mut Findings) -> Che
     if root.is_null() {
         return Checked::default();
     }
-    let mut checker = Checker { schema, findings, places: Places::default() };
-    let value = checker.value(root, schema, "", &root.range).unwrap_or(Value::Object(Map::new()));
-    Checked { value, places: checker.places }
+    check_part(root, schema, schema, findings)
 }
 
 /// Checks one part of a tree against `part` of the whole `schema`.

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use super::check::closest;
-use super::load::{Findings, Places};
+use super::findings::{Findings, Places};
 use super::{Config, HeaderRule, Listener, RedisProvider, Retry};
 
 /// Checks a whole configuration, command line flags included.

@@ -27,9 +27,10 @@ pub struct Cursor {
     #[schemars(with = "Vec<CursorKeyText>", length(max = 8), example = ["${CURSOR_KEY}"])]
     pub keys: Vec<Secret>,
 
-    /// Claims of a token that a cursor is bound to: it is refused (`CURSOR_FOREIGN`) if it comes from a client for which
-    /// they are other ones, or with no token. Name what is the same in each token of one client, such as `sub`, and
-    /// in each router. Clients that differ in them share no resolution. Whether a client may subscribe is checked in any case.
+    /// Claims of a token that a cursor is bound to: it is refused (`CURSOR_FOREIGN`) if it comes from a client for
+    /// which they are other ones, or with no token. Name what is the same in each token of one client, such as `sub`,
+    /// and in each router. Clients that differ in them share no resolution. Whether a client may subscribe is checked
+    /// in any case.
     #[schemars(with = "Vec<MemberPathText>", length(max = 8), example = ["sub"])]
     pub bind_claims: Vec<String>,
 

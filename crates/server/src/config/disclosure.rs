@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What of the errors of subgraphs reaches clients.
+/// How much of the errors of subgraphs reaches clients.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct IncludeSubgraphErrors {
@@ -22,7 +22,7 @@ pub struct IncludeSubgraphErrors {
     #[schemars(length(max = 64), example = ["retryAfter"])]
     pub extensions: Vec<String>,
 
-    /// What is different from `all` for single subgraphs, by the name they have in the supergraph.
+    /// Exceptions from `all` for single subgraphs, by the name they have in the supergraph.
     pub subgraphs: BTreeMap<String, bool>,
 }
 

@@ -7,8 +7,8 @@
 use std::ffi::OsString;
 use std::ops::Range;
 
-use super::load::Findings;
-use super::yaml::{Content, Node, Scalar};
+use super::findings::Findings;
+use super::source_tree::{Content, Node, Scalar};
 
 /// A value may become this long. Certificates and tokens are far shorter.
 const EXPANDED_BYTES_MAX: usize = 1 << 20;

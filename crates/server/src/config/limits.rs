@@ -50,7 +50,8 @@ pub struct Limits {
     pub preparing: u32,
 
     /// How many operations may wait for being prepared; more are refused with the code `OVERLOADED`, those of the
-    /// client with the most waiting operations first. Clients take turns, and none waits for longer than `time`.
+    /// client with the most waiting operations first. Clients take turns, and none waits for longer than `time`. A
+    /// request of more than 32 KiB counts as several operations, one for each 32 KiB.
     #[schemars(range(min = 1, max = 100_000), example = 100)]
     pub preparing_waiting: u32,
 
@@ -81,8 +82,8 @@ impl Default for Limits {
             aliases: 100,
             root_fields: 100,
             tokens: 15_000,
-            // Each costs some 3 µs to check, normalise and plan, so a document of a kilobyte may take a processor for 60 ms.
-            // Large operations of real applications have some thousand.
+            // Each costs some 3 µs to check, normalise and plan, so a document of a kilobyte may take a processor for
+            // 60 ms. Large operations of real applications have some thousand.
             selections: 20_000,
             preparing: 0,
             preparing_waiting: 512,

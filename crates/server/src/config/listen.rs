@@ -18,12 +18,6 @@ pub(super) const LISTEN_DEFAULT: SocketAddr =
 /// More listeners than anyone needs; a bound so that a generated file cannot exhaust descriptors.
 const LISTENERS_MAX: usize = 64;
 
-/// More cores than machines have.
-pub(super) const WORKERS_MAX: u16 = 1024;
-
-/// One fills a core only with some hundred thousand messages a second.
-pub(super) const REACTORS_MAX: u16 = 256;
-
 /// One place where clients connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listener {
@@ -126,24 +120,6 @@ impl Default for Admin {
     }
 }
 
-/// How many cores serve requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Workers {
-    /// Every CPU that the process may use (affinity and cgroup quota respected).
-    Auto,
-    /// This many, from 1 to 1024.
-    Count(u16),
-}
-
-/// How many threads hold lasting connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReactorThreads {
-    /// One for two cores, and at least one.
-    Auto,
-    /// This many, up to 256.
-    Count(u16),
-}
-
 /// Where the graph comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -181,72 +157,13 @@ impl Default for Ide {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cors {
-    /// Origins of web pages that may send requests from a browser, such as
-    /// `https://app.example.com`. `"*"` stands for every origin, but never for one with credentials: pages that send
-    /// cookies, and WebSockets opened with cookies, need their origin in this list. Without any, browsers allow only
-    /// pages that the router itself serves. What a browser lets others send nevertheless, WebSockets
-    /// and GET requests, is refused with status 403.
+    /// Origins of web pages that may send requests from a browser, such as `https://app.example.com`. `"*"` allows
+    /// every origin, but only without credentials: pages that send cookies, and WebSockets opened with cookies, need
+    /// their origin in this list. If the list is empty, browsers allow only pages that the router itself serves.
+    /// Browsers let pages of other origins open WebSockets and send GET requests nevertheless; these are refused with
+    /// status 403.
     #[schemars(with = "Vec<OriginText>", example = ["https://app.example.com"])]
     pub origins: Vec<String>,
-}
-
-impl Serialize for Workers {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Auto => serializer.serialize_str("auto"),
-            Self::Count(count) => serializer.serialize_u16(*count),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Workers {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::parse(&text).map_err(D::Error::custom)
-    }
-}
-
-impl Workers {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        if text == "auto" {
-            return Ok(Self::Auto);
-        }
-        match text.parse() {
-            Ok(0) => Err("without workers nothing would be served".into()),
-            Ok(count @ 1..=WORKERS_MAX) => Ok(Self::Count(count)),
-            Ok(_) => Err("it is more than 1024".into()),
-            Err(_) => Err("it is neither `auto` nor a whole number".into()),
-        }
-    }
-}
-
-impl Serialize for ReactorThreads {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Auto => serializer.serialize_str("auto"),
-            Self::Count(count) => serializer.serialize_u16(*count),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for ReactorThreads {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::parse(&text).map_err(D::Error::custom)
-    }
-}
-
-impl ReactorThreads {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        if text == "auto" {
-            return Ok(Self::Auto);
-        }
-        match text.parse() {
-            Ok(count @ 0..=REACTORS_MAX) => Ok(Self::Count(count)),
-            Ok(_) => Err("it is more than 256".into()),
-            Err(_) => Err("it is neither `auto` nor a whole number".into()),
-        }
-    }
 }
 
 /// The forms that `listen` may have, for the schema.

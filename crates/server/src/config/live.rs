@@ -31,9 +31,9 @@ pub struct WebSocket {
     #[schemars(with = "SizeText", example = &"256KiB", extend("x-minimum" = 1024))]
     pub max_message_size: usize,
 
-    /// How large a message of a client may be before its `connection_init` is acknowledged, also after it is expanded. A
-    /// larger one closes the connection with code 1009, and messages of four times this size together with code 1008.
-    /// Make room here for the largest token that clients send in the payload of `connection_init`.
+    /// How large a message of a client may be before its `connection_init` is acknowledged, also after it is expanded.
+    /// A larger one closes the connection with code 1009, and messages of four times this size together with code
+    /// 1008. Make room here for the largest token that clients send in the payload of `connection_init`.
     #[serde(with = "size::text")]
     #[schemars(with = "SizeText", example = &"32KiB", extend("x-minimum" = 1024))]
     pub max_init_message_size: usize,
@@ -42,12 +42,12 @@ pub struct WebSocket {
     #[schemars(range(min = 1, max = 1_000_000), example = 50)]
     pub max_subscriptions_per_connection: u32,
 
-    /// Headers that a client may give in the payload of `connection_init`, since browsers cannot set any
-    /// for a WebSocket: as members of the payload, or of an object `headers` in it. They take the place of
-    /// those of the handshake for all operations of the connection, and rules (`headers`) see them so. Name
-    /// nothing here that a proxy before the router checks or sets.
-    /// The header of tokens (`authentication.jwt.header`) is special where tokens are verified: it becomes the token of the
-    /// payload once that is verified, and never another text.
+    /// Headers that a client may give in the payload of `connection_init`, since browsers cannot set any for a
+    /// WebSocket: as members of the payload, or of an object `headers` in it. They take the place of those of the
+    /// handshake for all operations of the connection, and rules (`headers`) see them so. Name nothing here that a
+    /// proxy before the router checks or sets. Where tokens are verified, the header of tokens
+    /// (`authentication.jwt.header`) is an exception: it gets the token of the payload once that is verified, and never
+    /// another text.
     #[serde(with = "header_names")]
     #[schemars(with = "Vec<HeaderNameText>", example = ["authorization", "apollographql-client-name"])]
     pub init_payload_headers: Vec<HeaderName>,
@@ -63,7 +63,7 @@ impl Default for WebSocket {
             ping_interval: Duration::from_secs(30),
             // As `limits.body`: what fits over HTTP fits here.
             max_message_size: 2 << 20,
-            // What the headers of a request may have, which the payload stands for.
+            // The payload takes the place of headers, which are usually limited to this size.
             max_init_message_size: 16 << 10,
             max_subscriptions_per_connection: 1000,
             init_payload_headers: Vec::new(),
@@ -109,14 +109,15 @@ pub struct Subscriptions {
     pub queue_bytes: usize,
 
     /// How many bytes of events may wait for all slow connections together. An event that many wait for
-    /// counts for each of them. When there is no more room, `policy` decides about the connection that has the most waiting.
+    /// counts for each of them. When there is no more room, `policy` decides about the connection that has the
+    /// most waiting.
     #[serde(with = "size::text")]
     #[schemars(with = "SizeText", example = &"1GiB", extend("x-minimum" = 1024))]
     pub queue_bytes_total: usize,
 
-    /// How many bytes of texts and variables the live subscriptions of one connection may keep. Each is kept as long as the
-    /// subscription lives, without white space, comments and variables that are not declared. One more is refused with the
-    /// code `OVERLOADED`.
+    /// How many bytes of texts and variables the live subscriptions of one connection may keep. They are kept as long
+    /// as the subscription lives, without white space, comments and variables that are not declared. A subscription for
+    /// which there is no room is refused with the code `OVERLOADED`.
     #[serde(with = "size::text")]
     #[schemars(with = "SizeText", example = &"1MiB", extend("x-minimum" = 1024))]
     pub max_operation_bytes: usize,
@@ -132,10 +133,10 @@ pub struct Subscriptions {
     #[schemars(range(min = 1, max = 1_000_000), example = 64)]
     pub queue_events: u32,
 
-    /// How many events may wait for one group of equal subscribers while earlier ones are resolved. With one more, a
-    /// group whose broker stores the events (JetStream, Kafka, Redis Streams) leaves the live events and reads what
-    /// follows from the broker at its own pace; nothing is lost. A group of a source that stores nothing drops the
-    /// oldest event, and `extensions.lost` says how many it has dropped. With `policy: latest` one event waits, and
+    /// How many events may wait for one group of equal subscribers while earlier ones are resolved. With one more, the
+    /// group leaves the live events if the broker stores them (JetStream, Kafka, Redis Streams), and reads the
+    /// following ones from the broker at its own pace; nothing is lost. A group of a source that stores nothing drops
+    /// the oldest event, and `extensions.lost` says how many it has dropped. With `policy: latest` one event waits, and
     /// older ones are always dropped.
     #[schemars(range(min = 1, max = 1_000_000), example = 256)]
     pub group_queue_events: u32,
@@ -145,8 +146,8 @@ pub struct Subscriptions {
     pub policy: OverflowPolicy,
 
     /// How many connections of clients may be open at a time, whatever they are used for; more are
-    /// answered 503 and closed. 0 takes seven eighths of the number of files that the process may open (`ulimit -n`): the
-    /// rest is kept for health checks, metrics, subgraphs and brokers.
+    /// answered 503 and closed. 0 takes seven eighths of the number of files that the process may open (`ulimit -n`):
+    /// the rest is kept for health checks, metrics, subgraphs and brokers.
     #[schemars(range(min = 0, max = 100_000_000), example = 50_000)]
     pub max_connections: u32,
 
@@ -156,21 +157,21 @@ pub struct Subscriptions {
     #[schemars(range(min = 0, max = 100_000_000), example = 1000)]
     pub max_connections_per_ip: u32,
 
-    /// How many topics of brokers the live subscriptions of one connection may listen to; one that would need more is refused
-    /// with the code `OVERLOADED`.
+    /// How many topics of brokers the live subscriptions of one connection may listen to. A subscription that needs
+    /// more is refused with the code `OVERLOADED`.
     #[schemars(range(min = 1, max = 1_000_000), example = 100)]
     pub max_topics_per_connection: u32,
 
-    /// In how many different ways one client may subscribe to one source: with other fields, aliases, variables or forwarded
-    /// headers. An event is resolved once for each. Subscriptions with a filter, which get only some of the events, may be
-    /// ten times as many. Subscriptions that ask for the same count once. A client is the subject of a token, or else a
+    /// In how many different ways one client may subscribe to one source: with other fields, aliases, variables or
+    /// forwarded headers. An event is resolved once for each. Subscriptions with a filter, which get only some of the
+    /// events, may be ten times as many. Equal subscriptions count once. A client is the subject of a token, or else a
     /// connection with all of its streams of HTTP/2. One more is refused with the code `OVERLOADED`.
     #[schemars(range(min = 1, max = 1_000_000), example = 20)]
     pub max_groups_per_client: u32,
 
-    /// How many event streams one client may reserve (`PUT`) without opening them; more are answered 503. A client is an
-    /// address, or the subject of a token. Reservations end after 30 seconds; of all clients together there may be 10,000,
-    /// and then the client that has the most loses its oldest.
+    /// How many event streams one client may reserve (`PUT`) without opening them; more are answered 503. A client is
+    /// an address, or the subject of a token. Reservations end after 30 seconds. All clients together may have 10,000;
+    /// for one more, the client that has the most loses its oldest.
     #[schemars(range(min = 1, max = 10_000), example = 100)]
     pub max_reserved_streams_per_client: u32,
 
@@ -208,7 +209,7 @@ impl Default for Subscriptions {
             max_topics_per_connection: 2000,
             // A page asks for some fields of an event in some places.
             max_groups_per_client: 100,
-            // Behind a proxy all anonymous clients have one address.
+            // All anonymous clients behind a proxy have one address.
             max_reserved_streams_per_client: 1000,
             // Proxies commonly cut what is silent for 15 to 60 seconds.
             heartbeat: Duration::from_secs(12),

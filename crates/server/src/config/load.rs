@@ -1,26 +1,19 @@
 //! From a file and command line flags to a [`Config`], or to everything that is wrong with them.
 
-use std::collections::HashMap;
 use std::io::Read;
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::check::Checked;
 use super::environment::Environment;
-use super::yaml::{Content, Node};
+use super::findings::{Findings, Places};
+use super::source_tree::Content;
 use super::{Config, Listener, Log, check, consistency, environment, schema, secrecy, yaml};
-use crate::diagnostic::{Diagnostic, Severity, SourceText, Span};
+use crate::diagnostic::{Diagnostic, SourceText};
 
 /// A configuration file may be this large: a hundred times more than any that people write.
 const FILE_BYTES_MAX: u64 = 4 << 20;
-
-/// Messages that one run shows. More would hide the first ones.
-const FINDINGS_MAX: usize = 50;
-
-/// Characters of a message; the longest of our own list all keys of the top level.
-const MESSAGE_CHARS_MAX: usize = 1000;
 
 /// What command line flags say. They win over the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -73,17 +66,17 @@ pub fn load(path: Option<&Path>, overrides: &Overrides) -> Result<Loaded, Vec<Di
     parse(&text, &path.display().to_string(), folder, overrides, &env)
 }
 
-/// Reads `log` alone from a configuration that may be wrong elsewhere, for reporting what is wrong with it. `None` if the
-/// file, or this part of it, cannot be read.
-pub fn log_format(path: Option<&Path>) -> Option<Log> {
+/// Reads `log` alone from a configuration that may be wrong elsewhere, so that its mistakes are reported in the format
+/// of the log. `None` if the file, or this part of it, cannot be read.
+pub fn log_settings(path: Option<&Path>) -> Option<Log> {
     let text = read_file(path?).ok()?;
     let root = yaml::read(&text, &mut Findings::default())?;
     let Content::Mapping(entries) = root.content else { return None };
     let log = entries.into_iter().find(|entry| entry.key == "log")?.value;
     let schema = schema::plain_schema();
-    let Checked { value, .. } =
-        check::check_part(&log, schema, &schema["properties"]["log"], &mut Findings::default());
-    serde_json::from_value(value).ok()
+    let part = &schema["properties"]["log"];
+    let checked = check::check_part(&log, schema, part, &mut Findings::default());
+    serde_json::from_value(checked.value).ok()
 }
 
 /// As [`load`], for a text. `name` is what messages call it, `folder` is where relative paths in it
@@ -203,223 +196,4 @@ fn read_file(path: &Path) -> Result<String, Box<Diagnostic>> {
         let message = format!("the configuration {name} is not UTF-8 text: see line {line}");
         Box::new(Diagnostic::error("unreadable-file", message).help("save it as UTF-8"))
     })
-}
-
-/// Where keys stand in the file, by their path (`traffic.all.timeout`, `events.providers.nats[0]`).
-#[derive(Debug, Clone, Default)]
-pub(super) struct Places(HashMap<String, Place>);
-
-/// Where one key stands.
-#[derive(Debug, Clone)]
-pub(super) struct Place {
-    /// The key; for an element of a list, its beginning.
-    pub(super) key: Range<usize>,
-    /// The value.
-    pub(super) value: Range<usize>,
-}
-
-impl Places {
-    pub(super) fn insert(&mut self, path: &str, place: Place) {
-        self.0.insert(path.to_owned(), place);
-    }
-
-    pub(super) fn get(&self, path: &str) -> Option<&Place> {
-        self.0.get(path)
-    }
-
-    /// The file has no say about this key any more.
-    fn forget(&mut self, path: &str) {
-        self.0.retain(|known, _| {
-            known.strip_prefix(path).is_none_or(|rest| !rest.is_empty() && !rest.starts_with('['))
-        });
-    }
-}
-
-/// What one run has found so far, and what excerpts must not show.
-#[derive(Debug, Default)]
-pub(super) struct Findings {
-    list: Vec<Finding>,
-    /// Takes what is found beyond the bound.
-    overflow: Option<Finding>,
-    overflowed: usize,
-    hidden: Vec<Range<usize>>,
-}
-
-/// A diagnostic whose text is not known yet: it is masked only when all is found.
-#[derive(Debug)]
-pub(super) struct Finding {
-    severity: Severity,
-    code: &'static str,
-    message: String,
-    at: Option<Range<usize>>,
-    label: String,
-    related: Vec<(Range<usize>, String)>,
-    help: Option<String>,
-}
-
-impl Findings {
-    pub(super) fn error(&mut self, code: &'static str, message: impl Into<String>) -> &mut Finding {
-        self.add(Severity::Error, code, message.into())
-    }
-
-    pub(super) fn warning(
-        &mut self,
-        code: &'static str,
-        message: impl Into<String>,
-    ) -> &mut Finding {
-        self.add(Severity::Warning, code, message.into())
-    }
-
-    pub(super) fn has_errors(&self) -> bool {
-        self.overflowed > 0 || self.list.iter().any(|found| found.severity == Severity::Error)
-    }
-
-    /// Excerpts do not show these bytes.
-    pub(super) fn hide(&mut self, range: Range<usize>) {
-        self.hidden.push(range);
-    }
-
-    /// Excerpts do not show the secrets that likely stand in this value.
-    pub(super) fn hide_if_likely_secret(&mut self, key: &str, node: &Node) {
-        if secrecy::sounds_secret(key) {
-            return self.hide_value(node);
-        }
-        match &node.content {
-            Content::Mapping(entries) => {
-                for entry in entries {
-                    self.hide_if_likely_secret(&entry.key, &entry.value);
-                }
-            }
-            Content::Sequence(items) => {
-                items.iter().for_each(|item| self.hide_if_likely_secret("", item));
-            }
-            Content::Scalar(_) | Content::Broken => {}
-        }
-    }
-
-    /// Excerpts do not show this value, nor what it contains.
-    pub(super) fn hide_value(&mut self, node: &Node) {
-        match &node.content {
-            Content::Mapping(entries) => {
-                for entry in entries {
-                    self.hide_value(&entry.value);
-                }
-            }
-            Content::Sequence(items) => items.iter().for_each(|item| self.hide_value(item)),
-            Content::Scalar(_) | Content::Broken => self.hide(node.range.clone()),
-        }
-    }
-
-    /// Excerpts do not show what sounds secret. For texts whose structure is not known.
-    pub(super) fn hide_likely_secrets(&mut self, text: &str) {
-        self.hidden.extend(secrecy::likely_secrets(text));
-    }
-
-    fn add(&mut self, severity: Severity, code: &'static str, message: String) -> &mut Finding {
-        let finding = Finding {
-            severity,
-            code,
-            message: one_line(message),
-            at: None,
-            label: String::new(),
-            related: Vec::new(),
-            help: None,
-        };
-        if self.list.len() >= FINDINGS_MAX {
-            self.overflowed += 1;
-            return self.overflow.insert(finding);
-        }
-        let index = self.list.len();
-        self.list.push(finding);
-        &mut self.list[index]
-    }
-
-    fn into_diagnostics(mut self, source: Option<&Arc<SourceText>>) -> Vec<Diagnostic> {
-        // In the order of the file; what has no place comes last. The sort is stable.
-        self.list.sort_by_key(|found| found.at.as_ref().map_or(usize::MAX, |range| range.start));
-        let mut diagnostics: Vec<_> =
-            self.list.into_iter().map(|found| found.into_diagnostic(source)).collect();
-        if self.overflowed > 0 {
-            diagnostics.push(Diagnostic::error(
-                "too-many-errors",
-                format!("{} more errors are not shown; mend the first ones", self.overflowed),
-            ));
-        }
-        diagnostics
-    }
-}
-
-impl Finding {
-    pub(super) fn at(&mut self, range: Range<usize>, label: impl Into<String>) -> &mut Self {
-        self.at = Some(range);
-        self.label = one_line(label.into());
-        self
-    }
-
-    pub(super) fn at_place(
-        &mut self,
-        place: Option<&Place>,
-        label: impl Into<String>,
-    ) -> &mut Self {
-        match place {
-            Some(place) => self.at(place.value.clone(), label),
-            None => self,
-        }
-    }
-
-    pub(super) fn related(&mut self, range: Range<usize>, label: impl Into<String>) -> &mut Self {
-        self.related.push((range, label.into()));
-        self
-    }
-
-    pub(super) fn related_place(
-        &mut self,
-        place: Option<&Place>,
-        label: impl Into<String>,
-    ) -> &mut Self {
-        match place {
-            Some(place) => self.related(place.value.clone(), label),
-            None => self,
-        }
-    }
-
-    pub(super) fn help(&mut self, help: impl Into<String>) -> &mut Self {
-        self.help = Some(one_line(help.into()));
-        self
-    }
-
-    fn into_diagnostic(self, source: Option<&Arc<SourceText>>) -> Diagnostic {
-        let mut diagnostic = match self.severity {
-            Severity::Error => Diagnostic::error(self.code, self.message),
-            Severity::Warning => Diagnostic::warning(self.code, self.message),
-        };
-        diagnostic.help = self.help;
-        let (Some(source), Some(at)) = (source, self.at) else {
-            return diagnostic;
-        };
-        let span = |range| Span::of_bytes(&source.text, first_line(&source.text, range));
-        diagnostic.related =
-            self.related.into_iter().map(|(range, label)| (span(range), label)).collect();
-        diagnostic.at(span(at), self.label).in_source(source)
-    }
-}
-
-/// Keys of the file are part of messages: a long one does not fill the log, and one with line breaks
-/// does not fake a line of it.
-fn one_line(mut text: String) -> String {
-    if let Some((end, _)) = text.char_indices().nth(MESSAGE_CHARS_MAX) {
-        text.truncate(end);
-        text.push('…');
-    }
-    if text.contains(char::is_control) {
-        text = text.replace(char::is_control, "\u{fffd}");
-    }
-    text
-}
-
-/// The part of a range that is on its first line: a place to point at, not an area.
-fn first_line(text: &str, range: Range<usize>) -> Range<usize> {
-    let inside = text.get(range.clone()).unwrap_or_default();
-    let line = inside.lines().next().unwrap_or_default().trim_end();
-    range.start..range.start + line.len()
 }

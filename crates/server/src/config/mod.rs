@@ -21,7 +21,9 @@ mod disclosure;
 mod duration;
 mod environment;
 mod events;
+mod findings;
 mod format;
+mod format_check;
 mod headers;
 mod http;
 mod limits;
@@ -37,7 +39,9 @@ mod secret;
 mod sharing;
 mod shutdown;
 mod size;
+mod source_tree;
 mod subgraphs;
+mod threads;
 mod trace;
 mod yaml;
 
@@ -65,11 +69,9 @@ pub use headers::{
 };
 pub use http::{Batching, Compression, Http, Http2};
 pub use limits::Limits;
-pub use listen::{
-    Admin, Cors, Ide, Listener, ReactorThreads, Supergraph, TlsFiles, UnixSocket, Workers,
-};
+pub use listen::{Admin, Cors, Ide, Listener, Supergraph, TlsFiles, UnixSocket};
 pub use live::{OverflowPolicy, Subscriptions, WebSocket};
-pub use load::{Loaded, Overrides, load, log_format, parse};
+pub use load::{Loaded, Overrides, load, log_settings, parse};
 pub use logging::{Log, LogFormat, LogLevel};
 pub use override_labels::LabelSetting;
 pub use reference::config_reference;
@@ -81,6 +83,7 @@ pub use subgraphs::{
     CircuitBreaker, CircuitBreakerOverride, HttpProtocol, RetryOverride, RetryPolicy,
     SubgraphSettings, SubgraphTls, Traffic, TrafficOverride, TrafficSettings,
 };
+pub use threads::{ReactorThreads, Workers};
 pub use trace::Trace;
 
 use format::{LabelSettingText, PathText, ReactorsText, WorkersText};
@@ -145,13 +148,13 @@ pub struct Config {
     /// client. By default none do.
     pub headers: Headers,
 
-    /// What clients see of the errors that subgraphs report, and of why requests to subgraphs failed.
+    /// How much clients see of the errors that subgraphs report, and of the reasons why requests to subgraphs failed.
     ///
-    /// The path and the code of an error always reach clients: codes such as `OUT_OF_STOCK` are a part of what a graph
-    /// tells them. Its message does where this section allows it, because messages may hold queries, addresses and
-    /// names; otherwise clients see a fixed text. Other `extensions` are dropped unless they are listed. `starling demo`
-    /// shows messages. The log has the complete errors: a warning with the first one and the number of others, at most
-    /// every ten seconds for each subgraph, and each of them at the level `debug`.
+    /// The path and the code of an error always reach clients: codes such as `OUT_OF_STOCK` belong to the interface of
+    /// a graph. The message reaches them where this section allows it, because messages may hold queries, addresses and
+    /// names; otherwise clients see a fixed text. Other `extensions` are dropped unless they are listed.
+    /// `starling demo` shows messages. The log has the complete errors: a warning with the first one and the number of
+    /// others, at most every ten seconds for each subgraph, and each of them at the level `debug`.
     pub include_subgraph_errors: IncludeSubgraphErrors,
 
     /// Timeouts and bounds of requests to subgraphs.
@@ -205,9 +208,9 @@ pub struct Config {
 
     /// What is logged, and how.
     ///
-    /// Logging never delays requests: up to 4 MiB of lines wait for standard error. Lines beyond, and lines that cannot be
-    /// written (a full disk, a closed pipe), are dropped and counted (`starling_log_lines_dropped_total`); a later line
-    /// gives their number.
+    /// Logging never delays requests: up to 4 MiB of lines wait for standard error. Lines beyond, and lines that cannot
+    /// be written (a full disk, a closed pipe), are dropped and counted (`starling_log_lines_dropped_total`); a later
+    /// line gives their number.
     pub log: Log,
 
     /// How the router ends.

@@ -224,7 +224,7 @@ fn kind(schema: &Value) -> String {
         let least = schema["x-minimum"].as_u64();
         let or_zero = if format == Format::DurationOrZero { ", or `0s`" } else { "" };
         let bound = least.map(|least| {
-            format!(", at least `{}`{or_zero}", super::format::print_quantity(format, least))
+            format!(", at least `{}`{or_zero}", super::format_check::print_quantity(format, least))
         });
         let articles = ["a ", "an ", "the "];
         let noun = articles.iter().find_map(|article| noun.strip_prefix(article)).unwrap_or(noun);

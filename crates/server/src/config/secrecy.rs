@@ -15,8 +15,8 @@ const SECRET_WORDS: [&str; 9] =
 /// Keys this much like a word are taken for it (Jaro–Winkler, 0 to 1).
 const LIKENESS_MIN: f64 = 0.85;
 
-/// Replaces the bytes of the given ranges, and of credentials in URLs, by [`HIDDEN`]. Length and line breaks stay, so that
-/// places still fit; the renderer shows no length. References such as `${NAME}` stay readable.
+/// Replaces the bytes of the given ranges, and of credentials in URLs, by [`HIDDEN`]. Length and line breaks stay, so
+/// that places still fit; the renderer shows no length. References such as `${NAME}` stay readable.
 pub(super) fn mask(text: &str, hidden: &[Range<usize>]) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for range in hidden.iter().cloned().chain(credentials(text)) {

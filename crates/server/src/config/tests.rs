@@ -547,7 +547,7 @@ fn every_key_is_documented_and_every_value_has_an_example_that_loads() {
             if example.to_string().contains("${") {
                 continue;
             }
-            let mut findings = load::Findings::default();
+            let mut findings = findings::Findings::default();
             let node = yaml::read(&example.to_string(), &mut findings).unwrap();
             check::check(&node, property, &mut findings);
             if findings.has_errors() {
@@ -591,12 +591,12 @@ fn the_format_of_logs_is_read_from_a_configuration_that_is_wrong_elsewhere() {
     let path = folder.path().join("starling.yaml");
     let format = |text: &str| {
         std::fs::write(&path, text).unwrap();
-        log_format(Some(&path)).map(|log| log.format)
+        log_settings(Some(&path)).map(|log| log.format)
     };
     assert_eq!(format("limits: {deepth: 7}\nlog: {format: json}"), Some(LogFormat::Json));
     assert_eq!(format("log: {format: text}\nlisten: nowhere"), Some(LogFormat::Text));
     assert_eq!(format("log: {format: yaml}"), Some(LogFormat::Auto));
     assert_eq!(format("limits: {depth: 7}"), None);
     assert_eq!(format("log: ["), None);
-    assert_eq!(log_format(None), None);
+    assert_eq!(log_settings(None), None);
 }

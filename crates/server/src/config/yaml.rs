@@ -8,69 +8,12 @@ use std::ops::Range;
 
 use granit_parser::{Event, Parser, ScalarStyle, Span as YamlSpan};
 
-use super::load::Findings;
+use super::findings::Findings;
+use super::source_tree::{Content, Entry, Node, Scalar};
 
 /// Nodes of a whole configuration, those that aliases repeat included. A thousand subgraphs with
 /// ten keys each stay far below; a "billion laughs" file ends here.
 const NODES_MAX: usize = 200_000;
-
-/// One value.
-#[derive(Debug, Clone)]
-pub(super) struct Node {
-    /// Where it is written. For an alias: where the value stands that it repeats.
-    pub(super) range: Range<usize>,
-    pub(super) content: Content,
-}
-
-#[derive(Debug, Clone)]
-pub(super) enum Content {
-    Scalar(Scalar),
-    Sequence(Vec<Node>),
-    Mapping(Vec<Entry>),
-    /// Something that has been complained about already.
-    Broken,
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct Scalar {
-    /// The text after unescaping and, later, after variables are expanded.
-    pub(super) text: String,
-    /// Written without quotes, so that `null` means nothing.
-    pub(super) is_plain: bool,
-    /// Parts of the text come from the environment, so that no message may show it.
-    pub(super) has_variable: bool,
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct Entry {
-    pub(super) key: String,
-    pub(super) key_range: Range<usize>,
-    pub(super) value: Node,
-}
-
-impl Node {
-    /// Whether nothing is written here: `key:`, `key: ~` or `key: null`.
-    pub(super) fn is_null(&self) -> bool {
-        match &self.content {
-            Content::Scalar(scalar) => {
-                scalar.is_plain
-                    && !scalar.has_variable
-                    && matches!(scalar.text.as_str(), "" | "~" | "null" | "Null" | "NULL")
-            }
-            _ => false,
-        }
-    }
-
-    fn size(&self) -> usize {
-        match &self.content {
-            Content::Scalar(_) | Content::Broken => 1,
-            Content::Sequence(items) => 1 + items.iter().map(Self::size).sum::<usize>(),
-            Content::Mapping(entries) => {
-                1 + entries.iter().map(|entry| 1 + entry.value.size()).sum::<usize>()
-            }
-        }
-    }
-}
 
 /// Reads a text. Nothing comes back for an empty one, or where it is not YAML: then `findings` has
 /// the reason.

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::cache_control;
 use super::media::AnswerType;
-use crate::live::Leaving;
+use super::takeover::Takeover;
 use crate::refusal;
 
 /// The body of every answer.
@@ -25,7 +25,7 @@ pub(crate) enum AnswerBody {
     /// Pieces as they come; the sender's end is the body's end.
     Stream(mpsc::Receiver<Bytes>),
     /// None by HTTP: once the head is written the connection is something else. HTTP/1.1 only.
-    Leaving(Box<Leaving>),
+    Leaving(Takeover),
 }
 
 impl Body for AnswerBody {
@@ -80,8 +80,8 @@ pub(crate) fn payload(payload: Payload, media: AnswerType) -> Answer {
     answer
 }
 
-/// True if there is nothing in an answer but refusals: a queue for a subgraph was full (`OVERLOADED`), and no root
-/// field has a value. To the client it is the same as a refusal of the router itself.
+/// True if a response has nothing but refusals: a queue for a subgraph was full (`OVERLOADED`), and no root field has a
+/// value. To the client it is the same as a refusal of the router itself.
 fn is_refused(text: &Bytes) -> bool {
     let code = ErrorCode::Overloaded.as_str();
     if text.len() > REFUSAL_BYTES_MAX || !contains(text, code.as_bytes()) {
@@ -146,7 +146,7 @@ pub(crate) fn is_overloaded(errors: &[GraphqlError]) -> bool {
     errors.first().is_some_and(|error| error.code == ErrorCode::Overloaded)
 }
 
-/// A refusal for want of room: 503 and when to come again, whatever the media type, because proxies and clients that
+/// A refusal for want of room: status 503 with `retry-after`, whatever the media type, because proxies and clients that
 /// retry look at the status.
 pub(crate) fn overloaded(errors: &[GraphqlError], media: AnswerType) -> Answer {
     let mut answer = refused(StatusCode::SERVICE_UNAVAILABLE, errors, media);
@@ -154,7 +154,7 @@ pub(crate) fn overloaded(errors: &[GraphqlError], media: AnswerType) -> Answer {
     answer
 }
 
-/// How long a client should wait that was refused for want of room, in seconds: queues are emptied within one.
+/// How many seconds a client should wait after a refusal for want of room: queues are emptied within one.
 pub(crate) const RETRY_AFTER_SECONDS: &str = "1";
 
 /// Is something wrong with who asks, and nothing with what? Proxies and clients look for that in the status.

@@ -14,7 +14,7 @@ enum Strictness {
 }
 
 fn strictness(value: &HeaderValue) -> Strictness {
-    // What cannot be read is not passed on as permission to store.
+    // A value that cannot be read must not become a permission to store.
     let Ok(text) = value.to_str() else { return Strictness::NoStore };
     let mut found = Strictness::Public(std::cmp::Reverse(u64::MAX));
     for directive in text.split(',') {
@@ -45,8 +45,8 @@ pub(crate) fn is_personal(headers: &HeaderMap, token_header: Option<&HeaderName>
         || token_header.is_some_and(|name| headers.contains_key(name))
 }
 
-/// Sets `no-store` on a response unless it says so already, or a rule for headers of subgraphs has set another value and
-/// the response is not personal.
+/// Sets `no-store` on a response unless it has that already, or a rule for headers of subgraphs has set another value
+/// and the response is not personal.
 pub(crate) fn restrict(headers: &mut HeaderMap, is_personal: bool) {
     let is_personal = is_personal || headers.contains_key(SET_COOKIE);
     let values = || headers.get_all(CACHE_CONTROL).iter();

@@ -1,17 +1,13 @@
-//! What the requests of one connection have in common: the client, the bytes of responses that it has not read, how
-//! many requests are served before other connections get a turn, and how many at the same time.
+//! The client of one HTTP connection, across its requests: the bytes of responses that it has not read, how many
+//! requests are served before other connections get a turn, and how many at the same time.
 
 use std::cell::{Cell, RefCell};
-use std::convert::Infallible;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use execute::ClientKey;
-use http_body::{Body, Frame, SizeHint};
 use tokio::sync::Notify;
 
 use super::answer::AnswerBody;
@@ -28,10 +24,6 @@ const REQUESTS_PER_TURN: u32 = 2;
 /// `http.http2.max_concurrent_streams`, and one that does not has these few responses in memory.
 const UNPROVEN_REQUESTS_MAX: u32 = 8;
 
-/// A response goes to the HTTP library in pieces of this size over HTTP/1.1. Each piece that is taken shows that the
-/// client reads. Each costs a system call, so that usual responses are one piece.
-const PIECE_BYTES: usize = 128 << 10;
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct ClientConnection {
@@ -40,16 +32,16 @@ pub(crate) struct ClientConnection {
     /// Requests that began in this turn of the event loop.
     begun: Cell<u32>,
     places: Arc<Places>,
-    /// What its live subscriptions keep, on whatever stream they are.
+    /// The bytes that live subscriptions on all of its streams keep.
     kept: Arc<KeptTotal>,
 }
 
 /// The places of one connection for requests that are served at the same time.
 #[derive(Debug, Default)]
 struct Places {
-    /// Requests that are served, or whose response has not been read.
+    /// The number of requests that are served or have a response that has not been read.
     taken: AtomicU32,
-    /// Responses that were read to their end.
+    /// The number of responses that were read to their end.
     read: AtomicU32,
     /// Notified when a request ends.
     ended: Notify,
@@ -75,7 +67,7 @@ impl Drop for InFlight {
 }
 
 impl ClientConnection {
-    /// Of the connection that has this permit.
+    /// The state of a connection that begins and has this permit.
     pub(crate) fn new(router: &Router, permit: &ConnectionPermit) -> Self {
         let client = permit.client();
         let account = router.response_bytes.open(client, router.config.http.response_queue_bytes);
@@ -102,7 +94,7 @@ impl ClientConnection {
         &self.account
     }
 
-    /// What its live subscriptions keep.
+    /// The bytes that its live subscriptions keep.
     pub(crate) fn kept(&self) -> &Arc<KeptTotal> {
         &self.kept
     }
@@ -141,8 +133,9 @@ impl ClientConnection {
         }
     }
 
-    /// As [`ClientConnection::charge`], for a body over HTTP/2: the request keeps its place until the body has been sent.
-    /// The HTTP library takes the first piece of a body whether the client has room for it or not, so that is no sign.
+    /// As [`ClientConnection::charge`], for a body over HTTP/2: the request keeps its place until the body has been
+    /// sent. The HTTP library takes the first piece of a body whether the client has room for it or not, so taking it
+    /// does not show that the client reads.
     pub(crate) fn charge_in_flight(&self, body: AnswerBody, in_flight: InFlight) -> AnswerBody {
         match self.charge(body) {
             AnswerBody::Whole(body) if body.len() >= CHARGED_BYTES_MIN => {
@@ -225,48 +218,10 @@ impl ClientRequest {
     }
 }
 
-/// A body over HTTP/1.1, in pieces.
-#[derive(Debug)]
-pub(crate) struct PacedBody {
-    body: AnswerBody,
-    account: Arc<ByteAccount>,
-}
-
-impl PacedBody {
-    pub(crate) fn new(body: AnswerBody, connection: &ClientConnection) -> Self {
-        Self { body: connection.charge(body), account: Arc::clone(&connection.account) }
-    }
-}
-
-impl Body for PacedBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let this = self.get_mut();
-        match &mut this.body {
-            AnswerBody::Whole(bytes) if bytes.len() > PIECE_BYTES => {
-                this.account.note_progress();
-                Poll::Ready(Some(Ok(Frame::data(bytes.split_to(PIECE_BYTES)))))
-            }
-            body => Pin::new(body).poll_frame(context),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Poll};
+
     use super::*;
     use crate::byte_budget::ByteBudget;
 

@@ -160,14 +160,14 @@ pub(crate) enum NotExpanded {
 }
 
 impl ExpansionBounds {
-    /// What a body of so many bytes may become. Small bodies may become [`INLINE_BYTES_MAX`].
+    /// The size to which a body of so many bytes may expand; [`INLINE_BYTES_MAX`] for small ones.
     fn bytes_for(self, body: usize) -> usize {
         let dense = body.saturating_mul(self.ratio_max as usize).max(INLINE_BYTES_MAX);
         dense.min(self.bytes_max)
     }
 }
 
-/// Expands the body of a request: here if it is small then, otherwise away from the event loop.
+/// Expands the body of a request: here if the expanded body is small, otherwise away from the event loop.
 ///
 /// # Errors
 /// See [`NotExpanded`].
@@ -195,8 +195,9 @@ pub(crate) async fn expand(
             return outcome(expanded);
         }
     }
+    let size = body.len();
     let work = move || coding::expand(coding, &body, limit);
-    outcome(offload.run(client, deadline, work).await.map_err(NotExpanded::NotDone)?)
+    outcome(offload.run(client, size, deadline, work).await.map_err(NotExpanded::NotDone)?)
 }
 
 #[cfg(test)]
@@ -309,7 +310,7 @@ mod tests {
         assert_eq!(expand(vec![b'1'; INLINE_BYTES_MAX]).await.1, Ok(INLINE_BYTES_MAX));
         let (size, outcome) = expand(vec![b'1'; 1 << 20]).await;
         assert_eq!(outcome, Err(NotExpanded::TooDense(100 * size)));
-        // As dense as JSON is.
+        // JSON of this kind shrinks to about a half.
         let numbers = (0..100_000_u32).map(|it| format!("{},", it.wrapping_mul(2_654_435_761)));
         let numbers = numbers.collect::<String>().into_bytes();
         let whole = numbers.len();

@@ -32,8 +32,8 @@ pub(crate) fn preflight(method: &Method, headers: &HeaderMap) -> Option<Answer> 
     Some(answer)
 }
 
-/// Adds what an allowed origin needs to read `answer`; takes away from a preflight what others must not see.
-/// `"*"` never allows credentials: only an origin that is listed by name may send them.
+/// Adds the headers that an allowed origin needs to read `answer`, and removes from a preflight those that others must
+/// not see. `"*"` never allows credentials: only an origin that is listed by name may send them.
 pub(crate) fn apply(cors: &Cors, origin: Option<&HeaderValue>, answer: &mut Answer) {
     if cors.origins.is_empty() {
         remove(answer, origin);
@@ -65,7 +65,7 @@ fn allows_any(cors: &Cors) -> bool {
     cors.origins.iter().any(|allowed| allowed == ANY)
 }
 
-/// Stands for every origin.
+/// The entry of `cors.origins` for all origins.
 const ANY: &str = "*";
 
 /// Longer origins are cut in logs.
@@ -95,9 +95,9 @@ fn remove(answer: &mut Answer, origin: Option<&HeaderValue>) {
     }
 }
 
-/// May a WebSocket be opened from `origin`? Browsers do not apply the same-origin policy to WebSockets, so
-/// the server has to: without an `Origin` it is no browser; a page of this very host may. Browsers send cookies with
-/// every handshake, so `"*"` allows only a handshake without credentials.
+/// True if a WebSocket may be opened by a request with these headers. Browsers do not apply the same-origin policy to
+/// WebSockets, so the server has to. A request without `Origin` is not from a browser, and a page of this very host may
+/// connect. Browsers send cookies with every handshake, so `"*"` allows only a handshake without credentials.
 pub(crate) fn may_connect(cors: &Cors, headers: &HeaderMap) -> bool {
     let may = may_come_from(cors, headers);
     if !may {

@@ -1,6 +1,6 @@
 //! How a connection leaves HTTP/1.1: its last answer is a head, and what follows is not HTTP any more, or a body
-//! without end. The HTTP library never sees such an answer. It is stopped while it waits for one, when everything that it
-//! wrote before has gone; the head is written here.
+//! without end. The HTTP library never sees such an answer. It is stopped while it waits for one, when everything that
+//! it wrote before has gone; the head is written here.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::answer::{Answer, AnswerBody};
 use super::stream::ClientStream;
-use crate::live::Leaving;
+use super::takeover::Takeover;
 
 /// What the service of a connection and who drives it tell each other. Clones are one.
 #[derive(Clone, Default)]
@@ -24,7 +24,7 @@ pub(super) struct Departure(Rc<State>);
 
 #[derive(Default)]
 struct State {
-    answer: RefCell<Option<(Parts, Box<Leaving>)>>,
+    answer: RefCell<Option<(Parts, Takeover)>>,
     /// Bytes may wait in the library, or in what carries the connection.
     is_writing: Cell<bool>,
 }
@@ -33,8 +33,8 @@ impl Departure {
     /// The answer, unless the connection is to leave with it. Then there is never one.
     pub(super) async fn unless_leaving(&self, answer: Answer) -> Answer {
         match answer.into_parts() {
-            (head, AnswerBody::Leaving(leaving)) => {
-                *self.0.answer.borrow_mut() = Some((head, leaving));
+            (head, AnswerBody::Leaving(takeover)) => {
+                *self.0.answer.borrow_mut() = Some((head, takeover));
                 std::future::pending().await
             }
             (head, body) => Response::from_parts(head, body),
@@ -46,8 +46,8 @@ impl Departure {
         !self.0.is_writing.get() && self.0.answer.borrow().is_some()
     }
 
-    /// With what it leaves.
-    pub(super) fn take(&self) -> Option<(Parts, Box<Leaving>)> {
+    /// Takes the last head of the connection and its takeover.
+    pub(super) fn take(&self) -> Option<(Parts, Takeover)> {
         self.0.answer.borrow_mut().take()
     }
 }

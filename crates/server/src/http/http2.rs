@@ -26,10 +26,10 @@ use tokio::time::{Instant, Sleep};
 use super::answer::{self, Answer, AnswerBody};
 use super::client_connection::{ClientConnection, ClientRequest, InFlight};
 use super::media::AnswerType;
+use super::paced_body::PacedBody;
+use super::patient::is_stall;
 use super::pipeline;
-use super::serve::is_stall;
 use super::stream::ClientStream;
-use crate::byte_budget::ByteAccount;
 use crate::connections::ConnectionPermit;
 use crate::cores;
 use crate::metrics::TimeoutPhase;
@@ -239,8 +239,7 @@ async fn watch<F: Future>(state: Rc<State>, stream: F) {
 
 /// The body of an answer, in pieces, and the times at which they go.
 struct StreamBody {
-    body: AnswerBody,
-    account: Arc<ByteAccount>,
+    body: PacedBody,
     exchange: Option<Rc<Exchange>>,
 }
 
@@ -255,7 +254,7 @@ impl StreamBody {
             Some(in_flight) => client.charge_in_flight(body, in_flight),
             None => client.charge(body),
         };
-        Self { body, account: Arc::clone(client.account()), exchange }
+        Self { body: PacedBody::new(body, client.account(), PIECE_BYTES), exchange }
     }
 }
 
@@ -268,13 +267,7 @@ impl Body for StreamBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = self.get_mut();
-        let frame = match &mut this.body {
-            AnswerBody::Whole(bytes) if bytes.len() > PIECE_BYTES => {
-                this.account.note_progress();
-                Poll::Ready(Some(Ok(Frame::data(bytes.split_to(PIECE_BYTES)))))
-            }
-            body => Pin::new(body).poll_frame(context),
-        };
+        let frame = Pin::new(&mut this.body).poll_frame(context);
         if let Some(exchange) = &this.exchange {
             // What is not there yet nobody can take.
             let is_there = matches!(frame, Poll::Ready(Some(_)));

@@ -17,16 +17,11 @@ use super::serve::{self, Accepted};
 use super::unix::{BoundSocket, SocketFile};
 use crate::connections::NoRoom;
 use crate::descriptors::SpareDescriptor;
+use crate::log_limit::LogLimit;
 use crate::router::Router;
 
 /// How long to wait when the process or system has no descriptor left: accepting at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// How often, at most, a failing `accept` is told: it fails twenty times a second then.
-const ACCEPT_WARNINGS_APART: Duration = Duration::from_secs(10);
-
-/// How many connections may wait for being accepted; the system cuts it to `somaxconn`.
-pub(super) const BACKLOG: u32 = 4_096;
 
 /// A place where clients connect, bound.
 #[derive(Debug)]
@@ -35,24 +30,6 @@ pub(crate) enum Bound {
     Tcp(std::net::TcpListener, Option<Arc<TlsServer>>),
     /// A Unix domain socket.
     Unix(BoundSocket),
-}
-
-/// Binds `address`.
-///
-/// # Errors
-/// As the system says: taken, not ours, not allowed.
-pub(crate) fn bind(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
-    let domain = socket2::Domain::for_address(address);
-    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, Some(socket2::Protocol::TCP))?;
-    if address.is_ipv6() {
-        // Whether `[::]` takes IPv4 too is a setting of the system; ours says what it says everywhere.
-        socket.set_only_v6(true)?;
-    }
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG as i32)?;
-    Ok(socket.into())
 }
 
 impl Bound {
@@ -120,7 +97,7 @@ pub(crate) async fn accept(router: Arc<Router>, bound: Bound) {
         }
     };
     let mut shutdown = router.shutdown.clone();
-    let mut warned: Option<Instant> = None;
+    let warnings = LogLimit::new();
     let mut spare = SpareDescriptor::take();
     loop {
         let accepted = tokio::select! {
@@ -135,9 +112,12 @@ pub(crate) async fn accept(router: Arc<Router>, bound: Bound) {
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 router.metrics.accept_failures.fetch_add(1, Ordering::Relaxed);
-                if warned.is_none_or(|before| before.elapsed() >= ACCEPT_WARNINGS_APART) {
-                    warned = Some(Instant::now());
-                    tracing::warn!(%error, "connections cannot be accepted; trying again and again");
+                if let Some(suppressed) = warnings.admit(Instant::now()) {
+                    tracing::warn!(
+                        %error,
+                        suppressed,
+                        "connections cannot be accepted; trying again and again"
+                    );
                 }
                 if spare.free() {
                     // One that waits already, if there is still one.
@@ -213,22 +193,5 @@ fn turn_away(accepted: Accepted, no_room: NoRoom) {
             let _ = socket.shutdown(Shutdown::Write);
         }
         Accepted::Tcp(_, Some(_)) => {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn both_kinds_of_all_interfaces_can_have_the_same_port() {
-        let v4 = bind(([0, 0, 0, 0], 0).into()).expect("a free port");
-        let port = v4.local_addr().expect("bound").port();
-        let v6 = std::net::Ipv6Addr::UNSPECIFIED;
-        match bind((v6, port).into()) {
-            Ok(_) => {}
-            // A machine without IPv6 cannot show it.
-            Err(error) => assert_ne!(error.kind(), std::io::ErrorKind::AddrInUse),
-        }
     }
 }

@@ -264,7 +264,9 @@ where
     let requested = if body.len() <= INLINE_BYTES_MAX {
         known_bodies::recall(body, read)
     } else {
-        router.offload.run(client(), deadline, move || read(body)).await.map_err(not_done)?
+        let (client, size) = (client(), body.len());
+        let requested = router.offload.run(client, size, deadline, move || read(body)).await;
+        requested.map_err(not_done)?
     };
     requested.map_err(|error| not_read(error, media))
 }
@@ -277,7 +279,7 @@ fn not_read(error: Malformed, media: AnswerType) -> Box<Answer> {
             let code = ErrorCode::PersistedQueryNotSupported;
             let error = GraphqlError::new(code, error.to_string());
             Box::new(match batch {
-                // Each client whose operation is in the batch looks for its own answer.
+                // A client that batches operations of several callers hands each of them one response.
                 Some(count) => batch::refused(count, &error),
                 None => answer::refused(StatusCode::OK, &[error], media),
             })

@@ -12,7 +12,7 @@ use crate::request_extensions::{PERSISTED_QUERY_NOT_SUPPORTED, has_persisted_que
 /// A request that is not a well-formed GraphQL request.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Malformed {
-    /// For the reason that is given.
+    /// The reason, as the client gets it.
     #[error("{0}")]
     Request(String),
     /// An operation has a hash (`extensions.persistedQuery`) in place of its text. The router keeps no operations by

@@ -19,13 +19,14 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::client_connection::{ClientConnection, ClientRequest, PacedBody};
+use super::client_connection::{ClientConnection, ClientRequest};
 use super::departure::{self, Departure, Watched};
-use super::patient::Patient;
+use super::paced_body::PacedBody;
+use super::patient::{Patient, is_stall};
 use super::stream::{Carrier, ClientStream, Protocol};
+use super::takeover::{Left, Takeover};
 use super::{http2, pipeline};
 use crate::connections::ConnectionPermit;
-use crate::live::{Leaving, Left};
 use crate::metrics::TimeoutPhase;
 use crate::router::Router;
 
@@ -36,6 +37,10 @@ const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 /// closed too, but not to a stranger who goes on talking.
 const HANG_UP_TIME_MAX: Duration = Duration::from_secs(1);
 const HANG_UP_BYTES_MAX: u64 = 64 * 1024;
+
+/// The size of the pieces in which a response goes to the HTTP library. Each costs a system call, so responses of usual
+/// size are one piece.
+const PIECE_BYTES: usize = 128 << 10;
 
 /// A connection as it comes from a listener; it belongs to no runtime yet.
 #[derive(Debug)]
@@ -142,7 +147,8 @@ async fn serve_http1(router: Arc<Router>, stream: ClientStream, permit: Connecti
             let whose = ClientRequest::alone(&client);
             let answer = pipeline::handle(&router, &whose, request).await;
             let answer = departure.unless_leaving(answer).await;
-            Ok::<_, Infallible>(answer.map(|body| PacedBody::new(body, &client)))
+            let paced = |body| PacedBody::new(client.charge(body), client.account(), PIECE_BYTES);
+            Ok::<_, Infallible>(answer.map(paced))
         }
     });
     let watched = Watched { stream, departure: departure.clone() };
@@ -185,23 +191,23 @@ async fn serve_http1(router: Arc<Router>, stream: ClientStream, permit: Connecti
         None => {
             let parts = connection.into_parts();
             let stream = parts.io.into_inner().stream;
-            if let Some((head, leaving)) = departure.take() {
+            if let Some((head, takeover)) = departure.take() {
                 let left = Left { stream, early: parts.read_buf, permit };
-                leave(&router, left, &head, *leaving).await;
+                leave(&router, left, &head, takeover).await;
             }
         }
     }
 }
 
 /// Writes the last head of a connection, and lets it go on as what follows it.
-async fn leave(router: &Arc<Router>, mut left: Left, head: &Parts, leaving: Leaving) {
+async fn leave(router: &Router, mut left: Left, head: &Parts, takeover: Takeover) {
     let head = departure::head_text(head, SystemTime::now());
     let written = async {
         left.stream.write_all(&head).await?;
         left.stream.flush().await
     };
     match written.await {
-        Ok(()) => leaving.go(router, left).await,
+        Ok(()) => takeover.run(left).await,
         Err(error) => {
             if error.kind() == io::ErrorKind::TimedOut {
                 router.metrics.timeout(TimeoutPhase::stall);
@@ -209,16 +215,4 @@ async fn leave(router: &Arc<Router>, mut left: Left, head: &Parts, leaving: Leav
             tracing::debug!(%error, "a client left before its stream began");
         }
     }
-}
-
-/// Did the client take nothing for too long ([`Patient`])?
-pub(super) fn is_stall(error: &hyper::Error) -> bool {
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        if let Some(error) = error.downcast_ref::<io::Error>() {
-            return error.kind() == io::ErrorKind::TimedOut;
-        }
-        source = error.source();
-    }
-    false
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::listener::BACKLOG;
+use super::tcp::BACKLOG;
 use crate::config::UnixSocket;
 
 /// A socket that is bound; its file goes when this does.

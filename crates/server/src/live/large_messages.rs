@@ -24,7 +24,7 @@ pub(super) async fn read<T: Send + 'static>(
     while message.is_wanted() {
         // Shares its bytes: the place in the queue may be refused, and the message is needed again.
         let (copy, until) = (message.clone(), deadline);
-        match router.offload.run(client, until, move || copy.read(parse)).await {
+        match router.offload.run(client, message.len(), until, move || copy.read(parse)).await {
             Ok(read) => return Some(read),
             Err(NotDone::Failed) => return Some(ReadMessage::broken_off()),
             Err(NotDone::Overloaded) if deadline <= Instant::now() => {

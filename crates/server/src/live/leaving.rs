@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use execute::LocalFuture;
 #[cfg(target_os = "linux")]
 use wire::http1::Framing;
 #[cfg(target_os = "linux")]
@@ -12,8 +12,8 @@ use super::Caller;
 #[cfg(target_os = "linux")]
 use super::single;
 use super::websocket::{self, Spoken};
-use crate::connections::ConnectionPermit;
-use crate::http::stream::ClientStream;
+use crate::http::answer::AnswerBody;
+use crate::http::takeover::{Left, Takeover};
 #[cfg(target_os = "linux")]
 use crate::operation::Ready;
 use crate::router::Router;
@@ -50,20 +50,18 @@ pub(crate) struct Streamed {
     pub(super) ready: Ready,
 }
 
-/// What a connection takes along.
-#[derive(Debug)]
-pub(crate) struct Left {
-    /// The head has been written on it.
-    pub(crate) stream: ClientStream,
-    /// What the client sent behind its request.
-    pub(crate) early: Bytes,
-    /// It is counted still.
-    pub(crate) permit: ConnectionPermit,
-}
-
 impl Leaving {
+    /// The body of the response after whose head the connection goes on as this.
+    pub(super) fn into_body(self, router: &Arc<Router>) -> AnswerBody {
+        let router = Arc::clone(router);
+        let run = move |left| {
+            Box::pin(async move { self.go(&router, left).await }) as LocalFuture<'static, ()>
+        };
+        AnswerBody::Leaving(Takeover::new(run))
+    }
+
     /// Goes on. Returns at once where a reactor takes over, at the end where none does.
-    pub(crate) async fn go(self, router: &Arc<Router>, left: Left) {
+    async fn go(self, router: &Arc<Router>, left: Left) {
         #[cfg(target_os = "linux")]
         if router.reactors.are_there() {
             return router.reactors.adopt(router, self, left);

@@ -24,7 +24,6 @@ use http::HeaderMap;
 use crate::authentication::Identity;
 use crate::metrics::{Policy, PolicyLabel};
 use crate::router::Router;
-pub(crate) use leaving::{Leaving, Left};
 pub(crate) use queue_total::QueueTotal;
 pub(crate) use websocket::SLOW_SUBSCRIBER;
 

@@ -19,8 +19,9 @@ use socket2::SockRef;
 use wire::http1::{Framing, ResponseBody};
 use wire::result_stream::{Kind, ResultStream};
 
-use super::leaving::{Leaving, Left, Streamed, WebSocket};
+use super::leaving::{Leaving, Streamed, WebSocket};
 use super::{Caller, spread};
+use crate::http::takeover::Left;
 use crate::router::Router;
 use application::{Adoption, Begin, Live, Message};
 use machine::ClientMachine;

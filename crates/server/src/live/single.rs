@@ -212,7 +212,7 @@ pub(crate) fn open(router: &Arc<Router>, token: &str, version: Version) -> Answe
     #[cfg(target_os = "linux")]
     if version < Version::HTTP_2 && router.reactors.are_there() {
         let leaving = |framing| Leaving::SingleConnection(framing, Box::new(opened));
-        return super::sse::leaving_as(AnswerType::EventStream, version, leaving);
+        return super::sse::leaving_as(router, AnswerType::EventStream, version, leaving);
     }
     #[cfg(not(target_os = "linux"))]
     let _ = version;
@@ -237,7 +237,9 @@ pub(crate) async fn start(
         let client = identity.client_key().unwrap_or(address);
         let deadline = Instant::now() + router.config.limits.time;
         let extensions = request.extensions.clone();
-        let read = router.offload.run(client, deadline, move || operation_id(&extensions));
+        let read = router
+            .offload
+            .run(client, extensions.len(), deadline, move || operation_id(&extensions));
         match read.await {
             Ok(id) => id,
             Err(not_done) => {

@@ -46,7 +46,7 @@ pub(crate) fn answer(
 ) -> Answer {
     #[cfg(target_os = "linux")]
     if version < Version::HTTP_2 && router.reactors.are_there() {
-        return leaving(ready, kind, version);
+        return leaving(router, ready, kind, version);
     }
     let outlet = Arc::new(ConnectionOutlet::new(&router.config.subscriptions, &router.queue_total));
     let transport = Transport::of(kind);
@@ -63,14 +63,15 @@ pub(crate) fn answer(
 
 /// The connection becomes the stream: nothing else is answered on it.
 #[cfg(target_os = "linux")]
-fn leaving(ready: Ready, kind: Kind, version: Version) -> Answer {
+fn leaving(router: &Arc<Router>, ready: Ready, kind: Kind, version: Version) -> Answer {
     let streamed = |framing| Leaving::ResultStream(Streamed { framing, kind, ready });
-    leaving_as(AnswerType::of(kind), version, streamed)
+    leaving_as(router, AnswerType::of(kind), version, streamed)
 }
 
 /// The head of an answer by HTTP/1.1 or 1.0 whose connection becomes what `leaving` gives.
 #[cfg(target_os = "linux")]
 pub(super) fn leaving_as(
+    router: &Arc<Router>,
     media: AnswerType,
     version: Version,
     leaving: impl FnOnce(Framing) -> Leaving,
@@ -79,7 +80,7 @@ pub(super) fn leaving_as(
         Version::HTTP_11 => Framing::Chunked,
         _ => Framing::UntilClose,
     };
-    let mut answer = head(media, AnswerBody::Leaving(Box::new(leaving(framing))));
+    let mut answer = head(media, leaving(framing).into_body(router));
     let headers = answer.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
     if framing == Framing::Chunked {

@@ -28,9 +28,9 @@ use super::{
     Caller, TOKEN_EXPIRED, count_dropped, init_payload, large_messages, sleep_until, spread,
 };
 use crate::authentication::{
-    self, Authentication, EXPIRED, Identity, InitOutcome, Introduced, PresentedToken, Refusal,
+    Authentication, EXPIRED, Identity, InitOutcome, Introduced, PresentedToken, Refusal,
 };
-use crate::http::answer::{self, Answer, AnswerBody};
+use crate::http::answer::{self, Answer};
 use crate::http::cors;
 use crate::http::stream::ClientStream;
 use crate::metrics::Transport;
@@ -64,7 +64,11 @@ pub(crate) fn is_wanted(headers: &HeaderMap) -> bool {
 }
 
 /// Answers an upgrade request; on success the connection leaves HTTP.
-pub(crate) fn upgrade(router: &Router, request: &Request<Incoming>, identity: Identity) -> Answer {
+pub(crate) fn upgrade(
+    router: &Arc<Router>,
+    request: &Request<Incoming>,
+    identity: Identity,
+) -> Answer {
     if request.version() == Version::HTTP_2 {
         let text = "HTTP/2 is not spoken for WebSocket connections here: open them by HTTP/1.1\n";
         return answer::text(StatusCode::BAD_REQUEST, text);
@@ -108,7 +112,7 @@ pub(crate) fn upgrade(router: &Router, request: &Request<Incoming>, identity: Id
     let spoken = Spoken { subprotocol: accept.subprotocol, deflates: accept.deflate.is_some() };
     let leaving =
         WebSocket { spoken, caller: Caller { headers: request.headers().clone(), identity } };
-    *answer.body_mut() = AnswerBody::Leaving(Box::new(Leaving::WebSocket(leaving)));
+    *answer.body_mut() = Leaving::WebSocket(leaving).into_body(router);
     answer
 }
 
@@ -292,7 +296,7 @@ fn obey(
             };
             let identity = caller.identity.clone();
             *caller = Arc::new(Caller { headers: init.headers, identity });
-            match authentication::introduced(router, init.token, &caller.identity) {
+            match router.on_connection_init(init.token, &caller.identity) {
                 Introduced::Known(identified) => {
                     introduced(router, connection, caller, identified);
                 }
@@ -336,7 +340,7 @@ impl Introduction {
     /// Begins anew when it was given up: what has been verified is remembered.
     async fn finish(&self, router: &Router) -> Result<InitOutcome, Refusal> {
         match self {
-            Self::Of(token) => authentication::identify(router, token).await,
+            Self::Of(token) => router.verify_presented(token).await,
             Self::None => std::future::pending().await,
         }
     }

@@ -1,5 +1,5 @@
-//! Connections that leave HTTP/1.1 for a reactor, or for a task where there is none: nothing that was said before, with or
-//! behind the request is lost or mixed up.
+//! Connections that leave HTTP/1.1 for a reactor, or for a task where there is none: nothing that was said before, with
+//! or behind the request is lost or mixed up.
 
 use std::fs;
 use std::io::{Read, Write};

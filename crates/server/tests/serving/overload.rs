@@ -50,7 +50,7 @@ fn a_body_that_expands_far_more_than_json_does_is_refused_and_its_connection_clo
 
 #[test]
 fn a_refusal_for_want_of_room_is_503_with_retry_after_whatever_the_media_type() {
-    // Nothing may wait, and one operation is prepared already: others are refused while it is.
+    // One operation may be prepared and one may wait: others are refused meanwhile.
     let router = Router::start("limits: {preparing: 1, preparing_waiting: 1}");
     let accepts =
         ["application/json", "application/graphql-response+json", "text/event-stream", "*/*"];
@@ -104,7 +104,7 @@ fn a_hash_in_place_of_an_operation_is_answered_so_that_clients_send_the_text() {
     assert_eq!(with_text.body, r#"{"data":{"__typename":"Query"}}"#);
 }
 
-/// A query whose answer has some 100 kB without any subgraph.
+/// A query with a response of some 100 kB that needs no subgraph.
 fn large_query() -> String {
     let schema = "__schema{types{name kind description fields{name description type{name kind ofType{name kind}}}}}";
     let again: String = (0..12).map(|it| format!("a{it}:{schema} ")).collect();

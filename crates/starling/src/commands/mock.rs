@@ -26,8 +26,8 @@ pub(crate) struct Arguments {
     /// The supergraph file (SDL): each of its subgraphs is served at /NAME.
     #[arg(long, value_name = "FILE")]
     supergraph: Option<PathBuf>,
-    /// The schema of one subgraph (SDL), served at /NAME after the file's name; may be given several times. A single one
-    /// is served at every path.
+    /// The schema of one subgraph (SDL), served at /NAME after the file's name; may be given several times. A single
+    /// one is served at every path.
     #[arg(long, value_name = "FILE")]
     schema: Vec<PathBuf>,
     /// Where to listen; port 0 takes a free port.

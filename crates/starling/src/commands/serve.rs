@@ -58,8 +58,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let loaded = match config::load(arguments.config.as_deref(), &overrides) {
         Ok(loaded) => loaded,
         Err(diagnostics) => {
-            // Which format is wanted may be readable nevertheless.
-            match config::log_format(arguments.config.as_deref()) {
+            // The format of the log may be readable nevertheless.
+            match config::log_settings(arguments.config.as_deref()) {
                 Some(log) if log.format == LogFormat::Json => {
                     server::logging::start(&log);
                     server::logging::report(&diagnostics);

@@ -25,7 +25,7 @@ use super::machine::{ClientMachine, ONLY_OPERATION, Shared, SharedPosition};
 use super::members::Members;
 use super::outlet::ReactorOutlet;
 use crate::authentication::{
-    self, Authentication, EXPIRED, Identity, InitOutcome, Introduced, LOOK_INTERVAL_MAX, Refusal,
+    Authentication, EXPIRED, Identity, InitOutcome, Introduced, LOOK_INTERVAL_MAX, Refusal,
 };
 use crate::connections::ConnectionPermit;
 use crate::farewell;
@@ -256,7 +256,7 @@ impl Live {
             let identity = client.caller.identity.clone();
             client.caller = self.callers.share(Caller { headers, identity });
         }
-        match authentication::introduced(router, init.token, &client.caller.identity) {
+        match router.on_connection_init(init.token, &client.caller.identity) {
             Introduced::Known(identified) => self.introduced(sockets, token, identified),
             Introduced::By(bearer) => {
                 // A signature takes as long as some hundred messages: that is work for a core.
@@ -264,7 +264,7 @@ impl Live {
                 let cores = Arc::clone(&router.cores);
                 cores.run(Box::new(move || {
                     Box::pin(async move {
-                        let identified = authentication::identify(&router, &bearer).await;
+                        let identified = router.verify_presented(&bearer).await;
                         outlet.mailbox().send(Message::Introduced(token, identified));
                     })
                 }));

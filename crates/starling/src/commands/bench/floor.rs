@@ -21,7 +21,8 @@ pub(crate) struct Arguments {
     /// With --subscriptions: where events come from, as nats://HOST:PORT/SUBJECT. Without it they are POSTed here.
     #[arg(long, value_name = "URL", requires = "subscriptions")]
     events: Option<Destination>,
-    /// With --subscriptions: the message of an event; $T, or an example of a time, is replaced by when it was published.
+    /// With --subscriptions: the message of an event; $T, or an example of a time, is replaced by when it was
+    /// published.
     #[arg(
         long,
         value_name = "TEXT",

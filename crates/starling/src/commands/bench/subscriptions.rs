@@ -84,7 +84,8 @@ pub(crate) struct Arguments {
     #[arg(long, short = 'c')]
     clients: Option<usize>,
     /// Where events are published: nats://HOST:PORT/SUBJECT, memory://ADMIN_HOST:PORT/TOPIC (the router's memory
-    /// provider, by its admin listener), redis://HOST:PORT/CHANNEL, kafka://HOST:PORT/TOPIC or http://… (a POST of each).
+    /// provider, by its admin listener), redis://HOST:PORT/CHANNEL, kafka://HOST:PORT/TOPIC or http://… (a POST of
+    /// each).
     #[arg(long, value_name = "URL")]
     publish: Option<Destination>,
     /// The text of an event.

@@ -1,0 +1,476 @@
+//! Checks of scalar values: whether a text is of a [`Format`], and what is wrong with it otherwise.
+
+use std::borrow::Cow;
+
+use http::{HeaderName, HeaderValue, Uri};
+use upstream::belongs_to_connection;
+
+use super::address::{AddressError, parse_address};
+use super::format::Format;
+use super::headers::HeaderPattern;
+use super::listen::parse_mode;
+use super::override_labels::LabelSetting;
+use super::threads::{ReactorThreads, Workers};
+use super::{duration, size};
+
+/// Ids, names and paths longer than this are mistakes.
+const TEXT_BYTES_MAX: usize = 4096;
+
+/// The system allows 107 bytes on Linux, 103 elsewhere (`sun_path`), folder included.
+const SOCKET_PATH_BYTES_MAX: usize = 100;
+
+/// 128 bits, if they are random: as much as the signature is long.
+const CURSOR_KEY_BYTES_MIN: usize = 16;
+
+/// The reason why a text does not have a format.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Complaint {
+    /// The mistake. It may repeat parts of the text: it must not be shown for secrets and variables.
+    pub(super) reason: Cow<'static, str>,
+    /// The text to write instead, where a better one than the general help is known.
+    pub(super) instead: Option<String>,
+}
+
+impl<T: Into<Cow<'static, str>>> From<T> for Complaint {
+    fn from(reason: T) -> Self {
+        Self { reason: reason.into(), instead: None }
+    }
+}
+
+impl Format {
+    /// Checks a text. A text without complaint deserializes.
+    pub(super) fn check(self, text: &str) -> Result<(), Complaint> {
+        // The formats with no length of their own are bounded here; all others are short anyway.
+        if text.len() > TEXT_BYTES_MAX {
+            return Err("it is longer than 4096 bytes".into());
+        }
+        match self {
+            Self::Duration => match duration::parse(text)? {
+                zero if zero.is_zero() => Err("it must be longer than zero".into()),
+                _ => Ok(()),
+            },
+            Self::DurationOrZero => Ok(duration::parse(text).map(drop)?),
+            Self::Size => match size::parse(text)? {
+                0 => Err("it must be more than zero".into()),
+                _ => Ok(()),
+            },
+            Self::Address => check_address(text),
+            Self::Workers => Ok(Workers::parse(text).map(drop)?),
+            Self::Reactors => Ok(ReactorThreads::parse(text).map(drop)?),
+            Self::LabelSetting => Ok(LabelSetting::parse(text).map(drop)?),
+            Self::Path => check_path(text),
+            Self::SubgraphUrl if text.starts_with("unix:") => check_socket(text),
+            Self::SubgraphUrl => check_url(text, &["http", "https"]),
+            Self::HttpUrl => check_url(text, &["http", "https"]),
+            Self::MemberPath if execute::ClaimPath::parse(text).is_none() => {
+                Err("it has an empty name".into())
+            }
+            Self::Scheme if !text.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-') => {
+                Err("it is more than one word".into())
+            }
+            Self::NatsUrl => check_nats_urls(text),
+            Self::KafkaBroker => check_kafka_broker(text),
+            Self::RedisUrl => check_redis_url(text),
+            Self::HeaderName => check_header_name(text),
+            Self::HeaderPattern if text.is_empty() => Err("it is empty".into()),
+            Self::HeaderPattern => Ok(HeaderPattern::new(text).map(drop)?),
+            Self::HeaderValue | Self::HeaderDefault => match HeaderValue::try_from(text) {
+                Ok(value) if value.to_str().is_ok() => Ok(()),
+                _ => Err("it contains characters that a header cannot carry".into()),
+            },
+            Self::ProviderId => check_provider_id(text),
+            Self::Instance if text.contains('/') => Err("it contains `/`".into()),
+            Self::Instance => check_provider_id(text),
+            Self::HostName => check_host_name(text),
+            Self::Origin => check_origin(text),
+            Self::File | Self::SocketPath | Self::UserName | Self::Secret | Self::Issuer
+                if text.is_empty() =>
+            {
+                Err("it is empty".into())
+            }
+            Self::CursorKey if text.len() < CURSOR_KEY_BYTES_MIN => {
+                Err("it is shorter than 16 bytes".into())
+            }
+            Self::SocketPath if text.len() > SOCKET_PATH_BYTES_MAX => {
+                Err("the system allows about 100 bytes".into())
+            }
+            Self::SocketPath => Ok(()),
+            Self::FileMode => Ok(parse_mode(text).map(drop)?),
+            Self::File
+            | Self::UserName
+            | Self::Secret
+            | Self::CursorKey
+            | Self::Issuer
+            | Self::MemberPath
+            | Self::Scheme => Ok(()),
+        }
+    }
+}
+
+/// Durations and sizes have a natural number for comparisons: milliseconds, bytes.
+pub(super) fn quantity(format: Format, text: &str) -> Option<u64> {
+    match format {
+        Format::Duration | Format::DurationOrZero => {
+            duration::parse(text).ok().and_then(|value| u64::try_from(value.as_millis()).ok())
+        }
+        Format::Size => size::parse(text).ok().and_then(|value| u64::try_from(value).ok()),
+        _ => None,
+    }
+}
+
+/// Writes such a number the way people write it.
+pub(super) fn print_quantity(format: Format, quantity: u64) -> String {
+    match format {
+        Format::Duration | Format::DurationOrZero => {
+            duration::print(std::time::Duration::from_millis(quantity))
+        }
+        _ => size::print(usize::try_from(quantity).unwrap_or(usize::MAX)),
+    }
+}
+
+fn check_address(text: &str) -> Result<(), Complaint> {
+    parse_address(text).map(drop).map_err(|error| Complaint {
+        reason: error.to_string().into(),
+        instead: match error {
+            AddressError::NoHost => {
+                let port = text.trim_start_matches(':');
+                Some(format!(
+                    "write `127.0.0.1:{port}` for this machine only, or `0.0.0.0:{port}` for all \
+                     interfaces"
+                ))
+            }
+            AddressError::NoPort => Some(format!("write `{text}:4000`")),
+            AddressError::BadHost => Some(
+                "write the IP address of an interface; `0.0.0.0` stands for all of them".into(),
+            ),
+            _ => None,
+        },
+    })
+}
+
+fn check_path(text: &str) -> Result<(), Complaint> {
+    if !text.starts_with('/') {
+        return Err("it does not begin with `/`".into());
+    }
+    let wrong = |c: char| !c.is_ascii_alphanumeric() && !"/-._~".contains(c);
+    if let Some(c) = text.chars().find(|&c| wrong(c)) {
+        return Err(format!("the character `{c}` has no place in it").into());
+    }
+    if text.contains("//") {
+        return Err("it contains `//`".into());
+    }
+    Ok(())
+}
+
+fn check_nats_urls(text: &str) -> Result<(), Complaint> {
+    // Credentials are moved out of the only URL there is.
+    if text.contains(',') && text.contains('@') {
+        return Err("several servers have their credentials apart, as `authentication`".into());
+    }
+    text.split(',').try_for_each(|url| check_url(url.trim(), &["nats", "tls"]))
+}
+
+fn check_url(text: &str, schemes: &[&str]) -> Result<(), Complaint> {
+    let expected = || {
+        let quoted: Vec<_> = schemes.iter().map(|scheme| format!("`{scheme}://`")).collect();
+        quoted.join(" or ")
+    };
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return Err(format!("it does not begin with {}", expected()).into());
+    };
+    if !schemes.contains(&scheme) {
+        return Err(format!("the scheme `{scheme}` is not {}", expected()).into());
+    }
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let is_nats = schemes.contains(&"nats");
+    // Brokers are commonly given so; `events` moves the credentials out of the URL.
+    if authority.contains('@') && !is_nats && !schemes.contains(&"redis") {
+        return Err(Complaint {
+            reason: "it contains credentials, which would reach logs".into(),
+            instead: Some(
+                "take them out, and send a header instead: `headers.subgraphs.<name>.request`"
+                    .into(),
+            ),
+        });
+    }
+    if text.contains('#') {
+        return Err("it contains a fragment (`#`)".into());
+    }
+    let host_and_port = authority.rsplit('@').next().unwrap_or_default();
+    let (host, port) = match host_and_port.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (host_and_port, None),
+    };
+    if host.is_empty() {
+        return Err("the host is missing".into());
+    }
+    if port.is_some_and(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        return Err("the port is not a number from 1 to 65535".into());
+    }
+    let uri: Uri = text.parse().map_err(|_| "it is not a valid URL")?;
+    if is_nats && !matches!(uri.path(), "" | "/") {
+        return Err("it has a path".into());
+    }
+    Ok(())
+}
+
+fn check_socket(text: &str) -> Result<(), Complaint> {
+    let rest = text.strip_prefix("unix://").ok_or("it does not begin with `unix://`")?;
+    let (socket, query) = rest.split_once('?').unwrap_or((rest, "path=/"));
+    if !socket.starts_with('/') || socket.ends_with('/') {
+        return Err("the absolute path of the socket is missing after `unix://`".into());
+    }
+    let path = query.strip_prefix("path=").ok_or("what follows `?` is not `path=`")?;
+    if !path.starts_with('/') || path.parse::<Uri>().is_err() {
+        return Err("`path` is not the path of a URL".into());
+    }
+    Ok(())
+}
+
+fn check_kafka_broker(text: &str) -> Result<(), Complaint> {
+    if let Some((scheme, rest)) = text.split_once("://") {
+        return Err(Complaint {
+            reason: format!("it begins with `{scheme}://`").into(),
+            instead: Some(format!("write `{rest}`, and `tls: {{}}` beside `brokers` for TLS")),
+        });
+    }
+    if text.contains(',') {
+        return Err("it has a comma: each broker is an entry of the list".into());
+    }
+    if events::is_kafka_broker(text) { Ok(()) } else { Err("it is not a host with a port".into()) }
+}
+
+fn check_redis_url(text: &str) -> Result<(), Complaint> {
+    if let Some(path) = text.strip_prefix("unix://") {
+        return match path {
+            _ if !path.starts_with('/') || path.ends_with('/') => {
+                Err("the absolute path of the socket is missing after `unix://`".into())
+            }
+            _ if path.contains(['?', '#']) => Err(Complaint {
+                reason: "a socket has nothing after its path".into(),
+                instead: Some("write user and password under `authentication`".into()),
+            }),
+            _ => Ok(()),
+        };
+    }
+    check_url(text, &["redis", "rediss"])?;
+    let authority = text.split_once("://").map_or("", |(_, rest)| rest);
+    let (authority, path) = authority.split_once('/').unwrap_or((authority, ""));
+    if text.contains('?') {
+        Err("it has a query (`?`)".into())
+    } else if !path.bytes().all(|byte| byte.is_ascii_digit()) {
+        Err("its path is not the number of a database".into())
+    } else if authority.rsplit_once('@').is_some_and(|(credentials, _)| !credentials.contains(':'))
+    {
+        Err(Complaint {
+            reason: "it has a user without a password".into(),
+            instead: Some("write `redis://USER:PASSWORD@HOST`, or `redis://:PASSWORD@HOST`".into()),
+        })
+    } else {
+        Ok(())
+    }
+}
+
+fn check_header_name(text: &str) -> Result<(), Complaint> {
+    if text.is_empty() {
+        return Err("it is empty".into());
+    }
+    let Ok(name) = HeaderName::try_from(text) else {
+        return Err("it contains characters that a header name cannot have".into());
+    };
+    // A rule for them could only break messages.
+    if belongs_to_connection(&name) {
+        return Err(Complaint {
+            reason: "this header belongs to a single connection or body".into(),
+            instead: Some("leave it out: the router sets it itself where it is due".into()),
+        });
+    }
+    Ok(())
+}
+
+fn check_provider_id(text: &str) -> Result<(), Complaint> {
+    if text.is_empty() {
+        return Err("it is empty".into());
+    }
+    let wrong = |c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c);
+    match text.chars().find(|&c| wrong(c)) {
+        Some('/') => Err("`/` separates the kind from the id and cannot be part of it".into()),
+        Some(c) => Err(format!("the character `{c}` has no place in it").into()),
+        None => Ok(()),
+    }
+}
+
+/// As browsers and scrapers write it in `host`, without the port.
+fn check_host_name(text: &str) -> Result<(), Complaint> {
+    let wrong = |c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c);
+    match text.chars().find(|&c| wrong(c)) {
+        _ if text.is_empty() => Err("it is empty".into()),
+        _ if text.ends_with('.') => Err("it ends with `.`".into()),
+        Some(':') => Err("`:` divides a host from a port, and ports are not compared".into()),
+        Some(c) => Err(format!("the character `{c}` has no place in it").into()),
+        None => Ok(()),
+    }
+}
+
+fn check_origin(text: &str) -> Result<(), Complaint> {
+    if matches!(text, "*" | "null") {
+        return match text {
+            "*" => Ok(()),
+            _ => Err("every sandboxed page and local file claims the origin `null`".into()),
+        };
+    }
+    let Some((scheme @ ("http" | "https"), host)) = text.split_once("://") else {
+        return Err("it does not begin with `https://` or `http://`".into());
+    };
+    if let Some((host, _)) = host.split_once('/') {
+        return Err(Complaint {
+            reason: "an origin has no path".into(),
+            instead: Some(format!("write `{scheme}://{host}`")),
+        });
+    }
+    if host.contains('*') {
+        return Err("patterns are not supported: list every origin, or `\"*\"` for all".into());
+    }
+    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        let host = host.to_ascii_lowercase();
+        return Err(Complaint {
+            reason: "browsers send hosts in lower case".into(),
+            instead: Some(format!("write `{scheme}://{host}`")),
+        });
+    }
+    check_url(text, &["http", "https"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(format: Format, text: &str) -> String {
+        format.check(text).map_or_else(|complaint| complaint.reason.into(), |()| "fine".to_owned())
+    }
+
+    #[test]
+    fn urls_of_subgraphs_have_scheme_host_and_no_credentials() {
+        for (text, expected) in [
+            ("http://localhost:4001/graphql", "fine"),
+            ("https://[::1]/graphql?x=1", "fine"),
+            ("http://[::1]:4001", "fine"),
+            ("localhost:4001", "it does not begin with `http://` or `https://`"),
+            ("ftp://host/", "the scheme `ftp` is not `http://` or `https://`"),
+            ("http:///graphql", "the host is missing"),
+            ("http://host:port/", "the port is not a number from 1 to 65535"),
+            ("http://host:/", "the port is not a number from 1 to 65535"),
+            ("http://host:99999/", "the port is not a number from 1 to 65535"),
+            ("http://me:hunter2@host/", "it contains credentials, which would reach logs"),
+            ("http://host/#part", "it contains a fragment (`#`)"),
+            ("http://ho st/", "it is not a valid URL"),
+            ("unix:///run/reviews.sock?path=/graphql", "fine"),
+            ("unix:///run/reviews.sock", "fine"),
+            ("unix:/run/reviews.sock", "it does not begin with `unix://`"),
+            ("unix://reviews.sock", "the absolute path of the socket is missing after `unix://`"),
+            ("unix:///a.sock?x=1", "what follows `?` is not `path=`"),
+            ("unix:///a.sock?path=graphql", "`path` is not the path of a URL"),
+        ] {
+            assert_eq!(reason(Format::SubgraphUrl, text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn urls_of_nats_name_a_server_only() {
+        for (text, expected) in [
+            ("nats://127.0.0.1:4222", "fine"),
+            ("tls://nats.internal", "fine"),
+            ("127.0.0.1:4222", "it does not begin with `nats://` or `tls://`"),
+            ("nats://host/path", "it has a path"),
+            ("nats://user:p%40ss@host:4222", "fine"),
+            ("nats://user@", "the host is missing"),
+            ("nats://a:4222, tls://b", "fine"),
+            ("nats://a,b", "it does not begin with `nats://` or `tls://`"),
+            ("nats://a,", "it does not begin with `nats://` or `tls://`"),
+            (
+                "nats://me:x@a,nats://b",
+                "several servers have their credentials apart, as `authentication`",
+            ),
+        ] {
+            assert_eq!(reason(Format::NatsUrl, text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn kafka_brokers_are_hosts_with_ports() {
+        for (text, expected) in [
+            ("kafka.internal:9092", "fine"),
+            ("[::1]:9092", "fine"),
+            ("kafka.internal", "it is not a host with a port"),
+            ("kafka://h:9092", "it begins with `kafka://`"),
+            ("a:1,b:2", "it has a comma: each broker is an entry of the list"),
+        ] {
+            assert_eq!(reason(Format::KafkaBroker, text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn urls_of_redis_name_a_server_or_a_socket() {
+        let socket_missing = "the absolute path of the socket is missing after `unix://`";
+        for (text, expected) in [
+            ("redis://127.0.0.1:6379", "fine"),
+            ("rediss://redis.internal", "fine"),
+            ("redis://[::1]:7000/0", "fine"),
+            ("redis://user:p%40ss@host:6379", "fine"),
+            ("redis://:hunter2@host", "fine"),
+            ("unix:///run/redis.sock", "fine"),
+            ("redis.internal:6379", "it does not begin with `redis://` or `rediss://`"),
+            ("redis://host/name", "its path is not the number of a database"),
+            ("redis://host?protocol=3", "it has a query (`?`)"),
+            ("redis://hunter2@host", "it has a user without a password"),
+            ("unix://run/redis.sock", socket_missing),
+            ("unix:///a?pass=hunter2", "a socket has nothing after its path"),
+        ] {
+            assert_eq!(reason(Format::RedisUrl, text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn origins_are_what_browsers_send() {
+        for (text, expected) in [
+            ("*", "fine"),
+            ("https://app.example.com", "fine"),
+            ("http://localhost:3000", "fine"),
+            ("null", "every sandboxed page and local file claims the origin `null`"),
+            ("app.example.com", "it does not begin with `https://` or `http://`"),
+            ("https://app.example.com/", "an origin has no path"),
+            ("https://App.example.com", "browsers send hosts in lower case"),
+            (
+                "https://*.example.com",
+                "patterns are not supported: list every origin, or `\"*\"` for all",
+            ),
+        ] {
+            assert_eq!(reason(Format::Origin, text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn paths_ids_and_names_refuse_characters_with_a_meaning_of_their_own() {
+        for (format, text, expected) in [
+            (Format::Path, "/graphql", "fine"),
+            (Format::Path, "graphql", "it does not begin with `/`"),
+            (Format::Path, "/a?b", "the character `?` has no place in it"),
+            (Format::Path, "//a", "it contains `//`"),
+            (Format::ProviderId, "orders-eu", "fine"),
+            (Format::ProviderId, "", "it is empty"),
+            (
+                Format::ProviderId,
+                "nats/default",
+                "`/` separates the kind from the id and cannot be part of it",
+            ),
+            (Format::HeaderName, "X-Api-Key", "fine"),
+            (Format::HeaderName, "x api", "it contains characters that a header name cannot have"),
+            (Format::HeaderName, "Host", "this header belongs to a single connection or body"),
+            (Format::HeaderValue, "a b", "fine"),
+            (Format::HeaderValue, "a\nb", "it contains characters that a header cannot carry"),
+            (Format::HeaderValue, "ä", "it contains characters that a header cannot carry"),
+        ] {
+            assert_eq!(reason(format, text), expected, "{text}");
+        }
+    }
+}

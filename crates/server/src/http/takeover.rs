@@ -1,0 +1,41 @@
+//! The end of HTTP/1.1 on a connection that becomes something else: a WebSocket, or a body without end.
+
+use std::fmt;
+
+use bytes::Bytes;
+use execute::LocalFuture;
+
+use super::stream::ClientStream;
+use crate::connections::ConnectionPermit;
+
+/// A connection that has left HTTP.
+#[derive(Debug)]
+pub(crate) struct Left {
+    /// The stream, on which the last head of HTTP has been written.
+    pub(crate) stream: ClientStream,
+    /// The bytes that the client sent behind its request.
+    pub(crate) early: Bytes,
+    /// The permit, with which the connection is still counted.
+    pub(crate) permit: ConnectionPermit,
+}
+
+/// The work that serves a connection after the last head of HTTP has been written on it.
+pub(crate) struct Takeover(Box<dyn FnOnce(Left) -> LocalFuture<'static, ()> + Send>);
+
+impl Takeover {
+    /// `run` gets the connection and returns when it has ended or is served elsewhere.
+    pub(crate) fn new(run: impl FnOnce(Left) -> LocalFuture<'static, ()> + Send + 'static) -> Self {
+        Self(Box::new(run))
+    }
+
+    /// Hands the connection over.
+    pub(super) async fn run(self, left: Left) {
+        (self.0)(left).await;
+    }
+}
+
+impl fmt::Debug for Takeover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Takeover").finish_non_exhaustive()
+    }
+}
