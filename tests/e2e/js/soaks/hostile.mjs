@@ -2,8 +2,8 @@
 // runs alone first, then with the attack; its 99th percentile may at most double, nothing of it may fail, and the
 // router must stay within its memory.
 //
-// STARLING_SOAK_SECONDS is the time of all attacks together, STARLING_HOSTILE_ONLY names one attack or several,
-// separated by commas. STARLING_HOSTILE_GOOD_MS is the 99th percentile that is always good enough.
+// STARLING_SOAK_SECONDS is the time of all attacks together, without starting routers, STARLING_HOSTILE_ONLY names one
+// attack or several, separated by commas. STARLING_HOSTILE_GOOD_MS is the 99th percentile that is always good enough.
 import { fork, spawn } from "node:child_process";
 import { once } from "node:events";
 import { readdir, readFile } from "node:fs/promises";
@@ -40,7 +40,7 @@ const names = only ?? known;
 for (const name of names) {
   if (!known.includes(name)) throw new Error(`no attack is called ${name}; there are: ${known.join(", ")}`);
 }
-const total = Number(process.env.STARLING_SOAK_SECONDS ?? 60);
+const total = Number(process.env.STARLING_SOAK_SECONDS ?? 600);
 const phaseSeconds = Math.max(PHASE_SECONDS_MIN, total / names.length / 2);
 
 const problems = [];
@@ -113,6 +113,7 @@ function judge({ alone, attacked, attacks, memoryKb, isRunning }) {
 /** A phase of the polite load; answers with its report. */
 async function phase(polite, seconds) {
   polite.send("begin");
+  // The load runs for so long.
   await pause(seconds * 1000);
   polite.send("report");
   return (await message(polite, "report", 60_000)).report;
