@@ -140,7 +140,9 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
         return Ok(Command::Bench { name, options });
     }
     let default = match operand.as_deref() {
-        Some("queries" | "churn" | "resume" | "hostile") if name == "soak" => LONG_SOAK_SECONDS_DEFAULT,
+        Some("queries" | "churn" | "resume" | "hostile") if name == "soak" => {
+            LONG_SOAK_SECONDS_DEFAULT
+        }
         _ => SECONDS_DEFAULT,
     };
     let seconds = seconds.unwrap_or(default);
