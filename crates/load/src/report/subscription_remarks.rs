@@ -4,10 +4,10 @@ use super::Latency;
 use super::subscriptions::SubscriptionRun;
 use crate::units::show_count;
 
-/// Above this share of a core the load generator is likely to be what limits.
+/// Above this share of a core the load generator is likely to be the limit.
 const GENERATOR_CORES_WARN: f64 = 0.9;
 
-/// What a reader should know before believing the figures, run by run.
+/// Returns the remarks about each run, compared with the floor if the first run is one.
 pub(super) fn remarks(runs: &[SubscriptionRun]) -> Vec<Vec<String>> {
     let floor = runs.first().filter(|run| run.name == "floor");
     let each = runs.iter().map(|run| {
@@ -95,7 +95,7 @@ pub(super) fn remarks_of(run: &SubscriptionRun) -> Vec<String> {
     remarks
 }
 
-/// How a run compares with the floor: 1 is as much as the least work there is.
+/// Compares a run with the floor: 1 is as much as the least work there is.
 fn ratios(floor: &SubscriptionRun, run: &SubscriptionRun) -> Vec<String> {
     let cpu = |run: &SubscriptionRun| run.server.as_ref()?.cpu_us_per_delivery;
     let mut parts = Vec::new();

@@ -8,8 +8,7 @@ use super::table::{Row, applying, side_by_side};
 use super::{Latency, points};
 use crate::units::{show_count, show_duration, show_number};
 
-/// The runs side by side, and below what needs saying about them. The first one is what the others are compared with,
-/// where it is a floor.
+/// Prints the runs side by side, with remarks below. If the first one is a floor, the others are compared with it.
 pub fn text(runs: &[SubscriptionRun]) -> String {
     if let Some(points) = points::of(runs) {
         return points.text();
@@ -18,7 +17,7 @@ pub fn text(runs: &[SubscriptionRun]) -> String {
     side_by_side(&names, &rows(runs), &remarks(runs))
 }
 
-/// The same as a page with plots.
+/// Prints the same as a page with plots.
 pub fn html(title: &str, runs: &[SubscriptionRun]) -> String {
     if let Some(points) = points::of(runs) {
         return points.html(title);
@@ -140,7 +139,7 @@ fn rows(runs: &[SubscriptionRun]) -> Vec<Row> {
     ])
 }
 
-/// What a line shows of an interval.
+/// The value of an interval that a line shows.
 type Value = fn(&Interval) -> Option<f64>;
 
 fn plots(runs: &[SubscriptionRun]) -> String {

@@ -13,18 +13,18 @@ use super::{FieldError, SubgraphError};
 pub(super) type FieldResolver =
     Box<dyn Fn(&Call<'_>) -> Result<Value, FieldError> + Send + Sync + 'static>;
 
-/// Finds the entity that a representation stands for.
+/// Finds the entity of a representation.
 pub(super) type EntityResolver =
     Box<dyn Fn(&Map<String, Value>) -> Result<Value, FieldError> + Send + Sync + 'static>;
 
-/// The functions that the model's `resolver` numbers stand for.
+/// The functions that the model's `resolver` numbers refer to.
 #[derive(Default)]
 pub(super) struct Resolvers {
     pub(super) fields: Vec<FieldResolver>,
     pub(super) entities: Vec<EntityResolver>,
 }
 
-/// What a field resolver is asked.
+/// The input of a field resolver.
 pub struct Call<'a> {
     /// The field's arguments: coerced, with defaults.
     pub arguments: &'a Map<String, Value>,

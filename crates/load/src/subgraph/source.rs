@@ -6,7 +6,7 @@ use super::invention::Identity;
 use super::model::{FieldIndex, FieldModel};
 use super::store::{Record, Slot};
 
-/// What a subgraph itself knows of an object: its record, and who it is where the rest is made up.
+/// The subgraph's own knowledge of an object: its record, or its identity if the fields are made up.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Base<'a> {
     pub(super) record: Option<&'a Record>,
@@ -17,7 +17,7 @@ pub(super) struct Base<'a> {
 #[derive(Clone, Copy)]
 pub(super) enum Source<'a> {
     Known(Base<'a>),
-    /// An object that came at run time, over what is known of the one with the same key.
+    /// An object that came at run time, laid over the known object with the same key.
     Json {
         base: Base<'a>,
         members: &'a Map<String, Value>,
@@ -25,12 +25,12 @@ pub(super) enum Source<'a> {
     },
 }
 
-/// Who gave an object at run time.
+/// The origin of an object that came at run time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// A resolver of ours, or a member of a representation: all of it counts.
+    /// A resolver of the mock, or a member of a representation: all fields count.
     Resolver,
-    /// The router: its keys and external fields count, the rest is ours to know.
+    /// The router: keys and external fields count, the subgraph itself has the others.
     Representation,
 }
 

@@ -1,4 +1,4 @@
-//! What a subgraph knows: records of its types, linked to each other and printed once.
+//! The data of a subgraph: records of its types, linked to each other and printed once.
 //!
 //! A record has a slot for each field of its type. Leaves lie in one arena as JSON text, so answering a field is a copy.
 

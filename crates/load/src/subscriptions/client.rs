@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use super::frame::{self, Opcode};
 use super::message::{self, Kind};
 
-/// The key that RFC 6455 uses as its example, section 1.3; what answers it is known.
+/// The key that RFC 6455 uses as its example, section 1.3; its response is known.
 pub(super) const WEBSOCKET_KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
-/// The answer to it.
+/// The response to [`WEBSOCKET_KEY`].
 pub(crate) const WEBSOCKET_ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
 /// The subprotocol, [graphql-transport-ws](https://github.com/enisdenjo/graphql-ws/blob/master/PROTOCOL.md).

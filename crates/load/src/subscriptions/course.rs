@@ -13,41 +13,41 @@ use crate::process::Process;
 use crate::report::subscriptions::{Interval, Server, Slow, SubscriptionRun, Vanished};
 use crate::report::{Failure, Latency};
 
-/// How long the server may take to be idle after everybody has subscribed.
+/// The time the server has to become idle after all clients have subscribed.
 const SETTLING_MAX: Duration = Duration::from_secs(15);
 
-/// Windows in which the server's CPU is looked at meanwhile. Two quiet ones in a row are enough.
+/// The windows in which the server's CPU is measured meanwhile. Two quiet ones in a row are enough.
 const SETTLING_WINDOW: Duration = Duration::from_millis(250);
 
-/// CPU time in such a window that is none: two ticks of the kernel's clock.
+/// The CPU time of a window that counts as none: two ticks of the kernel's clock.
 const SETTLED_CPU: Duration = Duration::from_millis(20);
 
-/// How long an idle server is left alone before its memory is looked at. jemalloc gives back what a storm of connections
-/// took in two steps, the second of them 15 to 20 s after it (5,000 clients: 3.6 MiB, which is 750 bytes of each).
+/// The time an idle server has before its memory is measured. jemalloc gives back the memory of a storm of connections
+/// in two steps, the second of them 15 to 20 s after it (5,000 clients: 3.6 MiB, which is 750 bytes of each).
 const MEMORY_SETTLES: Duration = Duration::from_secs(25);
 
-/// How long to wait where no process can be looked at.
+/// The time to wait if there is no process to watch.
 const SETTLING_BLIND: Duration = Duration::from_secs(2);
 
-/// Rounds of warm-up: a broker may need some time until every subscription is in place.
+/// The maximum number of rounds of warm-up: a broker may need some time until every subscription is in place.
 const WARMUP_ROUNDS: usize = 20;
 
-/// How long one round may take.
+/// The maximum duration of one round.
 const WARMUP_ROUND: Duration = Duration::from_secs(1);
 
-/// Between the events of one round, where each key needs one.
+/// The time between the events of one round, if each key needs one.
 const WARMUP_GAP: Duration = Duration::from_micros(200);
 
-/// How often one more event is published where something is missing.
+/// How often another event is published if something is missing.
 const EPILOGUES_MAX: usize = 3;
 
-/// How long the server may take to forget connections that have vanished.
+/// The time the server has to close connections that have vanished.
 const VANISHING_MAX: Duration = Duration::from_secs(60);
 
-/// Descriptors that a server may have more than before, for reasons of its own.
+/// The number of descriptors that a server may open for reasons of its own.
 const DESCRIPTORS_SPARE: usize = 8;
 
-/// A run that goes on.
+/// A run in progress.
 pub(super) struct Course<'a> {
     pub(super) settings: &'a Settings,
     pub(super) driver: Driver<'a>,
@@ -56,9 +56,9 @@ pub(super) struct Course<'a> {
     pub(super) progress: &'a mut dyn FnMut(&Interval),
     /// The number of the next event.
     pub(super) next_event: u64,
-    /// Clients that never read; the last ones.
+    /// The number of clients that never read; they are the last ones.
     slow: usize,
-    /// Those that were subscribed when the counts began, and read.
+    /// Clients that read and were subscribed when the counts began.
     pub(super) counted: Vec<usize>,
 }
 
@@ -86,7 +86,7 @@ impl<'a> Course<'a> {
 }
 
 impl Course<'_> {
-    /// Everybody connects and subscribes, so many at a time; how long that took.
+    /// Connects and subscribes all clients, so many at a time. Returns how long that took.
     pub(super) fn join_all(&mut self, joining_max: usize) -> Result<Duration, SubscriptionsError> {
         let began = self.driver.now();
         let mut next = 0;
@@ -107,7 +107,7 @@ impl Course<'_> {
         Ok(self.driver.now() - began)
     }
 
-    /// Waits until the server has done what everybody's subscribing made it do.
+    /// Waits until the server has finished the work that the subscriptions caused.
     pub(super) fn settle(&mut self) -> Result<(), SubscriptionsError> {
         let Some(mut last) = self.watched.moment() else { return self.wait(SETTLING_BLIND) };
         if self.settings.scenario == Scenario::Idle {
@@ -124,7 +124,7 @@ impl Course<'_> {
         Ok(())
     }
 
-    /// Warms up, publishes, and waits for what comes of it.
+    /// Warms up, publishes, and waits for the results.
     pub(super) fn measure(&mut self, run: &mut SubscriptionRun) -> Result<(), SubscriptionsError> {
         if self.publisher.is_none() {
             return Ok(());
@@ -167,7 +167,7 @@ impl Course<'_> {
         Ok(())
     }
 
-    /// From here on everybody who is subscribed has to get everything.
+    /// Starts the counts: from here on each subscribed client has to get every event.
     pub(super) fn count_from_here(&mut self) {
         self.count_all();
         self.driver.recorder.restart();
@@ -177,7 +177,7 @@ impl Course<'_> {
         self.counted = (0..self.settings.clients).filter(|it| self.driver.reads(*it)).collect();
     }
 
-    /// Publishes until everybody has got something.
+    /// Publishes until each client has a result.
     pub(super) fn warm_up(&mut self) -> Result<(), SubscriptionsError> {
         let keys = self.settings.subscription.keys.max(1) as u64;
         self.driver.recorder.restart();
@@ -197,7 +197,7 @@ impl Course<'_> {
                 let is_over = until.is_some_and(|until| all_have || now >= until);
                 if is_over && all_have {
                     self.check_result()?;
-                    // What else is on its way belongs to the warm-up.
+                    // Events that are still on their way belong to the warm-up.
                     self.count_all();
                     let expected = self.expected(first);
                     return self.until_quiet(|driver| driver.recorder.received >= expected);
@@ -216,7 +216,7 @@ impl Course<'_> {
         )))
     }
 
-    /// A result must say when it was published.
+    /// Checks that results contain the time at which their event was published.
     fn check_result(&self) -> Result<(), SubscriptionsError> {
         let recorder = &self.driver.recorder;
         let stamped = recorder
@@ -232,7 +232,7 @@ impl Course<'_> {
         )))
     }
 
-    /// Publishes events and waits until all that is to come of them has come. When the last result came.
+    /// Publishes events and waits for all their results. Returns when the last result came.
     fn publish(
         &mut self,
         first: u64,
@@ -250,7 +250,7 @@ impl Course<'_> {
             .map(|()| self.driver.recorder.last_received.unwrap_or_else(|| self.driver.now()))
     }
 
-    /// Waits until nothing has come for a while, or there is nothing to wait for.
+    /// Waits until `done`, or until no result has come for a while.
     pub(super) fn until_quiet(
         &mut self,
         done: impl Fn(&Driver<'_>) -> bool,
@@ -266,7 +266,7 @@ impl Course<'_> {
         Ok(())
     }
 
-    /// Gives servers an occasion to say what they have lost.
+    /// Publishes more events if results are missing, so that servers can announce a loss.
     pub(super) fn epilogue(&mut self, first: u64) -> Result<(), SubscriptionsError> {
         let keys = self.settings.subscription.keys.max(1) as u64;
         for _ in 0..EPILOGUES_MAX {
@@ -279,7 +279,7 @@ impl Course<'_> {
         Ok(())
     }
 
-    /// Compares what each client got with what was published for it.
+    /// Compares the results of each client with the events published for it.
     pub(super) fn account(&mut self, first: u64, run: &mut SubscriptionRun) {
         let recorder = &self.driver.recorder;
         for &client in &self.counted {
@@ -326,7 +326,7 @@ impl Course<'_> {
         run.slow = Some(Slow { clients: self.slow as u64, met_policy: met, fates });
     }
 
-    /// How many results are to come of the events from `first` on, for all that are counted.
+    /// Returns the number of results of the events from `first` on, for all clients that are counted.
     pub(super) fn expected(&self, first: u64) -> u64 {
         self.counted.iter().map(|client| self.expected_of(*client, first)).sum()
     }
@@ -336,7 +336,7 @@ impl Course<'_> {
         events_of_key(first, self.next_event, keys, self.settings.subscription.key(client) as u64)
     }
 
-    /// All connections vanish at once.
+    /// Drops all connections at once and measures how the server closes them.
     pub(super) fn vanish(
         &mut self,
         before: Option<Moment>,
@@ -386,27 +386,27 @@ impl Course<'_> {
         self.publish_batch(Batch { first, keys, pace: Pace::Steady { count, gap } });
     }
 
-    /// Lets the publisher begin.
+    /// Makes the publisher begin.
     pub(super) fn publish_batch(&self, batch: Batch) {
         if let Some(publisher) = &self.publisher {
             publisher.begin(batch);
         }
     }
 
-    /// Lets the publisher look whether it may go on.
+    /// Wakes the publisher, so that it checks its gate.
     pub(super) fn wake_publisher(&self) {
         if let Some(publisher) = &self.publisher {
             publisher.wake();
         }
     }
 
-    /// How many events the last batch had, once it is published.
+    /// Returns the number of events in the last batch, once it is published.
     pub(super) fn finished(&self) -> Result<Option<u64>, SubscriptionsError> {
         let Some(publisher) = &self.publisher else { return Ok(Some(0)) };
         publisher.finished().map_err(SubscriptionsError::Settings)
     }
 
-    /// Lets time pass.
+    /// Drives the clients for a time.
     pub(super) fn wait(&mut self, time: Duration) -> Result<(), SubscriptionsError> {
         let until = self.driver.now() + time;
         while self.driver.now() < until {
@@ -420,9 +420,9 @@ impl Course<'_> {
     }
 }
 
-/// How many of the events from `first` up to but excluding `end` have this key.
+/// Returns how many of the events from `first` up to but excluding `end` have this key.
 fn events_of_key(first: u64, end: u64, keys: u64, key: u64) -> u64 {
-    // Those below a number.
+    // Events of the key below a number.
     let below = |number: u64| number / keys + u64::from(number % keys > key);
     below(end) - below(first)
 }

@@ -8,9 +8,9 @@
 //!
 //! - `target`: whom clients connect to and what they say. `frame`, `client`, `message`: the protocol, without sockets.
 //! - `driver`: the sockets. `publisher`: the events. `recorder`: the counts.
-//! - `scenario`: the scenarios. `sequence`: what happens in which order. `course`: the stages of a run. `churn`: clients
-//!   that come and go. `resubscribe`: those that stay and subscribe anew. `throughput`, `confirmed`: as many events as the
-//!   server takes.
+//! - `scenario`: the scenarios. `sequence`: what happens in which order. `course`: the stages of a run.
+//! - `churn`: clients that come and go. `resubscribe`: clients that stay and subscribe anew. `throughput`, `confirmed`:
+//!   as many events as the server takes.
 //!
 //! It is to be lighter than any server, so that one core can drive the server on another: no allocation and no task for
 //! a message, one `recv` and its share of a wait. Linux only: it stands on epoll and `/proc`.

@@ -1,9 +1,9 @@
-//! What happens in a run, in which order.
+//! The order of events in a run, by scenario.
 //!
 //! All scenarios begin alike: all clients connect and subscribe, and the idle server is measured. Those with events go
 //! on with a warm-up, in which each client gets one; from there on each has to get every event of its key, or a message
-//! that it was lost. Where something is missing at the end, more events are published, since servers announce a loss with
-//! the next result.
+//! that it was lost. Where something is missing at the end, more events are published, since servers announce a loss
+//! with the next result.
 
 use super::course::Course;
 use super::recorder::failures;
@@ -14,7 +14,7 @@ use crate::process::Process;
 use crate::report::Latency;
 use crate::report::subscriptions::{Interval, Rejoined, SubscriptionRun};
 
-/// Handshakes at a time where nothing else is asked for: fewer than any server's backlog of connections.
+/// The default number of handshakes at a time: fewer than any server's backlog of connections.
 const JOINING_MAX: usize = 256;
 
 /// Plays the scenario and measures it.
@@ -70,7 +70,7 @@ pub(super) fn run(
     Ok(run)
 }
 
-/// The part of a scenario after all clients have joined.
+/// Plays the part of a scenario after all clients have joined.
 fn after_joining(
     course: &mut Course<'_>,
     before: Option<Moment>,

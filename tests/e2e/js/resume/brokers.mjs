@@ -120,7 +120,7 @@ async function startKafkaBroker() {
         await within(once(producer.child.stdin, "drain"), "the producer to take events", CONFIRMED_MS);
       }
     },
-    /** Until the broker has all that was published. */
+    /** Waits until the broker has all published events. */
     async finishTopic(topic) {
       const { child, published } = producers.get(topic);
       const ended = once(child, "exit");

@@ -86,7 +86,7 @@ export class Account {
   }
 }
 
-/** What both transports share: the cursor, the account, and connecting again. */
+/** The part that both transports share: the cursor, the account, and connecting again. */
 class Client {
   /** Connections on which the router served this client; attempts that failed are not counted. */
   connections = 0;

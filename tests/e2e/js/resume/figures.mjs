@@ -1,4 +1,4 @@
-// What a scenario found: sums over its clients, and which clients have not received what they should.
+// The figures of a scenario: sums over its clients, and the clients that have not received what they should.
 
 /** How many clients of each kind are shown in full. */
 const CLIENTS_SHOWN_MAX = 3;

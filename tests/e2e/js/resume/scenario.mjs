@@ -38,7 +38,7 @@ export const PAUSE = async ({ subgraphs }) => {
   subgraphs.go();
 };
 
-/** As a machine that swaps, or a virtual machine that is moved. */
+/** The router stands still, as on a machine that swaps, or in a virtual machine that is moved. */
 const FREEZE = async ({ routerPid }) => {
   const pid = routerPid();
   process.kill(pid, "SIGSTOP");
@@ -63,7 +63,7 @@ const STARVE = async ({ routerPid }) => {
 };
 
 /**
- * What happens meanwhile. `at` maps a share of the events to an action; `begin` acts before the first one. Actions get
+ * The disturbances. `at` maps a share of the events to an action; `begin` acts before the first one. Actions get
  * `{restartRouter(signal), routerPid(), broker, subgraphs}`.
  */
 export const DISTURBANCES = [
@@ -78,7 +78,7 @@ export const DISTURBANCES = [
 ];
 
 /**
- * Plays a scenario with a broker that runs, and answers with its figures. `clients` is their number: a quarter each is
+ * Plays a scenario with a running broker and returns its figures. `clients` is their number: a quarter each is
  * WebSocket or event stream, with fields of the event alone or joined from two subgraphs.
  */
 export async function playScenario({ broker, topic, disturbance, events, perSecond, clients: number }) {
@@ -163,7 +163,7 @@ export async function playScenario({ broker, topic, disturbance, events, perSeco
   }
 }
 
-/** Until every client has all events, or none has received one for a while. */
+/** Waits until every client has all events, or none has received one for a while. */
 async function untilQuiet(clients) {
   const received = () => clients.reduce((sum, { account }) => sum + account.received + account.repeated, 0);
   let before = received();
@@ -180,7 +180,7 @@ async function untilQuiet(clients) {
   }
 }
 
-/** What the router itself counts as lost, since its last start. */
+/** Returns the metrics about losses that the router has counted since its last start. */
 async function losses(router) {
   const text = await fetch(`${router.admin}/metrics`).then((response) => response.text(), (error) => error.message);
   const lines = text.split("\n").filter((line) => /^starling_\w*(dropped|gap|lost|refused|behind)\w*/.test(line));

@@ -24,7 +24,7 @@ const SLOWDOWN_MAX = 2;
  */
 const GOOD_MS = Number(process.env.STARLING_HOSTILE_GOOD_MS ?? 50);
 const MEMORY_KB_MAX = 256 * 1024;
-/** The shortest phase whose 99th percentile means something: 250 queries. */
+/** The shortest phase with a meaningful 99th percentile: 250 queries. */
 const PHASE_SECONDS_MIN = 5;
 
 const folder = fileURLToPath(new URL("./hostile/", import.meta.url));
@@ -110,7 +110,7 @@ function judge({ alone, attacked, attacks, memoryKb, isRunning }) {
   return { alone, attacked, attacks: attacks.count, memory_kb: memoryKb, problems };
 }
 
-/** A phase of the polite load; answers with its report. */
+/** Plays a phase of the polite load and returns its report. */
 async function phase(polite, seconds) {
   polite.send("begin");
   // The load runs for so long.
@@ -119,7 +119,7 @@ async function phase(polite, seconds) {
   return (await message(polite, "report", 60_000)).report;
 }
 
-/** Tells a child to stop; answers with its last words. */
+/** Asks a child to stop and returns its last message. */
 async function stop(child) {
   const ended = once(child, "exit");
   child.send("stop");

@@ -4,21 +4,21 @@ use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long a broker may take to answer.
+/// The time a broker has to respond.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// Bytes of one line of a broker; none is near that.
+/// The maximum length of a broker's line; none is near that.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// A connection to where events go.
+/// A connection to a destination of events.
 pub(super) trait Broker: Send {
-    /// Adds an event to what is sent next.
+    /// Adds an event to the next batch.
     fn add(&mut self, key: &str, event: &[u8]) -> io::Result<()>;
 
-    /// Sends what was added; waits for the answers where every event has one.
+    /// Sends the batch; waits for the responses if every event has one.
     fn send(&mut self) -> io::Result<()>;
 
-    /// Waits until the broker has everything, and answers its questions on the way.
+    /// Waits until the broker has everything; responds to its pings meanwhile.
     fn flush(&mut self) -> io::Result<()>;
 }
 
@@ -30,7 +30,7 @@ pub(super) fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Reads one line, without its end.
+/// Reads one line, without its line break.
 pub(super) fn read_line(stream: &mut BufReader<TcpStream>, line: &mut String) -> io::Result<()> {
     line.clear();
     if stream.by_ref().take(LINE_BYTES_MAX).read_line(line)? == 0 {

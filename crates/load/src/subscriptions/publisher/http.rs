@@ -10,14 +10,14 @@ use crate::subscriptions::target::KEY;
 /// Bytes of events in one body: half of what the admin listener takes.
 const BODY_BYTES_MAX: usize = 512 * 1024;
 
-/// HTTP: a POST for each event, or for several, one line each.
+/// A connection over HTTP: a POST for each event, or for several, one line each.
 pub(super) struct Http {
     address: SocketAddr,
     stream: BufReader<TcpStream>,
     authority: String,
     path: String,
     lines: bool,
-    /// What is to be posted, and where.
+    /// Bodies to post, with their paths.
     bodies: Vec<(String, Vec<u8>)>,
 }
 
@@ -40,7 +40,7 @@ impl Broker for Http {
     fn send(&mut self) -> io::Result<()> {
         for (path, body) in std::mem::take(&mut self.bodies) {
             match self.post(&path, &body) {
-                // The server has closed a connection that it thought idle; a fresh one tells whether it lives.
+                // The server may have closed an idle connection; a new connection shows whether it is up.
                 Err(error) if is_closed(&error) => {
                     self.stream = BufReader::new(connect(self.address)?);
                     self.post(&path, &body)?;

@@ -4,8 +4,8 @@
 //! Every event carries the time of its publishing in microseconds, and no two have the same: that is how a result is
 //! told from another, put in order, and timed.
 //!
-//! - `destination`: where events go. `broker`: a connection to it. `nats`, `redis`, `kafka`, `http`: the protocols, only
-//!   as much of each as publishing needs. `event`: the text of events.
+//! - `destination`: where events go. `broker`: a connection to it. `event`: the text of events.
+//! - `nats`, `redis`, `kafka`, `http`: the protocols, only the part of each that publishing needs.
 //! - `gate`: what keeps a publisher from running away where it has no pace of its own.
 
 mod broker;

@@ -1,4 +1,4 @@
-//! As much of NATS's protocol as publishing needs.
+//! The part of NATS's protocol that publishing needs.
 
 use std::io::{self, BufReader, Write as _};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use super::broker::{Broker, read_line};
 use super::destination::User;
 use crate::subscriptions::target::KEY;
 
-/// NATS: nothing is answered, so a ping tells that everything before it was read.
+/// A connection to NATS. Publications have no response; a pong shows that everything before its ping was read.
 pub(super) struct Nats {
     stream: BufReader<TcpStream>,
     subject: String,
@@ -60,7 +60,7 @@ impl Broker for Nats {
                 error if error.starts_with("-ERR") => {
                     return Err(io::Error::other(format!("the broker says {error}")));
                 }
-                // INFO, of which nothing matters here.
+                // INFO: nothing in it matters here.
                 _ => {}
             }
         }

@@ -1,4 +1,4 @@
-//! As much of Redis's protocol as publishing needs.
+//! The part of Redis's protocol that publishing needs.
 
 use std::io::{self, BufReader, Write as _};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use super::broker::{Broker, read_line};
 use super::destination::User;
 use crate::subscriptions::target::KEY;
 
-/// Redis: every `PUBLISH` is answered by how many connections got it.
+/// A connection to Redis. The response to each `PUBLISH` is the number of connections that got it.
 pub(super) struct Redis {
     stream: BufReader<TcpStream>,
     channel: String,
