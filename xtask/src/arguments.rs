@@ -5,8 +5,8 @@ use crate::bench;
 /// How long a soak or one fuzz target runs if nobody says otherwise.
 const SECONDS_DEFAULT: u32 = 60;
 
-/// Default duration of the long soaks. Memory has to be flat after the first minute, for a while, and the soak
-/// `resume` needs about half a minute for each of its scenarios.
+/// Default duration of the long soaks. Memory has to be flat after the first minute, for a while. The soak `resume`
+/// needs about half a minute for each of its scenarios, and percentiles of the soak `hostile` rest on more requests.
 const LONG_SOAK_SECONDS_DEFAULT: u32 = 600;
 
 pub(crate) const HELP: &str = "\
@@ -18,9 +18,9 @@ Usage: cargo xtask COMMAND
                                   measures a release build: router, rate, sizes,
                                   subscriptions or events
   soak NAME [--seconds N] [--subscribers N] [--busy]
-                                  one long run: live, hostile or reloads (default 60 s), queries, churn or
-                                  resume (default 600 s); how many subscribe, of reloads (default
-                                  5,000); all cores kept busy meanwhile, of resume
+                                  one long run: live or reloads (default 60 s), queries, churn, resume or
+                                  hostile (default 600 s); --subscribers N for reloads (default 5,000);
+                                  --busy for resume: keeps all cores busy meanwhile
   fuzz [TARGET] [--seconds N]     one fuzz target or all (default 60 s each)
   sanitize                        the tests of crates with `unsafe` under Miri and AddressSanitizer
   docs [--write]                  checks the pages that are generated from code, or writes them
@@ -140,7 +140,9 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
         return Ok(Command::Bench { name, options });
     }
     let default = match operand.as_deref() {
-        Some("queries" | "churn" | "resume") if name == "soak" => LONG_SOAK_SECONDS_DEFAULT,
+        Some("queries" | "churn" | "resume" | "hostile") if name == "soak" => {
+            LONG_SOAK_SECONDS_DEFAULT
+        }
         _ => SECONDS_DEFAULT,
     };
     let seconds = seconds.unwrap_or(default);
@@ -190,6 +192,7 @@ mod tests {
             ("soak --seconds 5 live", soak("live", 5, None)),
             ("soak reloads", soak("reloads", 60, None)),
             ("soak resume", soak_resume(600, false)),
+            ("soak hostile", soak("hostile", 600, None)),
             ("soak resume --busy --seconds 90", soak_resume(90, true)),
             ("soak reloads --subscribers=9 --seconds 90", soak("reloads", 90, Some(9))),
             (

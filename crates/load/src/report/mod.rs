@@ -6,6 +6,8 @@
 mod page;
 mod plot;
 mod points;
+mod subscription_remarks;
+pub mod subscription_report;
 pub mod subscriptions;
 mod table;
 
@@ -197,7 +199,7 @@ impl Runs {
     pub fn text(&self) -> String {
         match self {
             Self::Query(runs) => text(runs),
-            Self::Subscriptions(runs) => subscriptions::text(runs),
+            Self::Subscriptions(runs) => subscription_report::text(runs),
         }
     }
 
@@ -205,7 +207,7 @@ impl Runs {
     pub fn html(&self, title: &str) -> String {
         match self {
             Self::Query(runs) => html(title, runs),
-            Self::Subscriptions(runs) => subscriptions::html(title, runs),
+            Self::Subscriptions(runs) => subscription_report::html(title, runs),
         }
     }
 

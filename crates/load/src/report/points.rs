@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use super::page::head;
 use super::plot::{Axes, Line, escape, svg};
-use super::subscriptions::{By, SubscriptionRun, Throughput, remarks_of};
+use super::subscription_remarks::remarks_of;
+use super::subscriptions::{By, SubscriptionRun, Throughput};
 use crate::units::{show_count, show_duration, show_number};
 
 /// Runs of the same point: repeated, a figure is their median.
@@ -323,7 +324,8 @@ fn subscribers(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::subscriptions::{self, Point};
+    use super::super::subscription_report;
+    use super::super::subscriptions::Point;
     use super::*;
 
     fn run(provider: &str, by: By, at: u64, clients: u64, rate: f64) -> SubscriptionRun {
@@ -366,7 +368,7 @@ mod tests {
 
     #[test]
     fn every_provider_has_its_lines_in_every_plot() {
-        let page = subscriptions::html("A & B", &runs());
+        let page = subscription_report::html("A & B", &runs());
         assert_eq!(page.matches("<figure>").count(), 6);
         for figure in page.split("<figure>").skip(1) {
             let figure = figure.split("</figure>").next().unwrap();
@@ -385,7 +387,7 @@ mod tests {
     #[test]
     fn repeated_runs_are_one_row_with_their_median_and_spread() {
         let of = |rate| run("NATS", By::PayloadBytes, 100, 1, rate);
-        let text = subscriptions::text(&[of(2000.0), of(1000.0), of(9000.0)]);
+        let text = subscription_report::text(&[of(2000.0), of(1000.0), of(9000.0)]);
         let row = text.lines().nth(2).unwrap();
         let row: Vec<&str> = row.split('|').map(str::trim).collect();
         assert_eq!(row[5..7], ["2,000 (1,000–9,000)", "500 µs"], "{text}");
@@ -396,7 +398,7 @@ mod tests {
     fn a_loss_is_told_and_runs_without_a_point_are_columns() {
         let mut lossy = run("NATS", By::PayloadBytes, 100, 1, 1.0);
         (lossy.received, lossy.missing) = (9, 1);
-        let text = subscriptions::text(&[lossy.clone()]);
+        let text = subscription_report::text(&[lossy.clone()]);
         assert!(text.contains("NATS 100: 10.00 % of all results were lost"), "{text}");
         lossy.point = None;
         assert!(of(&[lossy, run("NATS", By::PayloadBytes, 100, 1, 1.0)]).is_none());

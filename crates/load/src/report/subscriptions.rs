@@ -2,15 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::page::{document, percentiles};
-use super::plot::{Axes, Line, svg};
-use super::table::{Row, applying, side_by_side};
-use super::{Failure, Latency, points};
+use super::{Failure, Latency};
 use crate::histogram::Buckets;
-use crate::units::{show_count, show_duration, show_number};
-
-/// Above this share of a core the load generator is likely to be what limits.
-const GENERATOR_CORES_WARN: f64 = 0.9;
 
 /// One run. Times are in the unit that a name ends with.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -352,316 +345,19 @@ impl SubscriptionRun {
     }
 }
 
-/// The runs side by side, and below what needs saying about them. The first one is what the others are compared with,
-/// where it is a floor.
-pub fn text(runs: &[SubscriptionRun]) -> String {
-    if let Some(points) = points::of(runs) {
-        return points.text();
-    }
-    let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
-    side_by_side(&names, &rows(runs), &remarks(runs))
-}
-
-/// The same as a page with plots.
-pub fn html(title: &str, runs: &[SubscriptionRun]) -> String {
-    if let Some(points) = points::of(runs) {
-        return points.html(title);
-    }
-    let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
-    document(title, &names, &rows(runs), &remarks(runs), &plots(runs))
-}
-
-fn rows(runs: &[SubscriptionRun]) -> Vec<Row> {
-    let us = |value: f64| Some(show_duration(value / 1e6));
-    let seconds = |value: f64| Some(show_duration(value));
-    let mib = |value: f64| Some(format!("{value:.1} MiB"));
-    let count = |value: u64| Some(show_count(value));
-    let cores = |value: f64| Some(format!("{value:.2}"));
-    let some = |value: u64| (value > 0).then(|| show_count(value));
-    let of = |value: &dyn Fn(&SubscriptionRun) -> Option<String>| {
-        runs.iter().map(value).collect::<Vec<_>>()
-    };
-    let server = |value: &dyn Fn(&Server) -> Option<String>| {
-        runs.iter().map(|run| value(run.server.as_ref()?)).collect::<Vec<_>>()
-    };
-    let latency = |value: fn(&Latency) -> f64| {
-        of(&|run| us(value((run.deliveries > 0).then_some(&run.latency)?)))
-    };
-    applying(vec![
-        ("scenario", of(&|run| Some(run.scenario.clone()))),
-        ("clients", of(&|run| count(run.clients))),
-        ("subscribed", of(&|run| run.churn.is_none().then(|| show_count(run.subscribed)))),
-        (
-            "  all within",
-            of(&|run| seconds((run.joining_seconds > 0.0).then_some(run.joining_seconds)?)),
-        ),
-        ("  each within, p50", of(&|run| us(run.joining.p50_us))),
-        ("  each within, p99", of(&|run| us(run.joining.p99_us))),
-        ("keys", of(&|run| (run.keys > 1).then(|| show_count(run.keys)))),
-        ("own header, bytes", of(&|run| some(run.header_bytes))),
-        ("came and went", of(&|run| count(run.churn.as_ref()?.cycles))),
-        (
-            "  1/s",
-            of(&|run| {
-                run.churn.as_ref().map(|it| show_number(it.cycles as f64 / it.seconds.max(1e-9)))
-            }),
-        ),
-        ("unsubscribed and subscribed", of(&|run| count(run.resubscribed.as_ref()?.cycles))),
-        ("  1/s", of(&|run| Some(show_number(run.resubscribed.as_ref()?.cycles_per_second)))),
-        ("  each within, p50", of(&|run| us(run.resubscribed.as_ref()?.latency.p50_us))),
-        ("  each within, p99", of(&|run| us(run.resubscribed.as_ref()?.latency.p99_us))),
-        (
-            "  server CPU for each",
-            of(&|run| us(run.resubscribed.as_ref()?.server_cpu_us_per_cycle?)),
-        ),
-        ("  server cores", of(&|run| cores(run.resubscribed.as_ref()?.server_cores?))),
-        ("events", of(&|run| some(run.events))),
-        ("  event, bytes", of(&|run| count(run.throughput.as_ref()?.payload_bytes))),
-        ("  on their way at most", of(&|run| count(run.throughput.as_ref()?.window))),
-        (
-            "  through, 1/s",
-            of(&|run| Some(show_number(run.throughput.as_ref()?.events_per_second))),
-        ),
-        ("  server CPU for each", of(&|run| us(run.throughput.as_ref()?.server_cpu_us_per_event?))),
-        (
-            "  published, 1/s",
-            of(&|run| {
-                let has_pace = run.events > 0 && run.throughput.is_none();
-                has_pace.then(|| show_number(run.rate))
-            }),
-        ),
-        ("results, expected", of(&|run| some(run.expected))),
-        ("  received", of(&|run| (run.expected > 0).then(|| show_count(run.received)))),
-        ("  lost, and told", of(&|run| (run.expected > 0).then(|| show_count(run.lost)))),
-        ("  missing", of(&|run| (run.expected > 0).then(|| show_count(run.missing)))),
-        ("  out of order", of(&|run| some(run.disordered))),
-        ("  with errors", of(&|run| some(run.errors))),
-        ("  of other clients", of(&|run| some(run.foreign))),
-        (
-            "results, 1/s",
-            of(&|run| (run.deliveries > 0).then(|| show_number(run.deliveries_per_second))),
-        ),
-        ("message, bytes", of(&|run| (run.deliveries > 0).then(|| show_number(run.message_bytes)))),
-        ("latency p50", latency(|it| it.p50_us)),
-        ("  p90", latency(|it| it.p90_us)),
-        ("  p99", latency(|it| it.p99_us)),
-        ("  p99.9", latency(|it| it.p999_us)),
-        ("  max", latency(|it| it.max_us)),
-        ("never read", of(&|run| count(run.slow.as_ref()?.clients))),
-        ("  met their policy", of(&|run| count(run.slow.as_ref()?.met_policy))),
-        ("all came back within", of(&|run| seconds(run.rejoined.as_ref()?.seconds))),
-        ("all forgotten within", of(&|run| seconds(run.vanished.as_ref()?.seconds?))),
-        ("  server CPU for each", of(&|run| us(run.vanished.as_ref()?.cpu_us_per_connection?))),
-        ("server CPU per result", server(&|it| us(it.cpu_us_per_delivery?))),
-        ("server CPU per joining", server(&|it| us(it.cpu_us_per_joining?))),
-        ("server cores, busy", server(&|it| cores(it.busy_cores?))),
-        ("server cores, idle", server(&|it| it.idle_cores.map(|cores| format!("{cores:.4}")))),
-        ("server memory, before", server(&|it| mib(it.resident_before_mib))),
-        ("  all subscribed", server(&|it| mib(it.resident_idle_mib))),
-        ("  at the end", server(&|it| mib(it.resident_after_mib))),
-        ("  at most", server(&|it| mib(it.resident_peak_mib))),
-        ("  a subscription, bytes", server(&|it| Some(show_number(it.bytes_per_subscription)))),
-        (
-            "server threads",
-            server(&|it| {
-                Some(format!("{} → {} → {}", it.threads_before, it.threads_idle, it.threads_after))
-            }),
-        ),
-        (
-            "server descriptors",
-            server(&|it| {
-                let (before, idle) = (it.descriptors_before, it.descriptors_idle);
-                (idle > 0).then(|| format!("{before} → {idle} → {}", it.descriptors_after))
-            }),
-        ),
-        ("server memory, warm", of(&|run| mib(run.churn.as_ref()?.resident_warm_mib))),
-        ("server memory, end", of(&|run| mib(run.churn.as_ref()?.resident_end_mib))),
-        ("server memory, before", of(&|run| mib(run.resubscribed.as_ref()?.resident_before_mib))),
-        ("  warm", of(&|run| mib(run.resubscribed.as_ref()?.resident_warm_mib))),
-        ("  end", of(&|run| mib(run.resubscribed.as_ref()?.resident_end_mib))),
-        ("generator CPU per result", of(&|run| us(run.generator.cpu_us_per_delivery?))),
-        ("generator cores", of(&|run| Some(format!("{:.2}", run.generator.cores)))),
-    ])
-}
-
-/// What a reader should know before believing the figures, run by run.
-fn remarks(runs: &[SubscriptionRun]) -> Vec<Vec<String>> {
-    let floor = runs.first().filter(|run| run.name == "floor");
-    let each = runs.iter().map(|run| {
-        let mut remarks = remarks_of(run);
-        if let Some(floor) = floor.filter(|floor| !std::ptr::eq(*floor, run)) {
-            remarks.extend(ratios(floor, run));
-        }
-        remarks
-    });
-    each.collect()
-}
-
-pub(super) fn remarks_of(run: &SubscriptionRun) -> Vec<String> {
-    let mut remarks = Vec::new();
-    for failure in &run.ends {
-        remarks.push(format!("{} × {}", show_count(failure.count), failure.what));
-    }
-    if let Some(slow) = &run.slow {
-        for fate in &slow.fates {
-            remarks.push(format!(
-                "of those that never read, {}: {}",
-                show_count(fate.count),
-                fate.what
-            ));
-        }
-    }
-    if let Some(example) = &run.example {
-        remarks.push(format!("the first thing that went wrong: {example}"));
-    }
-    if run.missing > 0 {
-        let share = run.missing as f64 / run.expected.max(1) as f64 * 100.0;
-        remarks.push(format!("{share:.2} % of all results were lost without a word"));
-    }
-    if run.gaps > 0 {
-        remarks.push(format!("{} × told of a possible gap", show_count(run.gaps)));
-    }
-    if run.vanished.as_ref().is_some_and(|it| it.seconds.is_none()) {
-        remarks.push("the server had not closed all connections after a minute".to_owned());
-    }
-    if let Some(churn) = &run.churn {
-        for (verdict, well, badly) in [
-            (churn.is_memory_flat, "memory is flat", "memory grows"),
-            (
-                churn.are_descriptors_closed,
-                "no descriptor was left open",
-                "descriptors were left open",
-            ),
-        ] {
-            remarks.extend(verdict.map(|is_well| if is_well { well } else { badly }.to_owned()));
-        }
-        if churn.skipped + churn.unfinished > 0 {
-            remarks.push(format!(
-                "the server did not keep up: {} could not begin, {} came to no end",
-                show_count(churn.skipped),
-                show_count(churn.unfinished)
-            ));
-        }
-    }
-    if run.foreign > 0 {
-        remarks.push(format!("{} × a result of another client", show_count(run.foreign)));
-    }
-    if let Some(resubscribed) = &run.resubscribed {
-        remarks.extend(
-            resubscribed
-                .is_memory_flat
-                .map(|is_flat| if is_flat { "memory is flat" } else { "memory grows" }.to_owned()),
-        );
-        if resubscribed.skipped + resubscribed.unfinished > 0 {
-            remarks.push(format!(
-                "the server did not keep up: {} could not begin, {} came to no end",
-                show_count(resubscribed.skipped),
-                show_count(resubscribed.unfinished)
-            ));
-        }
-    }
-    let server_cpu = run.server.as_ref().and_then(|server| server.cpu_us_per_delivery);
-    let is_heavier =
-        run.generator.cpu_us_per_delivery.zip(server_cpu).is_some_and(|(own, server)| own > server);
-    let is_full = run.generator.cores > GENERATOR_CORES_WARN;
-    if is_heavier || is_full {
-        remarks.push(
-            "the load generator had as much to do as the server: on an equal core, latencies are its own too".to_owned(),
-        );
-    }
-    remarks
-}
-
-/// How a run compares with the floor: 1 is as much as the least work there is.
-fn ratios(floor: &SubscriptionRun, run: &SubscriptionRun) -> Vec<String> {
-    let cpu = |run: &SubscriptionRun| run.server.as_ref()?.cpu_us_per_delivery;
-    let mut parts = Vec::new();
-    if let (Some(floor), Some(own)) = (cpu(floor), cpu(run))
-        && floor > 0.0
-    {
-        parts.push(format!("CPU per result {:.2}", own / floor));
-    }
-    for (name, value) in [("p50", (|it| it.p50_us) as fn(&Latency) -> f64), ("p99", |it| it.p99_us)]
-    {
-        let (floor, own) = (value(&floor.latency), value(&run.latency));
-        if floor > 0.0 && own > 0.0 {
-            parts.push(format!("{name} {:.2}", own / floor));
-        }
-    }
-    if parts.is_empty() {
-        Vec::new()
-    } else {
-        vec![format!("times the floor: {}", parts.join(", "))]
-    }
-}
-
-/// What a line shows of an interval.
-type Value = fn(&Interval) -> Option<f64>;
-
-fn plots(runs: &[SubscriptionRun]) -> String {
-    let histograms: Vec<_> = runs.iter().map(|run| (run.name.as_str(), &run.histogram)).collect();
-    let mut out = percentiles("results", &histograms);
-    let mut over_time = |title: &str, y: &str, values: &[(bool, Value)]| {
-        let mut lines = Vec::new();
-        for (colour, run) in runs.iter().enumerate() {
-            for (dashed, value) in values {
-                let at = |it: &Interval| value(it).map(|value| (it.at_seconds, value));
-                let points = run.intervals.iter().filter_map(at).collect();
-                lines.push(Line { name: run.name.clone(), colour, dashed: *dashed, points });
-            }
-        }
-        out.push_str(&svg(
-            &Axes { title, x: "seconds", y, x_ticks: &[], y_logarithmic: false, is_sparse: false },
-            &lines,
-        ));
-    };
-    over_time("Subscribed clients", "clients", &[(false, |it| Some(it.subscribed as f64))]);
-    over_time("Results a second", "1/s", &[(false, |it| Some(it.deliveries_per_second))]);
-    over_time(
-        "Latency over time: p50, and p99 dashed",
-        "ms",
-        &[
-            (false, |it| (it.p50_us > 0.0).then_some(it.p50_us / 1e3)),
-            (true, |it| (it.p99_us > 0.0).then_some(it.p99_us / 1e3)),
-        ],
-    );
-    over_time("Server: cores in use", "cores", &[(false, |it| it.server_cores)]);
-    over_time("Server: resident memory", "MiB", &[(false, |it| it.server_resident_mib)]);
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn run(name: &str, cpu: f64, p99: f64) -> SubscriptionRun {
-        SubscriptionRun {
-            name: name.to_owned(),
-            scenario: "fan-out".to_owned(),
+    #[test]
+    fn whatever_is_missing_makes_a_run_unsound() {
+        let sound = SubscriptionRun {
             clients: 10,
             subscribed: 10,
             expected: 100,
             received: 100,
-            deliveries: 100,
-            latency: Latency { p50_us: 10.0, p99_us: p99, ..Latency::default() },
-            server: Some(Server { cpu_us_per_delivery: Some(cpu), ..Server::default() }),
-            intervals: vec![Interval { at_seconds: 1.0, ..Interval::default() }],
             ..SubscriptionRun::default()
-        }
-    }
-
-    #[test]
-    fn a_run_is_compared_with_the_floor_before_it() {
-        let text = text(&[run("floor", 8.0, 100.0), run("router", 10.0, 150.0)]);
-        let expected = "router: times the floor: CPU per result 1.25, p50 1.00, p99 1.50";
-        assert!(text.lines().any(|line| line == expected), "{text}");
-        let alone = super::text(&[run("router", 10.0, 150.0)]);
-        assert!(!alone.contains("floor"), "{alone}");
-    }
-
-    #[test]
-    fn whatever_is_missing_makes_a_run_unsound() {
-        let sound = run("a", 1.0, 1.0);
+        };
         assert!(sound.is_sound());
         let changes: [fn(&mut SubscriptionRun); 10] = [
             |run| run.missing = 1,
@@ -685,15 +381,7 @@ mod tests {
             change(&mut run);
             assert!(!run.is_sound(), "change {number}");
         }
-        let told = SubscriptionRun { received: 90, lost: 10, ..sound };
-        assert!(told.is_sound(), "what was told is not missing");
-    }
-
-    #[test]
-    fn a_page_has_a_plot_for_everything_that_changes() {
-        let page = html("t", &[run("a <b>", 1.0, 1.0)]);
-        assert!(page.contains("a &lt;b&gt;") && !page.contains("<script"));
-        assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
-        assert!(page.contains("Subscribed clients"));
+        let announced = SubscriptionRun { received: 90, lost: 10, ..sound };
+        assert!(announced.is_sound(), "an announced loss is not missing");
     }
 }

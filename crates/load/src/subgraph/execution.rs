@@ -3,7 +3,6 @@
 //! Values are completed as the specification says in section 6.4.3: a null where none may be is an error at that path,
 //! and the nearest nullable parent becomes null; what had been written of it is cut off the buffer again.
 
-use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
 use serde_json::{Map, Value, json};
@@ -13,7 +12,9 @@ use super::input::Argument;
 use super::invention::{Identity, Inventor, Made, MadeKind, Wishes};
 use super::model::{FieldIndex, FieldModel, Model, Shape, TypeId};
 use super::operation::{Field, FieldKind, Operation, SelectionSet};
-use super::store::{Record, Resolvers, Slot, Store, concrete_type, only_key_members, print_leaf};
+use super::resolvers::{Call, Resolvers};
+use super::source::{Base, Found, Origin, Source};
+use super::store::{Slot, Store, concrete_type, only_key_members, print_leaf};
 use crate::random::mix;
 
 /// Errors of one answer; more say nothing new.
@@ -29,111 +30,12 @@ const SIZE_HINT_MAX: usize = 1024 * 1024;
 /// Bytes of one answer, some times what routers accept.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// What a field resolver is asked.
-pub struct Call<'a> {
-    /// The field's arguments: coerced, with defaults.
-    pub arguments: &'a Map<String, Value>,
-    model: &'a Model,
-    store: &'a Store,
-    type_id: TypeId,
-    source: Source<'a>,
-}
-
-impl Call<'_> {
-    /// The object's type.
-    pub fn type_name(&self) -> &str {
-        &self.model.object(self.type_id).name
-    }
-
-    /// An argument, or null where it was not given and has no default.
-    pub fn argument(&self, name: &str) -> &Value {
-        self.arguments.get(name).unwrap_or(&Value::Null)
-    }
-
-    /// A leaf of the object that the field belongs to: from its record, or from the representation that asked for it.
-    /// Null where there is none.
-    pub fn member(&self, name: &str) -> Cow<'_, Value> {
-        let object = self.model.object(self.type_id);
-        let Some(index) = object.field_index(name) else { return Cow::Owned(Value::Null) };
-        match self.source.get(index, object.field(index)) {
-            Found::Json(value) => Cow::Borrowed(value),
-            Found::Slot(Slot::Text { start, end }) => Cow::Owned(
-                serde_json::from_slice(self.store.text(*start, *end)).unwrap_or_default(),
-            ),
-            Found::Slot(_) | Found::Invented(_) => Cow::Owned(Value::Null),
-        }
-    }
-}
-
 /// A field that a test makes fail.
 pub(super) struct FieldFault {
     pub(super) type_id: TypeId,
     pub(super) field: FieldIndex,
     /// The error in its place, or a bare null even where none may be.
     pub(super) message: Option<String>,
-}
-
-/// What a subgraph itself knows of an object: its record, and who it is where the rest is made up.
-#[derive(Clone, Copy, Default)]
-struct Base<'a> {
-    record: Option<&'a Record>,
-    identity: Option<Identity>,
-}
-
-/// Where the fields of an object come from.
-#[derive(Clone, Copy)]
-enum Source<'a> {
-    Known(Base<'a>),
-    /// An object that came at run time, over what is known of the one with the same key.
-    Json {
-        base: Base<'a>,
-        members: &'a Map<String, Value>,
-        origin: Origin,
-    },
-}
-
-/// Who gave an object at run time.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
-    /// A resolver of ours, or a member of a representation: all of it counts.
-    Resolver,
-    /// The router: its keys and external fields count, the rest is ours to know.
-    Representation,
-}
-
-enum Found<'a> {
-    Slot(&'a Slot),
-    Json(&'a Value),
-    Invented(Identity),
-}
-
-impl<'a> Base<'a> {
-    fn is_nothing(self) -> bool {
-        self.record.is_none() && self.identity.is_none()
-    }
-
-    fn get(self, index: FieldIndex) -> Found<'a> {
-        let slot = self.record.map_or(&Slot::Absent, |record| &record.slots[usize::from(index)]);
-        match (slot, self.identity) {
-            (Slot::Absent, Some(identity)) => Found::Invented(identity),
-            (slot, _) => Found::Slot(slot),
-        }
-    }
-}
-
-impl<'a> Source<'a> {
-    fn get(self, index: FieldIndex, field: &FieldModel) -> Found<'a> {
-        match self {
-            Self::Known(base) => base.get(index),
-            Self::Json { base, members, origin } => {
-                let counts = origin == Origin::Resolver || field.from_representation;
-                match members.get(&*field.name).filter(|_| counts) {
-                    Some(value) => Found::Json(value),
-                    None => base.get(index),
-                }
-            }
-        }
-    }
 }
 
 /// A field being made up.

@@ -6,6 +6,8 @@
 //!
 //! - `model`: what a schema means to the executor: types, fields, keys, all numbered.
 //! - `store`: records of those types, linked and printed once, at start.
+//! - `resolvers`: functions in place of records.
+//! - `source`: where the fields of an object come from.
 //! - `operation`: an operation text turned into numbers, once per text.
 //! - `input`: variables and arguments.
 //! - `execution`: numbers plus records to bytes.
@@ -24,7 +26,9 @@ mod input;
 mod invention;
 mod model;
 mod operation;
+mod resolvers;
 mod server;
+mod source;
 mod store;
 mod weather;
 
@@ -35,9 +39,9 @@ use quick_cache::sync::Cache;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-pub use execution::Call;
 pub use fault::{Controls, Fault, RecordedRequest};
 pub use invention::Invention;
+pub use resolvers::Call;
 pub use server::{Server, ServerBuilder};
 pub use weather::Latency;
 
@@ -45,7 +49,8 @@ use execution::{Execution, FieldFault};
 use invention::Inventor;
 use model::Model;
 use operation::Document;
-use store::{EntityResolver, FieldResolver, Resolvers, Store};
+use resolvers::{EntityResolver, FieldResolver, Resolvers};
+use store::Store;
 
 /// Operation texts kept in compiled form. A router sends a few dozen distinct texts; a thousand of them take some
 /// megabytes at most.

@@ -1,4 +1,4 @@
-//! What a subgraph knows: records of its types, linked to each other and printed once, and the resolvers.
+//! The data of a subgraph: records of its types, linked to each other and printed once.
 //!
 //! A record has a slot for each field of its type. Leaves lie in one arena as JSON text, so answering a field is a copy.
 
@@ -6,24 +6,8 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::execution::Call;
 use super::model::{FieldModel, Model, Shape, TypeId};
 use super::{FieldError, SubgraphError};
-
-/// Computes a field.
-pub(super) type FieldResolver =
-    Box<dyn Fn(&Call<'_>) -> Result<Value, FieldError> + Send + Sync + 'static>;
-
-/// Finds the entity that a representation stands for.
-pub(super) type EntityResolver =
-    Box<dyn Fn(&Map<String, Value>) -> Result<Value, FieldError> + Send + Sync + 'static>;
-
-/// The functions that the model's `resolver` numbers stand for.
-#[derive(Default)]
-pub(super) struct Resolvers {
-    pub(super) fields: Vec<FieldResolver>,
-    pub(super) entities: Vec<EntityResolver>,
-}
 
 /// One object.
 pub(super) struct Record {
@@ -60,34 +44,6 @@ pub(super) struct Store {
     by_key: Vec<Vec<HashMap<String, RecordId>>>,
     /// The first record of each type, which for root types is the only one.
     first: Vec<Option<RecordId>>,
-}
-
-impl Resolvers {
-    pub(super) fn attach(
-        model: &mut Model,
-        fields: Vec<(String, String, FieldResolver)>,
-        entities: Vec<(String, EntityResolver)>,
-    ) -> Result<Self, SubgraphError> {
-        let mut resolvers = Self::default();
-        for (type_name, field, resolve) in fields {
-            let id = type_of(model, &type_name)?;
-            let object = model.object_mut(id);
-            let index = object.field_index(&field).ok_or_else(|| {
-                SubgraphError::Data(format!("there is no field `{type_name}.{field}`"))
-            })?;
-            object.fields[usize::from(index)].resolver = Some(resolvers.fields.len());
-            resolvers.fields.push(resolve);
-        }
-        for (type_name, resolve) in entities {
-            let id = type_of(model, &type_name)?;
-            if model.object(id).keys.is_empty() {
-                return Err(SubgraphError::Data(format!("`{type_name}` is not an entity")));
-            }
-            model.object_mut(id).entity_resolver = Some(resolvers.entities.len());
-            resolvers.entities.push(resolve);
-        }
-        Ok(resolvers)
-    }
 }
 
 impl Store {
@@ -375,7 +331,7 @@ fn has_null(value: &Value) -> bool {
     }
 }
 
-fn type_of(model: &Model, name: &str) -> Result<TypeId, SubgraphError> {
+pub(super) fn type_of(model: &Model, name: &str) -> Result<TypeId, SubgraphError> {
     model
         .type_id(name)
         .ok_or_else(|| SubgraphError::Data(format!("there is no object type `{name}`")))

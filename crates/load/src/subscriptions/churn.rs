@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::SubscriptionsError;
+use super::course::Course;
 use super::driver::State;
-use super::scenario::Course;
 use super::watched::Moment;
 use crate::report::subscriptions::{Churn, MemorySample};
 

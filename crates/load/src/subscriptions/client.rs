@@ -5,6 +5,15 @@ use std::borrow::Cow;
 use super::frame::{self, Opcode};
 use super::message::{self, Kind};
 
+/// The key that RFC 6455 uses as its example, section 1.3; its response is known.
+pub(super) const WEBSOCKET_KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+
+/// The response to [`WEBSOCKET_KEY`].
+pub(crate) const WEBSOCKET_ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
+
+/// The subprotocol, [graphql-transport-ws](https://github.com/enisdenjo/graphql-ws/blob/master/PROTOCOL.md).
+pub(crate) const SUBPROTOCOL: &str = "graphql-transport-ws";
+
 /// A head of a handshake longer than this is not one.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
@@ -275,10 +284,10 @@ fn upgraded(bytes: &[u8], ear: &mut impl Ear) -> Result<Option<usize>, End> {
         let mut fields = response.headers.iter();
         fields.any(|it| it.name.eq_ignore_ascii_case(name) && it.value == value.as_bytes())
     };
-    if !is("sec-websocket-accept", super::target::WEBSOCKET_ACCEPT) {
+    if !is("sec-websocket-accept", WEBSOCKET_ACCEPT) {
         return Err(End::Malformed("a wrong sec-websocket-accept"));
     }
-    if !is("sec-websocket-protocol", super::target::SUBPROTOCOL) {
+    if !is("sec-websocket-protocol", SUBPROTOCOL) {
         return Err(End::Malformed("the server does not speak graphql-transport-ws"));
     }
     Ok(Some(end + 4))
@@ -292,7 +301,6 @@ fn shown(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
     use crate::subscriptions::frame::write_from_server;
-    use crate::subscriptions::target::{SUBPROTOCOL, WEBSOCKET_ACCEPT};
 
     #[derive(Default)]
     struct Heard {

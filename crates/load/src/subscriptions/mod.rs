@@ -2,14 +2,15 @@
 //! and says what each client got, when, and what that cost the server.
 //!
 //! ```text
-//! Settings ──run──► scenario ──► driver (epoll, one thread) ──► client, message ──► recorder ──► report
+//! Settings ──run──► sequence ──► driver (epoll, one thread) ──► client, message ──► recorder ──► report
 //!                      └──────► publisher (a thread of its own) ──► broker
 //! ```
 //!
 //! - `target`: whom clients connect to and what they say. `frame`, `client`, `message`: the protocol, without sockets.
 //! - `driver`: the sockets. `publisher`: the events. `recorder`: the counts.
-//! - `scenario`: what happens in which order. `churn`: clients that come and go. `resubscribe`: those that stay and
-//!   subscribe anew. `throughput`, `confirmed`: as many events as the server takes.
+//! - `scenario`: the scenarios. `sequence`: what happens in which order. `course`: the stages of a run.
+//! - `churn`: clients that come and go. `resubscribe`: clients that stay and subscribe anew. `throughput`, `confirmed`:
+//!   as many events as the server takes.
 //!
 //! It is to be lighter than any server, so that one core can drive the server on another: no allocation and no task for
 //! a message, one `recv` and its share of a wait. Linux only: it stands on epoll and `/proc`.
@@ -17,6 +18,7 @@
 mod churn;
 mod client;
 mod confirmed;
+mod course;
 mod driver;
 pub(crate) mod frame;
 pub(crate) mod message;
@@ -24,6 +26,7 @@ mod publisher;
 mod recorder;
 mod resubscribe;
 mod scenario;
+mod sequence;
 mod target;
 mod throughput;
 mod watched;
@@ -31,10 +34,10 @@ mod watched;
 use std::io;
 use std::time::Duration;
 
+pub(crate) use client::{SUBPROTOCOL, WEBSOCKET_ACCEPT};
 pub use publisher::{Destination, Events};
 pub use scenario::Scenario;
 pub use target::{HEADER_BYTES_MAX, Subscription, Target};
-pub(crate) use target::{SUBPROTOCOL, WEBSOCKET_ACCEPT};
 
 use crate::report::subscriptions::{Interval, SubscriptionRun};
 
@@ -160,7 +163,7 @@ pub fn run(
 ) -> Result<SubscriptionRun, SubscriptionsError> {
     settings.check().map_err(SubscriptionsError::Settings)?;
     raise_descriptors(settings.clients)?;
-    scenario::run(settings, &mut progress)
+    sequence::run(settings, &mut progress)
 }
 
 /// A message of a server with `$T` in place of the time, for a floor that repeats it.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::SubscriptionsError;
 use super::churn::{SAMPLE, flatness};
+use super::course::Course;
 use super::driver::State;
-use super::scenario::Course;
 use crate::histogram::Histogram;
 use crate::report::Latency;
 use crate::report::subscriptions::{MemorySample, Resubscribed};

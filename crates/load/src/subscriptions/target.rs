@@ -6,7 +6,7 @@ use net::{Roots, TlsClient, TlsClientSession};
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::client::Phrases;
+use super::client::{Phrases, SUBPROTOCOL, WEBSOCKET_KEY};
 use super::frame::{self, Opcode};
 use crate::random::mix;
 
@@ -15,15 +15,6 @@ pub(super) const KEY: &str = "$K";
 
 /// In the query and the variables: the client's number.
 const NUMBER: &str = "$I";
-
-/// The key that RFC 6455 uses as its example, section 1.3; what answers it is known.
-const WEBSOCKET_KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
-
-/// The answer to it.
-pub(crate) const WEBSOCKET_ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
-
-/// The subprotocol, [graphql-transport-ws](https://github.com/enisdenjo/graphql-ws/blob/master/PROTOCOL.md).
-pub(crate) const SUBPROTOCOL: &str = "graphql-transport-ws";
 
 /// Connections from one loopback address. The kernel's default range has 28,232 ports, and those of the runs of the last
 /// minute still wait for stragglers.

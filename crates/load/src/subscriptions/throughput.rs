@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::SubscriptionsError;
 use super::confirmed::Confirmed;
+use super::course::Course;
 use super::publisher::{Batch, Gate, Pace, now_us};
-use super::scenario::Course;
 use crate::process::Process;
 use crate::report::Latency;
 use crate::report::subscriptions::{SubscriptionRun, Throughput};

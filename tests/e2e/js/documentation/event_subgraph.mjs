@@ -2,6 +2,7 @@
 // router, so this writes what a composition tool would write for one event subgraph and one ordinary subgraph, which
 // resolves every entity by its key.
 import { Kind, parse, print, visit } from "graphql";
+import { JOIN_DEFINITIONS } from "../join_definitions.mjs";
 
 const ROOTS = new Set(["Query", "Mutation", "Subscription"]);
 const PROVIDER_DIRECTIVE = /^(events__|edfs__)/;
@@ -15,18 +16,7 @@ const HEAD = `schema
   query: Query
   ROOT_TYPES
 }
-directive @join__directive(graphs: [join__Graph!], name: String!, args: join__DirectiveArguments) repeatable on SCHEMA | OBJECT | INTERFACE | FIELD_DEFINITION
-directive @join__enumValue(graph: join__Graph!) repeatable on ENUM_VALUE
-directive @join__field(graph: join__Graph, requires: join__FieldSet, provides: join__FieldSet, type: String, external: Boolean, override: String, usedOverridden: Boolean, overrideLabel: String) repeatable on FIELD_DEFINITION | INPUT_FIELD_DEFINITION
-directive @join__graph(name: String!, url: String!) on ENUM_VALUE
-directive @join__implements(graph: join__Graph!, interface: String!) repeatable on OBJECT | INTERFACE
-directive @join__type(graph: join__Graph!, key: join__FieldSet, extension: Boolean! = false, resolvable: Boolean! = true, isInterfaceObject: Boolean! = false) repeatable on OBJECT | INTERFACE | UNION | ENUM | INPUT_OBJECT | SCALAR
-directive @join__unionMember(graph: join__Graph!, member: String!) repeatable on UNION
-directive @link(url: String, as: String, for: link__Purpose, import: [link__Import]) repeatable on SCHEMA
-scalar join__DirectiveArguments
-scalar join__FieldSet
-scalar link__Import
-enum link__Purpose { SECURITY EXECUTION }
+${JOIN_DEFINITIONS}
 enum join__Graph {
   EVENTS @join__graph(name: "events", url: "")
   ENTITIES @join__graph(name: "ENTITIES_NAME", url: "http://127.0.0.1:9/entities")

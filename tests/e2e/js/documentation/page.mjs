@@ -1,4 +1,4 @@
-// Runs the blocks of one page in order, in one scratch folder, as a reader would who copies each of them.
+// Runs the blocks of one page in order, in one scratch folder, as if a reader copied each of them.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { copyFile, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
@@ -20,7 +20,7 @@ const JS = path.join(import.meta.dirname, "..");
 /** Gives samples what browsers and newer versions of node have: a global `WebSocket`. */
 const PRELOAD = path.join(import.meta.dirname, "preload.mjs");
 
-/** What one block may take, on a busy machine. */
+/** The time that one block may take, on a busy machine. */
 const BLOCK_MS = 60_000;
 
 /** The files that samples name without showing them: the graph of the federation benchmark. */
@@ -77,7 +77,7 @@ async function copyFiles(folder, files) {
   }
 }
 
-/** Runs one block; throws what is wrong with it. Answers with how it was run. */
+/** Runs one block; throws what is wrong with it. Returns how it was run. */
 export async function runBlock(page, block) {
   page.blocks += 1;
   const { annotation, language } = block;

@@ -76,7 +76,7 @@ export async function installWrappers(folder) {
 }
 
 /**
- * Starts `script` in `folder`. Variables and functions of earlier scripts of the folder are there. Answers with
+ * Starts `script` in `folder`. Variables and functions of earlier scripts of the folder are there. Returns
  * `{ended: Promise<exit code>, output(), end()}`.
  */
 export function startShell(script, { folder, bin, ports, adminUrl }) {

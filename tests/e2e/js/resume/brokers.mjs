@@ -3,7 +3,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import path from "node:path";
-import { setTimeout as pause } from "node:timers/promises";
 import { connect, nanos } from "nats";
 import { createClient } from "redis";
 import { event } from "../board.mjs";
@@ -15,7 +14,7 @@ import { startRedis } from "../redis.mjs";
 import { eventually, within } from "../waiting.mjs";
 import { storedSupergraph } from "./supergraph.mjs";
 
-/** How soon something is published again that a broker has not confirmed. */
+/** How soon a publisher connects again. */
 const RETRY_MS = 100;
 
 /** Until a broker that was killed confirms again, on a busy machine. */
@@ -24,17 +23,10 @@ const CONFIRMED_MS = 120_000;
 const text = (number) => JSON.stringify(event("1", number));
 
 /** Repeats `attempt` until it does not throw. */
-async function untilConfirmed(attempt) {
-  const deadline = Date.now() + CONFIRMED_MS;
-  for (;;) {
-    try {
-      return await attempt();
-    } catch (error) {
-      if (Date.now() > deadline) throw error;
-      await pause(RETRY_MS);
-    }
-  }
-}
+const untilConfirmed = (attempt) => eventually(async () => {
+  await attempt();
+  return true;
+}, "a broker to confirm what is published", CONFIRMED_MS);
 
 async function startJetStream(stream) {
   let server = await startNats(-1, { stores: true });
@@ -128,7 +120,7 @@ async function startKafkaBroker() {
         await within(once(producer.child.stdin, "drain"), "the producer to take events", CONFIRMED_MS);
       }
     },
-    /** Until the broker has all that was published. */
+    /** Waits until the broker has all published events. */
     async finishTopic(topic) {
       const { child, published } = producers.get(topic);
       const ended = once(child, "exit");

@@ -67,6 +67,12 @@ export class Account {
     return this.events - this.received;
   }
 
+  /** Everything that a client must not see, by kind. */
+  get faults() {
+    const { missing, outOfOrder, repeatedOnConnection, lost, gaps, unrecognised } = this;
+    return { missing, outOfOrder, repeatedOnConnection, lost, gaps, unrecognised };
+  }
+
   /** The missing numbers as ranges, such as `17-20, 33`; at most `most` of them. */
   missingRanges(most = 10) {
     const ranges = [];
@@ -80,8 +86,9 @@ export class Account {
   }
 }
 
-/** What both transports share: the cursor, the account, and connecting again. */
+/** The part that both transports share: the cursor, the account, and connecting again. */
 class Client {
+  /** Connections on which the router served this client; attempts that failed are not counted. */
   connections = 0;
   cursor = undefined;
   /** Whether there has been a result, and so a cursor. */
@@ -97,19 +104,15 @@ class Client {
     this.account = new Account(events);
   }
 
-  start() {
-    this.#connect();
-  }
-
   get request() {
     const { query, cursor } = this;
     return { query, ...(cursor !== undefined && { extensions: { cursor } }) };
   }
 
-  #connect() {
+  /** The router serves this client from now on. */
+  onConnected() {
     this.connections += 1;
     this.account.onConnected();
-    this.open();
   }
 
   /** The connection is lost, or the operation was refused for a reason that passes. */
@@ -117,7 +120,7 @@ class Client {
     if (this.#isClosed || this.refused || this.#timer) return;
     this.#timer = setTimeout(() => {
       this.#timer = null;
-      this.#connect();
+      this.open();
     }, RECONNECT_MS * (1 + Math.random()));
   }
 
@@ -156,8 +159,10 @@ export class SocketClient extends Client {
     socket.on("open", () => send({ type: "connection_init" }));
     socket.on("message", (text) => {
       const { type, payload } = JSON.parse(text);
-      if (type === "connection_ack") send({ id: OPERATION_ID, type: "subscribe", payload: this.request });
-      else if (type === "next") this.onResult(payload);
+      if (type === "connection_ack") {
+        this.onConnected();
+        send({ id: OPERATION_ID, type: "subscribe", payload: this.request });
+      } else if (type === "next") this.onResult(payload);
       else if (type === "ping") {
         this.onPosition(payload?.cursor);
         send({ type: "pong", payload });
@@ -190,6 +195,7 @@ export class EventStreamClient extends Client {
       let rest = "";
       let whole = "";
       const isStream = (response.headers["content-type"] ?? "").startsWith("text/event-stream");
+      if (isStream) this.onConnected();
       response.on("data", (text) => {
         if (!isStream) {
           whole += text;

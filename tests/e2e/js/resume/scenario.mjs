@@ -1,27 +1,26 @@
 // One scenario: numbered events at a broker, clients that resume, and a disturbance. Every client must get every event,
 // in order.
-import { execFileSync, spawn } from "node:child_process";
+import { execFileSync } from "node:child_process";
 import { readFileSync, readdirSync } from "node:fs";
-import { availableParallelism } from "node:os";
 import process from "node:process";
 import { setTimeout as pause } from "node:timers/promises";
-import { adopt } from "../children.mjs";
+import { burnProcessors } from "../busy_processors.mjs";
 import { startServe } from "../router.mjs";
 import { eventually } from "../waiting.mjs";
 import { EventStreamClient, SocketClient } from "./clients.mjs";
+import { figures } from "./figures.mjs";
 import { startSubgraphProcess } from "./subgraphs.mjs";
 
 /** Events are published in batches, this many a second. */
 const BATCHES_PER_SECOND = 50;
 
-/** How long the subgraphs, or the router, stand still. */
+/** How long a disturbance lasts: the subgraphs, or the router, stand still. */
 const PAUSE_MS = 2_000;
 
 /** A scenario whose clients receive nothing for so long has come to its end, whatever is missing. */
 const QUIET_MS = 20_000;
 
-/** Of a scenario that fails: how many clients, and how much of the router's log, are shown. */
-const CLIENTS_SHOWN_MAX = 6;
+/** How much of the router's log is shown of a scenario that fails. */
 const SAID_CHARACTERS_MAX = 2_000;
 
 /** Until each client has had its first event, on a busy machine. */
@@ -39,7 +38,7 @@ export const PAUSE = async ({ subgraphs }) => {
   subgraphs.go();
 };
 
-/** As a machine that swaps, or a virtual machine that is moved. */
+/** The router stands still, as on a machine that swaps, or in a virtual machine that is moved. */
 const FREEZE = async ({ routerPid }) => {
   const pid = routerPid();
   process.kill(pid, "SIGSTOP");
@@ -64,7 +63,7 @@ const STARVE = async ({ routerPid }) => {
 };
 
 /**
- * What happens meanwhile. `at` maps a share of the events to an action; `begin` acts before the first one. Actions get
+ * The disturbances. `at` maps a share of the events to an action; `begin` acts before the first one. Actions get
  * `{restartRouter(signal), routerPid(), broker, subgraphs}`.
  */
 export const DISTURBANCES = [
@@ -79,7 +78,7 @@ export const DISTURBANCES = [
 ];
 
 /**
- * Plays a scenario with a broker that runs, and answers with its figures. `clients` is their number: a quarter each is
+ * Plays a scenario with a running broker and returns its figures. `clients` is their number: a quarter each is
  * WebSocket or event stream, with fields of the event alone or joined from two subgraphs.
  */
 export async function playScenario({ broker, topic, disturbance, events, perSecond, clients: number }) {
@@ -122,14 +121,14 @@ export async function playScenario({ broker, topic, disturbance, events, perSeco
       const isJoined = index % 4 >= 2;
       const client = new Kind({ address, query: isJoined ? JOINED : PLAIN, events });
       clients.push(Object.assign(client, { isJoined, isSocket: Kind === SocketClient }));
-      client.start();
+      client.open();
     }
     // No protocol says when a subscription has begun: an event without number is published until each client has one.
     let warming = 0;
     await eventually(async () => {
-      if (!clients.every(({ hasBegun }) => hasBegun)) await broker.publish(topic, [warming -= 1]);
-      await pause(50);
-      return clients.every(({ hasBegun }) => hasBegun);
+      if (clients.every(({ hasBegun }) => hasBegun)) return true;
+      await broker.publish(topic, [warming -= 1]);
+      return false;
     }, "the first event of each client", BEGIN_MS);
 
     const actions = [...(disturbance.at ?? [])];
@@ -144,6 +143,7 @@ export async function playScenario({ broker, topic, disturbance, events, perSeco
         action.catch(() => {});
         running.push(action);
       }
+      // Keeps the rate.
       const early = begun + (last * 1000) / perSecond - Date.now();
       if (early > 0) await pause(early);
     }
@@ -163,7 +163,7 @@ export async function playScenario({ broker, topic, disturbance, events, perSeco
   }
 }
 
-/** Until every client has all events, or none has received one for a while. */
+/** Waits until every client has all events, or none has received one for a while. */
 async function untilQuiet(clients) {
   const received = () => clients.reduce((sum, { account }) => sum + account.received + account.repeated, 0);
   let before = received();
@@ -180,58 +180,9 @@ async function untilQuiet(clients) {
   }
 }
 
-/** What the router itself counts as lost, since its last start. */
+/** Returns the metrics about losses that the router has counted since its last start. */
 async function losses(router) {
   const text = await fetch(`${router.admin}/metrics`).then((response) => response.text(), (error) => error.message);
   const lines = text.split("\n").filter((line) => /^starling_\w*(dropped|gap|lost|refused|behind)\w*/.test(line));
   return lines.filter((line) => !line.endsWith(" 0")).join("\n");
-}
-
-function figures({ clients, events, publishedMs, started }) {
-  const sum = (of) => clients.reduce((total, client) => total + of(client), 0);
-  const codes = new Map();
-  for (const { account } of clients) {
-    for (const [code, count] of account.codes) codes.set(code, (codes.get(code) ?? 0) + count);
-  }
-  const row = {
-    expected: events * clients.length,
-    missing: sum(({ account }) => account.missing),
-    missingJoined: sum(({ account, isJoined }) => (isJoined ? account.missing : 0)),
-    outOfOrder: sum(({ account }) => account.outOfOrder),
-    repeated: sum(({ account }) => account.repeated),
-    repeatedOnConnection: sum(({ account }) => account.repeatedOnConnection),
-    lost: sum(({ account }) => account.lost),
-    gaps: sum(({ account }) => account.gaps),
-    unrecognised: sum(({ account }) => account.unrecognised),
-    refused: sum(({ refused }) => (refused ? 1 : 0)),
-    reconnections: sum(({ connections }) => connections - 1),
-    codes: Object.fromEntries(codes),
-    perSecond: Math.round((events * 1000) / publishedMs),
-    seconds: Math.round((Date.now() - started) / 1000),
-    details: [],
-  };
-  row.passed = row.missing + row.outOfOrder + row.repeatedOnConnection + row.lost + row.gaps + row.unrecognised
-    + row.refused === 0;
-  if (!row.passed) {
-    for (const [index, { account, isJoined, isSocket, refused }] of clients.entries()) {
-      if (account.missing + account.outOfOrder + account.lost === 0 && !refused) continue;
-      const kind = `${isSocket ? "WebSocket" : "event stream"}, ${isJoined ? "joined" : "plain"}`;
-      row.details.push(
-        `client ${index} (${kind}): missing ${account.missing} [${account.missingRanges()}], `
-        + `out of order ${account.outOfOrder}, announced as lost ${account.lost}${refused ? `, ${refused}` : ""}`,
-      );
-    }
-    row.details = row.details.slice(0, CLIENTS_SHOWN_MAX);
-  }
-  return row;
-}
-
-/** Keeps all cores busy; answers with a function that ends it. */
-export function burnProcessors() {
-  const burners = Array.from({ length: availableParallelism() }, () => {
-    const child = spawn(process.execPath, ["-e", "for (;;);"], { stdio: "ignore" });
-    adopt(child);
-    return child;
-  });
-  return () => burners.forEach((child) => child.kill("SIGKILL"));
 }

@@ -2,8 +2,8 @@
 // runs alone first, then with the attack; its 99th percentile may at most double, nothing of it may fail, and the
 // router must stay within its memory.
 //
-// STARLING_SOAK_SECONDS is the time of all attacks together, STARLING_HOSTILE_ONLY names one attack or several,
-// separated by commas. STARLING_HOSTILE_GOOD_MS is the 99th percentile that is always good enough.
+// STARLING_SOAK_SECONDS is the time of all attacks together, without starting routers, STARLING_HOSTILE_ONLY names one
+// attack or several, separated by commas. STARLING_HOSTILE_GOOD_MS is the 99th percentile that is always good enough.
 import { fork, spawn } from "node:child_process";
 import { once } from "node:events";
 import { readdir, readFile } from "node:fs/promises";
@@ -24,7 +24,7 @@ const SLOWDOWN_MAX = 2;
  */
 const GOOD_MS = Number(process.env.STARLING_HOSTILE_GOOD_MS ?? 50);
 const MEMORY_KB_MAX = 256 * 1024;
-/** The shortest phase whose 99th percentile means something: 250 queries. */
+/** The shortest phase with a meaningful 99th percentile: 250 queries. */
 const PHASE_SECONDS_MIN = 5;
 
 const folder = fileURLToPath(new URL("./hostile/", import.meta.url));
@@ -40,7 +40,7 @@ const names = only ?? known;
 for (const name of names) {
   if (!known.includes(name)) throw new Error(`no attack is called ${name}; there are: ${known.join(", ")}`);
 }
-const total = Number(process.env.STARLING_SOAK_SECONDS ?? 60);
+const total = Number(process.env.STARLING_SOAK_SECONDS ?? 600);
 const phaseSeconds = Math.max(PHASE_SECONDS_MIN, total / names.length / 2);
 
 const problems = [];
@@ -110,15 +110,16 @@ function judge({ alone, attacked, attacks, memoryKb, isRunning }) {
   return { alone, attacked, attacks: attacks.count, memory_kb: memoryKb, problems };
 }
 
-/** A phase of the polite load; answers with its report. */
+/** Plays a phase of the polite load and returns its report. */
 async function phase(polite, seconds) {
   polite.send("begin");
+  // The load runs for so long.
   await pause(seconds * 1000);
   polite.send("report");
   return (await message(polite, "report", 60_000)).report;
 }
 
-/** Tells a child to stop; answers with its last words. */
+/** Asks a child to stop and returns its last message. */
 async function stop(child) {
   const ended = once(child, "exit");
   child.send("stop");

@@ -4,8 +4,9 @@
 // STARLING_SOAK_BUSY=1 keeps all cores busy meanwhile. For a look at one thing: STARLING_SOAK_ONLY=kafka/kill,pause (parts
 // of scenarios' names), STARLING_SOAK_EVENTS, STARLING_SOAK_CLIENTS, STARLING_SOAK_RATE.
 import process from "node:process";
+import { burnProcessors } from "../busy_processors.mjs";
 import { SOURCES } from "../resume/brokers.mjs";
-import { DISTURBANCES, burnProcessors, playScenario } from "../resume/scenario.mjs";
+import { DISTURBANCES, playScenario } from "../resume/scenario.mjs";
 
 const number = (name, otherwise) => Number(process.env[name] ?? otherwise);
 const seconds = number("STARLING_SOAK_SECONDS", 600);
@@ -61,8 +62,8 @@ function line(row) {
   const columns = row === null
     ? ["scenario", "expected", "missing", "(joined)", "disorder", "repeated", "lost", "gap", "reconn.", "rate/s", "time", ""]
     : [
-      row.name, row.expected, row.missing, row.missingJoined, row.outOfOrder, row.repeated, row.lost, row.gaps,
-      row.reconnections, row.perSecond, `${row.seconds ?? "?"} s`, row.passed ? "ok" : "FAILED",
+      row.name, row.expected, row.faults?.missing, row.missingJoined, row.faults?.outOfOrder, row.repeated,
+      row.faults?.lost, row.faults?.gaps, row.reconnections, row.perSecond, `${row.seconds ?? "?"} s`, row.passed ? "ok" : "FAILED",
     ];
   const codes = row && Object.entries(row.codes ?? {}).map(([code, count]) => `${code} ${count}`).join(", ");
   return `${columns.map((value, index) => (index === 0 ? `${value}`.padEnd(26) : `${value ?? "?"}`.padStart(9))).join("")}`

@@ -1,4 +1,4 @@
-// Every sample of README.md and docs/*.md, run as a reader would who copies it.
+// Every sample of README.md and docs/*.md, run as if a reader copied it.
 import assert from "node:assert/strict";
 import { readFile, readdir } from "node:fs/promises";
 import path from "node:path";

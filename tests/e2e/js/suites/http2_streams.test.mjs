@@ -2,32 +2,20 @@
 import assert from "node:assert/strict";
 import http2 from "node:http2";
 import { after, before, describe, it } from "node:test";
-import { event, memorySupergraph, startSubgraphs } from "../board.mjs";
-import { startServe } from "../router.mjs";
+import { event } from "../board.mjs";
+import { serveBoard } from "../board_router.mjs";
 import { repeatUntil } from "../waiting.mjs";
 
 const PROVIDER = "memory/default";
 const GROUPS_MAX = 3;
 
 describe("subscriptions on streams of HTTP/2", () => {
-  let subgraphs;
-  let router;
   let session;
-  before(async () => {
-    subgraphs = await startSubgraphs();
-    router = await startServe({
-      supergraph: memorySupergraph(),
-      config: {
-        subgraphs: subgraphs.configuration,
-        subscriptions: { max_groups_per_client: GROUPS_MAX },
-      },
-    });
-    session = http2.connect(router.url);
-  });
-  after(async () => {
-    session?.destroy();
-    await router?.stop();
-    await subgraphs?.stop();
+  // Before the router ends, which would wait for its streams.
+  after(() => session?.destroy());
+  const board = serveBoard({ subscriptions: { max_groups_per_client: GROUPS_MAX } });
+  before(() => {
+    session = http2.connect(board.router.url);
   });
 
   /** Subscribes on a stream of its own; calls `onText` with all that came so far. */
@@ -54,7 +42,7 @@ describe("subscriptions on streams of HTTP/2", () => {
         });
       }
     });
-    const publish = (number) => router.publish(PROVIDER, "flights.moved", event("1", number));
+    const publish = (number) => board.router.publish(PROVIDER, "flights.moved", event("1", number));
     await repeatUntil(all, publish, "an event or a refusal on each stream");
     assert.deepEqual([refused.size, served.size], [1, GROUPS_MAX]);
   });

@@ -2,29 +2,16 @@
 // router keeps no operations by hash and says so; the client then sends the text, and no further hashes.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { ApolloClient, ApolloLink, HttpLink, InMemoryCache, gql } from "@apollo/client/core";
 import { BatchHttpLink } from "@apollo/client/link/batch-http";
 import { PersistedQueryLink } from "@apollo/client/link/persisted-queries";
-import { startSubgraphs, memorySupergraph } from "../board.mjs";
-import { startServe } from "../router.mjs";
+import { serveBoard } from "../board_router.mjs";
 
 const sha256 = (text) => createHash("sha256").update(text).digest("hex");
 
 describe("a client with automatic persisted queries", () => {
-  let subgraphs;
-  let router;
-  before(async () => {
-    subgraphs = await startSubgraphs();
-    router = await startServe({
-      supergraph: memorySupergraph(),
-      config: { subgraphs: subgraphs.configuration, http: { batching: { enabled: true } } },
-    });
-  });
-  after(async () => {
-    await router?.stop();
-    await subgraphs?.stop();
-  });
+  const board = serveBoard({ http: { batching: { enabled: true } } });
 
   /** A client, and what it has sent. */
   function client(Link, options = {}) {
@@ -36,7 +23,7 @@ describe("a client with automatic persisted queries", () => {
     };
     const link = ApolloLink.from([
       new PersistedQueryLink({ sha256, ...options }),
-      new Link({ uri: router.graphql, fetch: watch }),
+      new Link({ uri: board.router.graphql, fetch: watch }),
     ]);
     return { sent, client: new ApolloClient({ link, cache: new InMemoryCache() }) };
   }

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { SOURCES } from "../resume/brokers.mjs";
 import { Account } from "../resume/clients.mjs";
+import { complaints } from "../resume/figures.mjs";
 import { KILL, PAUSE, playScenario } from "../resume/scenario.mjs";
 import { skipWithout } from "../programs.mjs";
 
@@ -25,12 +26,8 @@ describe("resume", { skip: skipWithout(jetStream.program, "nats-server") }, () =
       broker, topic: "moves.short", events: EVENTS, perSecond: PER_SECOND, clients: CLIENTS,
       disturbance: { name: "short", at: [[0.1, PAUSE], [0.9, KILL]] },
     });
-    const { missing, outOfOrder, repeatedOnConnection, lost, gaps, unrecognised, refused } = row;
-    assert.deepEqual(
-      { missing, outOfOrder, repeatedOnConnection, lost, gaps, unrecognised, refused },
-      { missing: 0, outOfOrder: 0, repeatedOnConnection: 0, lost: 0, gaps: 0, unrecognised: 0, refused: 0 },
-      row.details.join("\n"),
-    );
+    const none = { missing: 0, outOfOrder: 0, repeatedOnConnection: 0, lost: 0, gaps: 0, unrecognised: 0, refused: 0 };
+    assert.deepEqual(row.faults, none, row.details.join("\n"));
     assert.ok(row.reconnections >= CLIENTS, `${row.reconnections} reconnections: no router was killed`);
   });
 });
@@ -60,6 +57,24 @@ describe("the account of a client", () => {
     for (const altitude of [1, 4, 5, 9]) account.onResult({ data: { flightMoved: { altitude } } });
     assert.equal(account.missingRanges(), "2-3, 6-8");
     assert.equal(account.missingRanges(1), "2-3, … (2 ranges)");
+  });
+
+  it("is shown for some clients of each kind if they have faults, with the number of the others", () => {
+    const client = (isSocket, numbers, extensions) => {
+      const account = new Account(3);
+      for (const altitude of numbers) account.onResult({ data: { flightMoved: { altitude } }, extensions });
+      return { account, isSocket, isJoined: false, refused: null };
+    };
+    const clients = [
+      ...Array.from({ length: 5 }, () => client(true, [1, 2])),
+      client(true, [1, 2, 3]),
+      { ...client(false, [1, 2, 3], { gap: true }), refused: "CURSOR_EXPIRED" },
+    ];
+    assert.deepEqual(complaints(clients), [
+      ...[0, 1, 2].map((index) => `client ${index} (WebSocket, plain): missing 1; missing are 3`),
+      "client 6 (event stream, plain): gaps 3, refused 1; CURSOR_EXPIRED",
+      "and 2 more (WebSocket, plain)",
+    ]);
   });
 
   it("counts what was announced as lost, gaps, errors, and results without an event", () => {

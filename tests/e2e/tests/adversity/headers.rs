@@ -168,7 +168,7 @@ fn answers_that_may_bring_cookies_are_not_shared_between_clients() {
 
 #[test]
 fn by_default_clients_see_the_code_of_an_error_and_a_fixed_message() {
-    // As if the section were left out.
+    // The same as without the section.
     let shop = Shop::with("include_subgraph_errors: {}");
     let body = r#"{"errors":[{"message":"SELECT secret FROM users failed at 10.0.0.7","extensions":{
         "code":"OUT_OF_STOCK","exception":{"stacktrace":["at db.js:7"]},"sql":"SELECT secret"}}]}"#;

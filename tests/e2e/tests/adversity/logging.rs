@@ -11,7 +11,7 @@ use crate::shop::Shop;
 
 const QUERY: &str = "{ latestReview { text } }";
 
-/// Requests whose log at the level `debug` is several times what a pipe holds (64 KiB).
+/// The number of requests; their log at the level `debug` is several times the size of a pipe (64 KiB).
 const REQUESTS: usize = 600;
 
 /// An error of more than a hundred bytes, which each request logs.
@@ -65,7 +65,7 @@ fn a_reader_that_stalls_does_not_stop_the_router() {
     let shop = Shop::with_stderr("log: {level: debug}", stderr);
     log_a_lot(&shop);
     assert_serves_and_ends(shop);
-    // Nobody has read until now: the pipe is as full as it can be.
+    // Nothing was read until now: the pipe is as full as it can be.
     drop(writer);
     let mut said = Vec::new();
     reader.read_to_end(&mut said).unwrap();

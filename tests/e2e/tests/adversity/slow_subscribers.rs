@@ -39,6 +39,19 @@ fn account(mut next: impl FnMut() -> Value) -> (Vec<u64>, u64) {
     (received, lost)
 }
 
+/// Publishes events until the router gives up the subscriber that does not read. Returns the number of events.
+fn publish_until_given_up(shop: &Shop) -> usize {
+    let mut number = 0;
+    e2e::eventually("the slow subscriber to be given up", || {
+        number += 1;
+        shop.publish("products", event(number));
+        let slow = r#"starling_subscribers_slow_total{policy="disconnect"}"#;
+        (shop.router.metric(slow) == Some(1)).then_some(())
+    });
+    shop.wait_for_subscribers(0);
+    number
+}
+
 fn payload(stream: &mut Stream) -> Value {
     let event = stream.event().unwrap();
     serde_json::from_str(event.strip_prefix("next ").unwrap()).unwrap()
@@ -50,14 +63,7 @@ fn by_default_a_websocket_that_is_not_read_is_closed_and_told_why() {
     let mut socket = Socket::ready(shop.address());
     socket.subscribe("1", SUBSCRIPTION);
     shop.wait_for_subscribers(1);
-    // The bystander's stays; this subscription ends without being read.
-    let mut number = 0;
-    e2e::eventually("the slow subscriber to be given up", || {
-        number += 1;
-        shop.publish("products", event(number));
-        (shop.router.metric("starling_hub_subscribers") == Some(1)).then_some(())
-    });
-    shop.wait_for_metric(r#"starling_subscribers_slow_total{policy="disconnect"}"#, 1);
+    publish_until_given_up(&shop);
     let last = loop {
         match socket.hear() {
             Heard::Text(_) => {}
@@ -78,12 +84,7 @@ fn the_last_cursor_of_a_websocket_that_was_closed_because_it_was_not_read_leads_
     let mut socket = Socket::ready(shop.address());
     socket.subscribe("1", SUBSCRIPTION);
     shop.wait_for_subscribers(1);
-    let mut number = 0;
-    e2e::eventually("the slow subscriber to be given up", || {
-        number += 1;
-        shop.publish("products", event(number));
-        (shop.router.metric("starling_hub_subscribers") == Some(1)).then_some(())
-    });
+    let number = publish_until_given_up(&shop);
     let id = |message: &Value| {
         let id = message["payload"]["data"]["productChanged"]["id"].as_str();
         id.map(|id| id.parse::<usize>().unwrap())
@@ -113,19 +114,12 @@ fn by_default_a_stream_that_is_not_read_ends_and_says_why() {
     let shop = Shop::with("subscriptions: {queue_events: 4}");
     let mut stream = Stream::open(shop.address(), SUBSCRIPTION);
     shop.wait_for_subscribers(1);
-    let mut number = 0;
-    e2e::eventually("the slow subscriber to be given up", || {
-        number += 1;
-        shop.publish("products", event(number));
-        let slow = r#"starling_subscribers_slow_total{policy="disconnect"}"#;
-        (shop.router.metric(slow) == Some(1)).then_some(())
-    });
+    publish_until_given_up(&shop);
     let transcript = stream.transcript();
     let end: Vec<&str> = transcript.lines().rev().take(3).collect();
     let error = "next {\"errors\":[{\"message\":\"events came faster than this client read them; the connection \
                  is closed\",\"extensions\":{\"code\":\"SLOW_SUBSCRIBER\"}}]}";
     assert_eq!(end, ["end", "complete", error]);
-    shop.wait_for_subscribers(0);
     shop.assert_unharmed();
 }
 
@@ -135,12 +129,7 @@ fn a_slow_subscriber_that_does_not_read_its_goodbye_either_is_cut_off() {
     let mut socket = Socket::ready(shop.address());
     socket.subscribe("1", SUBSCRIPTION);
     shop.wait_for_subscribers(1);
-    let mut number = 0;
-    e2e::eventually("it to be given up", || {
-        number += 1;
-        shop.publish("products", event(number));
-        (shop.router.metric("starling_hub_subscribers") == Some(1)).then_some(())
-    });
+    publish_until_given_up(&shop);
     // The bystander's.
     shop.wait_for_metric("starling_http_connections", 1);
     shop.assert_unharmed();

@@ -350,8 +350,8 @@ fn survive(broker: impl Broker + 'static) {
         broker.provider().0
     );
     for router in &routers {
-        // How many of them came by the live stream, and how many by a reader of a group that had fallen behind, depends on
-        // the speed of the machine.
+        // How many of them came by the live stream, and how many by the reader of a group that had fallen behind,
+        // depends on the speed of the machine.
         assert!(router.metric(&topic).unwrap_or(0) > 0, "counted by topic");
         assert_sound(&router.said());
     }

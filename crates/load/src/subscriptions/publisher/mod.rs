@@ -4,16 +4,20 @@
 //! Every event carries the time of its publishing in microseconds, and no two have the same: that is how a result is
 //! told from another, put in order, and timed.
 //!
-//! - `destination`: where events go. `broker`, `kafka`: the protocols. `event`: their text.
+//! - `destination`: where events go. `broker`: a connection to it. `event`: the text of events.
+//! - `nats`, `redis`, `kafka`, `http`: the protocols, only the part of each that publishing needs.
 //! - `gate`: what keeps a publisher from running away where it has no pace of its own.
 
 mod broker;
 mod destination;
 mod event;
 mod gate;
+mod http;
 mod kafka;
+mod nats;
+mod redis;
 
-use std::io;
+use std::io::{self, BufReader};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -22,7 +26,12 @@ pub use destination::Destination;
 pub(super) use gate::Gate;
 
 use broker::Broker;
+use destination::Kind;
 use event::Template;
+use http::Http;
+use kafka::Kafka;
+use nats::Nats;
+use redis::Redis;
 
 /// How often a broker is asked whether it has everything, which also answers what it asks: NATS gives up a client that
 /// is silent for some minutes.
@@ -84,7 +93,7 @@ impl Publisher {
     pub(super) fn start(events: &Events) -> Result<Self, String> {
         let address = events.destination.address;
         let wrong = move |error: io::Error| format!("cannot publish at {address}: {error}");
-        let mut broker = broker::open(&events.destination).map_err(wrong)?;
+        let mut broker = connect(&events.destination).map_err(wrong)?;
         let (batches, todo) = mpsc::channel::<Batch>();
         let (report, published) = mpsc::channel();
         let template = Template::new(&events.text, events.padding_bytes);
@@ -132,6 +141,20 @@ impl Drop for Publisher {
             let _ = thread.join();
         }
     }
+}
+
+/// Connects to a destination.
+fn connect(destination: &Destination) -> io::Result<Box<dyn Broker>> {
+    let Destination { kind, address } = destination.clone();
+    let stream = || broker::connect(address).map(BufReader::new);
+    Ok(match kind {
+        Kind::Nats { subject, user } => Box::new(Nats::open(stream()?, subject, user)?),
+        Kind::Redis { channel, user } => Box::new(Redis::open(stream()?, channel, user)?),
+        Kind::Kafka { topic } => Box::new(Kafka::open(stream()?, topic)?),
+        Kind::Http { authority, path, lines } => {
+            Box::new(Http::open(address, authority, path, lines)?)
+        }
+    })
 }
 
 /// Microseconds since 1970 that never repeat and never go back.

@@ -8,7 +8,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use load::report::subscriptions::{self as report, Interval, SubscriptionRun};
+use load::report::subscription_report as report;
+use load::report::subscriptions::{Interval, SubscriptionRun};
 use load::subscriptions::{self, Destination, Events, Scenario, Settings, Subscription, Target};
 use load::units::{parse_duration, parse_share};
 use serde_json::{Map, Value};

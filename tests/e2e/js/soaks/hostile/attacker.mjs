@@ -1,4 +1,4 @@
-// Plays one attack in a process of its own until it is told to stop: `node attacker.mjs NAME TARGET`.
+// Plays one attack in a process of its own until it is asked to stop: `node attacker.mjs NAME TARGET`.
 import process from "node:process";
 
 const [name, target] = process.argv.slice(2);
@@ -11,7 +11,7 @@ process.on("message", (message) => {
   controller.abort();
   process.send({ type: "stopped", ...told }, () => process.exit(0));
 });
-// What an attacker meets (resets, refusals, a closed socket) is no failure of the soak.
+// Resets, refusals and closed sockets of an attacker are no failure of the soak.
 process.on("uncaughtException", (error) => { told.problem = error.message; });
 
 const done = attack.run({

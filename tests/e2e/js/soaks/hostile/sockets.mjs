@@ -5,6 +5,9 @@ import { setTimeout as pause } from "node:timers/promises";
 
 export const HOSTILE_ADDRESS = "127.0.0.2";
 
+/** Until a connection that was closed is replaced. */
+export const REOPEN_MS = 100;
+
 /** A connection to the host of `url`. */
 export function connect(url) {
   const { hostname: host, port } = new URL(url);
@@ -30,7 +33,7 @@ export function keepConnections(count, url, signal, use, perSecond = Infinity) {
     if (signal.aborted) return;
     const socket = connect(url);
     socket.on("close", async () => {
-      await pause(100);
+      await pause(REOPEN_MS);
       open();
     });
     socket.once("connect", () => use(socket));

@@ -1,7 +1,11 @@
 // WebSockets of attackers: they come from the attackers' address, and open again when they are closed.
 import { setTimeout as pause } from "node:timers/promises";
 import WebSocket from "ws";
-import { HOSTILE_ADDRESS } from "./sockets.mjs";
+import { HOSTILE_ADDRESS, REOPEN_MS } from "./sockets.mjs";
+
+/** Above this a socket takes nothing more, and how often it is asked then. */
+const BUFFERED_BYTES_MAX = 1 << 20;
+const FULL_MS = 20;
 
 const url = (graphql) => graphql.replace(/^http/, "ws");
 
@@ -16,7 +20,7 @@ export function keepWebSockets(count, graphql, signal, use, { early = false } = 
     const socket = new WebSocket(url(graphql), "graphql-transport-ws", options);
     socket.on("error", () => {});
     socket.on("close", async () => {
-      await pause(100);
+      await pause(REOPEN_MS);
       open();
     });
     socket.on("open", () => {
@@ -36,8 +40,10 @@ export function subscribe(id, query, variables) {
 /** Calls `send` again and again, as long as the socket takes it and `signal` lets it. */
 export async function flood(socket, signal, send) {
   while (!signal.aborted && socket.readyState === WebSocket.OPEN) {
-    if (socket.bufferedAmount < 1 << 20) send();
-    await pause(socket.bufferedAmount < 1 << 20 ? 0 : 20);
+    const hasRoom = socket.bufferedAmount < BUFFERED_BYTES_MAX;
+    if (hasRoom) send();
+    // The socket does not say when it has room again.
+    await pause(hasRoom ? 0 : FULL_MS);
   }
 }
 

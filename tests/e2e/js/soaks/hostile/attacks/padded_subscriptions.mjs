@@ -2,6 +2,9 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { keepWebSockets, subscribe } from "../websockets.mjs";
 
+/** Fast enough to fill the bounds in a phase, slow enough that each message is read. */
+const GAP_MS = 20;
+
 const padding = Array.from({ length: 20_000 }, (_, index) => `${index}`).join(" ");
 
 export default {
@@ -10,7 +13,7 @@ export default {
       for (let id = 0; id < 100 && !signal.aborted && socket.readyState === socket.OPEN; id += 1) {
         sent();
         socket.send(subscribe(id, `# ${padding}\nsubscription S${id} { tick { id } }`, { padding }));
-        await pause(20);
+        await pause(GAP_MS);
       }
     });
   },

@@ -1,4 +1,4 @@
-// Reservations of event streams that nobody opens, as many as one connection can send.
+// Reservations of event streams that are never opened, as many as one connection can send.
 import { keepConnections, pipeline } from "../sockets.mjs";
 
 export default {

@@ -2,13 +2,16 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { keepWebSockets, subscribe } from "../websockets.mjs";
 
+/** Between two subscriptions: all of them exist within some seconds. */
+const GAP_MS = 2;
+
 export default {
   run({ graphql, signal, sent }) {
     keepWebSockets(1, graphql, signal, async (socket) => {
       for (let id = 0; id < 1000 && !signal.aborted && socket.readyState === socket.OPEN; id += 1) {
         sent();
         socket.send(subscribe(id, `subscription { a${id}: tick { id note } }`));
-        await pause(2);
+        await pause(GAP_MS);
       }
     });
   },

@@ -1,0 +1,25 @@
+// A router with the board's subgraphs, for all tests of one `describe`.
+import { after, before } from "node:test";
+import { memorySupergraph, startSubgraphs } from "./board.mjs";
+import { startServe } from "./router.mjs";
+
+/**
+ * Starts the subgraphs and a router before the tests and ends them afterwards. `config` is further configuration of the
+ * router, which is the returned object's `router` from the first test on.
+ */
+export function serveBoard(config = {}) {
+  const board = { router: undefined };
+  let subgraphs;
+  before(async () => {
+    subgraphs = await startSubgraphs();
+    board.router = await startServe({
+      supergraph: memorySupergraph(),
+      config: { subgraphs: subgraphs.configuration, ...config },
+    });
+  });
+  after(async () => {
+    await board.router?.stop();
+    await subgraphs?.stop();
+  });
+  return board;
+}

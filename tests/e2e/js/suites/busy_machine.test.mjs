@@ -1,0 +1,108 @@
+// Promises that must hold on a machine without idle processors too: what clients and load balancers rely on while other
+// programs, or the router itself, need all of the CPU.
+import assert from "node:assert/strict";
+import { after, before, describe, it } from "node:test";
+import { event, memorySupergraph, startSubgraphs } from "../board.mjs";
+import { burnProcessors } from "../busy_processors.mjs";
+import { skipWithout } from "../programs.mjs";
+import { SOURCES } from "../resume/brokers.mjs";
+import { KILL, PAUSE, playScenario } from "../resume/scenario.mjs";
+import { startServe } from "../router.mjs";
+import { eventually, within } from "../waiting.mjs";
+
+const PROVIDER = "memory/default";
+const DELAY_MS = 3_000;
+const SIGNS_OF_LIFE = 5;
+const CLIENTS = 8;
+
+const jetStream = SOURCES.find(({ name }) => name === "jetstream");
+
+describe("on a busy machine", () => {
+  let endBurning;
+  let subgraphs;
+  before(async () => {
+    subgraphs = await startSubgraphs();
+    endBurning = burnProcessors();
+  });
+  after(async () => {
+    endBurning?.();
+    await subgraphs?.stop();
+  });
+
+  const serve = (config) =>
+    startServe({ supergraph: memorySupergraph(), config: { subgraphs: subgraphs.configuration, ...config } });
+
+  it("a router that is to end serves for `shutdown.delay` while it is not ready", async () => {
+    const router = await serve({ shutdown: { delay: `${DELAY_MS}ms` } });
+    try {
+      const begin = Date.now();
+      const ended = router.kill("SIGTERM");
+      await eventually(
+        async () => (await fetch(`${router.admin}/health/ready`)).status === 503, "the readiness check to fail");
+      let served = 0;
+      let refusedAfter;
+      while (refusedAfter === undefined) {
+        try {
+          const { status } = await router.query("{ flight(id: 1) { to { city } } }");
+          assert.equal(status, 200);
+          served += 1;
+        } catch (error) {
+          if (error instanceof assert.AssertionError) throw error;
+          refusedAfter = Date.now() - begin;
+        }
+      }
+      assert.ok(served > 0, "requests are served while the router is not ready");
+      assert.ok(refusedAfter >= DELAY_MS, `a request failed ${refusedAfter} ms after SIGTERM`);
+      await ended;
+      assert.equal(await router.stop(), 0);
+    } finally {
+      await router.stop();
+    }
+  });
+
+  it("quiet streams carry signs of life, and then their event", async () => {
+    const router = await serve({ subscriptions: { heartbeat: "1s" } });
+    const leave = new AbortController();
+    try {
+      const response = await fetch(router.graphql, {
+        method: "POST",
+        headers: { "content-type": "application/json", accept: "text/event-stream" },
+        body: JSON.stringify({ query: "subscription { flightMoved { id altitude } }" }),
+        signal: leave.signal,
+      });
+      const chunks = response.body.pipeThrough(new TextDecoderStream())[Symbol.asyncIterator]();
+      let text = "";
+      const readUntil = async (isThere) => {
+        while (!isThere()) {
+          const { value, done } = await chunks.next();
+          assert.ok(!done, `the stream ended: ${text}`);
+          text += value;
+        }
+      };
+      const signs = () => text.split("\n").filter((line) => line.startsWith(":")).length;
+      const begin = Date.now();
+      await within(readUntil(() => signs() >= SIGNS_OF_LIFE), "signs of life");
+      assert.ok(Date.now() - begin >= (SIGNS_OF_LIFE - 2) * 1_000, "no more often than they are configured");
+      assert.ok(!text.includes("event:"), text);
+      await router.publish(PROVIDER, "flights.moved", event("1", 9_100));
+      await within(readUntil(() => text.includes("9100")), "the event");
+    } finally {
+      leave.abort();
+      await router.stop();
+    }
+  });
+
+  it("clients that resume receive every stored event, in order", { skip: skipWithout(jetStream.program, "nats-server") }, async () => {
+    const broker = await jetStream.start();
+    try {
+      const row = await playScenario({
+        broker, topic: "moves.busy", events: 1_500, perSecond: 300, clients: CLIENTS,
+        disturbance: { name: "busy", at: [[0.1, PAUSE], [0.4, KILL], [0.9, KILL]] },
+      });
+      assert.deepEqual(row.details, [], row.details.join("\n"));
+      assert.ok(row.reconnections >= CLIENTS, `${row.reconnections} reconnections: no router was killed`);
+    } finally {
+      await broker.stop();
+    }
+  });
+});
