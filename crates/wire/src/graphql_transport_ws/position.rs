@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 
-use super::server::append_head;
 use crate::Chunks;
+use crate::websocket::append_text_head;
 
 /// What stands before the id of the operation.
 const BEFORE_ID: &[u8] = br#"{"type":"ping","payload":{"id":"#;
@@ -18,7 +18,8 @@ pub(crate) const POSITION_TAIL: &[u8] = b"\"}}";
 pub(crate) fn append_position_head(id: &str, cursor_len: usize, out: &mut Vec<u8>) {
     let quotes = br#""""#.len();
     let prefix_len = BEFORE_ID.len() + quotes + id.len() + BEFORE_CURSOR.len();
-    append_head(prefix_len, cursor_len + POSITION_TAIL.len(), out, |out| append_prefix(id, out));
+    let rest_len = cursor_len + POSITION_TAIL.len();
+    append_text_head(prefix_len, rest_len, out, |out| append_prefix(id, out));
 }
 
 /// The whole message: `cursor`, text that needs no escapes, is shared and not copied.
