@@ -188,8 +188,9 @@ pub(super) async fn run(
         // A client that sends and never reads would fill our memory with answers to its pings. Whoever takes
         // something, if slowly, is listened to: its `complete` and its pongs count.
         // `filled` is notified when a connection that was held may be read again.
+        connection.hold(Instant::now(), running.work().hold());
         let may_read =
-            reading && (wrote || outgoing.len() < WRITE_AHEAD_BYTES) && !running.work().hold();
+            reading && (wrote || outgoing.len() < WRITE_AHEAD_BYTES) && !connection.is_paused();
         if connection.has_input() && may_read {
             connection.receive(Instant::now(), &[]);
             // Other connections of this core have their turn before it goes on.

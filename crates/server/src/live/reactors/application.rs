@@ -233,7 +233,7 @@ impl Live {
             })
         }));
         if is_held {
-            sockets.hold(token, true);
+            hold(sockets, token, true);
         }
     }
 
@@ -747,7 +747,7 @@ impl Application for Live {
                 self.concluded(sockets, token, number, outcome);
             }
             Message::Shed(token) => self.shed(sockets, token),
-            Message::FewStarted(token) => sockets.hold(token, false),
+            Message::FewStarted(token) => hold(sockets, token, false),
             Message::Filled(token) => pour(sockets, token),
             Message::Said(token, bytes) => {
                 if let Some(machine) = sockets.machine_mut(token) {
@@ -836,6 +836,13 @@ fn elsewhere(sockets: &mut ClientSockets, token: Token) -> Option<Arc<Opened>> {
     match &sockets.client(token)?.operations {
         Operations::Elsewhere(opened) => Some(Arc::clone(opened)),
         _ => None,
+    }
+}
+
+/// Handles nothing more that a client sends, or goes on with it.
+fn hold(sockets: &mut ClientSockets, token: Token, is_held: bool) {
+    if let Some(machine) = sockets.machine_mut(token) {
+        machine.hold(Instant::now(), is_held);
     }
 }
 

@@ -237,6 +237,14 @@ impl ClientMachine {
         }
     }
 
+    /// Handles nothing more that the client sends, or goes on with it. A client of a stream sends nothing that would cause
+    /// work.
+    pub(super) fn hold(&mut self, now: Instant, is_held: bool) {
+        if let Self::WebSocket(connection) = self {
+            connection.hold(now, is_held);
+        }
+    }
+
     /// The router goes down.
     pub(super) fn shut_down(&mut self) {
         match self {
