@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use execute::{GraphqlError, Missed, Payload};
+use hub::EndReason;
 
 use super::queue_total::{QueueShare, QueueTotal};
 use crate::config::{OverflowPolicy, Subscriptions};
@@ -51,6 +52,14 @@ pub(crate) enum Delivery {
 }
 
 impl Delivery {
+    /// The end of an operation that the hub has ended.
+    pub(super) fn end(operation: u32, reason: &EndReason) -> Self {
+        match reason {
+            EndReason::Complete => Self::Complete { operation },
+            EndReason::Error(error) => Self::Failed { operation, errors: vec![(**error).clone()] },
+        }
+    }
+
     /// The operation that it is for.
     fn operation(&self) -> u32 {
         match self {

@@ -5,11 +5,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use execute::{ClientKey, Payload};
+use execute::Payload;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::byte_budget::ByteAccount;
-use crate::router::Router;
 
 /// Operations of one connection that were started and are not live yet, nor answered: those that wait for a worker, are
 /// prepared or executed, also when their client has completed them meanwhile. With so many, nothing more is read of it.
@@ -45,23 +44,7 @@ impl std::fmt::Debug for ClientWork {
 impl ClientWork {
     /// No work yet. `on_few` is called, on any thread, when a connection for which [`ClientWork::hold`] was true may be
     /// read again.
-    pub(crate) fn new(
-        router: &Router,
-        client: ClientKey,
-        on_few: Box<dyn Fn() + Send + Sync>,
-    ) -> Arc<Self> {
-        let bytes_max = router.config.http.response_queue_bytes;
-        Self::with_account(router.response_bytes.open(client, bytes_max), on_few)
-    }
-
-    /// Without bounds that a test meets.
-    #[cfg(test)]
-    pub(super) fn unbounded() -> Arc<Self> {
-        let budget = crate::byte_budget::ByteBudget::new(usize::MAX);
-        Self::with_account(budget.open(ClientKey::UNKNOWN, usize::MAX), Box::new(|| {}))
-    }
-
-    fn with_account(account: Arc<ByteAccount>, on_few: Box<dyn Fn() + Send + Sync>) -> Arc<Self> {
+    pub(crate) fn new(account: Arc<ByteAccount>, on_few: Box<dyn Fn() + Send + Sync>) -> Arc<Self> {
         Arc::new(Self {
             account,
             executing: Semaphore::new(EXECUTED_MAX),
@@ -86,6 +69,14 @@ impl ClientWork {
         // The others may have ended since the first look, and have seen nobody to tell.
         let has_few = self.started.load(Ordering::SeqCst) <= STARTED_FEW;
         !(has_few && self.is_held.swap(false, Ordering::SeqCst))
+    }
+
+    /// Without bounds that a test meets.
+    #[cfg(test)]
+    pub(super) fn unbounded() -> Arc<Self> {
+        let budget = crate::byte_budget::ByteBudget::new(usize::MAX);
+        let account = budget.open(execute::ClientKey::UNKNOWN, usize::MAX);
+        Self::new(account, Box::new(|| {}))
     }
 
     /// True if no more operations should be started.
@@ -134,10 +125,10 @@ mod tests {
     use crate::byte_budget::ByteBudget;
 
     fn work(told: &Arc<AtomicUsize>) -> Arc<ClientWork> {
-        let account = ByteBudget::new(1 << 20).open(ClientKey::UNKNOWN, 1 << 10);
+        let account = ByteBudget::new(1 << 20).open(execute::ClientKey::UNKNOWN, 1 << 10);
         let told = Arc::clone(told);
         let on_few = Box::new(move || _ = told.fetch_add(1, Ordering::Relaxed));
-        ClientWork::with_account(account, on_few)
+        ClientWork::new(account, on_few)
     }
 
     #[test]

@@ -7,8 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use execute::{ErrorCode, GraphqlError};
 
 use crate::config::Subscriptions;
-use crate::operation::Ready;
-use crate::router::Router;
 
 /// How much of what is bounded.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -67,16 +65,11 @@ impl Amounts {
 }
 
 impl KeptOperation {
-    /// Counts what `ready` will keep once it is live, but for its topics.
-    pub(crate) fn of(router: &Router, ready: &Ready) -> Self {
-        let values = ready.variables.values.iter().flatten();
-        let bytes = ready.prepared.query.len()
-            + ready.variables_text.len()
-            + values.map(|value| value.len()).sum::<usize>();
+    /// Counts the bytes of a subscription's text and variables, also in `total`.
+    pub(crate) fn new(total: &Arc<AtomicUsize>, bytes: usize) -> Self {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let total = Arc::clone(&router.kept_operation_bytes);
         total.fetch_add(bytes as usize, Ordering::Relaxed);
-        Self { amounts: Amounts { bytes, topics: 0 }, total }
+        Self { amounts: Amounts { bytes, topics: 0 }, total: Arc::clone(total) }
     }
 
     /// Counts the topics of its source.
@@ -96,15 +89,13 @@ impl KeptOperation {
     /// `OVERLOADED`, with the bound that would be broken.
     pub(crate) fn check(
         &self,
-        router: &Router,
+        settings: &Subscriptions,
         held: &Held,
     ) -> Result<Option<KeptShare>, GraphqlError> {
-        let settings = &router.config.subscriptions;
-        let checked = match held {
+        match held {
             Held::Amounts(held) => held.check_with(self.amounts, settings).map(|_| None),
             Held::Total(connection) => connection.count_in(self.amounts, settings).map(Some),
-        };
-        checked.inspect_err(|error| router.metrics.refused(error.code))
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use execute::Payload;
-use hub::{EndReason, GroupId, Member, Outlet, OutletCommand};
+use hub::{GroupId, Member, Outlet, OutletCommand};
 use tokio::sync::Notify;
 
 use super::backlog::{Backlog, Bounds};
@@ -211,12 +211,7 @@ impl Outlet for ConnectionOutlet {
             }
             OutletCommand::End { group, reason } => {
                 for Member { operation, .. } in queue.members.remove(&group).unwrap_or_default() {
-                    queue.backlog.end(match &reason {
-                        EndReason::Complete => Delivery::Complete { operation },
-                        EndReason::Error(error) => {
-                            Delivery::Failed { operation, errors: vec![(**error).clone()] }
-                        }
-                    });
+                    queue.backlog.end(Delivery::end(operation, &reason));
                 }
             }
         }
@@ -230,6 +225,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use execute::Missed;
+    use hub::EndReason;
 
     use super::*;
     use crate::config::OverflowPolicy;

@@ -10,11 +10,13 @@ use plan::OperationKind;
 use prepare::OperationRequest;
 use tokio::task::AbortHandle;
 
-use super::Caller;
+use super::caller::Caller;
 use super::client_work::{ClientWork, Started};
+use super::end_reasons::broken_off;
 use super::kept_operations::{Held, KeptOperation, KeptShare, KeptTotal};
 use super::outlet::{ConnectionOutlet, Delivery};
 use crate::authentication::{EXPIRED, Identity, expired_error};
+use crate::byte_budget::ByteAccount;
 use crate::forwarding::ClientHeaders::OfMessage;
 use crate::metrics::{Open, Transport};
 use crate::operation::{self, Ready};
@@ -67,7 +69,8 @@ impl Running {
         (client, kept): (ClientKey, Arc<KeptTotal>),
     ) -> Self {
         let writer = Arc::clone(outlet);
-        let work = ClientWork::new(router, client, Box::new(move || writer.filled.notify_one()));
+        let account = response_account(router, client);
+        let work = ClientWork::new(account, Box::new(move || writer.filled.notify_one()));
         Self::of(router, outlet, connection, transport, (Operations::default(), work, kept))
     }
 
@@ -253,12 +256,25 @@ impl Operations {
     }
 }
 
+/// Opens the account of the responses that a connection of that client has not read.
+pub(super) fn response_account(router: &Router, client: ClientKey) -> Arc<ByteAccount> {
+    router.response_bytes.open(client, router.config.http.response_queue_bytes)
+}
+
 /// A live subscription and what it keeps.
 pub(super) struct Subscribed {
     pub(super) subscription: Subscription,
     pub(super) kept: KeptOperation,
     #[expect(dead_code, reason = "held for its drop")]
     pub(super) share: Option<KeptShare>,
+}
+
+/// The bytes of the text and the variables that a live subscription keeps.
+fn kept_bytes(ready: &Ready) -> usize {
+    let values = ready.variables.values.iter().flatten();
+    ready.prepared.query.len()
+        + ready.variables_text.len()
+        + values.map(|value| value.len()).sum::<usize>()
 }
 
 /// Joins the group of a prepared subscription. `held`: what the live subscriptions of the connection keep already.
@@ -273,7 +289,7 @@ pub(super) async fn subscribe(
     held: Held,
 ) -> Result<Subscribed, GraphqlError> {
     let started = Instant::now();
-    let mut kept = KeptOperation::of(router, &ready);
+    let mut kept = KeptOperation::new(&router.kept_operation_bytes, kept_bytes(&ready));
     let subscribed = join_group(router, ready, outlet, member, (&mut kept, held)).await;
     router.metrics.operation(OperationKind::Subscription, subscribed.is_err(), started.elapsed());
     subscribed.map(|(subscription, share)| Subscribed { subscription, kept, share })
@@ -310,7 +326,8 @@ async fn join_group(
     let claims = renewal::claims_of(&ready);
     let operation = renewal::live_operation(ready, claims, router.config.limits.time)?;
     kept.set_topics(operation.source.topics().len());
-    let kept_share = kept.check(router, &held)?;
+    let kept_share = kept.check(&router.config.subscriptions, &held);
+    let kept_share = kept_share.inspect_err(|error| router.metrics.refused(error.code))?;
     let most = router.config.subscriptions.max_groups_per_client as usize;
     let share = router.group_shares.enter(client, &operation, most);
     let share = share.inspect_err(|error| router.metrics.refused(error.code))?;
@@ -349,18 +366,4 @@ impl Drop for Unfinished {
             self.running.outlet.end(Delivery::Failed { operation: self.number, errors });
         }
     }
-}
-
-/// What a client is told whose operation broke off by a defect.
-pub(super) fn broken_off() -> GraphqlError {
-    let message = "the operation broke off by a defect of the router";
-    GraphqlError::new(ErrorCode::InternalServerError, message)
-}
-
-/// What a client is told that read too slowly.
-pub(crate) fn too_slow() -> GraphqlError {
-    GraphqlError::new(
-        ErrorCode::SlowSubscriber,
-        "events came faster than this client read them; the connection is closed",
-    )
 }

@@ -22,13 +22,15 @@ use wire::result_stream::Kind;
 use wire::sse::{Config, Sse};
 
 use super::client_work::ClientWork;
+use super::dropped_events::count_dropped;
+use super::end_reasons::{shutting_down_error, too_slow};
 use super::kept_operations::KeptTotal;
 #[cfg(target_os = "linux")]
 use super::leaving::Leaving;
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
-use super::running::{AbortOnDrop, Operations, Running, too_slow};
-use super::sse::{head, shutting_down_error};
-use super::{count_dropped, sleep_until};
+use super::running::{AbortOnDrop, Operations, Running, response_account};
+use super::sse::head;
+use super::timer::sleep_until;
 use crate::authentication::Identity;
 use crate::forwarding::ClientHeaders::OfMessage;
 use crate::http::answer::{self, Answer, AnswerBody};
@@ -178,7 +180,7 @@ pub(crate) fn reserve(router: &Router, client: ClientKey) -> Answer {
         outlet,
         operations: Operations::default(),
         // No connection is read less because of it: its operations come by requests of their own.
-        work: ClientWork::new(router, client, Box::new(|| {})),
+        work: ClientWork::new(response_account(router, client), Box::new(|| {})),
         kept: KeptTotal::new(),
         eviction: OnceLock::new(),
         names: Mutex::default(),

@@ -9,16 +9,15 @@ use futures_util::future::AbortHandle;
 use http::{HeaderMap, HeaderName};
 use hub::Subscription;
 
-use super::super::Caller;
 use super::super::backlog::Backlog;
+use super::super::caller::Caller;
 use super::super::client_work::ClientWork;
 use super::super::kept_operations::{Amounts, Held, KeptOperation};
 use super::super::single::Opened;
-use crate::config::{Config, HeaderRule, HeaderRules};
+use crate::config::{Config, HeaderRule, HeaderRules, Subscriptions};
 use crate::connections::ConnectionPermit;
 use crate::forwarding;
 use crate::metrics::{Open, Transport};
-use crate::router::Router;
 use crate::trace;
 
 /// One connection.
@@ -89,14 +88,14 @@ impl Client {
     /// It would keep more than a connection may, and is over.
     pub(super) fn go_live(
         &mut self,
-        router: &Router,
+        settings: &Subscriptions,
         number: u32,
         (subscription, open, kept): (Subscription, Open, KeptOperation),
     ) -> Result<(), GraphqlError> {
         let Some(entry) = self.operations.get_mut(number) else { return Ok(()) };
         // Others may have become live since it was looked at before.
         // Counted here: there is no share.
-        let _ = kept.check(router, &Held::Amounts(self.kept))?;
+        let _ = kept.check(settings, &Held::Amounts(self.kept))?;
         self.kept.add(kept.amounts());
         *entry = Operation::Subscription(subscription, open, kept);
         Ok(())

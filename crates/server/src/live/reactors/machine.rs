@@ -18,9 +18,7 @@ use wire::{Chunks, Machine};
 
 use super::deflation::Deflation;
 use crate::authentication::expired_error;
-use crate::live::running::too_slow;
-use crate::live::sse::shutting_down_error;
-use crate::live::{SLOW_SUBSCRIBER, TOKEN_EXPIRED};
+use crate::live::end_reasons::{SLOW_SUBSCRIBER, TOKEN_EXPIRED, shutting_down_error, too_slow};
 use crate::metrics::Transport;
 
 /// The machine of one connection.

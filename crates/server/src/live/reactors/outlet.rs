@@ -14,7 +14,7 @@ use execute::{Missed, Payload};
 use hub::{GroupId, Outlet, OutletCommand};
 use reactor::Mailbox;
 
-use super::application::Message;
+use super::message::Message;
 
 /// Results of one group that may wait for the reactor: a burst.
 const RESULTS_MAX: usize = 256;
