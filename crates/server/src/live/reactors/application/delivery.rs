@@ -99,6 +99,7 @@ impl Live {
                 self.keeps_up(token);
             }
         }
+        self.forget_deflated();
     }
 
     /// Sends a position to all members of a group, except those with something in their backlog: a position must not
@@ -124,7 +125,11 @@ impl Live {
         for group in self.behind.remove(&token).unwrap_or_default() {
             self.outlet.falls_behind(group, false);
         }
-        // Frees the compressed results unless a client that is behind may need one of them.
+        self.forget_deflated();
+    }
+
+    /// Frees the compressed results unless a client that is behind may need one of them.
+    fn forget_deflated(&mut self) {
         if self.behind.is_empty() {
             self.deflation.get_mut().forget();
         }
@@ -232,10 +237,18 @@ impl Live {
         operation: u32,
         payload: Payload,
     ) {
-        let Some((backlog, _)) = self.backlog(sockets, token) else { return };
-        backlog.answer(operation, payload);
-        backlog.end(Delivery::Complete { operation });
-        self.empty(sockets, token);
+        sockets.write_now(token);
+        let has_backlog = sockets.client(token).is_some_and(|client| client.backlog.is_some());
+        if has_backlog || sockets.is_blocked(token) {
+            let Some((backlog, _)) = self.backlog(sockets, token) else { return };
+            backlog.answer(operation, payload);
+            backlog.end(Delivery::Complete { operation });
+            self.empty(sockets, token);
+        } else {
+            let response = Delivery::Next { operation, payload, missed: Missed::default() };
+            self.deliver(sockets, token, response);
+            self.deliver(sockets, token, Delivery::Complete { operation });
+        }
         self.note_unread(sockets, token);
     }
 
