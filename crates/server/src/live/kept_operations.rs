@@ -51,13 +51,13 @@ pub(crate) struct KeptShare {
 }
 
 impl Amounts {
-    /// Counts in.
+    /// Adds the amounts of another subscription.
     pub(crate) fn add(&mut self, other: Self) {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.topics = self.topics.saturating_add(other.topics);
     }
 
-    /// Counts out.
+    /// Subtracts the amounts of a subscription that is over.
     pub(crate) fn subtract(&mut self, other: Self) {
         self.bytes = self.bytes.saturating_sub(other.bytes);
         self.topics = self.topics.saturating_sub(other.topics);

@@ -59,7 +59,7 @@ impl Live {
         let (abort, registration) = AbortHandle::new_pair();
         client.operations.add(number, Operation::Task(abort));
         let (outlet, address) = (Arc::clone(&self.outlet), client.permit.client());
-        let (transport, held) = (client.transport, client.kept);
+        let (transport, held) = (client.transport, client.operations.kept());
         let starting = Starting { outlet, token, number, address, transport, held, started };
         let (serving, caller) = (Arc::clone(router), Arc::clone(&client.caller));
         router.cores.run(Box::new(move || {
