@@ -572,6 +572,28 @@ async fn every_router_gets_everything_also_under_one_name() {
 }
 
 #[tokio::test]
+async fn the_last_event_reaches_every_router_under_one_name_although_nothing_follows_it() {
+    let Some(broker) = Broker::start().await else { return };
+    let router = || {
+        let (instance, idle) = (Some("c".into()), Duration::from_millis(600));
+        Nats::start(NatsSettings { instance, idle, ..settings(&broker.server.url()) })
+            .expect("settings")
+    };
+    let routers = [router(), router()];
+    let mut streams = Vec::new();
+    for router in &routers {
+        streams.push(open(router, with_consumer("feed")).await);
+    }
+    // The broker delivers each to one of the two.
+    for number in 1..=5 {
+        broker.publish(number..=number).await;
+        for stream in &mut streams {
+            expect_all(stream, number..=number).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_durable_consumer_goes_on_where_its_router_ended() {
     let Some(broker) = Broker::start().await else { return };
     let router = || {

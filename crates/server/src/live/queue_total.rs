@@ -14,6 +14,8 @@ const SHED_PART: usize = 2;
 #[derive(Debug)]
 pub(crate) struct QueueTotal {
     bytes: AtomicUsize,
+    /// How many of them the connections that were told to give way have yet to drop.
+    leaving: AtomicUsize,
     max: usize,
     /// How often an event found no room here that had some in its own queue.
     refused: AtomicU64,
@@ -41,8 +43,13 @@ impl std::fmt::Debug for QueueShare {
 impl QueueTotal {
     /// At most `max` bytes. While connections that were told to give way have not done so, up to twice as many.
     pub(crate) fn new(max: usize) -> Self {
-        let (bytes, refused) = (AtomicUsize::new(0), AtomicU64::new(0));
-        Self { bytes, max, refused, tracked: Mutex::default() }
+        Self {
+            bytes: AtomicUsize::new(0),
+            leaving: AtomicUsize::new(0),
+            max,
+            refused: AtomicU64::new(0),
+            tracked: Mutex::default(),
+        }
     }
 
     /// The number of bytes that wait.
@@ -53,6 +60,17 @@ impl QueueTotal {
     /// How often there was no room.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
+    }
+
+    /// The bound while connections give way. The bytes that they have yet to drop are not asked of them again: otherwise
+    /// a connection that needs room several times before they run would have them promise everything, and then give way itself.
+    fn max_now(&self) -> usize {
+        self.max.saturating_add(self.leaving.load(Ordering::SeqCst)).min(self.max_meanwhile())
+    }
+
+    /// The bound that nothing exceeds.
+    fn max_meanwhile(&self) -> usize {
+        self.max.saturating_mul(2)
     }
 
     fn count_in(&self, size: usize, max: usize) -> bool {
@@ -80,7 +98,10 @@ impl QueueTotal {
             true
         });
         let Some((bytes, share)) = greediest else { return false };
-        share.to_shed.fetch_add(size.max(bytes / SHED_PART), Ordering::SeqCst);
+        let to_shed = size.max(bytes / SHED_PART);
+        // In this order, so that no more is counted out than has been counted in.
+        self.leaving.fetch_add(to_shed, Ordering::SeqCst);
+        share.to_shed.fetch_add(to_shed, Ordering::SeqCst);
         if let Some(wake) = share.wake.get() {
             wake();
         }
@@ -118,12 +139,12 @@ impl QueueShare {
     /// Counts in `size` bytes. False: there is no room, and this connection is the one to give way.
     pub(super) fn take(self: &Arc<Self>, size: usize) -> bool {
         let Self { total, bytes, is_tracked, .. } = &**self;
-        if !total.count_in(size, total.max) {
+        if !total.count_in(size, total.max_now()) {
             total.refused.fetch_add(1, Ordering::Relaxed);
             let own = bytes.load(Ordering::SeqCst) + size;
             // A single event over the bound is no reason to take from anyone.
             let makes_room = size <= total.max && total.shed_of_greediest(own, size);
-            if !makes_room || !total.count_in(size, total.max.saturating_mul(2)) {
+            if !makes_room || !total.count_in(size, total.max_meanwhile()) {
                 return false;
             }
         }
@@ -142,6 +163,50 @@ impl QueueShare {
 
     /// How many bytes have to go. They do when this returns.
     pub(super) fn take_to_shed(&self) -> usize {
-        self.to_shed.swap(0, Ordering::SeqCst)
+        let to_shed = self.to_shed.swap(0, Ordering::SeqCst);
+        self.total.leaving.fetch_sub(to_shed, Ordering::SeqCst);
+        to_shed
+    }
+}
+
+impl Drop for QueueShare {
+    fn drop(&mut self) {
+        self.take_to_shed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_gets_its_part_before_the_greedy_one_has_run() {
+        let total = Arc::new(QueueTotal::new(100));
+        let (greedy, reader) =
+            (QueueShare::new(Arc::clone(&total)), QueueShare::new(Arc::clone(&total)));
+        assert!(greedy.take(100));
+        // Ten times without a chance for the greedy one to drop anything: it is told once, to drop half.
+        for event in 0..10 {
+            assert!(reader.take(5), "event {event}");
+        }
+        assert_eq!(total.refused(), 1);
+        // The reader holds as much as the greedy one is left with, so the reader is the one to give way now.
+        assert!(!reader.take(5));
+        let to_shed = greedy.take_to_shed();
+        assert_eq!(to_shed, 50);
+        greedy.give_back(to_shed);
+        assert_eq!(total.bytes(), 100);
+    }
+
+    #[test]
+    fn a_connection_that_ends_before_it_gave_way_leaves_no_bound_raised() {
+        let total = Arc::new(QueueTotal::new(100));
+        let (greedy, reader) =
+            (QueueShare::new(Arc::clone(&total)), QueueShare::new(Arc::clone(&total)));
+        assert!(greedy.take(100) && reader.take(10));
+        assert_eq!(total.max_now(), 150);
+        greedy.give_back(100);
+        drop(greedy);
+        assert_eq!(total.max_now(), 100);
     }
 }

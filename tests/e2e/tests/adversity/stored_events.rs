@@ -246,7 +246,8 @@ impl Subscriber<'_> {
         socket
     }
 
-    fn read_all(&self, mut socket: Socket) {
+    /// Returns the socket, still subscribed: without a subscriber the router would give up its consumer.
+    fn read_all(&self, mut socket: Socket) -> Socket {
         let mut cursor: Option<String> = None;
         let mut had = 0;
         while had < EVENTS {
@@ -273,6 +274,7 @@ impl Subscriber<'_> {
             had += 1;
             self.had.store(had, SeqCst);
         }
+        socket
     }
 }
 
@@ -289,13 +291,14 @@ fn survive(broker: impl Broker + 'static) {
     let addresses = routers.each_ref().map(|router| Mutex::new(router.address()));
     let had = [AtomicUsize::new(0), AtomicUsize::new(0)];
     let (port, publish) = (broker.port(), broker.publisher());
-    let broker = std::thread::scope(|scope| {
+    // The subscriptions stay open: what a router counts of a topic is gone when nobody subscribes to it.
+    let (broker, _sockets) = std::thread::scope(|scope| {
         let mut broker = broker;
-        for (router, had) in addresses.iter().zip(&had) {
-            let subscriber = Subscriber { router, had };
+        let subscribers = [0, 1].map(|at| {
+            let subscriber = Subscriber { router: &addresses[at], had: &had[at] };
             let socket = subscriber.connect(None);
-            scope.spawn(move || subscriber.read_all(socket));
-        }
+            scope.spawn(move || subscriber.read_all(socket))
+        });
         for router in &routers {
             e2e::eventually("the subscription to be live", || {
                 let streams = router.metric(&format!(
@@ -340,7 +343,7 @@ fn survive(broker: impl Broker + 'static) {
         both_have(2600);
         broker.kick();
         both_have(EVENTS);
-        broker
+        (broker, subscribers.map(|subscriber| subscriber.join().unwrap()))
     });
     let topic = format!(
         r#"starling_events_topic_received_total{{provider="{}",topic="products"}}"#,

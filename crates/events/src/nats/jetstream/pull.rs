@@ -38,8 +38,9 @@ pub(super) enum Pulled {
     Message(Message),
     /// Nothing came for the lifetime of a request.
     Idle,
-    /// A request waits at the broker, and nothing comes.
-    Waiting,
+    /// A request waits at the broker, and nothing comes. The broker has given the latest delivery of the consumer this
+    /// number, to whichever reader it went.
+    Waiting { delivered: Option<u64> },
     /// The consumer cannot be pulled from any more; another may be made.
     Broken(String),
 }
@@ -153,7 +154,10 @@ impl Pull {
                 self.progress = true;
                 return Some(Pulled::Message(message));
             }
-            Some(StatusCode::IDLE_HEARTBEAT) => return Some(Pulled::Waiting),
+            Some(StatusCode::IDLE_HEARTBEAT) => {
+                let delivered = number(&message, "Nats-Last-Consumer");
+                return Some(Pulled::Waiting { delivered });
+            }
             Some(StatusCode::NOT_FOUND | StatusCode::TIMEOUT) => {}
             Some(StatusCode::REQUEST_TERMINATED) if text.starts_with("Batch Completed") => {}
             Some(StatusCode::REQUEST_TERMINATED) if text.starts_with("Message Size Exceeds") => {
@@ -167,14 +171,16 @@ impl Pull {
             Some(status) => return Some(Pulled::Broken(format!("{status}: {text}"))),
         }
         // A request has ended: what it did not bring is not on its way any more.
-        let missing = message
-            .headers
-            .as_ref()
-            .and_then(|headers| headers.get("Nats-Pending-Messages")?.as_str().parse().ok())
-            .unwrap_or(self.outstanding);
+        let missing = number(&message, "Nats-Pending-Messages");
+        let missing = missing.unwrap_or(self.outstanding);
         self.outstanding = self.outstanding.saturating_sub(missing);
         (self.outstanding == 0 && !self.progress).then_some(Pulled::Idle)
     }
+}
+
+/// The value of a header that is a number.
+fn number<N: std::str::FromStr>(message: &Message, header: &str) -> Option<N> {
+    message.headers.as_ref()?.get(header)?.as_str().parse().ok()
 }
 
 fn nanoseconds(time: Duration) -> u64 {

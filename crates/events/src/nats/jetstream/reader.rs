@@ -75,6 +75,8 @@ pub(super) struct Consumer {
     pub(super) until: Option<u64>,
     /// The number of its latest delivery that came.
     pub(super) delivered: u64,
+    /// The number of its latest delivery, to any reader, that the broker has named in a heartbeat.
+    pub(super) delivered_by_heartbeat: u64,
     /// The broker sends what is not wanted, too.
     pub(super) filters_here: bool,
     /// Something came from it.
@@ -223,10 +225,16 @@ impl Reader {
             let ended = match pulled {
                 Pulled::Message(message) => self.hand_on(consumer, message).await,
                 Pulled::Idle => self.look_around(consumer).await,
-                Pulled::Waiting if consumer.is_bookmark && consumer.has_more => {
+                Pulled::Waiting { delivered } if consumer.misses_deliveries(delivered) => {
+                    if consumer.is_bookmark {
+                        self.went_elsewhere(&consumer.name);
+                    }
+                    Some(Ended::Again("deliveries did not come here".into()))
+                }
+                Pulled::Waiting { .. } if consumer.is_bookmark && consumer.has_more => {
                     self.look_at_bookmark(consumer).await
                 }
-                Pulled::Waiting => None,
+                Pulled::Waiting { .. } => None,
                 Pulled::Broken(reason) => Some(Ended::Again(reason)),
             };
             if let Some(ended) = ended {
@@ -484,6 +492,15 @@ impl Consumer {
     /// not wanted.
     pub(super) fn told_lag(&self, pending: u64) -> Option<u64> {
         (pending == 0 || !self.filters_here).then_some(pending)
+    }
+
+    /// True if a delivery that one heartbeat named has not come before the next heartbeat: it went to another reader of this
+    /// consumer, and without an event after it no gap in the numbers would show that. One heartbeat is not enough, because a
+    /// replicated consumer counts a delivery before it sends it.
+    fn misses_deliveries(&mut self, delivered: Option<u64>) -> bool {
+        let misses = self.delivered < self.delivered_by_heartbeat;
+        self.delivered_by_heartbeat = delivered.unwrap_or(self.delivered);
+        misses
     }
 
     /// Everything that was handed on. Waits for nobody: the broker is told, and answers nothing.

@@ -273,6 +273,7 @@ impl Reader {
             is_bookmark,
             until,
             delivered: info.delivered.consumer_sequence,
+            delivered_by_heartbeat: 0,
             filters_here: info.config.filter_subject.is_empty()
                 && info.config.filter_subjects.is_empty(),
             brought: false,
