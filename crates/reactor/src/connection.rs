@@ -88,7 +88,8 @@ impl<M: Machine, C> Entry<M, C> {
         self.stream.unsent() < WRITE_AHEAD_BYTES && !self.machine.is_paused()
     }
 
-    /// It took that long to hear what was read at once. Whether others have their turn now: less is read next time then.
+    /// It took that long to hear what was read at once. Whether others have their turn now: less is read next time
+    /// then.
     pub(crate) fn has_taken(&mut self, time: Duration) -> bool {
         let is_long = time > TURN_TIME_MAX;
         self.appetite =

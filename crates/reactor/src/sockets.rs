@@ -157,8 +157,8 @@ impl<M: Machine, C> Sockets<M, C> {
         self.send_with(token, |_, _| Some((head, body, tail))).unwrap_or(Sent::Gone)
     }
 
-    /// As [`Sockets::send`], of a message that `make` gives after a look at machine and client; `None` if it gives none.
-    /// It is not asked where nothing could be taken.
+    /// As [`Sockets::send`], of a message that `make` gives after a look at machine and client; `None` if it gives
+    /// none. It is not asked where nothing could be taken.
     // hot path: once per recipient and event.
     pub fn send_with<'a>(
         &mut self,
@@ -188,8 +188,8 @@ impl<M: Machine, C> Sockets<M, C> {
         Some(Sent::Taken)
     }
 
-    /// Writes what the machine has to say now, and not when the turn ends, so that [`Sockets::is_blocked`] tells whether
-    /// there is room for more.
+    /// Writes what the machine has to say now, and not when the turn ends, so that [`Sockets::is_blocked`] tells
+    /// whether there is room for more.
     pub fn write_now(&mut self, token: Token) {
         self.transmit(token);
     }
@@ -293,8 +293,8 @@ impl<M: Machine, C> Sockets<M, C> {
         self.queue_reading(token);
     }
 
-    /// Has a connection read in the next turn if its reading was deferred, or its machine has input that it did not get to,
-    /// and nothing stands against that any more.
+    /// Has a connection read in the next turn if its reading was deferred, or its machine has input that it did not get
+    /// to, and nothing stands against that any more.
     pub(crate) fn resume_reading(&mut self, token: Token) {
         let Some(entry) = self.slab.get(token) else { return };
         let is_wanted = entry.reading == Reading::Deferred || entry.machine.has_input();

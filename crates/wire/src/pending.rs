@@ -1,5 +1,5 @@
-//! What a machine has to say and has not said yet: a structure that is one pointer wide, and holds no memory while there
-//! is nothing. Machines have one of them for all that is idle nearly always.
+//! What a machine has to say and has not said yet: a structure that is one pointer wide, and holds no memory while
+//! there is nothing. Machines have one of them for all that is idle nearly always.
 
 use std::collections::VecDeque;
 

@@ -136,8 +136,8 @@ impl Subprotocol {
         })
     }
 
-    /// Appends what stands before the cursor of a position, frame header included; what stands behind it is given. `None`:
-    /// the operation is not in progress, or the subprotocol has no message for it, and nothing was appended.
+    /// Appends what stands before the cursor of a position, frame header included; what stands behind it is given.
+    /// `None`: the operation is not in progress, or the subprotocol has no message for it, and nothing was appended.
     pub fn append_position_head(
         &self,
         number: u32,

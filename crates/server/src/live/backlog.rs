@@ -1,9 +1,9 @@
 //! What waits for one connection whose socket has not taken it yet. Events are bounded in bytes for the connection
 //! and for all of them, and in number for each subscription; what happens at a bound is the configured policy.
 //!
-//! Answers of queries and ends of operations wait here too, and no policy touches them: a query without its
-//! answer is wrong. They are bounded by the operations that a connection may have at a time. So are positions, which wait
-//! for operations only of which nothing else does.
+//! Answers of queries and ends of operations wait here too, and no policy touches them: a query without its answer is
+//! wrong. They are bounded by the operations that a connection may have at a time. So are positions, which wait for
+//! operations only of which nothing else does.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -240,8 +240,8 @@ impl Backlog {
         }
     }
 
-    /// Where an operation is. One that has yet to get an event, or to hear what it lost, is not told: its client would go on
-    /// behind that. Nor is one that has not taken the last position, so that no more than one waits for it.
+    /// Where an operation is. One that has yet to get an event, or to hear what it lost, is not told: its client would
+    /// go on behind that. Nor is one that has not taken the last position, so that no more than one waits for it.
     pub(super) fn position(&mut self, operation: u32, cursor: Bytes) {
         if !self.overflown && !self.concerns(operation) {
             let tally = Tally { has_position: true, ..Tally::default() };
@@ -251,7 +251,8 @@ impl Backlog {
         }
     }
 
-    /// Does an event of that operation wait, or has its client yet to hear what it lost? What others are owed is nothing to it.
+    /// Does an event of that operation wait, or has its client yet to hear what it lost? What others are owed is
+    /// nothing to it.
     pub(super) fn concerns(&self, operation: u32) -> bool {
         self.tallies.contains_key(&operation)
     }

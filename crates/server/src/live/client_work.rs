@@ -17,8 +17,8 @@ const STARTED_MAX: usize = 64;
 /// With so few the connection is read again.
 const STARTED_FEW: usize = STARTED_MAX / 2;
 
-/// Queries and mutations of one connection that are executed at the same time; more wait. Their responses come before they
-/// are counted, so this bounds what a client that reads nothing can have in memory beyond its bound.
+/// Queries and mutations of one connection that are executed at the same time; more wait. Their responses come before
+/// they are counted, so this bounds what a client that reads nothing can have in memory beyond its bound.
 const EXECUTED_MAX: usize = 16;
 
 /// See the module.

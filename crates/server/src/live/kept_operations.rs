@@ -1,5 +1,6 @@
-//! What the live subscriptions of a connection keep: the bytes of their texts and variables, which are needed to prepare them
-//! for the next graph, and topics of brokers. Both are bounded for each connection. The bytes are counted in all, too.
+//! What the live subscriptions of a connection keep: the bytes of their texts and variables, which are needed to
+//! prepare them for the next graph, and topics of brokers. Both are bounded for each connection. The bytes are counted
+//! in all, too.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -26,7 +26,8 @@ pub(crate) fn is_wanted(uri: &Uri) -> bool {
     parameters.any(|(name, value)| name == "once" && value != "false")
 }
 
-/// Waits for the first event, but no longer than an operation may take (`limits.time`), and not when the router goes down.
+/// Waits for the first event, but no longer than an operation may take (`limits.time`), and not when the router goes
+/// down.
 pub(crate) async fn answer(
     router: &Arc<Router>,
     ready: Ready,

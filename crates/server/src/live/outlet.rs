@@ -46,8 +46,8 @@ impl Filled {
         self.task.notified().await;
     }
 
-    /// Calls `tell` from now on, on whatever thread, when something comes: once until [`Filled::heard`]. What came before is
-    /// for the caller to look for, after this.
+    /// Calls `tell` from now on, on whatever thread, when something comes: once until [`Filled::heard`]. What came
+    /// before is for the caller to look for, after this.
     #[cfg(target_os = "linux")]
     pub(crate) fn tell(&self, tell: Box<dyn Fn() + Send + Sync>) {
         let is_first = self.other.set(tell).is_ok();

@@ -75,8 +75,8 @@ pub(crate) fn token_of(uri: &Uri, headers: &HeaderMap) -> Option<Box<str>> {
     token.filter(|it| it.starts_with(TOKEN_PREFIX)).map(|it| it.into_owned().into())
 }
 
-/// True if a GET that carries a token opens the stream. One with an operation, whose client accepts no events, starts that
-/// operation, as POST does.
+/// True if a GET that carries a token opens the stream. One with an operation, whose client accepts no events, starts
+/// that operation, as POST does.
 pub(crate) fn is_opened_by(uri: &Uri, headers: &HeaderMap) -> bool {
     let parameters = uri.query().unwrap_or_default().as_bytes();
     let has_operation = url::form_urlencoded::parse(parameters).any(|(name, _)| name == "query");

@@ -1,5 +1,5 @@
-//! Where an operation stands, told between its results: a `ping`, which the protocol lets carry a payload. Clients answer it
-//! by themselves and hand the payload to whoever wants it.
+//! Where an operation stands, told between its results: a `ping`, which the protocol lets carry a payload. Clients
+//! answer it by themselves and hand the payload to whoever wants it.
 
 use bytes::Bytes;
 

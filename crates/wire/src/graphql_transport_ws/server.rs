@@ -167,8 +167,8 @@ impl GraphqlTransportWs {
         is_active
     }
 
-    /// Tells where an operation is, without a result: `cursor` is text that needs no escapes. Returns whether the operation
-    /// is in progress.
+    /// Tells where an operation is, without a result: `cursor` is text that needs no escapes. Returns whether the
+    /// operation is in progress.
     pub fn position(&mut self, id: &str, cursor: Bytes) -> bool {
         let is_active = self.is_active(id);
         if is_active {

@@ -176,8 +176,8 @@ pub(super) fn apply_mask(bytes: &mut [u8], mask: [u8; 4], offset: u64) {
     }
 }
 
-/// Appends the header of a text frame and the first part of its payload, which `write` appends. `prefix_len` estimates the
-/// length of that part; `rest_len` more bytes of payload follow it.
+/// Appends the header of a text frame and the first part of its payload, which `write` appends. `prefix_len` estimates
+/// the length of that part; `rest_len` more bytes of payload follow it.
 pub(crate) fn append_text_head(
     prefix_len: usize,
     rest_len: usize,

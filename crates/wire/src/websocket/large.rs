@@ -1,5 +1,5 @@
-//! The bounds of what a client may send at a time, and messages too expensive for the thread that received them: another
-//! thread expands and parses those while their connection waits.
+//! The bounds of what a client may send at a time, and messages too expensive for the thread that received them:
+//! another thread expands and parses those while their connection waits.
 
 use std::sync::{Arc, Weak};
 
@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::close::{CloseCode, Failure, NOT_UTF8, TOO_BIG};
 
-/// Bounds of the work that one client may cause for a server that serves many connections on one thread. Only the server's
-/// side has them.
+/// Bounds of the work that one client may cause for a server that serves many connections on one thread. Only the
+/// server's side has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientBounds {
     /// The largest message, also after it is expanded, before the server has acknowledged the client.
@@ -17,8 +17,8 @@ pub struct ClientBounds {
     pub init_bytes_max: usize,
     /// The largest message that is expanded and parsed where it is received. A larger one becomes a [`LargeMessage`].
     pub inline_bytes_max: usize,
-    /// The bytes of messages, after they are expanded, at which one call of `receive` stops. The rest waits for the next
-    /// call. Each message counts [`MESSAGE_COST`] bytes more.
+    /// The bytes of messages, after they are expanded, at which one call of `receive` stops. The rest waits for the
+    /// next call. Each message counts [`MESSAGE_COST`] bytes more.
     pub turn_bytes_max: usize,
     /// The largest ratio of a compressed message's size after and before it is expanded, above
     /// [`ClientBounds::expansion_floor`].

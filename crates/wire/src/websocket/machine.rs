@@ -285,8 +285,8 @@ impl WebSocket {
         }
     }
 
-    /// The peer has taken bytes that waited for it. While it is busy with a large message it does not get to our ping, which
-    /// stands behind that.
+    /// The peer has taken bytes that waited for it. While it is busy with a large message it does not get to our ping,
+    /// which stands behind that.
     pub fn taken(&mut self, now: Instant) {
         if self.is_open() {
             self.since = now;

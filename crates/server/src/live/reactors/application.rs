@@ -1,4 +1,5 @@
-//! The application of a reactor thread: it joins the connections of the thread to the operations and groups of the router.
+//! The application of a reactor thread: it joins the connections of the thread to the operations and groups of the
+//! router.
 
 mod delivery;
 mod introduction;

@@ -160,8 +160,8 @@ impl Operations {
         };
     }
 
-    /// The amounts that the live subscriptions keep. The sum takes some microseconds at most, and is needed when one more
-    /// begins: a field for it would cost each idle connection 8 bytes.
+    /// The amounts that the live subscriptions keep. The sum takes some microseconds at most, and is needed when one
+    /// more begins: a field for it would cost each idle connection 8 bytes.
     pub(super) fn kept(&self) -> Amounts {
         let mut kept = Amounts::default();
         let mut count = |operation: &Operation| {
@@ -215,8 +215,8 @@ impl Operations {
     }
 }
 
-/// Those of a message's `headers` that a rule may copy, or that ask for a trace of its operations where that is allowed. The
-/// others are not worth the memory: a browser sends a kilobyte of them.
+/// Those of a message's `headers` that a rule may copy, or that ask for a trace of its operations where that is
+/// allowed. The others are not worth the memory: a browser sends a kilobyte of them.
 pub(super) fn needed_headers(config: &Config, headers: &HeaderMap) -> HeaderMap {
     let rules = &config.headers;
     let all = std::iter::once(&rules.all).chain(rules.subgraphs.values());

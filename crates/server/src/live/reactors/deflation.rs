@@ -1,5 +1,5 @@
-//! Results compressed for all who take them so, within what a reactor may spend on it. Beyond that they are sent as they
-//! are: every client takes that, and a thread that compresses delays all of its connections.
+//! Results compressed for all who take them so, within what a reactor may spend on it. Beyond that they are sent as
+//! they are: every client takes that, and a thread that compresses delays all of its connections.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -32,9 +32,9 @@ impl Deflation {
         Self { bytes_min, window_began: None, window_bytes: 0, kept: VecDeque::new() }
     }
 
-    /// The message of `payload` compressed; `None` where that is not worth it, or too much has been compressed just now.
-    /// `is_event`: it is kept for other clients. The response of a query is not: it counts for its client as long as its
-    /// bytes exist.
+    /// The message of `payload` compressed; `None` where that is not worth it, or too much has been compressed just
+    /// now. `is_event`: it is kept for other clients. The response of a query is not: it counts for its client as long
+    /// as its bytes exist.
     pub(super) fn deflated(
         &mut self,
         payload: &Bytes,

@@ -1,5 +1,5 @@
-//! What the connections of a reactor speak. To add a transport: a machine in `wire`, a variant here, and its arm in each
-//! match; what happens to operations and slow clients is the same for all.
+//! What the connections of a reactor speak. To add a transport: a machine in `wire`, a variant here, and its arm in
+//! each match; what happens to operations and slow clients is the same for all.
 
 use std::cell::{OnceCell, RefCell};
 use std::time::Instant;
@@ -164,8 +164,8 @@ impl ClientMachine {
         }
     }
 
-    /// Where an operation is, as [`ClientMachine::next`] gives a result. `None` also where the transport has no message for
-    /// it.
+    /// Where an operation is, as [`ClientMachine::next`] gives a result. `None` also where the transport has no message
+    /// for it.
     pub(super) fn position<'a>(
         &self,
         operation: u32,
@@ -235,8 +235,8 @@ impl ClientMachine {
         }
     }
 
-    /// Handles nothing more that the client sends, or goes on with it. A client of a stream sends nothing that would cause
-    /// work.
+    /// Handles nothing more that the client sends, or goes on with it. A client of a stream sends nothing that would
+    /// cause work.
     pub(super) fn hold(&mut self, now: Instant, is_held: bool) {
         if let Self::WebSocket(connection) = self {
             connection.hold(now, is_held);

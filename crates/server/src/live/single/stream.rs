@@ -20,7 +20,8 @@ pub(super) struct Stream {
     operations: Operations,
     work: Arc<ClientWork>,
     kept: Arc<KeptTotal>,
-    /// The task that ends the stream if its unread responses take the memory of others. Begins with its first operation.
+    /// The task that ends the stream if its unread responses take the memory of others. Begins with its first
+    /// operation.
     eviction: OnceLock<AbortOnDrop>,
     names: Mutex<Names>,
 }
@@ -53,8 +54,8 @@ impl std::fmt::Debug for Stream {
     }
 }
 
-/// Ends a stream, and drops the deliveries that wait for it, when its account is evicted. Its client may open it late or
-/// never.
+/// Ends a stream, and drops the deliveries that wait for it, when its account is evicted. Its client may open it late
+/// or never.
 async fn end_if_evicted(stream: Weak<Stream>) {
     let Some(account) = stream.upgrade().map(|it| Arc::clone(it.work.account())) else { return };
     account.evicted().await;
@@ -65,8 +66,8 @@ async fn end_if_evicted(stream: Weak<Stream>) {
 }
 
 impl Drop for Stream {
-    /// Ends the operations, whose results would go nowhere. The task that ends an operation with its token holds the list
-    /// of operations, so the list does not end with the stream by itself.
+    /// Ends the operations, whose results would go nowhere. The task that ends an operation with its token holds the
+    /// list of operations, so the list does not end with the stream by itself.
     fn drop(&mut self) {
         self.end();
     }
@@ -151,7 +152,8 @@ impl Stream {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a delivery. Results of an operation that the client has stopped meanwhile go nowhere, as it has no id any more.
+    /// Writes a delivery. Results of an operation that the client has stopped meanwhile go nowhere, as it has no id any
+    /// more.
     pub(super) fn deliver(&self, sse: &mut Sse, delivery: Delivery) {
         let mut names = self.lock();
         match delivery {
@@ -160,7 +162,8 @@ impl Stream {
                     sse.next_of(id, payload.with_missed(missed).bytes);
                 }
             }
-            // The stream has one last id for all of its operations, and an event of another kind is an error to clients.
+            // The stream has one last id for all of its operations, and an event of another kind is an error to
+            // clients.
             Delivery::Position { .. } => {}
             Delivery::Complete { operation } => {
                 self.operations.forget(operation);

@@ -8,16 +8,16 @@ use execute::ClientKey;
 
 use super::stream::{Refusal, Stream};
 
-/// The maximum number of streams that are reserved and not open yet. A client opens its own within a round trip, so this
-/// many are thousands of clients that arrive in one second; each is some 300 bytes. With so many, the client that has the
-/// most loses its oldest.
+/// The maximum number of streams that are reserved and not open yet. A client opens its own within a round trip, so
+/// this many are thousands of clients that arrive in one second; each is some 300 bytes. With so many, the client that
+/// has the most loses its oldest.
 const RESERVATIONS_MAX: usize = 10_000;
 
 /// How long a stream stays reserved unless it is opened.
 const RESERVATION_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The shortest interval between two sweeps that make room for a reservation. A sweep goes through all streams, so a client
-/// over its bound must not cause one with each request.
+/// The shortest interval between two sweeps that make room for a reservation. A sweep goes through all streams, so a
+/// client over its bound must not cause one with each request.
 const FULL_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// All streams of this mode, by token.

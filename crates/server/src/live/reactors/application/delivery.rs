@@ -309,8 +309,8 @@ impl Live {
         }
     }
 
-    /// Sends a delivery to a client whose socket has room. Results of an operation that the client has completed meanwhile
-    /// go nowhere.
+    /// Sends a delivery to a client whose socket has room. Results of an operation that the client has completed
+    /// meanwhile go nowhere.
     fn deliver(&mut self, sockets: &mut ClientSockets, token: Token, delivery: Delivery) {
         match delivery {
             Delivery::Next { operation, payload, missed } => {
