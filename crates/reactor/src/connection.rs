@@ -49,7 +49,7 @@ pub(crate) struct Entry<M, C> {
     pub(crate) reading: Reading,
 }
 
-/// What is known of bytes that the system has announced: it announces each of them once.
+/// The state of the bytes that the system has announced, which it does once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reading {
     /// All were read.
@@ -88,8 +88,8 @@ impl<M: Machine, C> Entry<M, C> {
         self.stream.unsent() < WRITE_AHEAD_BYTES && !self.machine.is_paused()
     }
 
-    /// It took that long to hear what was read at once. Whether others have their turn now: less is read next time
-    /// then.
+    /// Notes the time that the machine took for the bytes of one read. True if that was long: other connections have
+    /// their turn then, and less is read next time.
     pub(crate) fn has_taken(&mut self, time: Duration) -> bool {
         let is_long = time > TURN_TIME_MAX;
         self.appetite =

@@ -12,7 +12,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 const PIECES_MAX: usize = 16;
 
 /// The bytes that a socket must take, unless fewer wait, to show that its peer reads. If a single byte counted, a peer
-/// that takes one now and then would keep its connection, and the memory of all that waits, for ever.
+/// that takes one now and then would keep its connection, and the memory of its waiting output, without limit.
 pub(crate) const PROGRESS_BYTES: usize = 16 << 10;
 
 /// Up to here a frame in several parts is put together first: one copy of so little costs less than what the

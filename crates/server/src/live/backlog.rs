@@ -225,11 +225,11 @@ impl Backlog {
         self.share.on_shed(wake);
     }
 
-    /// Makes room for other connections, if this one holds the most.
+    /// Makes room for other connections if this one holds the most.
     pub(super) fn shed(&mut self, bounds: Bounds) {
         let mut to_shed = self.share.take_to_shed();
         while to_shed > 0 && !self.overflown {
-            // What waited when it was told may have gone.
+            // The events that waited at the time of the request may have gone.
             let Some(at) = self.oldest_event() else { return };
             if bounds.policy == OverflowPolicy::Disconnect {
                 return self.overflow();

@@ -3,18 +3,18 @@
 use execute::{ErrorCode, GraphqlError};
 use wire::websocket::CloseCode;
 
-/// Close code of a connection whose queue ran over. RFC 6455, section 7.4.2, leaves 4000 to 4999 to applications;
+/// The close code for a queue that ran over. RFC 6455, section 7.4.2, leaves 4000 to 4999 to applications;
 /// graphql-ws reconnects after this one.
 pub(crate) const SLOW_SUBSCRIBER: CloseCode = CloseCode(4410);
 
-/// Reason of a connection that is closed with the code 4403 because its client's token has expired.
+/// The reason of a close with the code 4403: the client's token has expired.
 pub(super) const TOKEN_EXPIRED: &str = "token expired";
 
-/// Reason of a connection that is closed because its token cannot be verified at present. The code is
-/// [`CloseCode::TRY_AGAIN_LATER`]; graphql-ws reconnects after it.
+/// The reason of a close with [`CloseCode::TRY_AGAIN_LATER`], after which graphql-ws reconnects: the token cannot be
+/// verified at present.
 pub(super) const AUTHENTICATION_UNAVAILABLE: &str = "authentication unavailable";
 
-/// The error of an operation whose task a defect broke off.
+/// The error of an operation that a defect broke off.
 pub(super) fn broken_off() -> GraphqlError {
     let message = "the operation broke off by a defect of the router";
     GraphqlError::new(ErrorCode::InternalServerError, message)

@@ -1,6 +1,6 @@
-//! What the live subscriptions of a connection keep: the bytes of their texts and variables, which are needed to
-//! prepare them for the next graph, and topics of brokers. Both are bounded for each connection. The bytes are counted
-//! in all, too.
+//! The bytes and topics that live subscriptions keep: their texts and variables, which are needed to prepare them for
+//! the next graph, and topics of brokers. Both are bounded for each connection. The bytes of all connections are
+//! counted for a metric.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use execute::{ErrorCode, GraphqlError};
 
 use crate::config::Subscriptions;
 
-/// How much of what is bounded.
+/// The amounts that are bounded.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Amounts {
     /// Bytes of texts and variables.
@@ -18,25 +18,25 @@ pub(crate) struct Amounts {
     topics: u32,
 }
 
-/// What the live subscriptions of one connection keep together, where no single list has them all: over HTTP/2 each
-/// stream has a list of its own.
+/// The sum of the live subscriptions of one connection, where no single list has them all: over HTTP/2 each stream has
+/// a list of its own.
 #[derive(Debug)]
 pub(crate) struct KeptTotal {
-    /// Different for each connection, ever.
+    /// A number that no other connection has, ever.
     id: u64,
     amounts: Mutex<Amounts>,
 }
 
-/// What a connection keeps already when one more subscription begins.
+/// The amounts that a connection keeps already when one more subscription begins.
 #[derive(Clone, Debug)]
 pub(crate) enum Held {
-    /// So much, by the connection's own list, which counts the subscription itself once it is live.
+    /// The sum over the connection's own list, which has the new subscription once it is live.
     Amounts(Amounts),
-    /// What is counted here, with the new subscription.
+    /// A total in which the new subscription is counted.
     Total(Arc<KeptTotal>),
 }
 
-/// What one live subscription keeps; counted until dropped.
+/// The amounts of one live subscription, counted until dropped.
 #[derive(Debug)]
 pub(crate) struct KeptOperation {
     amounts: Amounts,

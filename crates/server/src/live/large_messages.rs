@@ -1,5 +1,5 @@
-//! Where large WebSocket messages are expanded and parsed: on the blocking pool, under the limit that HTTP bodies have,
-//! in turns with those of other clients. Each connection waits for its message, so it has one at most.
+//! The reading of large WebSocket messages: the blocking pool expands and parses them under the limit that HTTP bodies
+//! have, in turns with those of other clients. Each connection waits for its message, so it has one at most.
 
 use std::time::{Duration, Instant};
 

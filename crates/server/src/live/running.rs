@@ -60,7 +60,7 @@ impl Drop for AbortOnDrop {
 }
 
 impl Running {
-    /// An empty list for connection number `connection` of that client, whose subscriptions count in `kept`.
+    /// An empty list for connection number `connection`. Its subscriptions count in `kept`.
     pub(crate) fn new(
         router: &Arc<Router>,
         outlet: &Arc<ConnectionOutlet>,
@@ -74,7 +74,7 @@ impl Running {
         Self::of(router, outlet, connection, transport, (Operations::default(), work, kept))
     }
 
-    /// More operations for a list that there is.
+    /// A handle for more operations of an existing list.
     pub(crate) fn of(
         router: &Arc<Router>,
         outlet: &Arc<ConnectionOutlet>,
@@ -86,8 +86,8 @@ impl Running {
         Self { router, outlet, connection, transport, operations, work, kept }
     }
 
-    /// Starts an operation that was not prepared yet, for that client, whose key by address is `address`. Its results
-    /// come out of the outlet.
+    /// Starts an operation that was not prepared yet. `address` is the key of the client's address. The results come
+    /// out of the outlet.
     pub(crate) fn start(
         &self,
         number: u32,
@@ -295,8 +295,8 @@ pub(super) async fn subscribe(
     subscribed.map(|(subscription, share)| Subscribed { subscription, kept, share })
 }
 
-/// The key of the client whose groups count together: of one without an identity those of the connection, since many
-/// clients may have the address of one proxy. All streams of one connection of HTTP/2 are one client.
+/// The key under which a client's groups count together. Without an identity that is a key of the connection, since
+/// many clients may have the address of one proxy. All streams of one connection of HTTP/2 are one client.
 fn client_of(
     identity: &Identity,
     outlet: &Arc<dyn hub::Outlet>,

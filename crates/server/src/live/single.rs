@@ -75,8 +75,8 @@ pub(crate) fn token_of(uri: &Uri, headers: &HeaderMap) -> Option<Box<str>> {
     token.filter(|it| it.starts_with(TOKEN_PREFIX)).map(|it| it.into_owned().into())
 }
 
-/// True if a GET that carries a token opens the stream. One with an operation, whose client accepts no events, starts
-/// that operation, as POST does.
+/// True if a GET that carries a token opens the stream. With an operation, and from a client that accepts no events, it
+/// starts that operation instead, as POST does.
 pub(crate) fn is_opened_by(uri: &Uri, headers: &HeaderMap) -> bool {
     let parameters = uri.query().unwrap_or_default().as_bytes();
     let has_operation = url::form_urlencoded::parse(parameters).any(|(name, _)| name == "query");
@@ -150,7 +150,7 @@ pub(crate) fn open(router: &Arc<Router>, token: &str, version: Version) -> Answe
     head(AnswerType::EventStream, AnswerBody::Stream(body))
 }
 
-/// Handles POST, and GET of a query: starts an operation whose results come over a stream.
+/// Handles POST, and GET of a query: starts an operation. Its results come over a stream.
 pub(crate) async fn start(
     router: &Arc<Router>,
     token: &str,

@@ -197,7 +197,7 @@ pub(super) async fn run(
             reading && (wrote || outgoing.len() < WRITE_AHEAD_BYTES) && !connection.is_paused();
         if connection.has_input() && may_read {
             connection.receive(Instant::now(), &[]);
-            // Other connections of this core have their turn before it goes on.
+            // Other connections of this core have their turn first.
             tokio::task::yield_now().await;
             continue;
         }

@@ -88,13 +88,13 @@ pub(crate) enum Contents<T> {
 }
 
 impl<T> ReadMessage<T> {
-    /// Stands for a message that a defect kept from being read: its connection closes with 1011.
+    /// Replaces a message that could not be read because of a defect: its connection closes with 1011.
     pub fn broken_off() -> Self {
         let reason = "the message could not be read";
         Self(Contents::Failed(Failure { code: CloseCode::INTERNAL, reason }))
     }
 
-    /// Stands for a message that waited for too long: its connection closes with 1013.
+    /// Replaces a message that waited for too long: its connection closes with 1013.
     pub fn too_late() -> Self {
         let reason = "too many large messages are waiting to be read; try again later";
         Self(Contents::Failed(Failure { code: CloseCode::TRY_AGAIN_LATER, reason }))

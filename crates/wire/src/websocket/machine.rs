@@ -193,7 +193,7 @@ impl WebSocket {
         self.busy.get().is_some_and(|busy| busy.is_held || busy.large.is_some())
     }
 
-    /// Stops handling what the peer sends, or goes on with it. Without effect unless the connection is open.
+    /// Stops or resumes the handling of the peer's messages. Without effect unless the connection is open.
     pub fn hold(&mut self, now: Instant, is_held: bool) {
         if is_held && self.is_open() {
             self.busy.fill().is_held = true;
@@ -285,8 +285,8 @@ impl WebSocket {
         }
     }
 
-    /// The peer has taken bytes that waited for it. While it is busy with a large message it does not get to our ping,
-    /// which stands behind that.
+    /// Notes that the peer has taken bytes that waited for it, which restarts its deadline: it cannot respond to a ping
+    /// that is queued behind a large message.
     pub fn taken(&mut self, now: Instant) {
         if self.is_open() {
             self.since = now;

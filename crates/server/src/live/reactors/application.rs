@@ -259,7 +259,7 @@ fn elsewhere(sockets: &mut ClientSockets, token: Token) -> Option<Arc<Opened>> {
     }
 }
 
-/// Handles nothing more that a client sends, or goes on with it.
+/// Stops or resumes the handling of a client's messages.
 fn hold(sockets: &mut ClientSockets, token: Token, is_held: bool) {
     if let Some(machine) = sockets.machine_mut(token) {
         machine.hold(Instant::now(), is_held);

@@ -47,8 +47,8 @@ impl Opened {
         self.stream.outlet.filled.tell(tell);
     }
 
-    /// Moves the oldest delivery into `sse`, if the socket `has_room` for it. The error of a client that reads too
-    /// slowly needs no room.
+    /// Moves the oldest delivery into `sse`, if the socket `has_room` for it. Needs no room for the error of a client
+    /// that reads too slowly.
     pub(crate) fn pour(&self, sse: &mut Sse, has_room: bool) -> Step {
         let Self { router, stream, .. } = self;
         let outlet = &stream.outlet;

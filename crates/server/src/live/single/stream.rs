@@ -66,8 +66,8 @@ async fn end_if_evicted(stream: Weak<Stream>) {
 }
 
 impl Drop for Stream {
-    /// Ends the operations, whose results would go nowhere. The task that ends an operation with its token holds the
-    /// list of operations, so the list does not end with the stream by itself.
+    /// Ends the operations, since their results would go nowhere. The list of operations does not end with the stream
+    /// by itself: the task that ends an operation with its token holds it.
     fn drop(&mut self) {
         self.end();
     }

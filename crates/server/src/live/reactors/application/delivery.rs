@@ -135,7 +135,7 @@ impl Live {
         }
     }
 
-    /// Puts a result into the backlog of a client whose socket is full.
+    /// Puts a result into a client's backlog, since its socket is full.
     fn put_off(&mut self, sockets: &mut ClientSockets, member: Member, payload: &Payload) {
         let token = Token::from_u64(member.connection);
         let Some((backlog, bounds)) = self.backlog_of_member(sockets, member) else { return };
@@ -163,7 +163,7 @@ impl Live {
         }
     }
 
-    /// Stops the operations of a client whose connection ends, and drops all that waits for it.
+    /// Stops the operations of a connection that ends, and drops all that waits for its client.
     pub(super) fn abandon(&mut self, sockets: &mut ClientSockets, token: Token) {
         if let Some(client) = sockets.client(token) {
             client.backlog = None;
@@ -262,7 +262,8 @@ impl Live {
         }
     }
 
-    /// Closes the connections whose unread responses take the memory of others, and forgets those that have been read.
+    /// Closes connections for unread responses that take the memory of others, and forgets clients that have read
+    /// theirs.
     pub(super) fn close_evicted(&mut self, sockets: &mut ClientSockets) {
         let mut evicted = Vec::new();
         self.unread.retain(|&token| {
@@ -298,7 +299,7 @@ impl Live {
             match backlog.take() {
                 Taken::Delivery(delivery) => self.deliver(sockets, token, delivery),
                 Taken::Nothing | Taken::Overflown => {
-                    // A client whose backlog holds nothing but news of lost events keeps up.
+                    // Nothing is left, or only news of lost events: the client keeps up.
                     if backlog.is_idle() {
                         client.backlog = None;
                     }
@@ -309,7 +310,7 @@ impl Live {
         }
     }
 
-    /// Sends a delivery to a client whose socket has room. Results of an operation that the client has completed
+    /// Sends a delivery over a socket that has room. Results of an operation that the client has completed
     /// meanwhile go nowhere.
     fn deliver(&mut self, sockets: &mut ClientSockets, token: Token, delivery: Delivery) {
         match delivery {
@@ -344,7 +345,7 @@ impl Live {
     }
 }
 
-/// Forgets a subscription whose client, or whose operation, has gone.
+/// Forgets a subscription that has left its group.
 fn left(sockets: &mut ClientSockets, member: Member) {
     let Some(client) = sockets.client(Token::from_u64(member.connection)) else { return };
     client.forget(member.operation);

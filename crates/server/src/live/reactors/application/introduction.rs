@@ -62,7 +62,7 @@ impl Live {
         }
     }
 
-    /// Concludes a `connection_init` whose client is identified.
+    /// Concludes a `connection_init` after its token was verified.
     pub(super) fn introduced(
         &mut self,
         sockets: &mut ClientSockets,
@@ -99,8 +99,8 @@ impl Live {
         }
     }
 
-    /// Ends the connections whose token has expired. The search goes through all connections, once a second at most, so
-    /// that nothing has to be kept for each of them.
+    /// Ends connections when their token has expired. The search goes through all connections, once a second at most,
+    /// so that nothing has to be kept for each of them.
     pub(super) fn end_expired(&mut self, sockets: &mut ClientSockets) {
         let now = SystemTime::now();
         let mut next: Option<Duration> = None;
@@ -111,7 +111,7 @@ impl Live {
                 next = Some(next.map_or(left, |next| next.min(left)));
                 continue;
             }
-            // Without its identity the next search passes over it.
+            // The next search passes over a client without an identity.
             client.caller = self.callers.share(Caller::default());
             if let Some(router) = &self.router {
                 router.metrics.unauthenticated(EXPIRED);

@@ -136,8 +136,8 @@ impl Live {
     }
 }
 
-/// An operation on its way to its outcome. If a defect breaks it off, its client is told so instead of waiting for
-/// ever.
+/// An operation on its way to its outcome. If a defect breaks it off, its client gets an error instead of no response
+/// at all.
 struct Starting {
     outlet: Arc<ReactorOutlet>,
     token: Token,
