@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use prepare::OperationRequest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wire::connection::{Connection, ReadApart};
-use wire::graphql_transport_ws::{Event, FORBIDDEN, INVALID_MESSAGE};
+use wire::graphql_transport_ws::{self, Event, FORBIDDEN, INVALID_MESSAGE};
 use wire::subprotocol::{SUPPORTED, Subprotocol};
 use wire::websocket::CloseCode;
 use wire::websocket::handshake;
@@ -305,20 +305,7 @@ fn obey(
             }
         }
         Event::Subscribe { number, request, .. } => {
-            running.start(
-                number,
-                OperationRequest {
-                    query: request
-                        .query
-                        .map(|it| Bytes::from(it.into_string()))
-                        .unwrap_or_default(),
-                    operation_name: request.operation_name,
-                    variables: request.variables.unwrap_or_default(),
-                    extensions: request.extensions.unwrap_or_default(),
-                },
-                Arc::clone(caller),
-                address,
-            );
+            running.start(number, operation_request(request), Arc::clone(caller), address);
         }
         Event::Complete { number, .. } => running.stop(number),
         // Handled by the caller, which can wait for it.
@@ -327,7 +314,18 @@ fn obey(
     }
 }
 
-/// What a `connection_init` waits for.
+/// Returns the operation of a `subscribe` message in the form that operations of all transports have.
+pub(super) fn operation_request(request: graphql_transport_ws::Request) -> OperationRequest {
+    let graphql_transport_ws::Request { query, operation_name, variables, extensions } = request;
+    OperationRequest {
+        query: query.map(|it| Bytes::from(it.into_string())).unwrap_or_default(),
+        operation_name,
+        variables: variables.unwrap_or_default(),
+        extensions: extensions.unwrap_or_default(),
+    }
+}
+
+/// The token that a `connection_init` waits for.
 enum Introduction {
     None,
     Of(PresentedToken),

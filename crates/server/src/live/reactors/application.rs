@@ -10,9 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
 use hub::GroupId;
-use prepare::OperationRequest;
 use reactor::{Application, End, Sockets, Token};
 use wire::Machine;
 use wire::graphql_transport_ws::Event;
@@ -26,6 +24,7 @@ use super::outlet::ReactorOutlet;
 use crate::farewell;
 use crate::live::dropped_events::count_dropped;
 use crate::live::single::{Opened, Step};
+use crate::live::websocket;
 use crate::metrics::TimeoutPhase;
 use crate::router::Router;
 use operations::Wanted;
@@ -133,15 +132,7 @@ impl Application for Live {
         match event {
             Event::Init { payload } => self.initialise(sockets, token, payload),
             Event::Subscribe { number, request, .. } => {
-                let request = OperationRequest {
-                    query: request
-                        .query
-                        .map(|it| Bytes::from(it.into_string()))
-                        .unwrap_or_default(),
-                    operation_name: request.operation_name,
-                    variables: request.variables.unwrap_or_default(),
-                    extensions: request.extensions.unwrap_or_default(),
-                };
+                let request = websocket::operation_request(request);
                 self.start(sockets, token, number, Wanted::Request(request));
             }
             Event::Complete { number, .. } => {
