@@ -17,7 +17,9 @@ use crate::forwarding::ClientHeaders;
 use crate::loaded::Loaded;
 use crate::offload::INLINE_BYTES_MAX;
 use crate::refusal;
-use crate::request_extensions::{NotAString, string_member};
+use crate::request_extensions::{
+    NotAString, PERSISTED_QUERY_NOT_SUPPORTED, has_persisted_query, string_member,
+};
 use crate::router::Router;
 use crate::sharing::OperationKey;
 use crate::trace::RequestTrace;
@@ -64,6 +66,12 @@ pub(crate) async fn prepare_for(
         }
         errors
     };
+    if request.query.is_empty() && has_persisted_query(&request.extensions) {
+        // From a WebSocket; over HTTP it is refused when the request is read.
+        let code = ErrorCode::PersistedQueryNotSupported;
+        router.metrics.refused(code);
+        return Err(vec![GraphqlError::new(code, PERSISTED_QUERY_NOT_SUPPORTED)]);
+    }
     let prepared = loaded.preparer.prepare_for(request, client, deadline).await;
     let prepared = prepared.map_err(|error| refused(&error))?;
     let values = Values::of(prepared.kind, request, client_headers.map());

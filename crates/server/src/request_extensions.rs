@@ -35,6 +35,19 @@ pub(crate) fn string_member(extensions: &Bytes, name: &str) -> Result<Option<Str
     document.as_str(string).map(|it| Some(Cow::into_owned(it))).ok_or(NotAString)
 }
 
+/// The message to a client that sends the hash of an operation instead of its text. Clients look for these words, and send
+/// the text then.
+pub(crate) const PERSISTED_QUERY_NOT_SUPPORTED: &str = "PersistedQueryNotSupported";
+
+/// True if a request has the hash of an operation, as clients with automatic persisted queries send it.
+pub(crate) fn has_persisted_query(extensions: &Bytes) -> bool {
+    let mut found = false;
+    let read = astjson::outline_members(extensions, |key, value| {
+        found |= key == "persistedQuery" && value.first() == Some(&b'{');
+    });
+    read.is_ok() && found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

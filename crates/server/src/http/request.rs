@@ -7,6 +7,8 @@ use astjson::{Document, Kind};
 use bytes::Bytes;
 use prepare::OperationRequest;
 
+use crate::request_extensions::{PERSISTED_QUERY_NOT_SUPPORTED, has_persisted_query};
+
 /// A request that is not a well-formed GraphQL request.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Malformed {
@@ -15,7 +17,7 @@ pub(crate) enum Malformed {
     Request(String),
     /// An operation has a hash (`extensions.persistedQuery`) in place of its text. The router keeps no operations by
     /// hash; clients send the text when they learn this.
-    #[error("PersistedQueryNotSupported")]
+    #[error("{PERSISTED_QUERY_NOT_SUPPORTED}")]
     PersistedQuery {
         /// How many operations the request has, if it is a batch.
         batch: Option<usize>,
@@ -151,15 +153,6 @@ fn operation_of(
         variables: object("variables", variables)?,
         extensions,
     })
-}
-
-/// True if a request has the hash of an operation, as clients with automatic persisted queries send it.
-fn has_persisted_query(extensions: &Bytes) -> bool {
-    let mut found = false;
-    let read = astjson::outline_members(extensions, |key, value| {
-        found |= key == "persistedQuery" && value.first() == Some(&b'{');
-    });
-    read.is_ok() && found
 }
 
 /// The parameters that mean something; others are for those on the way.

@@ -146,3 +146,24 @@ fn clients_that_take_all_connections_leave_descriptors_for_health_metrics_and_su
     assert_eq!(statuses, [503]);
     drop((greedy, again));
 }
+
+#[test]
+fn a_client_for_whom_there_is_no_descriptor_is_told_so_and_not_left_waiting() {
+    // More connections than descriptors, because the configuration says so.
+    let shop = Shop::with_descriptors(96, "workers: 1\nsubscriptions: {max_connections: 10000}");
+    let greedy: Vec<TcpStream> =
+        (0..128).map(|_| TcpStream::connect(shop.address()).unwrap()).collect();
+    let request = [head(BODY.len()), BODY.to_owned()].concat();
+    let refused = exchange(shop.address(), request.as_bytes()).unwrap();
+    let [refused] = refused.as_slice() else { panic!("one response") };
+    assert_eq!(refused.status, 503);
+    let body = String::from_utf8_lossy(&refused.body);
+    assert!(body.contains("may open no further file") && body.contains("OVERLOADED"), "{body}");
+    // With descriptors again, clients are served again.
+    drop(greedy);
+    let served = e2e::eventually("a descriptor", || {
+        let responses = exchange(shop.address(), request.as_bytes()).ok()?;
+        responses.into_iter().find(|it| it.status == 200)
+    });
+    assert!(!String::from_utf8_lossy(&served.body).contains("errors"));
+}

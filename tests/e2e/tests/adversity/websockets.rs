@@ -307,6 +307,40 @@ fn a_client_that_never_introduces_itself_is_closed_after_the_configured_time() {
 }
 
 #[test]
+fn the_hash_of_an_operation_in_place_of_its_text_is_answered_as_clients_expect() {
+    let shop = Shop::open();
+    for protocol in ["graphql-transport-ws", "graphql-ws"] {
+        let mut socket = Socket::open_with(shop.address(), &[protocol]);
+        socket.send(r#"{"type":"connection_init"}"#);
+        assert_eq!(socket.message()["type"], "connection_ack");
+        let kind = if protocol == "graphql-ws" { "start" } else { "subscribe" };
+        let extensions = json!({ "persistedQuery": { "version": 1, "sha256Hash": "ab" } });
+        let hash = json!({ "id": "1", "type": kind, "payload": { "extensions": extensions } });
+        socket.send(&hash.to_string());
+        let refusal = message_of(&mut socket, "1");
+        for expected in ["PersistedQueryNotSupported", "PERSISTED_QUERY_NOT_SUPPORTED"] {
+            assert!(refusal.contains(expected), "{protocol}: {refusal}");
+        }
+        // The client sends the text then, under another id.
+        let payload = json!({ "query": "{ warehouse { city } }", "extensions": extensions });
+        socket.send(&json!({ "id": "2", "type": kind, "payload": payload }).to_string());
+        let response = message_of(&mut socket, "2");
+        assert!(response.contains(r#""city":"#), "{protocol}: {response}");
+    }
+    shop.assert_unharmed();
+}
+
+/// The next message of an operation: `graphql-ws` sends others between them.
+fn message_of(socket: &mut Socket, id: &str) -> String {
+    loop {
+        let message = socket.message();
+        if message["id"] == id {
+            return message.to_string();
+        }
+    }
+}
+
+#[test]
 fn an_operation_that_cannot_run_ends_with_an_error_and_the_connection_lives_on() {
     let shop = Shop::with("websocket: {max_subscriptions_per_connection: 2}\nlimits: {depth: 3}");
     let mut socket = Socket::ready(shop.address());
