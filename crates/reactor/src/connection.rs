@@ -45,12 +45,19 @@ pub(crate) struct Entry<M, C> {
     pub(crate) appetite: u16,
     /// Stands in the list of those whose machine was spoken to.
     pub(crate) is_dirty: bool,
-    /// Bytes may wait in the socket that were told and not read; nobody tells of them again.
-    pub(crate) has_more: bool,
-    /// The machine was paused when the connection was looked at last, see [`Machine::is_paused`].
-    pub(crate) is_paused: bool,
-    /// The application wants nothing read of it, see [`crate::Sockets::hold`].
-    pub(crate) is_held: bool,
+    /// Whether the socket is to be read again without an event of the system.
+    pub(crate) reading: Reading,
+}
+
+/// The state of the bytes that the system has announced, which it does once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reading {
+    /// All were read.
+    Done,
+    /// Some may be left, and the connection may not be read at present, see [`Entry::may_be_read`].
+    Deferred,
+    /// Some may be left, and the connection is in the list of those that are read in the next turn.
+    Queued,
 }
 
 /// From a working connection to none.
@@ -76,7 +83,13 @@ pub enum End {
 }
 
 impl<M: Machine, C> Entry<M, C> {
-    /// It took that long to hear what was read at once. Whether others have their turn now: less is read next time then.
+    /// False while the peer takes too little of what waits for it, and while the machine is paused.
+    pub(crate) fn may_be_read(&self) -> bool {
+        self.stream.unsent() < WRITE_AHEAD_BYTES && !self.machine.is_paused()
+    }
+
+    /// Notes the time that the machine took for the bytes of one read. True if that was long: other connections have
+    /// their turn then, and less is read next time.
     pub(crate) fn has_taken(&mut self, time: Duration) -> bool {
         let is_long = time > TURN_TIME_MAX;
         self.appetite =

@@ -5,7 +5,8 @@
 //! ([`wire::Machine`]), and an [`Application`] that hears what peers mean and what other threads tell it
 //! ([`Mailbox::send`]). Everything on the thread runs without waiting: reads are bounded per wake-up, in bytes and, for
 //! peers whose bytes take long, in time; what a socket does not take is kept up to the message that was begun
-//! ([`Sockets::send`] refuses the next one), so that the application can queue, drop or disconnect by a policy of its own.
+//! ([`Sockets::send`] refuses the next one), so that the application can queue, drop or disconnect by a policy of its
+//! own.
 //!
 //! Invariants: knows nothing of GraphQL; the thread never blocks but in `epoll_wait`; a connection ends exactly once,
 //! by [`Application::closed`].

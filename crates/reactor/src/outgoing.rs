@@ -11,8 +11,8 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 /// Pieces that one call hands to the system.
 const PIECES_MAX: usize = 16;
 
-/// What a socket must take, or all that waits, to count as one whose peer reads: a byte now and then would keep a
-/// connection, and what waits for it, for ever.
+/// The bytes that a socket must take, unless fewer wait, to show that its peer reads. If a single byte counted, a peer
+/// that takes one now and then would keep its connection, and the memory of its waiting output, without limit.
 pub(crate) const PROGRESS_BYTES: usize = 16 << 10;
 
 /// Up to here a frame in several parts is put together first: one copy of so little costs less than what the
@@ -58,9 +58,9 @@ fn taken(sent: Result<usize, rustix::io::Errno>) -> Option<usize> {
 pub(crate) struct Outgoing {
     pieces: VecDeque<Bytes>,
     bytes: usize,
-    /// When the socket had last taken as much as counts as progress.
+    /// When the socket last completed [`PROGRESS_BYTES`].
     pub(crate) moved: Instant,
-    /// What it has taken since.
+    /// The bytes that it has taken since then.
     taken: usize,
 }
 

@@ -9,7 +9,7 @@ use wire::{Chunks, Machine};
 
 use crate::connection::{
     End, Entry, FAREWELL_TIME_MAX, HANG_UP_TIME_MAX, IGNORED_BYTES_MAX, Phase, READ_BYTES_MAX,
-    WRITE_AHEAD_BYTES,
+    Reading,
 };
 use crate::poller::{Epoll, Poller};
 use crate::slab::Slab;
@@ -38,7 +38,7 @@ pub struct Sockets<M, C> {
     pub(crate) wheel: Wheel,
     /// Connections whose machine was spoken to; each once.
     pub(crate) dirty: Vec<Token>,
-    /// Connections with bytes that nobody tells of again.
+    /// Connections that are read in the next turn, see [`Reading::Queued`].
     pub(crate) unread: Vec<Token>,
     pub(crate) now: Instant,
     stall_time_max: Duration,
@@ -90,9 +90,7 @@ impl<M: Machine, C> Sockets<M, C> {
                 ignored: 0,
                 appetite: READ_BYTES_MAX,
                 is_dirty: false,
-                has_more: false,
-                is_paused: false,
-                is_held: false,
+                reading: Reading::Done,
             })
         });
         let token = inserted?;
@@ -159,8 +157,8 @@ impl<M: Machine, C> Sockets<M, C> {
         self.send_with(token, |_, _| Some((head, body, tail))).unwrap_or(Sent::Gone)
     }
 
-    /// As [`Sockets::send`], of a message that `make` gives after a look at machine and client; `None` if it gives none.
-    /// It is not asked where nothing could be taken.
+    /// As [`Sockets::send`], of a message that `make` gives after a look at machine and client; `None` if it gives
+    /// none. It is not asked where nothing could be taken.
     // hot path: once per recipient and event.
     pub fn send_with<'a>(
         &mut self,
@@ -190,17 +188,10 @@ impl<M: Machine, C> Sockets<M, C> {
         Some(Sent::Taken)
     }
 
-    /// Writes what the machine has to say now, and not when the turn ends, so that [`Sockets::is_blocked`] tells whether
-    /// there is room for more.
+    /// Writes what the machine has to say now, and not when the turn ends, so that [`Sockets::is_blocked`] tells
+    /// whether there is room for more.
     pub fn write_now(&mut self, token: Token) {
         self.transmit(token);
-    }
-
-    /// Reads nothing more of a connection, or reads it again. What was read already is still handled.
-    pub fn hold(&mut self, token: Token, is_held: bool) {
-        if let Some(entry) = self.touch(token) {
-            entry.is_held = is_held;
-        }
     }
 
     /// Marks a connection as spoken to, and gives it.
@@ -251,14 +242,8 @@ impl<M: Machine, C> Sockets<M, C> {
             if matches!(entry.phase, Phase::Lost(_)) {
                 return;
             }
-            if entry.stream.unsent() >= WRITE_AHEAD_BYTES {
-                // Goes on when the peer has taken something.
-                entry.has_more = true;
-                return;
-            }
-            if entry.is_held || entry.machine.is_paused() {
-                // Goes on when the layer above has spoken to the machine, see `look_again`.
-                entry.has_more = true;
+            if !entry.may_be_read() {
+                entry.reading = Reading::Deferred;
                 return;
             }
             let began = Instant::now();
@@ -305,29 +290,25 @@ impl<M: Machine, C> Sockets<M, C> {
                 break;
             }
         }
-        if let Some(entry) = self.slab.get_mut(token)
-            && !entry.has_more
-        {
-            entry.has_more = true;
-            self.unread.push(token);
+        self.queue_reading(token);
+    }
+
+    /// Has a connection read in the next turn if its reading was deferred, or its machine has input that it did not get
+    /// to, and nothing stands against that any more.
+    pub(crate) fn resume_reading(&mut self, token: Token) {
+        let Some(entry) = self.slab.get(token) else { return };
+        let is_wanted = entry.reading == Reading::Deferred || entry.machine.has_input();
+        if is_wanted && entry.may_be_read() {
+            self.queue_reading(token);
         }
     }
 
-    /// Gives a connection another turn of reading if its machine has input that it did not get to, or if nothing was read
-    /// while it was paused.
-    pub(crate) fn look_again(&mut self, token: Token) {
-        let Some(entry) = self.slab.get_mut(token) else { return };
-        let is_paused = entry.is_held || entry.machine.is_paused();
-        let was_paused = std::mem::replace(&mut entry.is_paused, is_paused);
-        let has_input = entry.machine.has_input();
-        let goes_on =
-            if was_paused { has_input || entry.has_more } else { has_input && !entry.has_more };
-        if is_paused || !goes_on || entry.phase != Phase::Open {
-            return;
-        }
-        entry.has_more = true;
-        // Otherwise it goes on when the peer has taken something.
-        if entry.stream.unsent() < WRITE_AHEAD_BYTES {
+    /// Has a connection read in the next turn.
+    fn queue_reading(&mut self, token: Token) {
+        if let Some(entry) = self.slab.get_mut(token)
+            && entry.reading != Reading::Queued
+        {
+            entry.reading = Reading::Queued;
             self.unread.push(token);
         }
     }
@@ -357,9 +338,7 @@ impl<M: Machine, C> Sockets<M, C> {
         if entry.stream.unsent() < unsent {
             entry.machine.taken(now);
         }
-        if entry.has_more && entry.stream.unsent() < WRITE_AHEAD_BYTES {
-            self.unread.push(token);
-        }
+        self.resume_reading(token);
         !self.is_blocked(token)
     }
 
@@ -405,10 +384,6 @@ impl<M: Machine, C> Sockets<M, C> {
             Phase::Open => {
                 if entry.stall_deadline(stall_time_max).is_some_and(|deadline| deadline <= now) {
                     return self.give_up(token, End::Stalled);
-                }
-                if entry.is_held {
-                    // What it says is not read, be it that it lives.
-                    entry.machine.taken(now);
                 }
                 entry.machine.handle_timeout(now);
             }

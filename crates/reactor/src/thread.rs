@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use wire::Machine;
 
-use crate::connection::Phase;
+use crate::connection::{Phase, Reading};
 use crate::poller::{Epoll, Poller, Ready};
 use crate::{End, Mailbox, Sockets, Token};
 
@@ -214,7 +214,7 @@ impl<A: Application> Running<A> {
 
     fn read_on(&mut self, token: Token) {
         if let Some(entry) = self.sockets.slab.get_mut(token) {
-            entry.has_more = false;
+            entry.reading = Reading::Done;
             // Whether the peer has ended meanwhile was told once, and is not known any more.
             self.sockets.read(token, true);
         }
@@ -251,7 +251,7 @@ impl<A: Application> Running<A> {
         if self.sockets.is_over(token) {
             return self.end(token);
         }
-        self.sockets.look_again(token);
+        self.sockets.resume_reading(token);
     }
 
     fn end(&mut self, token: Token) {

@@ -34,19 +34,19 @@ pub trait Protocol {
     fn is_acknowledged(&self) -> bool {
         true
     }
-    /// Passes on a message that is to be read on another thread. Without effect by default: a protocol that is used with
+    /// Passes on a message for another thread to read. Without effect by default: a protocol used with
     /// [`websocket::ClientBounds`] implements [`ReadApart`].
     fn receive_large(&mut self, message: LargeMessage) {
         drop(message);
     }
 }
 
-/// A protocol whose large messages are parsed on another thread.
+/// The ability of a protocol to have its large messages parsed on another thread.
 pub trait ReadApart: Protocol {
     /// A message after parsing.
     type Parsed: Send + 'static;
 
-    /// The function that parses a text message of this connection.
+    /// Returns the function that parses a text message of this connection.
     fn parser(&self) -> fn(Bytes) -> Self::Parsed;
     /// Takes a text message that was parsed.
     fn receive_parsed(&mut self, message: Self::Parsed);
@@ -126,6 +126,11 @@ impl<P: Protocol> Connection<P> {
         self.websocket.is_paused()
     }
 
+    /// See [`WebSocket::hold`].
+    pub fn hold(&mut self, now: Instant, is_held: bool) {
+        self.websocket.hold(now, is_held);
+    }
+
     /// The transport has ended or failed.
     pub fn receive_eof(&mut self, now: Instant) {
         self.websocket.receive_eof();
@@ -189,7 +194,7 @@ impl<P: Protocol> Connection<P> {
 }
 
 impl<P: ReadApart> Connection<P> {
-    /// Goes on after a [`LargeMessage`].
+    /// Takes the [`LargeMessage`] that another thread has read, and handles again what the peer sends.
     pub fn resume(&mut self, now: Instant, message: ReadMessage<P::Parsed>) {
         let failure = match message.0 {
             Contents::Failed(failure) => Some(failure),

@@ -29,18 +29,18 @@ pub trait Machine {
     fn is_open(&self) -> bool;
     /// Whether the transport can be closed once everything is written.
     fn is_closed(&self) -> bool;
-    /// The peer has taken bytes that waited for it: a sign of life, also of one that says nothing because it has not got
-    /// to what we asked.
+    /// The peer has taken bytes that waited for it: a sign of life, also of one that says nothing because it has not
+    /// got to what we asked.
     fn taken(&mut self, now: Instant) {
         let _ = now;
     }
-    /// True if bytes wait in the machine that it has not got to: call [`Machine::receive`] again, with none, when others
-    /// have had their turn, and read no more from the transport until then.
+    /// True if the machine holds input that it has not got to: call [`Machine::receive`] again, with no bytes, after
+    /// other connections have had their turn. Read no more from the transport until then.
     fn has_input(&self) -> bool {
         false
     }
-    /// True while the layer above works on an event before which nothing can follow. No more should be read from the
-    /// transport until then.
+    /// True while the layer above works on an event that nothing may overtake, or wants no more of the peer. Read
+    /// nothing from the transport meanwhile.
     fn is_paused(&self) -> bool {
         false
     }

@@ -62,9 +62,9 @@ pub fn next_part(form: Form, payload: Bytes) -> Chunks {
     Chunks { head: Bytes::from_static(head), body, tail }
 }
 
-/// Where the client is, without a result: `cursor`, text that may stand in a header, shared and not copied. It is a header
-/// of the part (RFC 2046, section 5.1: who does not know it ignores it), and the part a sign of life. `None`: this form
-/// has none that could hold it.
+/// Returns a part that gives a position without a result: `cursor`, text that is valid in a header, shared and not
+/// copied. It is a header of the part, which clients ignore unless they know it (RFC 2046, section 5.1); the part
+/// itself is a heartbeat. `None` if the form has no part that could hold it.
 pub fn position_part(form: Form, cursor: Bytes) -> Option<Chunks> {
     let head = Bytes::from_static(POSITION_HEAD);
     match form {

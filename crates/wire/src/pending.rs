@@ -1,5 +1,5 @@
-//! What a machine has to say and has not said yet: a structure that is one pointer wide, and holds no memory while there
-//! is nothing. Machines have one of them for all that is idle nearly always.
+//! The output and events of a machine that wait to be taken: a structure of one pointer, without memory of its own
+//! while it is empty. A machine has one for all state that is nearly always empty.
 
 use std::collections::VecDeque;
 

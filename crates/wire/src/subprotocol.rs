@@ -136,8 +136,8 @@ impl Subprotocol {
         })
     }
 
-    /// Appends what stands before the cursor of a position, frame header included; what stands behind it is given. `None`:
-    /// the operation is not in progress, or the subprotocol has no message for it, and nothing was appended.
+    /// Appends the part of a position before its cursor, frame header included, and returns the part behind it. `None`,
+    /// and nothing was appended, if the operation is not in progress or the subprotocol has no message for it.
     pub fn append_position_head(
         &self,
         number: u32,

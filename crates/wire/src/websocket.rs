@@ -16,6 +16,7 @@ mod machine;
 pub use close::{CloseCode, Closed, ClosedBy};
 pub(crate) use deflate::append_deflated_head;
 pub use deflate::deflate_shared;
+pub(crate) use frame::append_text_head;
 pub use frame::{FrameHeader, Opcode};
 pub(crate) use large::Contents;
 pub use large::{ClientBounds, LargeMessage, MESSAGE_COST, ReadMessage};

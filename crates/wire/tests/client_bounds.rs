@@ -1,12 +1,12 @@
-//! What a client may cost a server that serves many connections on one thread.
+//! The work that a client may cause for a server that serves many connections on one thread.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wire::connection::{Connection, ReadApart};
 use wire::graphql_transport_ws::Event;
 use wire::subprotocol::Subprotocol;
-use wire::websocket::{ClientBounds, Config, LargeMessage};
+use wire::websocket::{ClientBounds, CloseCode, Config, LargeMessage};
 
 type Server = Connection<Subprotocol>;
 
@@ -26,7 +26,7 @@ fn acknowledged(bounds: ClientBounds) -> Server {
     server
 }
 
-/// What the server says, without frame headers.
+/// Returns all that the server sends, without frame headers.
 fn drain(server: &mut Server) -> String {
     let mut said = Vec::new();
     while let Some(chunks) = server.poll_transmit(Instant::now()) {
@@ -132,7 +132,7 @@ fn a_large_message_is_read_elsewhere_and_nothing_overtakes_it() {
         server.receive(Instant::now(), &together);
         let message = large(&mut server);
         assert!(server.is_paused() && message.is_wanted());
-        // What comes meanwhile waits as well.
+        // A message that arrives meanwhile waits as well.
         server.receive(Instant::now(), &frame(&subscribe("3", 10)));
         assert_eq!(server.poll_event(), None);
         let parse = server.protocol.parser();
@@ -147,6 +147,46 @@ fn a_large_message_is_read_elsewhere_and_nothing_overtakes_it() {
         assert_eq!(ids, ["1", "2", "3"].map(Box::from));
         assert!(!server.is_paused() && !server.has_input());
     }
+}
+
+#[test]
+fn a_client_that_is_not_read_has_its_full_time_for_the_rest_of_a_message_afterwards() {
+    let mut server = acknowledged(ClientBounds::default());
+    let message = frame(&subscribe("1", 10));
+    let (first, rest) = message.split_at(20);
+    let start = Instant::now();
+    let after = |seconds| start + Duration::from_secs(seconds);
+    server.receive(start, first);
+    server.hold(start, true);
+    assert!(server.is_paused());
+    // A silent peer is pinged meanwhile, and has no deadline for its pong.
+    for minute in 1..10 {
+        server.handle_timeout(after(60 * minute));
+        drain(&mut server);
+        assert!(server.is_open(), "after {minute} minutes");
+    }
+    server.receive(after(600), rest);
+    assert_eq!(server.poll_event(), None, "it is held");
+    server.hold(after(600), false);
+    server.handle_timeout(after(605));
+    assert!(server.is_open() && server.has_input() && !server.is_paused());
+    server.receive(after(605), &[]);
+    assert!(matches!(server.poll_event(), Some(Event::Subscribe { .. })));
+    server.receive(after(606), first);
+    server.handle_timeout(after(606 + 60));
+    assert_eq!(close_code(&mut server), 1008);
+}
+
+#[test]
+fn a_close_frame_is_seen_though_the_connection_was_held() {
+    let mut server = acknowledged(ClientBounds::default());
+    let now = Instant::now();
+    server.hold(now, true);
+    server.protocol.close(CloseCode(4000), "enough");
+    drain(&mut server);
+    assert!(!server.is_paused());
+    server.receive(now, &framed(0x88, &4000u16.to_be_bytes()));
+    assert!(server.is_closed());
 }
 
 #[test]

@@ -1,15 +1,16 @@
 //! What waits for one connection whose socket has not taken it yet. Events are bounded in bytes for the connection
 //! and for all of them, and in number for each subscription; what happens at a bound is the configured policy.
 //!
-//! Answers of queries and ends of operations wait here too, and no policy touches them: a query without its
-//! answer is wrong. They are bounded by the operations that a connection may have at a time. So are positions, which wait
-//! for operations only of which nothing else does.
+//! Answers of queries and ends of operations wait here too, and no policy touches them: a query without its answer is
+//! wrong. They are bounded by the operations that a connection may have at a time. So are positions, which wait for
+//! operations only of which nothing else does.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use execute::{GraphqlError, Missed, Payload};
+use hub::EndReason;
 
 use super::queue_total::{QueueShare, QueueTotal};
 use crate::config::{OverflowPolicy, Subscriptions};
@@ -51,6 +52,14 @@ pub(crate) enum Delivery {
 }
 
 impl Delivery {
+    /// The end of an operation that the hub has ended.
+    pub(super) fn end(operation: u32, reason: &EndReason) -> Self {
+        match reason {
+            EndReason::Complete => Self::Complete { operation },
+            EndReason::Error(error) => Self::Failed { operation, errors: vec![(**error).clone()] },
+        }
+    }
+
     /// The operation that it is for.
     fn operation(&self) -> u32 {
         match self {
@@ -216,11 +225,11 @@ impl Backlog {
         self.share.on_shed(wake);
     }
 
-    /// Makes room for other connections, if this one holds the most.
+    /// Makes room for other connections if this one holds the most.
     pub(super) fn shed(&mut self, bounds: Bounds) {
         let mut to_shed = self.share.take_to_shed();
         while to_shed > 0 && !self.overflown {
-            // What waited when it was told may have gone.
+            // The events that waited at the time of the request may have gone.
             let Some(at) = self.oldest_event() else { return };
             if bounds.policy == OverflowPolicy::Disconnect {
                 return self.overflow();
@@ -231,8 +240,8 @@ impl Backlog {
         }
     }
 
-    /// Where an operation is. One that has yet to get an event, or to hear what it lost, is not told: its client would go on
-    /// behind that. Nor is one that has not taken the last position, so that no more than one waits for it.
+    /// Where an operation is. One that has yet to get an event, or to hear what it lost, is not told: its client would
+    /// go on behind that. Nor is one that has not taken the last position, so that no more than one waits for it.
     pub(super) fn position(&mut self, operation: u32, cursor: Bytes) {
         if !self.overflown && !self.concerns(operation) {
             let tally = Tally { has_position: true, ..Tally::default() };
@@ -242,7 +251,8 @@ impl Backlog {
         }
     }
 
-    /// Does an event of that operation wait, or has its client yet to hear what it lost? What others are owed is nothing to it.
+    /// Does an event of that operation wait, or has its client yet to hear what it lost? What others are owed is
+    /// nothing to it.
     pub(super) fn concerns(&self, operation: u32) -> bool {
         self.tallies.contains_key(&operation)
     }

@@ -5,21 +5,21 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use execute::{ClientKey, Payload};
+use execute::Payload;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::byte_budget::ByteAccount;
-use crate::router::Router;
 
 /// Operations of one connection that were started and are not live yet, nor answered: those that wait for a worker, are
 /// prepared or executed, also when their client has completed them meanwhile. With so many, nothing more is read of it.
 const STARTED_MAX: usize = 64;
 
-/// With so few the connection is read again.
+/// The number of started operations at which a held connection is read again.
 const STARTED_FEW: usize = STARTED_MAX / 2;
 
-/// Queries and mutations of one connection that are executed at the same time; more wait. Their responses come before they
-/// are counted, so this bounds what a client that reads nothing can have in memory beyond its bound.
+/// The maximum number of queries and mutations of one connection that are executed at the same time; more wait.
+/// Responses are counted after they are made, so this bounds the memory of a client that reads nothing, beyond its
+/// bound.
 const EXECUTED_MAX: usize = 16;
 
 /// See the module.
@@ -43,25 +43,9 @@ impl std::fmt::Debug for ClientWork {
 }
 
 impl ClientWork {
-    /// No work yet. `on_few` is called, on any thread, when a connection for which [`ClientWork::hold`] was true may be
-    /// read again.
-    pub(crate) fn new(
-        router: &Router,
-        client: ClientKey,
-        on_few: Box<dyn Fn() + Send + Sync>,
-    ) -> Arc<Self> {
-        let bytes_max = router.config.http.response_queue_bytes;
-        Self::with_account(router.response_bytes.open(client, bytes_max), on_few)
-    }
-
-    /// Without bounds that a test meets.
-    #[cfg(test)]
-    pub(super) fn unbounded() -> Arc<Self> {
-        let budget = crate::byte_budget::ByteBudget::new(usize::MAX);
-        Self::with_account(budget.open(ClientKey::UNKNOWN, usize::MAX), Box::new(|| {}))
-    }
-
-    fn with_account(account: Arc<ByteAccount>, on_few: Box<dyn Fn() + Send + Sync>) -> Arc<Self> {
+    /// Creates the record of a connection without work. `on_few` is called, on any thread, when a connection for which
+    /// [`ClientWork::hold`] was true may be read again.
+    pub(crate) fn new(account: Arc<ByteAccount>, on_few: Box<dyn Fn() + Send + Sync>) -> Arc<Self> {
         Arc::new(Self {
             account,
             executing: Semaphore::new(EXECUTED_MAX),
@@ -83,9 +67,17 @@ impl ClientWork {
             return false;
         }
         self.is_held.store(true, Ordering::SeqCst);
-        // The others may have ended since the first look, and have seen nobody to tell.
+        // The others may have ended since the first look, before `is_held` was set.
         let has_few = self.started.load(Ordering::SeqCst) <= STARTED_FEW;
         !(has_few && self.is_held.swap(false, Ordering::SeqCst))
+    }
+
+    /// The work of a connection with bounds that no test reaches.
+    #[cfg(test)]
+    pub(super) fn unbounded() -> Arc<Self> {
+        let budget = crate::byte_budget::ByteBudget::new(usize::MAX);
+        let account = budget.open(execute::ClientKey::UNKNOWN, usize::MAX);
+        Self::new(account, Box::new(|| {}))
     }
 
     /// True if no more operations should be started.
@@ -108,7 +100,7 @@ impl Started {
     /// Waits until a query or mutation may be executed. `None`: the connection is to be closed instead.
     pub(crate) async fn permit(&self) -> Option<SemaphorePermit<'_>> {
         let permit = self.0.executing.acquire().await.ok()?;
-        // One after the other: whoever executes next sees the response of the one before.
+        // One after the other, so that the next operation sees the response of the one before.
         self.0.account.room().await;
         (!self.0.account.is_evicted()).then_some(permit)
     }
@@ -134,10 +126,10 @@ mod tests {
     use crate::byte_budget::ByteBudget;
 
     fn work(told: &Arc<AtomicUsize>) -> Arc<ClientWork> {
-        let account = ByteBudget::new(1 << 20).open(ClientKey::UNKNOWN, 1 << 10);
+        let account = ByteBudget::new(1 << 20).open(execute::ClientKey::UNKNOWN, 1 << 10);
         let told = Arc::clone(told);
         let on_few = Box::new(move || _ = told.fetch_add(1, Ordering::Relaxed));
-        ClientWork::with_account(account, on_few)
+        ClientWork::new(account, on_few)
     }
 
     #[test]

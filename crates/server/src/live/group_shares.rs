@@ -1,9 +1,9 @@
 //! How many groups of one source each client has made. An event is resolved once for each group that it concerns, so a
 //! client that subscribes to one source in many ways multiplies the requests that one event causes.
 //!
-//! A group keeps the operation of the subscriber that made it, and that keeps a [`GroupShare`]. Operations of subscribers
-//! that join a group are dropped when they have. Until then they count as well, but subscribers that ask for the same
-//! count once: a thousand connections with the token of one client may come back at the same time.
+//! A group keeps the operation of the subscriber that made it, and that keeps a [`GroupShare`]. Operations of
+//! subscribers that join a group are dropped when they have. Until then they count as well, but subscribers that ask
+//! for the same count once: a thousand connections with the token of one client may come back at the same time.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -29,7 +29,8 @@ type Ways = HashMap<u64, usize>;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct ShareKey {
     client: ClientKey,
-    /// The hash of the source. Sources with one hash count together, which no client can bring about: the hash is keyed.
+    /// The hash of the source. Sources with one hash count together, which no client can bring about: the hash is
+    /// keyed.
     source: u64,
     has_filter: bool,
 }

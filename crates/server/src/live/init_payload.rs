@@ -22,9 +22,8 @@ pub(super) struct InitPayload {
     pub(super) token: Result<Option<PresentedToken>, Refusal>,
 }
 
-/// Reads `payload`, a JSON object, of a connection whose handshake had the headers `handshake`. Headers that are
-/// `allowed` replace those of the handshake; they are members of the payload, or of an object `headers` in it.
-/// `tokens` says where tokens are looked for; `None` if the router verifies none.
+/// Reads `payload`, a JSON object. Headers that are `allowed` replace those of the `handshake`; they are members of the
+/// payload, or of an object `headers` in it. `tokens` names the places of tokens; `None` if the router verifies none.
 ///
 /// # Errors
 /// A member that cannot be a header; the message does not repeat its value.
@@ -65,7 +64,7 @@ pub(super) fn read(
 }
 
 /// Returns the first token at the configured paths, or, where the header of tokens `is_allowed` in payloads, at one of
-/// the places of headers. Null counts as absent. The prefix may stand before the token.
+/// the places of headers. Null counts as absent. The token may begin with the prefix.
 fn find_token(
     document: &Document,
     root: NodeId,

@@ -1,5 +1,6 @@
-//! What the live subscriptions of a connection keep: the bytes of their texts and variables, which are needed to prepare them
-//! for the next graph, and topics of brokers. Both are bounded for each connection. The bytes are counted in all, too.
+//! The bytes and topics that live subscriptions keep: their texts and variables, which are needed to prepare them for
+//! the next graph, and topics of brokers. Both are bounded for each connection. The bytes of all connections are
+//! counted for a metric.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,10 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use execute::{ErrorCode, GraphqlError};
 
 use crate::config::Subscriptions;
-use crate::operation::Ready;
-use crate::router::Router;
 
-/// How much of what is bounded.
+/// The amounts that are bounded.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Amounts {
     /// Bytes of texts and variables.
@@ -19,25 +18,25 @@ pub(crate) struct Amounts {
     topics: u32,
 }
 
-/// What the live subscriptions of one connection keep together, where no single list has them all: over HTTP/2 each
-/// stream has a list of its own.
+/// The sum of the live subscriptions of one connection, where no single list has them all: over HTTP/2 each stream has
+/// a list of its own.
 #[derive(Debug)]
 pub(crate) struct KeptTotal {
-    /// Different for each connection, ever.
+    /// A number that no other connection has, ever.
     id: u64,
     amounts: Mutex<Amounts>,
 }
 
-/// What a connection keeps already when one more subscription begins.
+/// The amounts that a connection keeps already when one more subscription begins.
 #[derive(Clone, Debug)]
 pub(crate) enum Held {
-    /// So much, by the connection's own list, which counts the subscription itself once it is live.
+    /// The sum over the connection's own list, which has the new subscription once it is live.
     Amounts(Amounts),
-    /// What is counted here, with the new subscription.
+    /// A total in which the new subscription is counted.
     Total(Arc<KeptTotal>),
 }
 
-/// What one live subscription keeps; counted until dropped.
+/// The amounts of one live subscription, counted until dropped.
 #[derive(Debug)]
 pub(crate) struct KeptOperation {
     amounts: Amounts,
@@ -53,13 +52,13 @@ pub(crate) struct KeptShare {
 }
 
 impl Amounts {
-    /// Counts in.
+    /// Adds the amounts of another subscription.
     pub(crate) fn add(&mut self, other: Self) {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.topics = self.topics.saturating_add(other.topics);
     }
 
-    /// Counts out.
+    /// Subtracts the amounts of a subscription that is over.
     pub(crate) fn subtract(&mut self, other: Self) {
         self.bytes = self.bytes.saturating_sub(other.bytes);
         self.topics = self.topics.saturating_sub(other.topics);
@@ -67,16 +66,11 @@ impl Amounts {
 }
 
 impl KeptOperation {
-    /// Counts what `ready` will keep once it is live, but for its topics.
-    pub(crate) fn of(router: &Router, ready: &Ready) -> Self {
-        let values = ready.variables.values.iter().flatten();
-        let bytes = ready.prepared.query.len()
-            + ready.variables_text.len()
-            + values.map(|value| value.len()).sum::<usize>();
+    /// Counts the bytes of a subscription's text and variables, also in `total`.
+    pub(crate) fn new(total: &Arc<AtomicUsize>, bytes: usize) -> Self {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let total = Arc::clone(&router.kept_operation_bytes);
         total.fetch_add(bytes as usize, Ordering::Relaxed);
-        Self { amounts: Amounts { bytes, topics: 0 }, total }
+        Self { amounts: Amounts { bytes, topics: 0 }, total: Arc::clone(total) }
     }
 
     /// Counts the topics of its source.
@@ -96,15 +90,13 @@ impl KeptOperation {
     /// `OVERLOADED`, with the bound that would be broken.
     pub(crate) fn check(
         &self,
-        router: &Router,
+        settings: &Subscriptions,
         held: &Held,
     ) -> Result<Option<KeptShare>, GraphqlError> {
-        let settings = &router.config.subscriptions;
-        let checked = match held {
+        match held {
             Held::Amounts(held) => held.check_with(self.amounts, settings).map(|_| None),
             Held::Total(connection) => connection.count_in(self.amounts, settings).map(Some),
-        };
-        checked.inspect_err(|error| router.metrics.refused(error.code))
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Where large WebSocket messages are expanded and parsed: on the blocking pool, under the limit that HTTP bodies have, in
-//! turns with those of other clients. Each connection waits for its message, so it has one at most.
+//! The reading of large WebSocket messages: the blocking pool expands and parses them under the limit that HTTP bodies
+//! have, in turns with those of other clients. Each connection waits for its message, so it has one at most.
 
 use std::time::{Duration, Instant};
 
@@ -7,24 +7,23 @@ use bytes::Bytes;
 use execute::ClientKey;
 use wire::websocket::{LargeMessage, ReadMessage};
 
-use crate::offload::NotDone;
-use crate::router::Router;
+use crate::offload::{NotDone, Offload};
 
 /// How long a connection waits when there is no place in the queue for its message. Nothing is read of it meanwhile.
 const FULL_PAUSE: Duration = Duration::from_millis(50);
 
-/// Reads a message when its turn comes, within `limits.time`. `None`: its connection has ended meanwhile.
+/// Reads a message when its turn comes, by `deadline`. `None`: its connection has ended meanwhile.
 pub(super) async fn read<T: Send + 'static>(
-    router: &Router,
+    offload: &Offload,
     client: ClientKey,
+    deadline: Instant,
     message: LargeMessage,
     parse: fn(Bytes) -> T,
 ) -> Option<ReadMessage<T>> {
-    let deadline = Instant::now() + router.config.limits.time;
     while message.is_wanted() {
         // Shares its bytes: the place in the queue may be refused, and the message is needed again.
         let (copy, until) = (message.clone(), deadline);
-        match router.offload.run(client, message.len(), until, move || copy.read(parse)).await {
+        match offload.run(client, message.len(), until, move || copy.read(parse)).await {
             Ok(read) => return Some(read),
             Err(NotDone::Failed) => return Some(ReadMessage::broken_off()),
             Err(NotDone::Overloaded) if deadline <= Instant::now() => {

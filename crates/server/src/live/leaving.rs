@@ -8,7 +8,7 @@ use wire::http1::Framing;
 #[cfg(target_os = "linux")]
 use wire::result_stream::Kind;
 
-use super::Caller;
+use super::caller::Caller;
 #[cfg(target_os = "linux")]
 use super::single;
 use super::websocket::{self, Spoken};

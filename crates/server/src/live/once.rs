@@ -5,10 +5,10 @@ use std::sync::Arc;
 use execute::{ClientKey, ErrorCode, GraphqlError};
 use http::{StatusCode, Uri};
 
+use super::end_reasons::{shutting_down_error, too_slow};
 use super::kept_operations::KeptTotal;
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
-use super::running::{Running, too_slow};
-use super::sse::shutting_down_error;
+use super::running::Running;
 use crate::http::answer::{self, Answer};
 use crate::http::media::AnswerType;
 use crate::metrics::Transport;
@@ -26,7 +26,8 @@ pub(crate) fn is_wanted(uri: &Uri) -> bool {
     parameters.any(|(name, value)| name == "once" && value != "false")
 }
 
-/// Waits for the first event, but no longer than an operation may take (`limits.time`), and not when the router goes down.
+/// Waits for the first event, but no longer than an operation may take (`limits.time`), and not when the router goes
+/// down.
 pub(crate) async fn answer(
     router: &Arc<Router>,
     ready: Ready,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use execute::Payload;
-use hub::{EndReason, GroupId, Member, Outlet, OutletCommand};
+use hub::{GroupId, Member, Outlet, OutletCommand};
 use tokio::sync::Notify;
 
 use super::backlog::{Backlog, Bounds};
@@ -46,8 +46,8 @@ impl Filled {
         self.task.notified().await;
     }
 
-    /// Calls `tell` from now on, on whatever thread, when something comes: once until [`Filled::heard`]. What came before is
-    /// for the caller to look for, after this.
+    /// Calls `tell` from now on, on whatever thread, when something comes: once until [`Filled::heard`]. What came
+    /// before is for the caller to look for, after this.
     #[cfg(target_os = "linux")]
     pub(crate) fn tell(&self, tell: Box<dyn Fn() + Send + Sync>) {
         let is_first = self.other.set(tell).is_ok();
@@ -211,12 +211,7 @@ impl Outlet for ConnectionOutlet {
             }
             OutletCommand::End { group, reason } => {
                 for Member { operation, .. } in queue.members.remove(&group).unwrap_or_default() {
-                    queue.backlog.end(match &reason {
-                        EndReason::Complete => Delivery::Complete { operation },
-                        EndReason::Error(error) => {
-                            Delivery::Failed { operation, errors: vec![(**error).clone()] }
-                        }
-                    });
+                    queue.backlog.end(Delivery::end(operation, &reason));
                 }
             }
         }
@@ -230,6 +225,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use execute::Missed;
+    use hub::EndReason;
 
     use super::*;
     use crate::config::OverflowPolicy;

@@ -1,5 +1,5 @@
-//! The events that wait for all slow connections together. When there is no room for one more, the connection that holds
-//! the most gives way, not the one that needs the room: a client that reads, if slowly, holds little.
+//! The events that wait for all slow connections together. When there is no room for one more, the connection that
+//! holds the most gives way, not the one that needs the room: a client that reads, if slowly, holds little.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -62,8 +62,9 @@ impl QueueTotal {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// The bound while connections give way. The bytes that they have yet to drop are not asked of them again: otherwise
-    /// a connection that needs room several times before they run would have them promise everything, and then give way itself.
+    /// The bound while connections give way. The bytes that they have yet to drop are not asked of them again:
+    /// otherwise a connection that needs room several times before they run would have them promise everything, and
+    /// then give way itself.
     fn max_now(&self) -> usize {
         self.max.saturating_add(self.leaving.load(Ordering::SeqCst)).min(self.max_meanwhile())
     }

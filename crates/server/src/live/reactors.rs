@@ -6,6 +6,7 @@ mod client;
 mod deflation;
 mod machine;
 mod members;
+mod message;
 mod outlet;
 mod simulation;
 
@@ -19,12 +20,14 @@ use socket2::SockRef;
 use wire::http1::{Framing, ResponseBody};
 use wire::result_stream::{Kind, ResultStream};
 
+use super::caller::Caller;
 use super::leaving::{Leaving, Streamed, WebSocket};
-use super::{Caller, spread};
+use super::spread;
 use crate::http::takeover::Left;
 use crate::router::Router;
-use application::{Adoption, Begin, Live, Message};
+use application::Live;
 use machine::ClientMachine;
+use message::{Adoption, Begin, Message};
 use outlet::ReactorOutlet;
 
 /// The reactor threads. Dropping it ends them, and every connection that they have.

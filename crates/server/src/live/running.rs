@@ -10,11 +10,13 @@ use plan::OperationKind;
 use prepare::OperationRequest;
 use tokio::task::AbortHandle;
 
-use super::Caller;
+use super::caller::Caller;
 use super::client_work::{ClientWork, Started};
+use super::end_reasons::broken_off;
 use super::kept_operations::{Held, KeptOperation, KeptShare, KeptTotal};
 use super::outlet::{ConnectionOutlet, Delivery};
 use crate::authentication::{EXPIRED, Identity, expired_error};
+use crate::byte_budget::ByteAccount;
 use crate::forwarding::ClientHeaders::OfMessage;
 use crate::metrics::{Open, Transport};
 use crate::operation::{self, Ready};
@@ -58,7 +60,7 @@ impl Drop for AbortOnDrop {
 }
 
 impl Running {
-    /// An empty list for connection number `connection` of that client, whose subscriptions count in `kept`.
+    /// An empty list for connection number `connection`. Its subscriptions count in `kept`.
     pub(crate) fn new(
         router: &Arc<Router>,
         outlet: &Arc<ConnectionOutlet>,
@@ -67,11 +69,12 @@ impl Running {
         (client, kept): (ClientKey, Arc<KeptTotal>),
     ) -> Self {
         let writer = Arc::clone(outlet);
-        let work = ClientWork::new(router, client, Box::new(move || writer.filled.notify_one()));
+        let account = response_account(router, client);
+        let work = ClientWork::new(account, Box::new(move || writer.filled.notify_one()));
         Self::of(router, outlet, connection, transport, (Operations::default(), work, kept))
     }
 
-    /// More operations for a list that there is.
+    /// A handle for more operations of an existing list.
     pub(crate) fn of(
         router: &Arc<Router>,
         outlet: &Arc<ConnectionOutlet>,
@@ -83,8 +86,8 @@ impl Running {
         Self { router, outlet, connection, transport, operations, work, kept }
     }
 
-    /// Starts an operation that was not prepared yet, for that client, whose key by address is `address`. Its results
-    /// come out of the outlet.
+    /// Starts an operation that was not prepared yet. `address` is the key of the client's address. The results come
+    /// out of the outlet.
     pub(crate) fn start(
         &self,
         number: u32,
@@ -253,12 +256,25 @@ impl Operations {
     }
 }
 
+/// Opens the account of the responses that a connection of that client has not read.
+pub(super) fn response_account(router: &Router, client: ClientKey) -> Arc<ByteAccount> {
+    router.response_bytes.open(client, router.config.http.response_queue_bytes)
+}
+
 /// A live subscription and what it keeps.
 pub(super) struct Subscribed {
     pub(super) subscription: Subscription,
     pub(super) kept: KeptOperation,
     #[expect(dead_code, reason = "held for its drop")]
     pub(super) share: Option<KeptShare>,
+}
+
+/// The bytes of the text and the variables that a live subscription keeps.
+fn kept_bytes(ready: &Ready) -> usize {
+    let values = ready.variables.values.iter().flatten();
+    ready.prepared.query.len()
+        + ready.variables_text.len()
+        + values.map(|value| value.len()).sum::<usize>()
 }
 
 /// Joins the group of a prepared subscription. `held`: what the live subscriptions of the connection keep already.
@@ -273,14 +289,14 @@ pub(super) async fn subscribe(
     held: Held,
 ) -> Result<Subscribed, GraphqlError> {
     let started = Instant::now();
-    let mut kept = KeptOperation::of(router, &ready);
+    let mut kept = KeptOperation::new(&router.kept_operation_bytes, kept_bytes(&ready));
     let subscribed = join_group(router, ready, outlet, member, (&mut kept, held)).await;
     router.metrics.operation(OperationKind::Subscription, subscribed.is_err(), started.elapsed());
     subscribed.map(|(subscription, share)| Subscribed { subscription, kept, share })
 }
 
-/// The key of the client whose groups count together: of one without an identity those of the connection, since many
-/// clients may have the address of one proxy. All streams of one connection of HTTP/2 are one client.
+/// The key under which a client's groups count together. Without an identity that is a key of the connection, since
+/// many clients may have the address of one proxy. All streams of one connection of HTTP/2 are one client.
 fn client_of(
     identity: &Identity,
     outlet: &Arc<dyn hub::Outlet>,
@@ -310,7 +326,8 @@ async fn join_group(
     let claims = renewal::claims_of(&ready);
     let operation = renewal::live_operation(ready, claims, router.config.limits.time)?;
     kept.set_topics(operation.source.topics().len());
-    let kept_share = kept.check(router, &held)?;
+    let kept_share = kept.check(&router.config.subscriptions, &held);
+    let kept_share = kept_share.inspect_err(|error| router.metrics.refused(error.code))?;
     let most = router.config.subscriptions.max_groups_per_client as usize;
     let share = router.group_shares.enter(client, &operation, most);
     let share = share.inspect_err(|error| router.metrics.refused(error.code))?;
@@ -349,18 +366,4 @@ impl Drop for Unfinished {
             self.running.outlet.end(Delivery::Failed { operation: self.number, errors });
         }
     }
-}
-
-/// What a client is told whose operation broke off by a defect.
-pub(super) fn broken_off() -> GraphqlError {
-    let message = "the operation broke off by a defect of the router";
-    GraphqlError::new(ErrorCode::InternalServerError, message)
-}
-
-/// What a client is told that read too slowly.
-pub(crate) fn too_slow() -> GraphqlError {
-    GraphqlError::new(
-        ErrorCode::SlowSubscriber,
-        "events came faster than this client read them; the connection is closed",
-    )
 }

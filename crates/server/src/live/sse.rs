@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use execute::{ClientKey, ErrorCode, GraphqlError};
+use execute::{ClientKey, GraphqlError};
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue};
 #[cfg(target_os = "linux")]
 use http::header::{CONNECTION, TRANSFER_ENCODING};
@@ -16,12 +16,14 @@ use tokio::sync::mpsc;
 use wire::http1::Framing;
 use wire::result_stream::{Kind, ResultStream};
 
+use super::dropped_events::count_dropped;
+use super::end_reasons::{shutting_down_error, too_slow};
 use super::kept_operations::KeptTotal;
 #[cfg(target_os = "linux")]
 use super::leaving::{Leaving, Streamed};
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
-use super::running::{Running, too_slow};
-use super::{count_dropped, sleep_until};
+use super::running::Running;
+use super::timer::sleep_until;
 use crate::http::answer::{Answer, AnswerBody};
 use crate::http::media::AnswerType;
 use crate::metrics::{Open, Transport};
@@ -175,12 +177,6 @@ async fn stream(
     }
     count_dropped(&router, outlet.take_dropped());
     running.stop_all();
-}
-
-/// What a client is told whose stream ends with the router.
-pub(super) fn shutting_down_error() -> GraphqlError {
-    let message = "the router is shutting down; connect again, to another instance";
-    GraphqlError::new(ErrorCode::ShuttingDown, message)
 }
 
 fn deliver(results: &mut ResultStream, delivery: Delivery) {

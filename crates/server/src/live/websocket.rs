@@ -15,18 +15,20 @@ use hyper::body::Incoming;
 use prepare::OperationRequest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wire::connection::{Connection, ReadApart};
-use wire::graphql_transport_ws::{Event, FORBIDDEN, INVALID_MESSAGE};
+use wire::graphql_transport_ws::{self, Event, FORBIDDEN, INVALID_MESSAGE};
 use wire::subprotocol::{SUPPORTED, Subprotocol};
 use wire::websocket::CloseCode;
 use wire::websocket::handshake;
 
+use super::caller::Caller;
+use super::dropped_events::count_dropped;
+use super::end_reasons::{AUTHENTICATION_UNAVAILABLE, SLOW_SUBSCRIBER, TOKEN_EXPIRED, too_slow};
 use super::kept_operations::KeptTotal;
 use super::leaving::{Leaving, WebSocket};
 use super::outlet::{ConnectionOutlet, Delivery, Taken};
-use super::running::{Running, too_slow};
-use super::{
-    Caller, TOKEN_EXPIRED, count_dropped, init_payload, large_messages, sleep_until, spread,
-};
+use super::running::Running;
+use super::timer::sleep_until;
+use super::{init_payload, large_messages, spread};
 use crate::authentication::{
     Authentication, EXPIRED, Identity, InitOutcome, Introduced, PresentedToken, Refusal,
 };
@@ -173,7 +175,9 @@ pub(super) async fn run(
                 // The connection waits: nothing it says is handled before this message.
                 let parse = connection.protocol.parser();
                 let client = caller.identity.client_key().unwrap_or(address);
-                let read = large_messages::read(router, client, message, parse).await;
+                let deadline = Instant::now() + router.config.limits.time;
+                let read =
+                    large_messages::read(&router.offload, client, deadline, message, parse).await;
                 if let Some(read) = read {
                     connection.resume(Instant::now(), read);
                 }
@@ -192,11 +196,12 @@ pub(super) async fn run(
         // A client that sends and never reads would fill our memory with answers to its pings. Whoever takes
         // something, if slowly, is listened to: its `complete` and its pongs count.
         // `filled` is notified when a connection that was held may be read again.
+        connection.hold(Instant::now(), running.work().hold());
         let may_read =
-            reading && (wrote || outgoing.len() < WRITE_AHEAD_BYTES) && !running.work().hold();
+            reading && (wrote || outgoing.len() < WRITE_AHEAD_BYTES) && !connection.is_paused();
         if connection.has_input() && may_read {
             connection.receive(Instant::now(), &[]);
-            // Other connections of this core have their turn before it goes on.
+            // Other connections of this core have their turn first.
             tokio::task::yield_now().await;
             continue;
         }
@@ -304,20 +309,7 @@ fn obey(
             }
         }
         Event::Subscribe { number, request, .. } => {
-            running.start(
-                number,
-                OperationRequest {
-                    query: request
-                        .query
-                        .map(|it| Bytes::from(it.into_string()))
-                        .unwrap_or_default(),
-                    operation_name: request.operation_name,
-                    variables: request.variables.unwrap_or_default(),
-                    extensions: request.extensions.unwrap_or_default(),
-                },
-                Arc::clone(caller),
-                address,
-            );
+            running.start(number, operation_request(request), Arc::clone(caller), address);
         }
         Event::Complete { number, .. } => running.stop(number),
         // Handled by the caller, which can wait for it.
@@ -326,7 +318,18 @@ fn obey(
     }
 }
 
-/// What a `connection_init` waits for.
+/// Returns the operation of a `subscribe` message in the form that operations of all transports have.
+pub(super) fn operation_request(request: graphql_transport_ws::Request) -> OperationRequest {
+    let graphql_transport_ws::Request { query, operation_name, variables, extensions } = request;
+    OperationRequest {
+        query: query.map(|it| Bytes::from(it.into_string())).unwrap_or_default(),
+        operation_name,
+        variables: variables.unwrap_or_default(),
+        extensions: extensions.unwrap_or_default(),
+    }
+}
+
+/// The token that a `connection_init` waits for.
 enum Introduction {
     None,
     Of(PresentedToken),
@@ -353,26 +356,26 @@ fn introduced(
     caller: &mut Arc<Caller>,
     identified: Result<InitOutcome, Refusal>,
 ) {
-    match identified.and_then(|outcome| router.admit(&outcome.identity).map(|()| outcome)) {
-        Ok(outcome) => {
-            let mut headers = caller.headers.clone();
-            outcome.set_header(&mut headers);
-            *caller = Arc::new(Caller { headers, identity: outcome.identity });
-            connection.protocol.accept_init(None);
-        }
-        Err(refusal) if refusal.is_temporary() => {
-            connection.protocol.close(TRY_AGAIN_LATER, AUTHENTICATION_UNAVAILABLE);
-        }
-        Err(_) => connection.protocol.forbid(),
+    let admitted = identified.and_then(|it| router.admit(&it.identity).map(|()| it));
+    let refusal = admitted.as_ref().err().cloned();
+    if let Ok(outcome) = admitted {
+        let mut headers = caller.headers.clone();
+        outcome.set_header(&mut headers);
+        *caller = Arc::new(Caller { headers, identity: outcome.identity });
     }
+    conclude_init(&mut connection.protocol, refusal.as_ref());
 }
 
-/// Close code of a connection whose token cannot be verified at present ("Try Again Later" in the IANA registry of close
-/// codes); graphql-ws reconnects after it.
-pub(crate) const TRY_AGAIN_LATER: CloseCode = CloseCode(1013);
-
-/// Reason of a close with [`TRY_AGAIN_LATER`].
-pub(crate) const AUTHENTICATION_UNAVAILABLE: &str = "authentication unavailable";
+/// Accepts a `connection_init`, unless its client is refused.
+pub(super) fn conclude_init(protocol: &mut Subprotocol, refusal: Option<&Refusal>) {
+    match refusal {
+        None => protocol.accept_init(None),
+        Some(refusal) if refusal.is_temporary() => {
+            protocol.close(CloseCode::TRY_AGAIN_LATER, AUTHENTICATION_UNAVAILABLE);
+        }
+        Some(_) => protocol.forbid(),
+    }
+}
 
 /// Moves deliveries into the machine and frames out of it, as long as the socket keeps up.
 fn fill(
@@ -408,10 +411,6 @@ fn fill(
     }
     count_dropped(router, outlet.take_dropped());
 }
-
-/// Close code of a connection whose queue ran over. 4000 to 4999 are ours (RFC 6455, section 7.4.2);
-/// graphql-ws reconnects after it.
-pub(crate) const SLOW_SUBSCRIBER: CloseCode = CloseCode(4410);
 
 fn deliver(connection: &mut Connection<Subprotocol>, running: &Running, delivery: Delivery) {
     let machine = &mut connection.protocol;

@@ -1,24 +1,25 @@
-//! Where an operation stands, told between its results: a `ping`, which the protocol lets carry a payload. Clients answer it
-//! by themselves and hand the payload to whoever wants it.
+//! The position of an operation, sent between its results: a `ping`, which the protocol lets carry a payload. Client
+//! libraries respond to it by themselves, and pass the payload to the application if that listens.
 
 use bytes::Bytes;
 
-use super::server::append_head;
 use crate::Chunks;
+use crate::websocket::append_text_head;
 
-/// What stands before the id of the operation.
+/// The text before the id of the operation.
 const BEFORE_ID: &[u8] = br#"{"type":"ping","payload":{"id":"#;
-/// What stands between it and the cursor.
+/// The text between the id and the cursor.
 const BEFORE_CURSOR: &[u8] = br#","cursor":""#;
-/// What stands behind the cursor.
+/// The text behind the cursor.
 pub(crate) const POSITION_TAIL: &[u8] = b"\"}}";
 
-/// Appends what stands before the cursor of a position: frame header and `{"type":"ping","payload":{"id":…,"cursor":"`.
+/// Appends the part of a position before its cursor: frame header and `{"type":"ping","payload":{"id":…,"cursor":"`.
 /// It allocates nothing when `out` has room.
 pub(crate) fn append_position_head(id: &str, cursor_len: usize, out: &mut Vec<u8>) {
     let quotes = br#""""#.len();
     let prefix_len = BEFORE_ID.len() + quotes + id.len() + BEFORE_CURSOR.len();
-    append_head(prefix_len, cursor_len + POSITION_TAIL.len(), out, |out| append_prefix(id, out));
+    let rest_len = cursor_len + POSITION_TAIL.len();
+    append_text_head(prefix_len, rest_len, out, |out| append_prefix(id, out));
 }
 
 /// The whole message: `cursor`, text that needs no escapes, is shared and not copied.

@@ -19,7 +19,7 @@ use crate::Chunks;
 use crate::connection::{Connection, Output, Protocol};
 use crate::operations::{Operations, Subscription};
 use crate::pending::Pending;
-use crate::websocket::{CloseCode, Closed, ClosedBy, FrameHeader, LargeMessage, Opcode};
+use crate::websocket::{CloseCode, Closed, ClosedBy, LargeMessage, append_text_head};
 
 /// Settings that many connections share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub enum Event {
         /// Our name for it.
         number: u32,
     },
-    /// A message to be read on another thread. Answer with [`Connection::resume`].
+    /// A message for another thread to read. Hand it back with [`Connection::resume`].
     Large(LargeMessage),
     /// The last event, given once: all operations of the connection are over.
     Ended(Closed),
@@ -167,8 +167,8 @@ impl GraphqlTransportWs {
         is_active
     }
 
-    /// Tells where an operation is, without a result: `cursor` is text that needs no escapes. Returns whether the operation
-    /// is in progress.
+    /// Tells where an operation is, without a result: `cursor` is text that needs no escapes. Returns whether the
+    /// operation is in progress.
     pub fn position(&mut self, id: &str, cursor: Bytes) -> bool {
         let is_active = self.is_active(id);
         if is_active {
@@ -214,8 +214,7 @@ impl GraphqlTransportWs {
         self.operations.len()
     }
 
-    /// The id of an operation in progress. Looks at each: there are seldom more than a few, and the
-    /// most that there may be are read in under a microsecond.
+    /// The id of an operation in progress.
     pub fn id_of(&self, number: u32) -> Option<&str> {
         self.operations.id_of(number)
     }
@@ -363,35 +362,15 @@ pub(crate) const NEXT: &str = "next";
 
 /// [`append_next_head`] for a message of any type.
 pub(crate) fn append_result_head(id: &str, kind: &str, payload_len: usize, out: &mut Vec<u8>) {
-    append_head(operation_prefix_len(id, kind), payload_len + 1, out, |out| {
+    append_text_head(operation_prefix_len(id, kind), payload_len + 1, out, |out| {
         append_operation_prefix(id, kind, out);
     });
-}
-
-/// Appends the header of a text frame and its beginning, which `write` appends, about `prefix_len` bytes; `rest_len` more
-/// are to follow.
-pub(super) fn append_head(
-    prefix_len: usize,
-    rest_len: usize,
-    out: &mut Vec<u8>,
-    write: impl FnOnce(&mut Vec<u8>),
-) {
-    let start = out.len();
-    // The header's size depends on the length of an id that may need escapes. So the usual size is
-    // assumed, and corrected where it is wrong.
-    let assumed = FrameHeader::new(Opcode::Text, prefix_len + rest_len);
-    out.extend_from_slice(&assumed);
-    write(out);
-    let prefix_len = out.len() - start - assumed.len();
-    let actual = FrameHeader::new(Opcode::Text, prefix_len + rest_len);
-    if actual != assumed {
-        out.splice(start..start + assumed.len(), actual.iter().copied());
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::websocket::{FrameHeader, Opcode};
 
     #[test]
     fn an_init_payload_is_not_in_what_debug_shows() {

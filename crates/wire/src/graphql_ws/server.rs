@@ -147,8 +147,8 @@ impl GraphqlWs {
 
     fn stop(&mut self, id: &str) {
         let Some(Subscription { id, number }) = self.operations.remove(id) else { return };
-        // Nobody has heard of one that waits for the acknowledgement. What waits stays within the bound of operations so,
-        // however often a client changes its mind.
+        // The layer above has not seen an operation that waits for the acknowledgement, so that is taken back. Thus the
+        // waiting ones stay within the bound of operations, however often a client subscribes and completes.
         let is_it =
             |event: &Event| matches!(event, Event::Subscribe { number: it, .. } if *it == number);
         if self.phase != Phase::Initialising || !self.pending.take_back(is_it) {

@@ -5,9 +5,9 @@
 
 use bytes::Bytes;
 
-use super::close::{self, CloseCode, Failure};
+use super::close::{self, CloseCode, Failure, NOT_UTF8, TOO_BIG};
 use super::frame::{CONTROL_BYTES_MAX, HEADER_BYTES_MAX, IncomingHeader, Opcode, apply_mask};
-use super::large::{ClientBounds, LargeMessage, NOT_UTF8, expand};
+use super::large::{ClientBounds, LargeMessage, expand};
 
 /// A whole message or control frame.
 #[derive(Debug)]
@@ -211,9 +211,6 @@ impl Assembly {
         })
     }
 }
-
-pub(super) const TOO_BIG: Failure =
-    Failure { code: CloseCode::TOO_BIG, reason: "message is too big" };
 
 impl Message {
     /// Expands a whole message, unless that is work for another thread.

@@ -100,6 +100,14 @@ pub(crate) struct Failure {
     pub(super) reason: &'static str,
 }
 
+/// A message over the size limit.
+pub(super) const TOO_BIG: Failure =
+    Failure { code: CloseCode::TOO_BIG, reason: "message is too big" };
+
+/// Text with bytes that are not UTF-8.
+pub(super) const NOT_UTF8: Failure =
+    Failure { code: CloseCode::INVALID_PAYLOAD, reason: "text is not UTF-8" };
+
 impl Failure {
     pub(super) fn protocol(reason: &'static str) -> Failure {
         Failure { code: CloseCode::PROTOCOL_ERROR, reason }

@@ -176,6 +176,27 @@ pub(super) fn apply_mask(bytes: &mut [u8], mask: [u8; 4], offset: u64) {
     }
 }
 
+/// Appends the header of a text frame and the first part of its payload, which `write` appends. `prefix_len` estimates
+/// the length of that part; `rest_len` more bytes of payload follow it.
+pub(crate) fn append_text_head(
+    prefix_len: usize,
+    rest_len: usize,
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>),
+) {
+    let start = out.len();
+    // The size of the header depends on the length of an id that may need escapes. So the usual size is assumed, and
+    // corrected where it is wrong.
+    let assumed = FrameHeader::new(Opcode::Text, prefix_len + rest_len);
+    out.extend_from_slice(&assumed);
+    write(out);
+    let prefix_len = out.len() - start - assumed.len();
+    let actual = FrameHeader::new(Opcode::Text, prefix_len + rest_len);
+    if actual != assumed {
+        out.splice(start..start + assumed.len(), actual.iter().copied());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

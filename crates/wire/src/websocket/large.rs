@@ -1,37 +1,38 @@
-//! What a server accepts from a client at a time, and messages that cost too much to be read between two others: those
-//! are expanded and parsed on another thread while their connection waits.
+//! The bounds of what a client may send at a time, and messages too expensive for the thread that received them:
+//! another thread expands and parses those while their connection waits.
 
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
-use super::assembly::TOO_BIG;
-use super::close::{CloseCode, Failure};
+use super::close::{CloseCode, Failure, NOT_UTF8, TOO_BIG};
 
-/// Bounds of what one client may cost a server that serves many connections on one thread. Only the server's side has
-/// them.
+/// Bounds of the work that one client may cause for a server that serves many connections on one thread. Only the
+/// server's side has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientBounds {
-    /// Largest message, also after it is expanded, before the server has acknowledged the client.
+    /// The largest message, also after it is expanded, before the server has acknowledged the client.
     pub init_message_bytes_max: usize,
-    /// Bytes of all messages before that, after they are expanded. Each message counts [`MESSAGE_COST`] bytes more.
+    /// The bytes of all messages before that, after they are expanded. Each message counts [`MESSAGE_COST`] bytes more.
     pub init_bytes_max: usize,
-    /// Largest message that is expanded and parsed where it is received. A larger one becomes a [`LargeMessage`].
+    /// The largest message that is expanded and parsed where it is received. A larger one becomes a [`LargeMessage`].
     pub inline_bytes_max: usize,
-    /// Bytes of messages, after they are expanded, that one call of `receive` works through, but for the last message.
-    /// The rest waits for the next call. Each message counts [`MESSAGE_COST`] bytes more.
+    /// The bytes of messages, after they are expanded, at which one call of `receive` stops. The rest waits for the
+    /// next call. Each message counts [`MESSAGE_COST`] bytes more.
     pub turn_bytes_max: usize,
-    /// How many times its own size a compressed message may expand to, if that is more than
+    /// The largest ratio of a compressed message's size after and before it is expanded, above
     /// [`ClientBounds::expansion_floor`].
     pub expansion_ratio_max: usize,
-    /// Any compressed message may expand to so many bytes.
+    /// The bytes that any compressed message may expand to, whatever the ratio.
     pub expansion_floor: usize,
 }
 
 impl Default for ClientBounds {
-    /// 16 KiB to introduce oneself: as much as the headers of a request, which the payload stands for. Four such
-    /// messages before the acknowledgement. 32 KiB at a time: expanding and parsing them takes 0.3 ms. Documents and
-    /// variables that people write expand tenfold, long lists of numbers thirtyfold; deflate reaches 1,030.
+    /// - 16 KiB for one message before the acknowledgement: as much as the headers of a request, which the payload of
+    ///   `connection_init` replaces. Four such messages in all.
+    /// - 32 KiB at a time: expanding and parsing them takes 0.3 ms.
+    /// - A hundredfold expansion: documents and variables written by people expand tenfold, long lists of numbers
+    ///   thirtyfold. Deflate reaches 1,030.
     fn default() -> ClientBounds {
         ClientBounds {
             init_message_bytes_max: 16 << 10,
@@ -44,7 +45,7 @@ impl Default for ClientBounds {
     }
 }
 
-/// What a message costs however short it is, in bytes of a long one.
+/// The fixed cost of each message, in bytes of a long message that cost as much.
 pub const MESSAGE_COST: usize = 256;
 
 impl ClientBounds {
@@ -54,7 +55,8 @@ impl ClientBounds {
     }
 }
 
-/// A whole message as it was received. Clones share its bytes. Its connection handles nothing else until it gets the [`ReadMessage`].
+/// A whole message as it was received. Clones share its bytes. Its connection handles nothing else until it gets the
+/// [`ReadMessage`].
 #[derive(Clone, Debug)]
 pub struct LargeMessage {
     pub(super) bytes: Bytes,
@@ -86,24 +88,24 @@ pub(crate) enum Contents<T> {
 }
 
 impl<T> ReadMessage<T> {
-    /// For a message that could not be read because of a defect: its connection closes with 1011.
+    /// Replaces a message that could not be read because of a defect: its connection closes with 1011.
     pub fn broken_off() -> Self {
         let reason = "the message could not be read";
         Self(Contents::Failed(Failure { code: CloseCode::INTERNAL, reason }))
     }
 
-    /// For a message whose turn did not come in time: its connection closes with 1013.
+    /// Replaces a message that waited for too long: its connection closes with 1013.
     pub fn too_late() -> Self {
         let reason = "too many large messages are waiting to be read; try again later";
-        Self(Contents::Failed(Failure { code: CloseCode(1013), reason }))
+        Self(Contents::Failed(Failure { code: CloseCode::TRY_AGAIN_LATER, reason }))
     }
 }
 
-/// Held by a connection that waits for the [`ReadMessage`].
+/// A connection's claim to the [`ReadMessage`]. The message is not wanted any more once it is dropped.
 pub(super) type Waits = Arc<()>;
 
 impl LargeMessage {
-    /// Its size as it was received.
+    /// The size of the message as it was received.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -136,10 +138,6 @@ impl LargeMessage {
         })
     }
 }
-
-/// Text with bytes that are not UTF-8.
-pub(super) const NOT_UTF8: Failure =
-    Failure { code: CloseCode::INVALID_PAYLOAD, reason: "text is not UTF-8" };
 
 /// Expands a message to at most `limit` bytes.
 pub(super) fn expand(bytes: &[u8], limit: usize) -> Result<Vec<u8>, Failure> {

@@ -29,7 +29,7 @@ pub struct Config {
     pub close_timeout: Duration,
     /// Messages from this size on are compressed, where that was negotiated and makes them smaller.
     pub deflate_bytes_min: usize,
-    /// Bounds of what one client may cost, on the server's side. A caller that sets them works through
+    /// Bounds of the work that one client may cause, on the server's side. A caller that sets them handles
     /// [`WebSocket::has_input`] and [`Event::Large`].
     pub client_bounds: Option<ClientBounds>,
 }
@@ -59,7 +59,7 @@ pub enum Event {
     Text(Bytes),
     /// A whole binary message.
     Binary(Bytes),
-    /// A message to be read on another thread. Nothing follows until [`WebSocket::resume`].
+    /// A message for another thread to read. No event of the peer's follows until it has been read.
     Large(LargeMessage),
     /// The last event: write what [`WebSocket::poll_transmit`] still gives, then close the
     /// transport.
@@ -82,7 +82,7 @@ pub struct WebSocket {
     deflates: bool,
     /// The server has acknowledged the client, see [`ClientBounds`].
     is_acknowledged: bool,
-    /// What the client's messages have cost before that.
+    /// The cost of the client's messages before that.
     init_bytes: u32,
 }
 
@@ -97,17 +97,19 @@ struct Busy {
     outgoing: VecDeque<Chunks>,
     /// The answer to the last of more pings than there is room for in `outgoing`.
     pong: Option<Box<[u8]>>,
-    /// Input behind what the last turn has worked through.
-    held: Vec<u8>,
-    /// There while a [`LargeMessage`] is read.
+    /// Input that the last turn did not get to.
+    input: Vec<u8>,
+    /// Present while a [`LargeMessage`] is read.
     large: Option<Waits>,
+    /// See [`WebSocket::hold`].
+    is_held: bool,
 }
 
 impl Idle for Busy {
     fn is_idle(&self) -> bool {
-        let Self { partial, events, outgoing, pong, held, large } = self;
-        let is_quiet = partial.is_none() && held.is_empty() && large.is_none();
-        is_quiet && events.is_empty() && outgoing.is_empty() && pong.is_none()
+        let Self { partial, events, outgoing, pong, input, large, is_held } = self;
+        let reads_nothing = partial.is_none() && input.is_empty() && large.is_none() && !is_held;
+        reads_nothing && events.is_empty() && outgoing.is_empty() && pong.is_none()
     }
 }
 
@@ -179,28 +181,50 @@ impl WebSocket {
         self.is_acknowledged = is_acknowledged;
     }
 
-    /// True if input waits that the last call of [`WebSocket::receive`] did not get to: call it again, with no bytes, when
-    /// other connections have had their turn. No more should be read from the transport until then.
+    /// True if input is left that the last call of [`WebSocket::receive`] did not get to: call it again, with no bytes,
+    /// after other connections have had their turn. Read no more from the transport until then.
     pub fn has_input(&self) -> bool {
-        self.busy.get().is_some_and(|busy| !busy.held.is_empty())
+        self.busy.get().is_some_and(|busy| !busy.input.is_empty())
     }
 
-    /// True while a [`LargeMessage`] is being read. No more should be read from the transport until it is.
+    /// True while a [`LargeMessage`] is read, or the connection is held. Read nothing from the transport meanwhile. The
+    /// peer's deadlines pause, since its messages are not seen.
     pub fn is_paused(&self) -> bool {
-        self.busy.get().is_some_and(|busy| busy.large.is_some())
+        self.busy.get().is_some_and(|busy| busy.is_held || busy.large.is_some())
     }
 
-    /// The [`LargeMessage`] has been read. `failure`: it breaks a rule.
+    /// Stops or resumes the handling of the peer's messages. Without effect unless the connection is open.
+    pub fn hold(&mut self, now: Instant, is_held: bool) {
+        if is_held && self.is_open() {
+            self.busy.fill().is_held = true;
+        } else if self.busy.take(|busy| std::mem::take(&mut busy.is_held).then_some(())).is_some() {
+            self.restart_deadlines(now);
+        }
+    }
+
+    /// Ends the pause that began with a [`LargeMessage`]. `failure`: the message breaks a rule.
     pub(crate) fn resume(&mut self, now: Instant, failure: Option<Failure>) {
         self.busy.take(|busy| busy.large.take());
-        if self.is_open() {
-            self.since = now;
-        }
+        self.restart_deadlines(now);
         if let Some(failure) = failure
             && self.state != State::Closed
         {
             self.fail(failure);
         }
+    }
+
+    /// Gives the peer its full time again, after a pause in which its messages were not seen.
+    fn restart_deadlines(&mut self, now: Instant) {
+        if !self.is_open() {
+            return;
+        }
+        self.since = now;
+        self.busy.take(|busy| {
+            if let Some(partial) = &mut busy.partial {
+                partial.since = now;
+            }
+            None::<()>
+        });
     }
 
     /// Takes bytes that the transport delivered, in pieces of any size.
@@ -209,28 +233,30 @@ impl WebSocket {
             self.state = State::Open;
             self.since = now;
         }
-        let mut held =
-            self.busy.take(|busy| Some(std::mem::take(&mut busy.held))).unwrap_or_default();
         if self.state == State::Closed {
             return;
         }
-        let mut bytes = if held.is_empty() {
+        if self.is_paused() {
+            if !bytes.is_empty() {
+                self.busy.fill().input.extend_from_slice(bytes);
+            }
+            return;
+        }
+        let mut input =
+            self.busy.take(|busy| Some(std::mem::take(&mut busy.input))).unwrap_or_default();
+        let mut bytes = if input.is_empty() {
             bytes
         } else {
-            held.extend_from_slice(bytes);
-            &held[..]
+            input.extend_from_slice(bytes);
+            &input[..]
         };
         if bytes.is_empty() {
             return;
         }
-        if self.is_paused() {
-            self.busy.fill().held = bytes.to_vec();
-            return;
-        }
         let mut turn_bytes = self.bounds().map_or(usize::MAX, |bounds| bounds.turn_bytes_max);
-        let held = self.busy.take(|busy| busy.partial.take());
+        let partial = self.busy.take(|busy| busy.partial.take());
         let mut partial =
-            held.unwrap_or_else(|| Partial { assembly: Assembly::default(), since: now });
+            partial.unwrap_or_else(|| Partial { assembly: Assembly::default(), since: now });
         while self.state != State::Closed {
             match partial.assembly.next(&mut bytes, self.rules()) {
                 Ok(Some(arrival)) => {
@@ -255,12 +281,12 @@ impl WebSocket {
             self.busy.fill().partial = Some(partial);
         }
         if !bytes.is_empty() {
-            self.busy.fill().held = bytes.to_vec();
+            self.busy.fill().input = bytes.to_vec();
         }
     }
 
-    /// The peer has taken bytes that waited for it. While it is busy with a large message it does not get to our ping, which
-    /// stands behind that.
+    /// Notes that the peer has taken bytes that waited for it, which restarts its deadline: it cannot respond to a ping
+    /// that is queued behind a large message.
     pub fn taken(&mut self, now: Instant) {
         if self.is_open() {
             self.since = now;
@@ -299,8 +325,8 @@ impl WebSocket {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let wait = match self.state {
             State::Open => self.config.ping_interval,
-            // What the peer says is not looked at while a message of it is read.
-            State::Pinged if self.is_paused() => return None,
+            // Its pong would not be seen.
+            State::Pinged if self.is_paused() => None,
             State::Pinged => Some(self.config.pong_timeout),
             State::Closing => Some(self.config.close_timeout),
             State::Closed => return None,
@@ -315,7 +341,8 @@ impl WebSocket {
 
     /// When the message that is half received must be whole.
     fn message_deadline(&self) -> Option<Instant> {
-        let partial = self.busy.get()?.partial.as_ref().filter(|_| self.is_open())?;
+        let is_running = self.is_open() && !self.is_paused();
+        let partial = self.busy.get()?.partial.as_ref().filter(|_| is_running)?;
         partial.since.checked_add(self.config.message_timeout)
     }
 
@@ -376,6 +403,9 @@ impl WebSocket {
         self.push(Opcode::Close, Chunks::whole(close::payload(code, reason)));
         self.state = State::Closing;
         self.since = now;
+        // Of what the peer sends, only its close frame matters any more.
+        let busy = self.busy.fill();
+        (busy.large, busy.is_held) = (None, false);
     }
 
     fn send(&mut self, opcode: Opcode, payload: Chunks) {
@@ -391,7 +421,7 @@ impl WebSocket {
         self.busy.fill().outgoing.push_back(frame);
     }
 
-    /// The bounds of what the peer may cost.
+    /// The bounds of the work that the peer may cause.
     fn bounds(&self) -> Option<ClientBounds> {
         self.config.client_bounds.filter(|_| matches!(self.role, Role::Server))
     }
@@ -465,9 +495,8 @@ impl WebSocket {
     fn closed(&mut self, closed: Closed) {
         self.state = State::Closed;
         let busy = self.busy.fill();
-        busy.partial = None;
-        busy.held = Vec::new();
-        busy.large = None;
+        (busy.partial, busy.large, busy.is_held) = (None, None, false);
+        busy.input = Vec::new();
         self.tell(Event::Closed(closed));
     }
 

@@ -9,16 +9,15 @@ use futures_util::future::AbortHandle;
 use http::{HeaderMap, HeaderName};
 use hub::Subscription;
 
-use super::super::Caller;
 use super::super::backlog::Backlog;
+use super::super::caller::Caller;
 use super::super::client_work::ClientWork;
 use super::super::kept_operations::{Amounts, Held, KeptOperation};
 use super::super::single::Opened;
-use crate::config::{Config, HeaderRule, HeaderRules};
+use crate::config::{Config, HeaderRule, HeaderRules, Subscriptions};
 use crate::connections::ConnectionPermit;
 use crate::forwarding;
 use crate::metrics::{Open, Transport};
-use crate::router::Router;
 use crate::trace;
 
 /// One connection.
@@ -30,8 +29,6 @@ pub(crate) struct Client {
     pub(super) operations: Operations,
     /// Only a client whose socket is full has one.
     pub(super) backlog: Option<Box<Backlog>>,
-    /// What its live subscriptions keep.
-    pub(super) kept: Amounts,
     /// Only a client that has started operations, or has responses to read.
     pub(super) work: Option<Arc<ClientWork>>,
     pub(super) transport: Transport,
@@ -68,8 +65,11 @@ pub(super) enum Operation {
     /// Being prepared, joined to its group, or (queries) executed.
     Task(AbortHandle),
     /// Dropping it unsubscribes.
-    #[expect(dead_code, reason = "held for its drop")]
-    Subscription(Subscription, Open, KeptOperation),
+    Subscription(
+        #[expect(dead_code, reason = "held for its drop")] Subscription,
+        #[expect(dead_code, reason = "held for its drop")] Open,
+        KeptOperation,
+    ),
 }
 
 impl Client {
@@ -78,9 +78,9 @@ impl Client {
         self.caller.identity.client_key().unwrap_or(self.permit.client())
     }
 
-    /// The operation is over; nothing is stopped that has ended by itself.
+    /// Forgets an operation that has ended by itself.
     pub(super) fn forget(&mut self, number: u32) {
-        self.remove(number);
+        self.operations.remove(number);
     }
 
     /// A prepared subscription is live.
@@ -89,25 +89,17 @@ impl Client {
     /// It would keep more than a connection may, and is over.
     pub(super) fn go_live(
         &mut self,
-        router: &Router,
+        settings: &Subscriptions,
         number: u32,
         (subscription, open, kept): (Subscription, Open, KeptOperation),
     ) -> Result<(), GraphqlError> {
+        let held = self.operations.kept();
         let Some(entry) = self.operations.get_mut(number) else { return Ok(()) };
-        // Others may have become live since it was looked at before.
-        // Counted here: there is no share.
-        let _ = kept.check(router, &Held::Amounts(self.kept))?;
-        self.kept.add(kept.amounts());
+        // Others may have become live since the check before it joined its group.
+        // There is no share: the list of operations counts it.
+        let _ = kept.check(settings, &Held::Amounts(held))?;
         *entry = Operation::Subscription(subscription, open, kept);
         Ok(())
-    }
-
-    fn remove(&mut self, number: u32) -> Option<Operation> {
-        let removed = self.operations.remove(number);
-        if let Some(Operation::Subscription(_, _, kept)) = &removed {
-            self.kept.subtract(kept.amounts());
-        }
-        removed
     }
 
     /// Gives back the memory of work that has ended.
@@ -122,14 +114,13 @@ impl Client {
         if let Some(backlog) = &mut self.backlog {
             backlog.forget(number);
         }
-        if let Some(Operation::Task(task)) = self.remove(number) {
+        if let Some(Operation::Task(task)) = self.operations.remove(number) {
             task.abort();
         }
     }
 
     /// The connection is over.
     pub(super) fn stop_all(&mut self) {
-        self.kept = Amounts::default();
         let stopped = match std::mem::take(&mut self.operations) {
             // Dropping a stream ends what it has.
             Operations::None | Operations::Elsewhere(_) => Vec::new(),
@@ -169,6 +160,24 @@ impl Operations {
         };
     }
 
+    /// The amounts that the live subscriptions keep. The sum takes some microseconds at most, and is needed when one
+    /// more begins: a field for it would cost each idle connection 8 bytes.
+    pub(super) fn kept(&self) -> Amounts {
+        let mut kept = Amounts::default();
+        let mut count = |operation: &Operation| {
+            if let Operation::Subscription(_, _, it) = operation {
+                kept.add(it.amounts());
+            }
+        };
+        match self {
+            Self::None | Self::Elsewhere(_) => {}
+            Self::One(_, operation) => count(operation),
+            Self::Many(list) => list.iter().for_each(|(_, it)| count(it)),
+            Self::Map(map) => map.values().for_each(count),
+        }
+        kept
+    }
+
     pub(super) fn get_mut(&mut self, wanted: u32) -> Option<&mut Operation> {
         match self {
             Self::One(number, operation) if *number == wanted => Some(operation),
@@ -206,8 +215,8 @@ impl Operations {
     }
 }
 
-/// Those of a message's `headers` that a rule may copy, or that ask for a trace of its operations where that is allowed. The
-/// others are not worth the memory: a browser sends a kilobyte of them.
+/// Those of a message's `headers` that a rule may copy, or that ask for a trace of its operations where that is
+/// allowed. The others are not worth the memory: a browser sends a kilobyte of them.
 pub(super) fn needed_headers(config: &Config, headers: &HeaderMap) -> HeaderMap {
     let rules = &config.headers;
     let all = std::iter::once(&rules.all).chain(rules.subgraphs.values());

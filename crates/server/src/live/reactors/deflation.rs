@@ -1,5 +1,5 @@
-//! Results compressed for all who take them so, within what a reactor may spend on it. Beyond that they are sent as they
-//! are: every client takes that, and a thread that compresses delays all of its connections.
+//! Results compressed once for all clients that accept it, within the time that a reactor may spend on it. Beyond that
+//! they are sent uncompressed, which every client accepts: a thread that compresses delays all of its connections.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use wire::websocket::deflate_shared;
 
-/// How many bytes are compressed in one [`WINDOW`], which takes some 2 ms. A larger result is not compressed at all.
+/// The maximum number of bytes compressed in one [`WINDOW`], which takes some 2 ms. A larger result is not compressed
+/// at all.
 const WINDOW_BYTES_MAX: usize = 256 << 10;
 
 /// See [`WINDOW_BYTES_MAX`].
@@ -22,7 +23,7 @@ pub(super) struct Deflation {
     bytes_min: usize,
     window_began: Option<Instant>,
     window_bytes: usize,
-    /// The latest results, and what became of them; `None`: it would not become smaller.
+    /// The latest results with their compressed form; `None` if that would not be smaller.
     kept: VecDeque<(Bytes, Option<Bytes>)>,
 }
 
@@ -32,9 +33,9 @@ impl Deflation {
         Self { bytes_min, window_began: None, window_bytes: 0, kept: VecDeque::new() }
     }
 
-    /// The message of `payload` compressed; `None` where that is not worth it, or too much has been compressed just now.
-    /// `is_event`: it is kept for other clients. The response of a query is not: it counts for its client as long as its
-    /// bytes exist.
+    /// Returns the compressed message of `payload`; `None` where that is not worth it, or too much has been compressed
+    /// just now. It is kept for other clients if `is_event`. The response of a query is not: it counts for its client
+    /// as long as its bytes exist.
     pub(super) fn deflated(
         &mut self,
         payload: &Bytes,
@@ -68,7 +69,7 @@ impl Deflation {
         deflated
     }
 
-    /// Lets go of results that nobody waits for any more.
+    /// Frees the results, when no client waits for any of them.
     pub(super) fn forget(&mut self) {
         self.kept = VecDeque::new();
     }

@@ -1,5 +1,5 @@
-//! What the connections of a reactor speak. To add a transport: a machine in `wire`, a variant here, and its arm in each
-//! match; what happens to operations and slow clients is the same for all.
+//! The protocols of a reactor's connections. To add a transport, write a machine in `wire`, and add a variant here with
+//! its arm in each match. Operations and slow clients are handled alike for all transports.
 
 use std::cell::{OnceCell, RefCell};
 use std::time::Instant;
@@ -18,9 +18,7 @@ use wire::{Chunks, Machine};
 
 use super::deflation::Deflation;
 use crate::authentication::expired_error;
-use crate::live::running::too_slow;
-use crate::live::sse::shutting_down_error;
-use crate::live::{SLOW_SUBSCRIBER, TOKEN_EXPIRED};
+use crate::live::end_reasons::{SLOW_SUBSCRIBER, TOKEN_EXPIRED, shutting_down_error, too_slow};
 use crate::metrics::Transport;
 
 /// The machine of one connection.
@@ -126,7 +124,7 @@ impl ClientMachine {
         }
     }
 
-    /// Does the client still want that operation?
+    /// True unless the client has completed the operation.
     pub(super) fn is_active(&self, operation: u32) -> bool {
         match self {
             Self::WebSocket(connection) => connection.protocol.id_of(operation).is_some(),
@@ -166,8 +164,8 @@ impl ClientMachine {
         }
     }
 
-    /// Where an operation is, as [`ClientMachine::next`] gives a result. `None` also where the transport has no message for
-    /// it.
+    /// Where an operation is, as [`ClientMachine::next`] gives a result. `None` also where the transport has no message
+    /// for it.
     pub(super) fn position<'a>(
         &self,
         operation: u32,
@@ -219,7 +217,7 @@ impl ClientMachine {
         }
     }
 
-    /// The client has read too slowly: the connection ends.
+    /// Ends the connection of a client that has read too slowly.
     pub(super) fn give_up(&mut self) {
         match self {
             Self::WebSocket(connection) => {
@@ -229,7 +227,7 @@ impl ClientMachine {
         }
     }
 
-    /// The client's token has expired.
+    /// Ends the connection because the client's token has expired.
     pub(super) fn expire(&mut self) {
         match self {
             Self::WebSocket(connection) => connection.protocol.close(FORBIDDEN, TOKEN_EXPIRED),
@@ -237,7 +235,14 @@ impl ClientMachine {
         }
     }
 
-    /// The router goes down.
+    /// Stops or resumes the handling of the client's messages. A stream has none.
+    pub(super) fn hold(&mut self, now: Instant, is_held: bool) {
+        if let Self::WebSocket(connection) = self {
+            connection.hold(now, is_held);
+        }
+    }
+
+    /// Ends the connection because the router is shut down.
     pub(super) fn shut_down(&mut self) {
         match self {
             Self::WebSocket(connection) => {
@@ -249,7 +254,7 @@ impl ClientMachine {
     }
 }
 
-/// The same call on whatever it is.
+/// The same call on the machine of each variant.
 macro_rules! each {
     ($this:expr, $machine:ident => $call:expr) => {
         match $this {

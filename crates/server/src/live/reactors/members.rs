@@ -1,6 +1,6 @@
-//! Who is in a group, of the connections of one reactor: a sorted list in chunks. A broadcast goes through the connections
-//! as they lie in memory, a member costs twelve bytes and little more, and who comes or goes costs the search for a
-//! chunk and a move within it.
+//! The members of a group among the connections of one reactor: a sorted list in chunks. A broadcast goes through the
+//! connections in the order of their memory, a member takes twelve bytes and little more, and a join or leave takes the
+//! search for a chunk and a move within it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -56,7 +56,7 @@ impl Members {
         };
         let Err(at) = chunk.binary_search(&key) else { return };
         if chunk.capacity() == 0 {
-            // Where each client has a group of its own, that is all there ever are; by itself a list begins with room for four.
+            // A client with a group of its own stays its only member; by itself a list begins with room for four.
             chunk.reserve_exact(1);
         }
         if chunk.len() < CHUNK {

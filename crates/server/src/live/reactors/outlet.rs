@@ -14,12 +14,13 @@ use execute::{Missed, Payload};
 use hub::{GroupId, Outlet, OutletCommand};
 use reactor::Mailbox;
 
-use super::application::Message;
+use super::message::Message;
 
 /// Results of one group that may wait for the reactor: a burst.
 const RESULTS_MAX: usize = 256;
 
-/// Of what its members missed, no more of a group is given while so many results wait: they are written to each of them.
+/// Of what its members missed, no more of a group is given while so many results wait: they are written to each of
+/// them.
 const RESULTS_AHEAD: usize = 16;
 
 /// How long the oldest result of a group may have waited for others to be put behind it.
@@ -81,8 +82,8 @@ impl Waiting {
             && !self.behind.contains_key(&group)
     }
 
-    /// The members of `from` will be told with those of `into` what these lost. Of what they lost themselves, the rest is
-    /// still owed to them.
+    /// The members of `from` will be told with those of `into` what these lost. Of what they lost themselves, the rest
+    /// is still owed to them.
     fn merge(&mut self, from: GroupId, into: GroupId) {
         let told = self.groups.get(&into).map(|it| it.missed).unwrap_or_default();
         if let Some(Results { missed, .. }) = self.groups.get_mut(&from) {

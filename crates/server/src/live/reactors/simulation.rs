@@ -9,11 +9,11 @@ use reactor::{Stream, Sunk};
 use tokio::sync::oneshot;
 use wire::graphql_transport_ws::SUBPROTOCOL;
 
-use super::application::{Adoption, Begin, Message};
 use super::machine::ClientMachine;
+use super::message::{Adoption, Begin, Message};
 use super::{ReactorHandles, Reactors};
 use crate::connections::NoRoom;
-use crate::live::Caller;
+use crate::live::caller::Caller;
 use crate::live::websocket::Spoken;
 use crate::metrics::Transport;
 use crate::router::Router;

@@ -1,0 +1,138 @@
+//! An open stream, which a reactor writes by HTTP/1.1, and a task by HTTP/2.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use wire::sse::{Config, Sse};
+
+use super::stream::Stream;
+use crate::live::dropped_events::count_dropped;
+use crate::live::end_reasons::{shutting_down_error, too_slow};
+use crate::live::outlet::Taken;
+use crate::live::timer::sleep_until;
+use crate::metrics::Open;
+use crate::router::Router;
+
+/// An open stream. Dropping it forgets the stream and ends its operations.
+pub(crate) struct Opened {
+    router: Arc<Router>,
+    token: Box<str>,
+    stream: Arc<Stream>,
+}
+
+/// The outcome of [`Opened::pour`].
+#[cfg(target_os = "linux")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// Something was written: go on if the socket still has room.
+    Said,
+    /// There was nothing to write.
+    Quiet,
+}
+
+impl Opened {
+    /// Joins an open stream to its token.
+    pub(super) fn new(router: &Arc<Router>, token: &str, stream: Arc<Stream>) -> Self {
+        Self { router: Arc::clone(router), token: token.into(), stream }
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Opened {
+    /// Calls `tell` from now on when there is something to write. The caller must look for earlier deliveries at once.
+    pub(crate) fn tell(&self, tell: Box<dyn Fn() + Send + Sync>) {
+        self.stream.outlet.filled.tell(tell);
+    }
+
+    /// Moves the oldest delivery into `sse`, if the socket `has_room` for it. Needs no room for the error of a client
+    /// that reads too slowly.
+    pub(crate) fn pour(&self, sse: &mut Sse, has_room: bool) -> Step {
+        let Self { router, stream, .. } = self;
+        let outlet = &stream.outlet;
+        outlet.filled.heard();
+        if sse.is_finished() {
+            return Step::Quiet;
+        }
+        let step = if outlet.is_overflown() {
+            stream.give_up(sse, &too_slow());
+            Step::Said
+        } else {
+            match has_room.then(|| outlet.take()) {
+                Some(Taken::Delivery(delivery)) => {
+                    stream.deliver(sse, delivery);
+                    Step::Said
+                }
+                _ => Step::Quiet,
+            }
+        };
+        count_dropped(router, outlet.take_dropped());
+        step
+    }
+
+    /// Ends the stream because the router is shut down.
+    pub(crate) fn shut_down(&self, sse: &mut Sse) {
+        self.stream.give_up(sse, &shutting_down_error());
+    }
+}
+
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the token, which gives access to the stream.
+        f.debug_struct("Opened").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.router.streams.remove(&self.token);
+        self.stream.end();
+    }
+}
+
+/// Writes the stream as the body of a response by HTTP/2, until either ends.
+pub(super) async fn write(opened: Opened, pieces: mpsc::Sender<Bytes>, _open: Open) {
+    let Opened { router, stream, .. } = &opened;
+    let heartbeat = Some(router.config.subscriptions.heartbeat);
+    let mut sse = Sse::new(&Config { heartbeat }, Instant::now());
+    let mut time_to_leave = pin!(router.time_to_leave());
+    // A piece for which the HTTP library has no room. While it waits here, deliveries wait in the outlet.
+    let mut piece: Option<Bytes> = None;
+    loop {
+        piece = piece.or_else(|| sse.poll_transmit(Instant::now()).map(|it| it.to_vec().into()));
+        if stream.outlet.is_overflown() && !sse.is_finished() {
+            // If the client reads nothing any more, `http::patient` ends the wait.
+            stream.give_up(&mut sse, &too_slow());
+            continue;
+        }
+        if piece.is_none() {
+            if sse.is_finished() {
+                break;
+            }
+            if let Taken::Delivery(delivery) = stream.outlet.take() {
+                stream.deliver(&mut sse, delivery);
+                continue;
+            }
+        }
+        count_dropped(router, stream.outlet.take_dropped());
+        // A heartbeat would only wait behind the piece.
+        let heartbeat = if piece.is_some() { None } else { sse.poll_timeout() };
+        tokio::select! {
+            room = pieces.reserve(), if piece.is_some() => match (room, piece.take()) {
+                (Ok(room), Some(piece)) => room.send(piece),
+                _ => break,
+            },
+            () = stream.outlet.filled.notified() => {}
+            () = pieces.closed() => break,
+            () = sleep_until(heartbeat.map(tokio::time::Instant::from_std)) => {
+                sse.handle_timeout(Instant::now());
+            }
+            () = &mut time_to_leave, if !sse.is_finished() => {
+                stream.give_up(&mut sse, &shutting_down_error());
+            }
+        }
+    }
+    count_dropped(router, stream.outlet.take_dropped());
+}

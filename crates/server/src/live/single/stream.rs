@@ -1,0 +1,263 @@
+//! One stream: the operations that requests start and stop on it, and the ids by which its client knows them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use execute::GraphqlError;
+use wire::sse::Sse;
+
+use crate::live::client_work::ClientWork;
+use crate::live::kept_operations::KeptTotal;
+use crate::live::outlet::{ConnectionOutlet, Delivery};
+use crate::live::running::{AbortOnDrop, Operations, Running};
+use crate::metrics::Transport;
+use crate::operation::Ready;
+use crate::router::Router;
+
+/// One stream.
+pub(super) struct Stream {
+    pub(super) outlet: Arc<ConnectionOutlet>,
+    operations: Operations,
+    work: Arc<ClientWork>,
+    kept: Arc<KeptTotal>,
+    /// The task that ends the stream if its unread responses take the memory of others. Begins with its first
+    /// operation.
+    eviction: OnceLock<AbortOnDrop>,
+    names: Mutex<Names>,
+}
+
+/// The operations in progress: the ids that the client gave them, and their numbers in the router.
+#[derive(Debug, Default)]
+struct Names {
+    numbers: HashMap<Box<str>, u32>,
+    ids: HashMap<u32, Box<str>>,
+    next_number: u32,
+    has_ended: bool,
+}
+
+/// The reason for which a stream is not opened, or an operation not started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Refusal {
+    /// No stream has the token, or the stream has ended.
+    NotFound,
+    /// The stream is open already, or has an operation with the same id.
+    InUse,
+    /// The stream has as many operations as it may have.
+    TooMany,
+    /// Too many operations of the stream have begun and not ended.
+    TooBusy,
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+/// Ends a stream, and drops the deliveries that wait for it, when its account is evicted. Its client may open it late
+/// or never.
+async fn end_if_evicted(stream: Weak<Stream>) {
+    let Some(account) = stream.upgrade().map(|it| Arc::clone(it.work.account())) else { return };
+    account.evicted().await;
+    if let Some(stream) = stream.upgrade() {
+        stream.operations.stop_all();
+        stream.outlet.give_up();
+    }
+}
+
+impl Drop for Stream {
+    /// Ends the operations, since their results would go nowhere. The list of operations does not end with the stream
+    /// by itself: the task that ends an operation with its token holds it.
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Stream {
+    /// A new stream without operations. Its deliveries come out of `outlet`.
+    pub(super) fn new(outlet: Arc<ConnectionOutlet>, work: Arc<ClientWork>) -> Self {
+        Self {
+            outlet,
+            operations: Operations::default(),
+            work,
+            kept: KeptTotal::new(),
+            eviction: OnceLock::new(),
+            names: Mutex::default(),
+        }
+    }
+
+    /// A stream without bounds that a test meets.
+    #[cfg(test)]
+    pub(super) fn unbounded() -> Arc<Self> {
+        let total = Arc::new(crate::live::QueueTotal::new(1 << 20));
+        let outlet = ConnectionOutlet::new(&crate::config::Subscriptions::default(), &total);
+        Arc::new(Self::new(Arc::new(outlet), ClientWork::unbounded()))
+    }
+
+    /// The operations in progress.
+    #[cfg(test)]
+    pub(super) fn operations(&self) -> &Operations {
+        &self.operations
+    }
+
+    /// Starts an operation on this core. Its results come out of the outlet.
+    ///
+    /// # Errors
+    /// Why the operation does not start.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        router: &Arc<Router>,
+        id: &str,
+        ready: Ready,
+    ) -> Result<(), Refusal> {
+        self.eviction.get_or_init(|| {
+            let task = tokio::task::spawn_local(end_if_evicted(Arc::downgrade(self)));
+            AbortOnDrop(task.abort_handle())
+        });
+        let most = router.config.websocket.max_subscriptions_per_connection as usize;
+        let (outlet, operations) = (&self.outlet, self.operations.clone());
+        if self.work.is_full() {
+            return Err(Refusal::TooBusy);
+        }
+        let (work, kept) = (Arc::clone(&self.work), Arc::clone(&self.kept));
+        let running = Running::of(router, outlet, 0, Transport::sse, (operations, work, kept));
+        // Held until the operation is in its list: a stream that ends meanwhile stops it.
+        let mut names = self.lock();
+        let number = names.begin(id, most)?;
+        running.start_ready(number, ready);
+        Ok(())
+    }
+
+    /// Stops an operation, and drops its deliveries that wait.
+    pub(super) fn stop(&self, id: &str) {
+        let mut names = self.lock();
+        if let Some(number) = names.numbers.remove(id) {
+            names.ids.remove(&number);
+            self.operations.stop(number);
+            self.outlet.forget(number);
+        }
+    }
+
+    /// Ends all operations, and lets none begin any more. Returns the ids of those that were in progress.
+    pub(super) fn end(&self) -> Vec<Box<str>> {
+        let mut names = self.lock();
+        names.has_ended = true;
+        names.ids.clear();
+        self.operations.stop_all();
+        std::mem::take(&mut names.numbers).into_keys().collect()
+    }
+
+    /// Nothing runs user code under this lock, so a poisoned one holds sound lists.
+    fn lock(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a delivery. Results of an operation that the client has stopped meanwhile go nowhere, as it has no id any
+    /// more.
+    pub(super) fn deliver(&self, sse: &mut Sse, delivery: Delivery) {
+        let mut names = self.lock();
+        match delivery {
+            Delivery::Next { operation, payload, missed } => {
+                if let Some(id) = names.ids.get(&operation) {
+                    sse.next_of(id, payload.with_missed(missed).bytes);
+                }
+            }
+            // The stream has one last id for all of its operations, and an event of another kind is an error to
+            // clients.
+            Delivery::Position { .. } => {}
+            Delivery::Complete { operation } => {
+                self.operations.forget(operation);
+                if let Some(id) = names.end(operation) {
+                    sse.complete_of(&id);
+                }
+            }
+            Delivery::Failed { operation, errors } => {
+                self.operations.forget(operation);
+                if let Some(id) = names.end(operation) {
+                    sse.next_of(&id, execute::request_error(&errors).bytes);
+                    sse.complete_of(&id);
+                }
+            }
+        }
+    }
+
+    /// Ends the stream: every operation in progress ends with `error`.
+    pub(super) fn give_up(&self, sse: &mut Sse, error: &GraphqlError) {
+        let answer = execute::request_error(std::slice::from_ref(error)).bytes;
+        for id in self.end() {
+            sse.next_of(&id, answer.clone());
+            sse.complete_of(&id);
+        }
+        sse.finish();
+    }
+}
+
+impl Names {
+    /// Returns a number for an operation that begins.
+    fn begin(&mut self, id: &str, most: usize) -> Result<u32, Refusal> {
+        if self.has_ended {
+            return Err(Refusal::NotFound);
+        }
+        if self.numbers.contains_key(id) {
+            return Err(Refusal::InUse);
+        }
+        if self.numbers.len() >= most {
+            return Err(Refusal::TooMany);
+        }
+        let number = self.next_number;
+        self.next_number = number.wrapping_add(1);
+        self.numbers.insert(id.into(), number);
+        self.ids.insert(number, id.into());
+        Ok(number)
+    }
+
+    /// Forgets an operation that is over. Returns its id.
+    fn end(&mut self, number: u32) -> Option<Box<str>> {
+        let id = self.ids.remove(&number)?;
+        self.numbers.remove(&id);
+        Some(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use wire::sse::Config;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_is_kept_of_an_operation_that_has_ended() {
+        let stream = Stream::unbounded();
+        let mut sse = Sse::new(&Config { heartbeat: None }, Instant::now());
+        let errors = Vec::new();
+        for end in [Delivery::Complete { operation: 0 }, Delivery::Failed { operation: 1, errors }]
+        {
+            let number = stream.lock().begin("a", 1).expect("room for one");
+            stream.operations.begin(number, tokio::spawn(async {}).abort_handle());
+            stream.deliver(&mut sse, end);
+        }
+        assert!(stream.operations.are_none());
+    }
+
+    #[test]
+    fn ids_are_unique_while_they_last_and_none_begins_after_the_end() {
+        let stream = Stream::unbounded();
+        let begin = |id| stream.lock().begin(id, 2);
+        assert_eq!((begin("a"), begin("a"), begin("b")), (Ok(0), Err(Refusal::InUse), Ok(1)));
+        assert_eq!(begin("c"), Err(Refusal::TooMany));
+        stream.stop("a");
+        assert_eq!(begin("a"), Ok(2));
+        let mut sse = Sse::new(&Config { heartbeat: None }, Instant::now());
+        stream.deliver(&mut sse, Delivery::Complete { operation: 0 });
+        stream.deliver(&mut sse, Delivery::Complete { operation: 1 });
+        assert_eq!(stream.end(), [Box::from("a")]);
+        assert_eq!(begin("d"), Err(Refusal::NotFound));
+        let mut said = Vec::new();
+        while let Some(chunks) = sse.poll_transmit(Instant::now()) {
+            chunks.append_to(&mut said);
+        }
+        assert_eq!(said, b":\n\nevent: complete\ndata: {\"id\":\"b\"}\n\n");
+    }
+}
