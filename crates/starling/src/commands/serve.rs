@@ -19,7 +19,7 @@ The supergraph file is watched. A new one that loads replaces the old one, and s
 does not load is logged as an error, and the old one stays.\n\n\
 Signals:\n  \
 SIGTERM  ends in good order: not ready for `shutdown.delay`, then drains for `subscriptions.drain_period` at most\n  \
-SIGINT   the same without the delay; a second signal of either kind ends at once\n  \
+SIGINT   the same without the delay; a second signal of either kind ends the delay, and then the process\n  \
 SIGHUP   loads the supergraph file again; the configuration is read at the start only, and the log says if its file \
 differs from what runs\n\n\
 Environment:\n  \
