@@ -7,6 +7,9 @@
 //!
 //! Each job has a weight, such as the bytes that it holds while it waits. Where too much waits, the client with the
 //! heaviest waiting jobs is refused first.
+//!
+//! A job that its client holds anyway, such as a message that keeps its connection from being read, is not refused: it
+//! waits outside of the queue for a place in it, and so bounds its client itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,6 +73,8 @@ struct State {
     clients: HashMap<ClientKey, Client>,
     /// The clients with waiting work. The first one has its turn next.
     turns: VecDeque<ClientKey>,
+    /// The clients with work outside of the queue. The first one has its turn next.
+    turns_outside: VecDeque<ClientKey>,
     next_number: u64,
 }
 
@@ -79,12 +84,24 @@ struct Client {
     waiting: VecDeque<Waiter>,
     /// The weight of `waiting`.
     waiting_weight: usize,
+    /// Jobs for which the queue has no place. Their weight does not count.
+    outside: VecDeque<Waiter>,
+}
+
+/// What becomes of a job for which the queue has no place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WithoutPlace {
+    /// It is refused.
+    Refuse,
+    /// It waits for a place. The caller bounds the number of such jobs.
+    Wait,
 }
 
 #[derive(Debug)]
 struct Waiter {
     number: u64,
     weight: usize,
+    without_place: WithoutPlace,
     grant: oneshot::Sender<Result<Permit, NoPermit>>,
 }
 
@@ -99,14 +116,15 @@ impl ConcurrencyLimit {
     /// Dropping the future gives the place in the queue back.
     ///
     /// # Errors
-    /// [`NoPermit`]: too much waits, or the deadline passed.
+    /// [`NoPermit`]: too much waits and `without_place` says to refuse, or the deadline passed.
     pub async fn acquire(
         self: &Arc<Self>,
         client: ClientKey,
         weight: usize,
         deadline: Instant,
+        without_place: WithoutPlace,
     ) -> Result<Permit, NoPermit> {
-        let (number, granted) = match self.enter(client, weight) {
+        let (number, granted) = match self.enter(client, weight, without_place) {
             Entry::Granted(permit) => return Ok(permit),
             Entry::Refused => return Err(NoPermit::Full),
             Entry::Waiting(number, granted) => (number, granted),
@@ -120,54 +138,102 @@ impl ConcurrencyLimit {
         }
     }
 
-    fn enter(self: &Arc<Self>, client: ClientKey, weight: usize) -> Entry {
-        let ConcurrencyBounds { waiting_max, waiting_per_client_max, .. } = self.bounds;
+    fn enter(
+        self: &Arc<Self>,
+        client: ClientKey,
+        weight: usize,
+        without_place: WithoutPlace,
+    ) -> Entry {
         let mut state = self.state();
-        let own = state.clients.get(&client);
-        let (running, own_weight) = own.map_or((0, 0), |it| (it.running, it.waiting_weight));
         let may_run = state.running < self.bounds.running_max.max(1)
-            && running < self.bounds.running_per_client_max();
+            && state.running_of(client) < self.bounds.running_per_client_max();
         // While a permit is free, all that wait are at the bound of their client.
-        if may_run && own_weight == 0 {
+        if may_run && !state.waits(client) {
             return Entry::Granted(self.start(&mut state, client));
         }
-        // A job that is heavier than all that may wait can wait alone.
-        let weight = weight.clamp(1, waiting_max.min(waiting_per_client_max).max(1));
-        if own_weight + weight > waiting_per_client_max {
+        let has_place = self.make_room(&mut state, client, weight);
+        if !has_place && without_place == WithoutPlace::Refuse {
             return Entry::Refused;
-        }
-        while state.waiting_weight + weight > waiting_max {
-            if !self.refuse_newest(&mut state, own_weight + weight) {
-                return Entry::Refused;
-            }
         }
         let (grant, granted) = oneshot::channel();
         state.next_number += 1;
         let number = state.next_number;
-        if own_weight == 0 {
-            state.turns.push_back(client);
+        let weight = self.weight_of(weight);
+        let waiter = Waiter { number, weight, without_place, grant };
+        if has_place {
+            state.push(client, waiter);
+        } else {
+            state.push_outside(client, waiter);
         }
-        state.waiting_weight += weight;
-        let entry = state.clients.entry(client).or_default();
-        entry.waiting_weight += weight;
-        entry.waiting.push_back(Waiter { number, weight, grant });
         self.waiting.fetch_add(1, Ordering::Relaxed);
         Entry::Waiting(number, granted)
     }
 
-    /// Refuses the newest job of the client with the heaviest waiting jobs, if they are heavier than `weight`,
-    /// those of a newcomer.
-    fn refuse_newest(&self, state: &mut State, weight: usize) -> bool {
+    /// The weight that counts: a job that is heavier than all that may wait can wait alone.
+    fn weight_of(&self, weight: usize) -> usize {
+        let ConcurrencyBounds { waiting_max, waiting_per_client_max, .. } = self.bounds;
+        weight.clamp(1, waiting_max.min(waiting_per_client_max).max(1))
+    }
+
+    /// True if the queue has a place for the job of a newcomer, perhaps since others had to leave it.
+    fn make_room(&self, state: &mut State, client: ClientKey, weight: usize) -> bool {
+        let own = state.clients.get(&client);
+        // Jobs of one client keep their order.
+        if own.is_some_and(|it| !it.outside.is_empty()) {
+            return false;
+        }
+        let weight = self.weight_of(weight);
+        let with_own = own.map_or(0, |it| it.waiting_weight) + weight;
+        if with_own > self.bounds.waiting_per_client_max {
+            return false;
+        }
+        while state.waiting_weight + weight > self.bounds.waiting_max {
+            if !self.expel_newest(state, with_own) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Expels the newest job of the client with the heaviest waiting jobs, if they are heavier than `weight`, those of
+    /// a newcomer.
+    fn expel_newest(&self, state: &mut State, weight: usize) -> bool {
         let weight_of =
             |client: &ClientKey| state.clients.get(client).map_or(0, |it| it.waiting_weight);
         let heaviest = state.turns.iter().copied().max_by_key(weight_of);
         let Some(heaviest) = heaviest.filter(|it| weight_of(it) > weight) else { return false };
         let newest = state.clients.get_mut(&heaviest).and_then(|it| it.waiting.pop_back());
         let Some(newest) = newest else { return false };
-        self.note_left(state, heaviest, newest.weight);
-        // A receiver that is gone has given up.
-        let _ = newest.grant.send(Err(NoPermit::Full));
+        state.subtract(heaviest, newest.weight);
+        match newest.without_place {
+            WithoutPlace::Refuse => {
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                // A receiver that is gone has given up.
+                let _ = newest.grant.send(Err(NoPermit::Full));
+            }
+            WithoutPlace::Wait => state.push_outside_first(heaviest, newest),
+        }
         true
+    }
+
+    /// Gives free places in the queue to jobs outside of it.
+    fn admit(&self, state: &mut State) {
+        for _ in 0..state.turns_outside.len() {
+            let Some(client) = state.turns_outside.pop_front() else { return };
+            let Some(entry) = state.clients.get_mut(&client) else { continue };
+            let Some(weight) = entry.outside.front().map(|it| it.weight) else { continue };
+            if entry.waiting_weight + weight > self.bounds.waiting_per_client_max {
+                state.turns_outside.push_back(client);
+            } else if state.waiting_weight + weight > self.bounds.waiting_max {
+                state.turns_outside.push_front(client);
+                return;
+            } else if let Some(waiter) = entry.outside.pop_front() {
+                if !entry.outside.is_empty() {
+                    state.turns_outside.push_back(client);
+                }
+                state.push(client, waiter);
+            }
+        }
     }
 
     fn start(self: &Arc<Self>, state: &mut State, client: ClientKey) -> Permit {
@@ -178,8 +244,8 @@ impl ConcurrencyLimit {
 
     /// Takes a permit back and gives it to the next client that may have it.
     fn finish(self: &Arc<Self>, client: ClientKey) {
-        // Permits of jobs that have been given up. They are dropped after the lock is released, which their drop needs.
-        let mut unwanted = Vec::new();
+        // Dropped after the lock is released, which their drop needs.
+        let unwanted;
         {
             let mut state = self.state();
             state.running -= 1;
@@ -187,33 +253,37 @@ impl ConcurrencyLimit {
                 it.running -= 1;
             }
             state.forget_if_idle(client);
-            while state.running < self.bounds.running_max.max(1) {
-                let per_client_max = self.bounds.running_per_client_max();
-                let may_run = |client: &ClientKey| state.running_of(*client) < per_client_max;
-                let Some(turn) = state.turns.iter().position(may_run) else { break };
-                let Some(next) = state.turns.remove(turn) else { break };
-                let Some(entry) = state.clients.get_mut(&next) else { continue };
-                let Some(waiter) = entry.waiting.pop_front() else { continue };
-                if !entry.waiting.is_empty() {
-                    state.turns.push_back(next);
-                }
-                self.note_left(&mut state, next, waiter.weight);
-                let permit = self.start(&mut state, next);
-                if let Err(unsent) = waiter.grant.send(Ok(permit)) {
-                    unwanted.push(unsent);
-                }
-            }
+            unwanted = self.advance(&mut state);
         }
         drop(unwanted);
     }
 
-    /// Counts a job that has left the queue of `client`.
-    fn note_left(&self, state: &mut State, client: ClientKey, weight: usize) {
-        state.waiting_weight -= weight;
-        if let Some(client) = state.clients.get_mut(&client) {
-            client.waiting_weight -= weight;
+    /// Starts jobs while there are permits and fills the places that they leave. Returns the permits of jobs that have
+    /// been given up.
+    fn advance(self: &Arc<Self>, state: &mut State) -> Vec<Result<Permit, NoPermit>> {
+        let mut unwanted = Vec::new();
+        loop {
+            self.admit(state);
+            if state.running >= self.bounds.running_max.max(1) {
+                break;
+            }
+            let per_client_max = self.bounds.running_per_client_max();
+            let may_run = |client: &ClientKey| state.running_of(*client) < per_client_max;
+            let Some(turn) = state.turns.iter().position(may_run) else { break };
+            let Some(next) = state.turns.remove(turn) else { break };
+            let Some(entry) = state.clients.get_mut(&next) else { continue };
+            let Some(waiter) = entry.waiting.pop_front() else { continue };
+            if !entry.waiting.is_empty() {
+                state.turns.push_back(next);
+            }
+            state.subtract(next, waiter.weight);
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            let permit = self.start(state, next);
+            if let Err(unsent) = waiter.grant.send(Ok(permit)) {
+                unwanted.push(unsent);
+            }
         }
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        unwanted
     }
 
     /// Nothing panics under this lock, so a poisoned one holds a sound state.
@@ -234,35 +304,99 @@ impl State {
         self.clients.get(&client).map_or(0, |it| it.running)
     }
 
+    /// True if a job of the client waits, in the queue or outside.
+    fn waits(&self, client: ClientKey) -> bool {
+        let is_waiting = |it: &Client| !it.waiting.is_empty() || !it.outside.is_empty();
+        self.clients.get(&client).is_some_and(is_waiting)
+    }
+
+    /// Puts a job into the queue.
+    fn push(&mut self, client: ClientKey, waiter: Waiter) {
+        self.waiting_weight += waiter.weight;
+        let entry = self.clients.entry(client).or_default();
+        if entry.waiting.is_empty() {
+            self.turns.push_back(client);
+        }
+        entry.waiting_weight += waiter.weight;
+        entry.waiting.push_back(waiter);
+    }
+
+    fn push_outside(&mut self, client: ClientKey, waiter: Waiter) {
+        let entry = self.clients.entry(client).or_default();
+        if entry.outside.is_empty() {
+            self.turns_outside.push_back(client);
+        }
+        entry.outside.push_back(waiter);
+    }
+
+    /// For a job that had a place: it is the next one of its client.
+    fn push_outside_first(&mut self, client: ClientKey, waiter: Waiter) {
+        let entry = self.clients.entry(client).or_default();
+        if entry.outside.is_empty() {
+            self.turns_outside.push_back(client);
+        }
+        entry.outside.push_front(waiter);
+    }
+
+    /// Subtracts the weight of a job that has left the queue.
+    fn subtract(&mut self, client: ClientKey, weight: usize) {
+        self.waiting_weight -= weight;
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.waiting_weight -= weight;
+        }
+    }
+
     fn forget_if_idle(&mut self, client: ClientKey) {
-        if self.clients.get(&client).is_some_and(|it| it.running == 0 && it.waiting.is_empty()) {
+        let is_idle = |it: &Client| it.running == 0;
+        if self.clients.get(&client).is_some_and(is_idle) && !self.waits(client) {
             self.clients.remove(&client);
         }
     }
 }
 
-/// A place in the queue of a client. Dropping it leaves the queue.
+/// A place in the queue of a client, or outside of it. Dropping it leaves the queue.
 struct Place<'a> {
-    limit: &'a ConcurrencyLimit,
+    limit: &'a Arc<ConcurrencyLimit>,
     client: ClientKey,
     number: u64,
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let mut state = self.limit.state();
-        let Some(entry) = state.clients.get_mut(&self.client) else { return };
-        let place = entry.waiting.iter().position(|waiter| waiter.number == self.number);
-        // A job that was granted or refused has left before.
-        let left = place.and_then(|place| entry.waiting.remove(place));
-        if entry.waiting.is_empty() {
-            state.turns.retain(|client| *client != self.client);
+        // Dropped after the lock is released, which their drop needs.
+        let unwanted;
+        {
+            let mut state = self.limit.state();
+            let Some(entry) = state.clients.get_mut(&self.client) else { return };
+            let number = self.number;
+            // A job that was granted or refused has left before.
+            let has_left = if let Some(waiter) = remove(&mut entry.waiting, number) {
+                if entry.waiting.is_empty() {
+                    state.turns.retain(|client| *client != self.client);
+                }
+                state.subtract(self.client, waiter.weight);
+                true
+            } else if remove(&mut entry.outside, number).is_some() {
+                if entry.outside.is_empty() {
+                    state.turns_outside.retain(|client| *client != self.client);
+                }
+                true
+            } else {
+                false
+            };
+            if has_left {
+                self.limit.waiting.fetch_sub(1, Ordering::Relaxed);
+            }
+            state.forget_if_idle(self.client);
+            unwanted = self.limit.advance(&mut state);
         }
-        if let Some(left) = left {
-            self.limit.note_left(&mut state, self.client, left.weight);
-        }
-        state.forget_if_idle(self.client);
+        drop(unwanted);
     }
+}
+
+fn remove(waiting: &mut VecDeque<Waiter>, number: u64) -> Option<Waiter> {
+    let place = waiting.iter().position(|waiter| waiter.number == number)?;
+    waiting.remove(place)
 }
 
 impl Drop for Permit {
@@ -296,8 +430,9 @@ mod tests {
     fn ask_with(limit: &Arc<ConcurrencyLimit>, number: u8, weight: usize) -> Acquiring {
         let limit = Arc::clone(limit);
         let deadline = Instant::now() + Duration::from_secs(60);
-        let mut asked: Acquiring =
-            Box::pin(async move { limit.acquire(client(number), weight, deadline).await });
+        let mut asked: Acquiring = Box::pin(async move {
+            limit.acquire(client(number), weight, deadline, WithoutPlace::Refuse).await
+        });
         if let Some(outcome) = polled(&mut asked) {
             return Box::pin(std::future::ready(outcome));
         }
@@ -412,7 +547,8 @@ mod tests {
         let limit = limit(1, 10, 10);
         let _running = granted(&mut ask(&limit, NOISY));
         let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
-        let late = limit.acquire(client(POLITE), 1, deadline.into_std()).await;
+        let late =
+            limit.acquire(client(POLITE), 1, deadline.into_std(), WithoutPlace::Refuse).await;
         assert_eq!(drop_permit(late), Err(NoPermit::TooLate));
         assert_eq!((waiting(&limit), limit.state().turns.len()), (0, 0));
     }
@@ -430,6 +566,67 @@ mod tests {
         // It has its permit and has not been polled since.
         drop(granted_unseen);
         drop(granted(&mut ask(&limit, POLITE)));
+        assert!(limit.state().clients.is_empty());
+    }
+
+    fn ask_patiently(limit: &Arc<ConcurrencyLimit>, number: u8, weight: usize) -> Acquiring {
+        let limit = Arc::clone(limit);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut asked: Acquiring = Box::pin(async move {
+            limit.acquire(client(number), weight, deadline, WithoutPlace::Wait).await
+        });
+        assert!(polled(&mut asked).is_none());
+        asked
+    }
+
+    #[tokio::test]
+    async fn a_job_that_is_not_refused_gets_a_place_when_another_leaves_the_queue() {
+        let limit = limit(1, 4, 4);
+        let running = granted(&mut ask(&limit, NOISY));
+        let mut queued = [ask_with(&limit, NOISY, 2), ask_with(&limit, NOISY, 2)];
+        let [mut second, mut third] = [0, 1].map(|_| ask_patiently(&limit, NOISY, 4));
+        assert_eq!((waiting(&limit), limit.state().waiting_weight), (4, 4));
+        // A polite client still finds a place: the newest job in the queue makes room.
+        let mut polite = ask(&limit, POLITE);
+        assert_eq!(polled(&mut queued[1]).map(drop_permit), Some(Err(NoPermit::Full)));
+        drop(running);
+        drop(granted(&mut queued[0]));
+        drop(granted(&mut polite));
+        drop(granted(&mut second));
+        drop(granted(&mut third));
+        assert!(limit.state().clients.is_empty() && limit.state().turns_outside.is_empty());
+        assert_eq!((waiting(&limit), limit.state().waiting_weight), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_job_that_has_to_leave_the_queue_and_is_not_refused_keeps_its_turn() {
+        let limit = limit(1, 3, 3);
+        let running = granted(&mut ask(&limit, NOISY));
+        let mut patient: Vec<_> = (0..4).map(|_| ask_patiently(&limit, NOISY, 1)).collect();
+        let mut polite = ask(&limit, POLITE);
+        assert!(polled(&mut polite).is_none() && patient.iter_mut().all(|it| polled(it).is_none()));
+        drop(running);
+        drop(granted(&mut patient[0]));
+        drop(granted(&mut polite));
+        for job in &mut patient[1..] {
+            drop(granted(job));
+        }
+        assert_eq!(waiting(&limit), 0);
+    }
+
+    #[tokio::test]
+    async fn a_job_outside_of_the_queue_that_gives_up_leaves_nothing_behind() {
+        let limit = limit(1, 1, 1);
+        let running = granted(&mut ask(&limit, NOISY));
+        let queued = ask(&limit, NOISY);
+        let outside = [0, 1].map(|_| ask_patiently(&limit, NOISY, 1));
+        let [first, mut last] = outside;
+        drop(first);
+        // The place in the queue goes to the one that is left.
+        drop(queued);
+        assert_eq!((waiting(&limit), limit.state().waiting_weight), (1, 1));
+        drop(running);
+        drop(granted(&mut last));
         assert!(limit.state().clients.is_empty());
     }
 

@@ -29,7 +29,7 @@ mod usages;
 #[cfg(test)]
 mod tests;
 
-pub use concurrency_limit::{ConcurrencyBounds, ConcurrencyLimit, NoPermit, Permit};
+pub use concurrency_limit::{ConcurrencyBounds, ConcurrencyLimit, NoPermit, Permit, WithoutPlace};
 pub use durations::{BUCKETS_MICROS, Durations};
 pub use error::{Limit, PrepareError, Problem};
 pub use limits::Limits;

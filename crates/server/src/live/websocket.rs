@@ -178,9 +178,7 @@ pub(super) async fn run(
                 let deadline = Instant::now() + router.config.limits.time;
                 let read =
                     large_messages::read(&router.offload, client, deadline, message, parse).await;
-                if let Some(read) = read {
-                    connection.resume(Instant::now(), read);
-                }
+                connection.resume(Instant::now(), read);
                 continue;
             }
             let parts = (&mut connection, &running, address);

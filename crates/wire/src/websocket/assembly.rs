@@ -242,8 +242,7 @@ impl Message {
 
     fn large(self, expanded_bytes_max: usize) -> LargeMessage {
         let Message { is_text, is_compressed, bytes, valid_up_to: _ } = self;
-        let (bytes, connection) = (bytes.into(), Default::default());
-        LargeMessage { bytes, is_text, is_compressed, expanded_bytes_max, connection }
+        LargeMessage { bytes: bytes.into(), is_text, is_compressed, expanded_bytes_max }
     }
 
     /// Fails as soon as the text received so far cannot become UTF-8 (RFC 6455 section 8.1). Each

@@ -1,8 +1,6 @@
 //! The bounds of what a client may send at a time, and messages too expensive for the thread that received them:
 //! another thread expands and parses those while their connection waits.
 
-use std::sync::{Arc, Weak};
-
 use bytes::Bytes;
 
 use super::close::{CloseCode, Failure, NOT_UTF8, TOO_BIG};
@@ -57,24 +55,13 @@ impl ClientBounds {
 
 /// A whole message as it was received. Clones share its bytes. Its connection handles nothing else until it gets the
 /// [`ReadMessage`].
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LargeMessage {
     pub(super) bytes: Bytes,
     pub(super) is_text: bool,
     pub(super) is_compressed: bool,
     pub(super) expanded_bytes_max: usize,
-    pub(super) connection: Weak<()>,
 }
-
-/// Equal contents, whatever connections they came from.
-impl PartialEq for LargeMessage {
-    fn eq(&self, other: &Self) -> bool {
-        let contents = |it: &Self| (it.is_text, it.is_compressed, it.expanded_bytes_max);
-        contents(self) == contents(other) && self.bytes == other.bytes
-    }
-}
-
-impl Eq for LargeMessage {}
 
 /// A [`LargeMessage`] after it was expanded and parsed.
 #[derive(Debug)]
@@ -101,9 +88,6 @@ impl<T> ReadMessage<T> {
     }
 }
 
-/// A connection's claim to the [`ReadMessage`]. The message is not wanted any more once it is dropped.
-pub(super) type Waits = Arc<()>;
-
 impl LargeMessage {
     /// The size of the message as it was received.
     pub fn len(&self) -> usize {
@@ -115,14 +99,9 @@ impl LargeMessage {
         self.bytes.is_empty()
     }
 
-    /// True while the connection exists. Nothing needs to be read for one that has ended.
-    pub fn is_wanted(&self) -> bool {
-        self.connection.strong_count() > 0
-    }
-
     /// Expands the message and parses its text. Takes up to some 20 ms for 2 MiB.
     pub fn read<T>(self, parse: fn(Bytes) -> T) -> ReadMessage<T> {
-        let Self { bytes, is_text, is_compressed, expanded_bytes_max, connection: _ } = self;
+        let Self { bytes, is_text, is_compressed, expanded_bytes_max } = self;
         let expanded = match is_compressed {
             true => expand(&bytes, expanded_bytes_max).map(Bytes::from),
             false => Ok(bytes),

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::assembly::{Arrival, Assembly, Rules};
 use super::close::{self, CloseCode, Closed, ClosedBy, Failure};
 use super::frame::{FrameHeader, Opcode, apply_mask};
-use super::large::{ClientBounds, LargeMessage, MESSAGE_COST, Waits};
+use super::large::{ClientBounds, LargeMessage, MESSAGE_COST};
 use crate::Chunks;
 use crate::pending::{Idle, Seldom};
 
@@ -99,16 +99,16 @@ struct Busy {
     pong: Option<Box<[u8]>>,
     /// Input that the last turn did not get to.
     input: Vec<u8>,
-    /// Present while a [`LargeMessage`] is read.
-    large: Option<Waits>,
+    /// True while a [`LargeMessage`] is read.
+    is_reading: bool,
     /// See [`WebSocket::hold`].
     is_held: bool,
 }
 
 impl Idle for Busy {
     fn is_idle(&self) -> bool {
-        let Self { partial, events, outgoing, pong, input, large, is_held } = self;
-        let reads_nothing = partial.is_none() && input.is_empty() && large.is_none() && !is_held;
+        let Self { partial, events, outgoing, pong, input, is_reading, is_held } = self;
+        let reads_nothing = partial.is_none() && input.is_empty() && !is_reading && !is_held;
         reads_nothing && events.is_empty() && outgoing.is_empty() && pong.is_none()
     }
 }
@@ -190,7 +190,7 @@ impl WebSocket {
     /// True while a [`LargeMessage`] is read, or the connection is held. Read nothing from the transport meanwhile. The
     /// peer's deadlines pause, since its messages are not seen.
     pub fn is_paused(&self) -> bool {
-        self.busy.get().is_some_and(|busy| busy.is_held || busy.large.is_some())
+        self.busy.get().is_some_and(|busy| busy.is_held || busy.is_reading)
     }
 
     /// Stops or resumes the handling of the peer's messages. Without effect unless the connection is open.
@@ -204,7 +204,7 @@ impl WebSocket {
 
     /// Ends the pause that began with a [`LargeMessage`]. `failure`: the message breaks a rule.
     pub(crate) fn resume(&mut self, now: Instant, failure: Option<Failure>) {
-        self.busy.take(|busy| busy.large.take());
+        self.busy.take(|busy| std::mem::take(&mut busy.is_reading).then_some(()));
         self.restart_deadlines(now);
         if let Some(failure) = failure
             && self.state != State::Closed
@@ -405,7 +405,7 @@ impl WebSocket {
         self.since = now;
         // Of what the peer sends, only its close frame matters any more.
         let busy = self.busy.fill();
-        (busy.large, busy.is_held) = (None, false);
+        (busy.is_reading, busy.is_held) = (false, false);
     }
 
     fn send(&mut self, opcode: Opcode, payload: Chunks) {
@@ -451,10 +451,8 @@ impl WebSocket {
             }
         }
         match arrival {
-            Arrival::Large(mut message) => {
-                let waits = Waits::default();
-                message.connection = Arc::downgrade(&waits);
-                self.busy.fill().large = Some(waits);
+            Arrival::Large(message) => {
+                self.busy.fill().is_reading = true;
                 self.tell(Event::Large(message));
             }
             Arrival::Text(text) => self.tell(Event::Text(text)),
@@ -495,7 +493,7 @@ impl WebSocket {
     fn closed(&mut self, closed: Closed) {
         self.state = State::Closed;
         let busy = self.busy.fill();
-        (busy.partial, busy.large, busy.is_held) = (None, None, false);
+        (busy.partial, busy.is_reading, busy.is_held) = (None, false, false);
         busy.input = Vec::new();
         self.tell(Event::Closed(closed));
     }

@@ -10,6 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::future::AbortHandle;
 use hub::GroupId;
 use reactor::{Application, End, Sockets, Token};
 use wire::Machine;
@@ -41,6 +42,8 @@ pub(crate) struct Live {
     next_expiry: Option<Instant>,
     /// The clients that have responses to read, and when they are looked at next.
     unread: HashSet<Token>,
+    /// The large messages that other threads read, by connection.
+    reading: HashMap<Token, AbortHandle>,
     next_eviction: Option<Instant>,
     is_shutting_down: bool,
     deflation: RefCell<Deflation>,
@@ -65,6 +68,7 @@ impl Live {
             callers: SharedCallers::default(),
             next_expiry: None,
             unread: HashSet::new(),
+            reading: HashMap::new(),
             next_eviction: None,
             is_shutting_down: false,
             deflation: RefCell::new(Deflation::new(usize::MAX)),
@@ -142,6 +146,7 @@ impl Application for Live {
             }
             Event::Large(message) => self.read_apart(sockets, token, message),
             Event::Ended(_) => {
+                self.stop_reading(token);
                 if let Some(client) = sockets.client(token) {
                     client.backlog = None;
                     client.stop_all();
@@ -176,6 +181,7 @@ impl Application for Live {
             }
             Message::Introduced(token, identified) => self.introduced(sockets, token, identified),
             Message::Read(token, message) => {
+                self.reading.remove(&token);
                 if let Some(ClientMachine::WebSocket(connection)) = sockets.machine_mut(token) {
                     connection.resume(Instant::now(), message);
                 }
@@ -223,6 +229,7 @@ impl Application for Live {
     fn closed(&mut self, token: Token, mut client: Client, end: End) {
         client.stop_all();
         self.unread.remove(&token);
+        self.stop_reading(token);
         self.keeps_up(token);
         if let (End::Stalled, Some(router)) = (end, &self.router) {
             router.metrics.timeout(TimeoutPhase::stall);

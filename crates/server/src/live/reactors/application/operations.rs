@@ -76,7 +76,7 @@ impl Live {
 
     /// Has another thread read a large message, while the connection waits for it.
     pub(super) fn read_apart(
-        &self,
+        &mut self,
         sockets: &mut ClientSockets,
         token: Token,
         message: LargeMessage,
@@ -86,16 +86,27 @@ impl Live {
         let (Some(router), Some(client)) = (&self.router, sockets.client(token)) else { return };
         let client = client.key();
         let (serving, outlet) = (Arc::clone(router), Arc::clone(&self.outlet));
+        let (abort, registration) = AbortHandle::new_pair();
         router.cores.run(Box::new(move || {
-            Box::pin(async move {
+            let reading = async move {
                 let deadline = Instant::now() + serving.config.limits.time;
                 let offload = &serving.offload;
                 let read = large_messages::read(offload, client, deadline, message, parse).await;
-                if let Some(read) = read {
-                    outlet.mailbox().send(Message::Read(token, read));
-                }
+                outlet.mailbox().send(Message::Read(token, read));
+            };
+            Box::pin(async move {
+                // Aborted where the connection has ended.
+                let _ = Abortable::new(reading, registration).await;
             })
         }));
+        self.reading.insert(token, abort);
+    }
+
+    /// Nothing needs to be read for a connection that has ended: its message gives its place in the queue back.
+    pub(super) fn stop_reading(&mut self, token: Token) {
+        if let Some(reading) = self.reading.remove(&token) {
+            reading.abort();
+        }
     }
 
     /// Takes the outcome of an operation.
