@@ -9,7 +9,7 @@ use plan::{
 
 use crate::{
     Unsound, arguments,
-    places::{Known, Place, coordinate},
+    places::{Known, Place, Producer, coordinate},
     unsound,
 };
 
@@ -49,7 +49,7 @@ impl<'a> Answer<'a> {
         sets: &[&'a SelectionSet],
         id: ObjectShapeId,
         place: &mut Place,
-        reached_by: Option<FieldId>,
+        reached_by: Option<(FieldId, &[Producer])>,
     ) -> Result<(), Unsound> {
         let Some(shape) = self.plan.shape.objects.get(id.0 as usize) else {
             unsound!("the shape has no object {}", id.0)
@@ -96,10 +96,12 @@ impl<'a> Answer<'a> {
                     list(wanted.iter().map(|wanted| &*wanted.first.response_key).collect())
                 );
             }
-            let is_shared = reached_by.is_none_or(|field| self.is_shared_member(field, ty));
+            let may_be_unselected = reached_by.is_some_and(|(field, producers)| {
+                !self.is_shared_member(field, ty) || !self.is_known_to(producers, field, ty)
+            });
             for (wanted, shown) in wanted.iter().zip(shown) {
                 // The response has null there, whichever subgraph is asked.
-                if !is_shared && known.entry(self.graph, ty, &shown.data_key).is_none() {
+                if may_be_unselected && known.entry(self.graph, ty, &shown.data_key).is_none() {
                     continue;
                 }
                 self.field(wanted, shown, (ty, printed_as), known)?;
@@ -118,6 +120,20 @@ impl<'a> Answer<'a> {
                 let there = graph.field_type_in(field, subgraph);
                 graph.possible_in(there, subgraph).contains(&ty)
             })
+    }
+
+    /// False if one of the requests for `field` goes to a subgraph that does not know its possible type `ty`. The
+    /// subgraphs that resolve a field agree on its objects, so none of those has that type.
+    fn is_known_to(&self, producers: &[Producer], field: FieldId, ty: TypeId) -> bool {
+        let graph = self.graph;
+        // An event is no request: its payload has the types that its subgraph knows.
+        let requests = producers.iter().filter_map(|&it| self.plan.fetches.get(it as usize));
+        requests.map(|fetch| fetch.subgraph).all(|subgraph| {
+            let there = graph.field_type_in(field, subgraph);
+            graph.type_in(there, subgraph).is_some_and(|it| it.interface_object)
+                || !graph.ty(there).kind.is_abstract()
+                || graph.possible_in(there, subgraph).contains(&ty)
+        })
     }
 
     /// CollectFields (GraphQL specification, section 6.3.2).
@@ -186,7 +202,10 @@ impl<'a> Answer<'a> {
         }
         let printed = graph.field_named(printed_as, name).unwrap_or(own);
         match self.of_type(own, &graph.field(printed).ty, &shown.value)? {
-            Some(below) => self.object(&wanted.below, below, &mut entry.below, Some(own)),
+            Some(below) => {
+                let reached_by = Some((own, &*entry.producers));
+                self.object(&wanted.below, below, &mut entry.below, reached_by)
+            }
             None => Ok(()),
         }
     }
