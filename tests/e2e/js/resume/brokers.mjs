@@ -20,6 +20,9 @@ const RETRY_MS = 100;
 /** Until a broker that was killed confirms again, on a busy machine. */
 const CONFIRMED_MS = 120_000;
 
+/** After that a publisher to Redis gives up a connection that does not answer. */
+const ATTEMPT_MS = 5_000;
+
 const text = (number) => JSON.stringify(event("1", number));
 
 /** Repeats `attempt` until it does not throw. */
@@ -62,9 +65,27 @@ async function startJetStream(stream) {
 async function startRedisStreams() {
   let server = await startRedis(undefined, { stores: true });
   const { port, folder } = server;
-  const client = createClient({ url: server.url, socket: { reconnectStrategy: RETRY_MS }, disableOfflineQueue: true });
-  client.on("error", () => {});
-  await client.connect();
+  let client;
+  /** A client for one connection: one that reconnects by itself may leave a command without an outcome for ever. */
+  const connect = async () => {
+    const connected = createClient({ url: server.url, socket: { reconnectStrategy: false }, disableOfflineQueue: true });
+    connected.on("error", () => {});
+    await connected.connect();
+    return connected;
+  };
+  const disconnect = () => {
+    if (client?.isOpen) client.destroy();
+    client = undefined;
+  };
+  /** Stores events, unless an attempt whose confirmation was lost has stored them. */
+  const store = async (topic, numbers) => {
+    // The transaction stores all of them or none, so the last entry says which.
+    const [last] = await client.xRevRange(topic, "+", "-", { COUNT: 1 });
+    if (last && JSON.parse(last.message.data).altitude >= numbers[0] && numbers[0] > 0) return;
+    const transaction = client.multi();
+    for (const number of numbers) transaction.xAdd(topic, "*", { data: text(number) });
+    await transaction.exec();
+  };
   return {
     supergraph: (topic) => storedSupergraph({ providerId: "redis/default", topic, stream: "{}" }),
     configuration: {
@@ -72,19 +93,20 @@ async function startRedisStreams() {
     },
     createTopic: async () => {},
     publish: (topic, numbers) => untilConfirmed(async () => {
-      // The transaction stores all of them or none; the last entry says which, if the confirmation was lost.
-      const [last] = await client.xRevRange(topic, "+", "-", { COUNT: 1 });
-      if (last && JSON.parse(last.message.data).altitude >= numbers[0] && numbers[0] > 0) return;
-      const transaction = client.multi();
-      for (const number of numbers) transaction.xAdd(topic, "*", { data: text(number) });
-      await transaction.exec();
+      client ??= await within(connect(), "a connection to Redis", ATTEMPT_MS);
+      try {
+        await within(store(topic, numbers), "Redis to store events", ATTEMPT_MS);
+      } catch (error) {
+        disconnect();
+        throw error;
+      }
     }),
     async restart() {
       await server.stop();
       server = await startRedis(port, { folder });
     },
     async stop() {
-      client.destroy();
+      disconnect();
       await server.stop();
     },
   };
