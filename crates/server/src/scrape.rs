@@ -380,6 +380,11 @@ impl Writer<'_> {
             "How often the circuit breaker has opened",
             of(|it| &it.breaker_opened),
         )?;
+        self.counters(
+            "starling_subgraph_breaker_checks",
+            "How often the circuit breaker asked whether the subgraph fails or only certain requests do",
+            of(|it| &it.breaker_checks),
+        )?;
         let breakers = loaded.upstreams.iter();
         let breakers = breakers
             .map(|it| ([("subgraph", it.name().to_owned())], it.breaker() as u64))

@@ -64,16 +64,29 @@ fn is_passing(status: StatusCode) -> bool {
         .contains(&status)
 }
 
-/// Does an error say that the subgraph does not work? Others are ours, the client's, or about one
-/// operation.
-pub(crate) fn is_subgraphs_fault(error: &FetchError) -> bool {
+/// What the failure of a request says of its subgraph.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// Nothing was asked of it.
+    Unknown,
+    /// It works: the failure is about this request or its answer.
+    Works,
+    /// It fails, or this request makes it fail: a server that cannot read a request may close the connection, and one
+    /// whose code has a defect answers 500.
+    Unclear,
+    /// It does not work.
+    Fails,
+}
+
+/// See [`Verdict`].
+pub(crate) fn verdict(error: &FetchError) -> Verdict {
     match error {
-        FetchError::Connect(_)
-        | FetchError::Closed(_)
-        | FetchError::Timeout(_)
-        | FetchError::Protocol(_) => true,
-        FetchError::Status { status, .. } => status.is_server_error(),
-        _ => false,
+        FetchError::Overloaded => Verdict::Unknown,
+        FetchError::Connect(_) | FetchError::Timeout(_) => Verdict::Fails,
+        FetchError::Closed(_) | FetchError::Protocol(_) => Verdict::Unclear,
+        FetchError::Status { status, .. } if is_passing(*status) => Verdict::Fails,
+        FetchError::Status { status, .. } if status.is_server_error() => Verdict::Unclear,
+        _ => Verdict::Works,
     }
 }
 

@@ -41,6 +41,8 @@ pub struct UpstreamStats {
     pub bytes_received: AtomicU64,
     /// How often the circuit breaker opened.
     pub breaker_opened: AtomicU64,
+    /// How often the circuit breaker asked whether the subgraph fails or only certain requests do.
+    pub breaker_checks: AtomicU64,
     /// How long requests took, from the first attempt to the end of the answer or the failure.
     pub seconds: Latencies,
     failures: [AtomicU64; FailureKind::ALL.len()],

@@ -13,10 +13,10 @@ use hyper::body::Incoming;
 use net::TlsClient;
 
 use crate::answer::{Received, receive};
-use crate::breaker::{Admission, Breaker, Change, IsOpen};
+use crate::breaker::{Admission, Breaker, Change, Check, IsOpen};
 use crate::connection::{OneStream, Opened, describe, open};
 use crate::http1::Connection;
-use crate::retry::{Failure, Sent, is_subgraphs_fault, pause};
+use crate::retry::{Failure, Sent, Verdict, pause, verdict};
 use crate::standing::Standing;
 use crate::stats::{Gauge, count};
 use crate::target::Target;
@@ -24,6 +24,9 @@ use crate::{
     BreakerState, Clock, Protocol, TargetError, UpstreamSettings, UpstreamStats, pool,
     request_headers,
 };
+
+/// How long a subgraph may take for `{__typename}`.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The client of one subgraph. Shared by all cores; each has connections of its own.
 ///
@@ -182,10 +185,16 @@ impl Upstream {
                     return Err(FetchError::Timeout(rounded(patience)));
                 }
             };
-            if is_subgraphs_fault(&failure.error) {
-                self.settle(admission, false);
-            } else if !matches!(failure.error, FetchError::Overloaded) {
-                self.settle(admission, true);
+            match verdict(&failure.error) {
+                Verdict::Unknown => {}
+                Verdict::Works => self.settle(admission, true),
+                Verdict::Fails => self.settle(admission, false),
+                Verdict::Unclear => {
+                    let check = admission.and_then(|it| it.failed_unclearly(self.clock.now()));
+                    if let Some(check) = check {
+                        self.run_check(check, deadline).await;
+                    }
+                }
             }
             let Some(pause) = self.retry(number, &failure, request, deadline) else {
                 return Err(failure.error);
@@ -205,8 +214,39 @@ impl Upstream {
 
     fn settle(&self, admission: Option<Admission<'_>>, is_well: bool) {
         let Some(admission) = admission else { return };
-        let change =
-            if is_well { admission.succeeded() } else { admission.failed(self.clock.now()) };
+        self.report(match is_well {
+            true => admission.succeeded(),
+            false => admission.failed(self.clock.now()),
+        });
+    }
+
+    /// Asks the subgraph for what every GraphQL server knows, without anything that comes from a client. `deadline` is
+    /// that of the request that gave the reason.
+    async fn run_check(&self, check: Check<'_>, deadline: Instant) {
+        count(&self.standing.stats.breaker_checks);
+        let enough = Instant::now() + CHECK_TIMEOUT;
+        let until = deadline.min(enough);
+        let request = SubgraphRequest {
+            body: Bytes::from_static(br#"{"query":"{__typename}"}"#),
+            is_mutation: false,
+            headers: &[],
+            deadline: until,
+        };
+        let found = match tokio::time::timeout_at(until.into(), self.attempt(&request)).await {
+            Ok(Ok(_)) => Verdict::Works,
+            Ok(Err(failure)) => verdict(&failure.error),
+            Err(_) if until == enough => Verdict::Fails,
+            Err(_) => Verdict::Unknown,
+        };
+        let now = self.clock.now();
+        self.report(match found {
+            Verdict::Unknown => return,
+            Verdict::Works => check.passed(now),
+            Verdict::Fails | Verdict::Unclear => check.failed(now),
+        });
+    }
+
+    fn report(&self, change: Option<Change>) {
         match change {
             None => {}
             Some(Change::Opened) => {

@@ -73,7 +73,8 @@ impl Default for Http {
             // A few large responses, or many of the usual size.
             response_queue_bytes: 4 << 20,
             response_queue_bytes_total: 64 << 20,
-            max_headers: 128,
+            // Common servers read a hundred, and rules may pass all of them on to subgraphs, beside those of the router.
+            max_headers: 90,
             max_header_size: 64 << 10,
             http2: Http2::default(),
             compression: Compression::default(),

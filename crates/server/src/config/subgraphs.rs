@@ -260,7 +260,8 @@ pub struct CircuitBreaker {
 
     /// How many requests of the last ten seconds must have failed, in percent. Failures are requests
     /// without an answer in time, answers that are no HTTP, and statuses from 500; errors that the
-    /// subgraph reports in GraphQL are not.
+    /// subgraph reports in GraphQL are not. Where the request may be the reason, the router asks
+    /// `{ __typename }` before it concludes anything.
     #[schemars(range(min = 1, max = 100), example = 80)]
     pub failure_percent: u32,
 

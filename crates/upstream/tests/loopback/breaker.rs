@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use execute::FetchError;
+use http::{HeaderName, HeaderValue};
 use upstream::{BreakerSettings, BreakerState, Clock, FailureKind, UpstreamSettings};
 
-use crate::scripted::{Server, Step, answer, fetch, local, no_retries, read, response};
+use crate::scripted::{Server, Step, answer, fetch, fetch_with, local, no_retries, read, response};
 
 const OPEN_FOR: Duration = Duration::from_secs(5);
 
@@ -20,7 +21,8 @@ fn broken() -> Step {
 
 #[tokio::test]
 async fn a_subgraph_that_fails_is_left_alone_and_found_again_when_it_answers() {
-    let mut script: Vec<_> = (0..5).map(|_| broken()).collect();
+    // Each time it opens, it has been asked once more before.
+    let mut script: Vec<_> = (0..7).map(|_| broken()).collect();
     script.extend((0..4).map(|_| answer()));
     let server = Server::start(vec![script]).await;
     let clock = Clock::default();
@@ -33,11 +35,11 @@ async fn a_subgraph_that_fails_is_left_alone_and_found_again_when_it_answers() {
         assert_eq!(upstream.breaker(), BreakerState::Open);
         let refused = fetch(&upstream).await.unwrap_err();
         assert!(matches!(refused, FetchError::Unavailable(_)), "{refused:?}");
-        assert_eq!(server.connections().len(), 4, "it was not asked");
+        assert_eq!(server.connections().len(), 5, "it was not asked");
         // The first probe fails, and it is left alone again.
         clock.advance(OPEN_FOR);
         fetch(&upstream).await.unwrap_err();
-        assert_eq!((upstream.breaker(), server.connections().len()), (BreakerState::Open, 5));
+        assert_eq!((upstream.breaker(), server.connections().len()), (BreakerState::Open, 7));
         clock.advance(OPEN_FOR);
         for _ in 0..4 {
             fetch(&upstream).await.unwrap();
@@ -61,6 +63,54 @@ async fn what_clients_do_wrong_does_not_open_it() {
     })
     .await;
     assert_eq!((upstream.breaker(), server.connections().len()), (BreakerState::Closed, 20));
+}
+
+#[tokio::test]
+async fn requests_that_the_subgraph_cannot_handle_do_not_take_it_away_from_others() {
+    let Step::Answer(well) = answer() else { unreachable!("a response is one") };
+    let connection = || vec![Step::HangUpOn("x-unreadable", well.clone()); 100];
+    let server = Server::start((0..100).map(|_| connection()).collect()).await;
+    let clock = Clock::default();
+    let upstream = server.upstream(settings()).with_clock(clock.clone());
+    let unreadable = [(HeaderName::from_static("x-unreadable"), HeaderValue::from_static("1"))];
+    local(async {
+        for _ in 0..10 {
+            for _ in 0..4 {
+                let failed = fetch_with(&upstream, false, &unreadable).await.unwrap_err();
+                assert!(matches!(failed, FetchError::Closed(_)), "{failed:?}");
+            }
+            fetch(&upstream).await.unwrap();
+            clock.advance(Duration::from_secs(1));
+        }
+    })
+    .await;
+    assert_eq!(
+        (upstream.breaker(), read(&upstream.stats().breaker_opened)),
+        (BreakerState::Closed, 0)
+    );
+    let checks: Vec<_> = server
+        .requests
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|it| it.1.contains("{__typename}"))
+        .cloned()
+        .collect();
+    assert!((1..=10).contains(&checks.len()), "{checks:?}");
+    assert_eq!(read(&upstream.stats().breaker_checks), checks.len() as u64);
+}
+
+#[tokio::test]
+async fn a_subgraph_that_only_hangs_up_opens_it() {
+    let server = Server::start(vec![vec![Step::HangUp]; 5]).await;
+    let upstream = server.upstream(settings());
+    local(async {
+        for _ in 0..4 {
+            fetch(&upstream).await.unwrap_err();
+        }
+    })
+    .await;
+    assert_eq!(upstream.breaker(), BreakerState::Open);
 }
 
 #[tokio::test]

@@ -20,6 +20,8 @@ pub(crate) enum Step {
     Answer(Bytes),
     /// Reads a request and writes this once told to.
     AnswerWhen(Arc<Notify>, Bytes),
+    /// Reads a request; hangs up if this text is in it, and writes the bytes otherwise.
+    HangUpOn(&'static str, Bytes),
     /// Reads a request and hangs up.
     HangUp,
     /// Reads a request and does nothing more.
@@ -82,8 +84,10 @@ async fn serve(
 ) {
     for step in steps {
         let Some(request) = read_request(&mut stream).await else { return };
-        log.lock().unwrap().push((number, request));
+        log.lock().unwrap().push((number, request.clone()));
         let answer = match step {
+            Step::HangUpOn(text, _) if request.contains(text) => return,
+            Step::HangUpOn(_, answer) => answer,
             Step::Answer(answer) => answer,
             Step::AnswerWhen(told, answer) => {
                 told.notified().await;

@@ -4,8 +4,10 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
 use bytes::Bytes;
+use e2e::request;
 use expect_test::expect;
 use load::subgraph::Fault;
+use serde_json::{Value, json};
 
 use crate::answers::{case, shown};
 use crate::shop::Shop;
@@ -445,5 +447,32 @@ fn a_subgraph_that_keeps_failing_is_left_alone_until_it_answers_again() {
         let state = r#"starling_subgraph_breaker_state{subgraph="reviews"}"#;
         (shop.router.metric(state) == Some(0)).then_some(())
     });
+    shop.assert_unharmed();
+}
+
+#[test]
+fn a_client_whose_requests_a_subgraph_cannot_read_takes_it_away_from_nobody() {
+    let shop = Shop::with(
+        "http: {max_headers: 128}
+headers: {all: {request: [{propagate: {matching: '^x-'}}]}}
+traffic: {all: {circuit_breaker: {min_requests: 4}}}",
+    );
+    // The server of the subgraphs reads a hundred headers, and closes the connection if there are more.
+    let names: Vec<_> = (0..110).map(|number| format!("x-{number}")).collect();
+    let mut unreadable: Vec<_> = names.iter().map(|name| (&**name, "1")).collect();
+    unreadable.push(("content-type", "application/json"));
+    let body = json!({ "query": "{ latestReview { text } }" }).to_string();
+    for _ in 0..10 {
+        for _ in 0..4 {
+            let answer =
+                request(shop.address(), "POST", "/graphql", &unreadable, body.as_bytes()).unwrap();
+            let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+            assert_eq!(answer["errors"][0]["extensions"]["code"], "SUBGRAPH_REQUEST_FAILED");
+        }
+        let answer = shop.ask("{ latestReview { text } }");
+        assert_eq!(answer, json!({ "data": { "latestReview": { "text": "Shines." } } }));
+    }
+    let checks = r#"starling_subgraph_breaker_checks_total{subgraph="reviews"}"#;
+    assert!(shop.router.metric(checks) > Some(0));
     shop.assert_unharmed();
 }
