@@ -22,10 +22,19 @@ fn root() -> PathBuf {
 
 /// Paths of all documents, relative to the root.
 fn documents() -> BTreeSet<PathBuf> {
-    let pages = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().file_name());
-    let pages = pages.map(|name| Path::new("docs").join(name));
-    let pages = pages.filter(|page| page.extension().is_some_and(|it| it == "md"));
-    DOCUMENTS.iter().map(PathBuf::from).chain(pages).collect()
+    let mut documents: BTreeSet<_> = DOCUMENTS.iter().map(PathBuf::from).collect();
+    let mut folders = vec![PathBuf::from("docs")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root().join(&folder)).unwrap() {
+            let path = folder.join(entry.unwrap().file_name());
+            if root().join(&path).is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|it| it == "md") {
+                documents.insert(path);
+            }
+        }
+    }
+    documents
 }
 
 /// The text of a document without fenced blocks, by line number.

@@ -1,4 +1,4 @@
-// Every sample of README.md and docs/*.md, run as if a reader copied it.
+// Every sample of README.md and the pages below docs, run as if a reader copied it.
 import assert from "node:assert/strict";
 import { readFile, readdir } from "node:fs/promises";
 import path from "node:path";
@@ -13,7 +13,7 @@ const ROOT = path.join(import.meta.dirname, "../../../..");
 /** More would only wait for the two cores that the tests are made for. */
 const PAGES_AT_ONCE = 2;
 
-const documents = (await readdir(path.join(ROOT, "docs"))).filter((name) => name.endsWith(".md")).sort();
+const documents = (await readdir(path.join(ROOT, "docs"), { recursive: true })).filter((name) => name.endsWith(".md")).sort();
 const pages = ["README.md", ...documents.map((name) => `docs/${name}`)]
   .filter((name) => !process.env.STARLING_TEST_PAGE || name.includes(process.env.STARLING_TEST_PAGE));
 

@@ -64,11 +64,14 @@ describe("the directives of event subgraphs for composition", () => {
     type edfs__PublishResult { success: Boolean! }
     type Product @key(fields: "id", resolvable: false) { id: ID! }`;
 
-  it("let every event subgraph of docs/events.md compose", async () => {
-    const page = blocksOf(await readFile(path.join(ROOT, "docs/events.md"), "utf8"), "docs/events.md");
+  it("let every event subgraph of docs/events.md and its pages compose", async () => {
+    const names = ["docs/events.md", "docs/events/directives.md", "docs/events/initial-state.md"];
+    const pages = await Promise.all(names.map(async (name) => (
+      blocksOf(await readFile(path.join(ROOT, name), "utf8"), name))));
     const directives = await readFile(path.join(EXAMPLES, "composition/event-directives.graphql"), "utf8");
-    const samples = page.filter(({ language, text }) => language === "graphql" && /@events__|@openfed__/.test(text));
-    assert.ok(samples.length >= 5, "the page has samples");
+    const isSample = ({ language, text }) => language === "graphql" && /@events__|@openfed__/.test(text);
+    const samples = pages.flat().filter(isSample);
+    assert.ok(samples.length >= 9, "the pages have samples");
     const orders = `
       extend schema @link(url: "https://specs.apollo.dev/federation/v2.7", import: ["@key", "@shareable"])
       type Query { orderOfNumber(id: ID!): Order }
