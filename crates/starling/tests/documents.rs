@@ -228,3 +228,94 @@ fn links_in_code_are_none_and_anchors_are_those_of_github() {
     );
     assert_eq!(destination(Path::new("docs/a.md"), "https://example.com/"), None);
 }
+
+/// The code spans of a document that are paths of Rust items: `server::http::pipeline`.
+fn item_paths(text: &str) -> BTreeSet<String> {
+    let spans = prose(text).into_iter().flat_map(|(_, line)| line.split('`').skip(1).step_by(2));
+    let paths = spans.map(|span| {
+        let end = span.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
+        span[..end.unwrap_or(span.len())].trim_end_matches(':')
+    });
+    paths.filter(|path| path.contains("::")).map(str::to_owned).collect()
+}
+
+/// The sources below a file or folder.
+fn sources(path: &Path) -> Vec<PathBuf> {
+    if !path.is_dir() {
+        return vec![path.to_owned()];
+    }
+    let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    let below = entries.flat_map(|it| sources(&it));
+    below.filter(|it| it.extension().is_some_and(|it| it == "rs")).collect()
+}
+
+/// True if one of the sources defines an item, a variant or a field of that name.
+fn defines(files: &[PathBuf], name: &str) -> bool {
+    let keywords = ["fn", "struct", "enum", "trait", "type", "const", "static", "mod"];
+    files.iter().any(|file| {
+        let text = fs::read_to_string(file).unwrap();
+        let words =
+            || text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|it| !it.is_empty());
+        let is_item = words().zip(words().skip(1)).any(|(a, b)| keywords.contains(&a) && b == name);
+        let is_variant = |line: &str| {
+            let rest = line.trim_start().strip_prefix(name);
+            rest.is_some_and(|it| it.starts_with(['(', ',']) || it.starts_with(" {"))
+        };
+        is_item || text.contains(&format!("pub {name}:")) || text.lines().any(is_variant)
+    })
+}
+
+/// What is wrong with a path: each module must be a file or folder of its parent, and the rest must be defined there.
+fn unknown_part(path: &str) -> Option<String> {
+    let mut parts = path.split("::");
+    let name = parts.next()?;
+    let folder = root().join("crates").join(name.replace('_', "-")).join("src");
+    if !folder.is_dir() {
+        return Some(format!("no crate is called {name}"));
+    }
+    let mut place = folder.clone();
+    for part in parts {
+        let module = [place.join(format!("{part}.rs")), place.join(part)];
+        let exists = module.iter().any(|it| it.exists());
+        if exists {
+            place.push(part);
+            continue;
+        }
+        let mut files = sources(&place.with_extension("rs"));
+        files.retain(|it| it.exists());
+        if place.is_dir() {
+            files.extend(sources(&place));
+        }
+        if !defines(&files, part) {
+            return Some(format!(
+                "nothing is called {part} in {}",
+                place.strip_prefix(root()).unwrap().display()
+            ));
+        }
+    }
+    None
+}
+
+#[test]
+fn every_item_that_the_architecture_names_exists() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let paths = item_paths(&text);
+    assert!(paths.len() > 80, "only {} paths were found: are they still read?", paths.len());
+    let unknown: Vec<_> =
+        paths.iter().filter_map(|path| Some(format!("{path}: {}", unknown_part(path)?))).collect();
+    assert!(
+        unknown.is_empty(),
+        "ARCHITECTURE.md names what does not exist:\n{}",
+        unknown.join("\n")
+    );
+}
+
+#[test]
+fn a_path_is_checked_part_by_part() {
+    assert_eq!(item_paths("`graph::Field` and `a b`, `cargo`, `x::y(z) → w`").len(), 2);
+    assert_eq!(unknown_part("hub::shard::ring"), None);
+    assert_eq!(unknown_part("hub::Hub::advance"), None);
+    assert!(unknown_part("hub::shard::no_such_module").is_some());
+    assert!(unknown_part("hub::NoSuchType").is_some());
+    assert!(unknown_part("no_such_crate::x").is_some());
+}
