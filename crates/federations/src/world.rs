@@ -337,7 +337,7 @@ fn coherent(graph: &Supergraph) -> Result<(), String> {
         let at = format!("{}.{}", graph.ty(field.parent).name, field.name);
         for subgraph in field.resolved_by.iter() {
             let name = &graph.subgraph(subgraph).name;
-            let parent = graph.type_there(field.parent, subgraph);
+            let parent = graph.local_type(field.parent, subgraph);
             if graph.type_in(parent, subgraph).is_none() {
                 return Err(format!("{at} is in {name}, its type is not"));
             }

@@ -1,7 +1,7 @@
-//! The supergraph model: types, fields, who resolves what, keys and jumps.
+//! The supergraph model: types, fields, the subgraphs that resolve them, keys and jumps.
 //!
-//! Invariant: this crate knows nothing of operations. It is read once per generation and never
-//! changes afterwards.
+//! Invariant: this crate knows nothing of operations. A supergraph is read once per generation and never changes
+//! afterwards.
 
 mod api;
 mod errors;
@@ -28,8 +28,8 @@ pub use override_labels::{OVERRIDE_LABELS_MAX, OverrideLabels, ProgressiveOverri
 pub use sdl::SDL_BYTES_MAX;
 pub use subgraph_set::{SUBGRAPHS_MAX, SubgraphSet};
 
-/// The schema that clients see, as the parser and validator of operations wants it.
-/// Join and link machinery and everything `@inaccessible` are gone.
+/// The schema that clients see, in the form that the parser and validator of operations require. Join and link
+/// machinery and everything `@inaccessible` are removed.
 #[derive(Clone, Debug)]
 pub struct ApiSchema(
     pub std::sync::Arc<apollo_compiler::validation::Valid<apollo_compiler::Schema>>,

@@ -1,5 +1,5 @@
-//! Is the whole operation answered, and nothing else? Walks the client's selections, the plan's shape
-//! and the tree together.
+//! The check that a plan produces the whole response and nothing else. It walks the client's selections, the plan's
+//! shape and the symbolic tree together.
 
 use graph::{FieldId, Supergraph, TypeId, TypeKind, TypeRef, TypeRefShape};
 use plan::{
@@ -13,7 +13,7 @@ use crate::{
     unsound,
 };
 
-/// Checks the answer to `operation` that is read from `root`.
+/// Checks the response to `operation` that is read from `root`.
 pub(crate) fn check(
     graph: &Supergraph,
     operation: &Operation,
@@ -31,7 +31,7 @@ struct Answer<'a> {
     variables: &'a Variables,
 }
 
-/// One field of the answer: what the client wrote first, and all that it wants below.
+/// One field of the response: its first occurrence in the operation, and all selections of the client below it.
 struct Wanted<'a> {
     first: &'a Field,
     below: Vec<&'a SelectionSet>,
@@ -76,7 +76,7 @@ impl<'a> Answer<'a> {
             };
             let named = variant.and_then(|variant| self.graph.type_named(&variant.type_name));
             let fits = |&named: &TypeId| {
-                // Where nobody can tell, nothing may depend on it.
+                // Where the type of an object is unknown, no field may depend on it.
                 let is_untyped = !shape.is_abstract && self.graph.ty(named).possible.contains(&ty);
                 named == ty || (is_untyped && !wanted.iter().any(Wanted::is_type))
             };
@@ -110,8 +110,8 @@ impl<'a> Answer<'a> {
         Ok(())
     }
 
-    /// False if `field` has a union type of which one of the subgraphs that resolve it does not know the
-    /// member `ty`. Such members may be left unselected.
+    /// False if `field` has a union type and one of the subgraphs that resolve it does not know the member `ty`. Such
+    /// members may be left unselected.
     fn is_shared_member(&self, field: FieldId, ty: TypeId) -> bool {
         let graph = self.graph;
         let definition = graph.field(field);
@@ -126,7 +126,7 @@ impl<'a> Answer<'a> {
     /// subgraphs that resolve a field agree on its objects, so none of those has that type.
     fn is_known_to(&self, producers: &[Producer], field: FieldId, ty: TypeId) -> bool {
         let graph = self.graph;
-        // An event is no request: its payload has the types that its subgraph knows.
+        // An event is not a request: its payload has the types that its subgraph knows.
         let requests = producers.iter().filter_map(|&it| self.plan.fetches.get(it as usize));
         requests.map(|fetch| fetch.subgraph).all(|subgraph| {
             let there = graph.field_type_in(field, subgraph);
@@ -136,7 +136,7 @@ impl<'a> Answer<'a> {
         })
     }
 
-    /// CollectFields (GraphQL specification, section 6.3.2).
+    /// Collects the selected fields in response order: CollectFields (GraphQL specification, section 6.3.2).
     fn collect(&self, set: &'a SelectionSet, ty: TypeId, wanted: &mut Vec<Wanted<'a>>) {
         for item in &set.items {
             match item {
@@ -210,7 +210,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Checks that a value's shape is that of its type, and yields the shape of its objects.
+    /// Checks that a value's shape matches its type, and returns the shape of its objects.
     fn of_type(
         &self,
         field: FieldId,

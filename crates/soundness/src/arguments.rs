@@ -1,18 +1,20 @@
-//! Arguments of fields in one form, wherever they were written: they are part of a field's identity.
+//! Arguments of fields in one form, for comparison across the client's operation, subgraph operations and field sets:
+//! arguments are part of a field's identity.
 
 use apollo_compiler::{Name, Node, ast};
 use graph::ConstValue;
 use plan::{Operation, Value, VariableId};
 
-/// Sorted by name.
+/// The arguments of a field, sorted by name.
 pub(crate) type Arguments = Vec<(Box<str>, Value)>;
 
-/// As the client gave them.
+/// Converts the arguments of a field in the client's operation.
 pub(crate) fn of_client(arguments: &[(Box<str>, Value)]) -> Arguments {
     sorted(arguments.to_vec())
 }
 
-/// As a subgraph operation gives them. A variable that the client does not have keeps no value of its own.
+/// Converts the arguments of a field in a subgraph operation. A variable that the client does not have gets an id that
+/// matches no other.
 pub(crate) fn of_text<'a>(
     arguments: impl Iterator<Item = &'a Node<ast::Argument>>,
     operation: &Operation,
@@ -23,7 +25,7 @@ pub(crate) fn of_text<'a>(
     sorted(arguments.map(of).collect())
 }
 
-/// As a field set gives them; `None` where the text is no list of arguments.
+/// Converts the arguments of a field in a field set; `None` if the text is not a list of arguments.
 pub(crate) fn of_field_set(text: &str) -> Option<Arguments> {
     match ConstValue::parse(&format!("{{{text}}}"))? {
         ConstValue::Object(members) => {

@@ -1,16 +1,17 @@
-//! The ways in which the conditions of an operation may hold.
+//! The combinations of variable values for which the conditions of an operation are checked.
 
 use std::collections::BTreeSet;
 
 use plan::{Condition, FetchKind, Operation, Plan, Selection, SelectionSet, VariableId, Variables};
 
-/// Up to so many variables all combinations are tried: sixteen executions.
+/// The maximum number of variables for which all combinations are tried: sixteen executions.
 const EXHAUSTIVE_VARIABLES_MAX: usize = 4;
 
-/// Beyond that: all true, all false, and each of the first so many different from the rest.
+/// The number of variables that are tried individually when there are more than [`EXHAUSTIVE_VARIABLES_MAX`]: all true,
+/// all false, and each of these variables different from the rest.
 const SINGLE_VARIABLES_MAX: usize = 8;
 
-/// Values for the variables that conditions read.
+/// Returns the assignments of values to the variables that conditions read.
 pub(crate) fn all(operation: &Operation, plan: &Plan) -> Vec<Variables> {
     let mut read = BTreeSet::new();
     conditions_of(&operation.selection_set, &mut read);
@@ -72,7 +73,7 @@ fn note(condition: &Condition, read: &mut BTreeSet<VariableId>) {
     read.extend(condition.all.iter().map(|(id, _)| *id));
 }
 
-/// Does any of them hold? None at all: always.
+/// True if one of the conditions holds, or if there are none.
 pub(crate) fn any_holds(any_of: &[Condition], variables: &Variables) -> bool {
     any_of.is_empty() || any_of.iter().any(|condition| condition.holds(variables))
 }

@@ -1,4 +1,4 @@
-//! The data tree of an execution, with object types instead of objects.
+//! The symbolic data tree of an execution, with object types instead of objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,47 +6,48 @@ use graph::{FieldId, SubgraphId, Supergraph, TypeId};
 
 use crate::arguments::Arguments;
 
-/// Who put something where it is: the index of a fetch, or [`SEED`].
+/// The producer of a part of the tree: the index of a fetch, or [`SEED`].
 pub(crate) type Producer = u32;
 
-/// The event of a subscription, which is there before all fetches.
+/// The producer of a subscription's event, which precedes all fetches.
 pub(crate) const SEED: Producer = u32::MAX;
 
-/// Where an object, or each object of a list, may stand.
+/// The objects at one position of the tree: a single object, or any object of a list.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Place {
-    /// What is known of it, by the object type that it may have.
+    /// The known facts, for each object type that the object may have.
     pub(crate) types: BTreeMap<TypeId, Known>,
 }
 
-/// What is known of an object of one type.
+/// The known facts about an object of one type.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Known {
-    /// Who said which type it is.
+    /// The producers that selected `__typename` of the object.
     pub(crate) typename: Vec<Producer>,
-    /// By data key.
+    /// The fields of the object, by data key.
     pub(crate) fields: BTreeMap<Box<str>, Entry>,
-    /// Keys under which an interface object's own name stands, for want of anything to select: nobody may
-    /// read it.
+    /// The data keys that contain the name of an interface object, selected because a selection set must not be empty.
+    /// No part of the response may be read from them.
     pub(crate) unread: BTreeSet<Box<str>>,
-    /// It is (part of) the payload of this event subgraph: what the subgraph declares may be there.
+    /// The event subgraph if the object is the payload of an event or part of one: any field that the subgraph declares
+    /// may be present.
     pub(crate) payload: Option<SubgraphId>,
 }
 
-/// The value under a data key.
+/// The field under a data key.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     /// The object type's own field.
     pub(crate) field: FieldId,
-    /// `None`: whatever the client gave, because events have no arguments.
+    /// The arguments of the field. `None` matches any arguments of the client, because events have none.
     pub(crate) arguments: Option<Arguments>,
     pub(crate) producers: Vec<Producer>,
-    /// Of composite types.
+    /// The objects below; empty for leaves.
     pub(crate) below: Place,
 }
 
 impl Place {
-    /// Payloads of `subgraph` of type `ty`.
+    /// Creates the objects of a payload of `subgraph` with type `ty`.
     pub(crate) fn payload(graph: &Supergraph, ty: TypeId, subgraph: SubgraphId) -> Self {
         let known = Known { typename: vec![SEED], payload: Some(subgraph), ..Known::default() };
         let possible = graph.possible_in(ty, subgraph);
@@ -55,7 +56,7 @@ impl Place {
 }
 
 impl Known {
-    /// What stands under `key` of an object of type `ty`.
+    /// Returns the field under `key` of an object of type `ty`.
     pub(crate) fn entry(
         &mut self,
         graph: &Supergraph,
@@ -75,7 +76,7 @@ impl Known {
     }
 }
 
-/// `Type.field`
+/// Returns the coordinate of a field, `Type.field`.
 pub(crate) fn coordinate(graph: &Supergraph, field: FieldId) -> String {
     let definition = graph.field(field);
     format!("{}.{}", graph.ty(definition.parent).name, definition.name)

@@ -1,4 +1,4 @@
-//! What a subgraph is told about the objects that it is asked for.
+//! Checks of representations, which identify the objects of an entity fetch for its subgraph.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::{
     unsound,
 };
 
-/// Checks the representation of an object of type `ty` of which `known` is known.
+/// Checks the representation of an object of type `ty` about which `known` is known.
 pub(crate) fn check(
     graph: &Supergraph,
     subgraph: SubgraphId,
@@ -28,8 +28,8 @@ pub(crate) fn check(
         None => Some(ty),
     };
     let is_named = named.is_some_and(|named| {
-        // Under the name of an interface: to an interface object, and to whoever tells what an object
-        // from an interface object really is.
+        // The name of an interface is allowed towards an interface object, and towards a subgraph that resolves the
+        // real type of an object from an interface object.
         let has_keys = graph.type_in(named, subgraph).is_some_and(|there| !there.keys.is_empty());
         named == ty || (has_keys && graph.ty(named).possible.contains(&ty))
     });
@@ -54,7 +54,7 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Checks that the representations of `batch` hold what `own` requires in that subgraph.
+/// Checks that the representations of `batch` contain the fields that `own` requires in that subgraph.
 pub(crate) fn check_required(
     graph: &Supergraph,
     batch: &EntityBatch,
@@ -69,7 +69,7 @@ pub(crate) fn check_required(
     })
 }
 
-/// The field that a subgraph knows `own` as: its own, or that of an interface object.
+/// Returns the field as which a subgraph knows `own`: its own field, or the field of an interface object.
 pub(crate) fn mention(
     graph: &Supergraph,
     ty: TypeId,
@@ -88,7 +88,7 @@ pub(crate) fn mention(
     of_object.unwrap_or(own)
 }
 
-/// Every member was put there before, as what its name says.
+/// Checks that every member was stored by an earlier fetch, as the field that its name states.
 fn produced(
     graph: &Supergraph,
     fields: &[RepresentationField],
@@ -121,14 +121,14 @@ fn produced(
     Ok(())
 }
 
-/// What a set of fields is for.
+/// The purpose of a field set in a representation.
 enum Part {
-    /// Null members identify nothing.
+    /// A key, in which null members identify nothing.
     Key,
     Required,
 }
 
-/// Do the members of a representation hold all of `set`?
+/// Checks that the members of a representation contain all of `set`.
 fn has(
     graph: &Supergraph,
     set: &FieldSet,
@@ -170,8 +170,8 @@ fn has(
     Ok(())
 }
 
-/// True if an external field is a key member on a type extension of Federation 1: the subgraph refers to
-/// objects by it, so it gives the value although the field is external there.
+/// True if an external field is a key member on a type extension of Federation 1: the subgraph refers to objects by it,
+/// so it gives the value although the field is external there.
 pub(crate) fn is_reference(graph: &Supergraph, field: FieldId, subgraph: SubgraphId) -> bool {
     let types = graph.types.iter().flat_map(|ty| &ty.subgraphs);
     let there = types.filter(|there| there.subgraph == subgraph);

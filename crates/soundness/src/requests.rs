@@ -1,4 +1,4 @@
-//! The texts of a plan's subgraph operations: parsed, and valid for the schemas of their subgraphs.
+//! The texts of a plan's subgraph operations: parsing, and validation against the schemas of their subgraphs.
 
 use apollo_compiler::ast::{Definition, Document, OperationDefinition, Selection};
 use apollo_compiler::validation::Valid;
@@ -8,15 +8,15 @@ use plan::{EntityBatch, FetchKind, Operation, Plan, SubgraphOperation, Subscript
 
 use crate::{Unsound, VALIDATED_BYTES_MAX, subgraph_schema::Schemas, unsound};
 
-/// What is sent, parsed.
+/// The parsed operations that a plan sends.
 pub(crate) struct Requests {
-    /// By fetch; `None` where nothing is sent to a server.
+    /// The operation of each fetch; `None` where no operation is sent to a server.
     pub(crate) fetches: Vec<Option<Node<OperationDefinition>>>,
-    /// The subscription at a subgraph.
+    /// The subscription that is sent to a subgraph.
     pub(crate) subscription: Option<Node<OperationDefinition>>,
 }
 
-/// The length of all that `plan` sends.
+/// Returns the total length of the operations that `plan` sends.
 pub(crate) fn bytes(plan: &Plan) -> usize {
     let of_fetch = |kind: &FetchKind| match kind {
         FetchKind::Root(sent)
@@ -31,7 +31,7 @@ pub(crate) fn bytes(plan: &Plan) -> usize {
     subscription + plan.fetches.iter().map(|fetch| of_fetch(&fetch.kind)).sum::<usize>()
 }
 
-/// Parses all that `plan` sends, and validates it up to [`VALIDATED_BYTES_MAX`].
+/// Parses all operations that `plan` sends, and validates them up to [`VALIDATED_BYTES_MAX`].
 pub(crate) fn read(
     graph: &Supergraph,
     schemas: &Schemas,

@@ -27,18 +27,18 @@ pub(crate) struct Run<'a> {
     requests: &'a Requests,
     variables: &'a Variables,
     root: Place,
-    /// How many values may still be put into the tree.
+    /// The number of values that may still be put into the tree.
     pub(crate) entries_left: Cell<usize>,
 }
 
-/// Who answers, and what holds where it does.
+/// The request whose selections are being recorded, and the facts that hold at this position of them.
 #[derive(Clone)]
 struct Answering<'a> {
     subgraph: SubgraphId,
     producer: Producer,
-    /// What `@provides` adds here.
+    /// The field sets that `@provides` adds at this position.
     provides: Vec<&'a FieldSet>,
-    /// The object was asked for by this batch, so it may have brought what fields require.
+    /// The batch that fetched the object, if any: its representations may contain the fields that others require.
     batch: Option<&'a EntityBatch>,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Run<'a> {
         Self { graph, operation, plan, requests, variables, root, entries_left: Cell::new(0) }
     }
 
-    /// The tree after all fetches.
+    /// Returns the tree after all fetches.
     pub(crate) fn into_root(self) -> Place {
         self.root
     }
@@ -107,8 +107,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Root fields of mutations run one after the other: what belongs to an earlier one is done before
-    /// a later one starts (GraphQL specification, section 6.2.2).
+    /// Checks the order of root fields of mutations: fetches that belong to an earlier root field end before a later
+    /// one starts (GraphQL specification, section 6.2.2).
     fn check_order(
         &self,
         index: usize,
@@ -202,7 +202,7 @@ impl<'a> Run<'a> {
         before: &BTreeSet<Producer>,
     ) -> Result<(), Unsound> {
         let Selection::Field(entities) = selection else { return Ok(()) };
-        // Others in the same request are wanted; this one asks for nothing, whatever it is sent.
+        // Other aliases of the same request are wanted; this one selects nothing, whatever is sent with it.
         if !any_holds(&batch.any_of, self.variables) || !self.asks(&entities.selection_set) {
             return Ok(());
         }
@@ -218,7 +218,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Is any field selected, as the conditions are?
+    /// True if any field is selected under the current conditions.
     fn asks(&self, selections: &[Selection]) -> bool {
         selections.iter().any(|selection| match selection {
             Selection::Field(field) => self.is_included(&field.directives),
@@ -229,7 +229,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Visits what stands at the end of a path.
+    /// Visits the objects at the end of a path.
     fn at(
         &self,
         place: &mut Place,
@@ -240,8 +240,8 @@ impl<'a> Run<'a> {
     ) -> Result<(), Unsound> {
         for (&ty, known) in &mut place.types {
             if !types.is_empty() {
-                // Of whom nobody said before what it is, nobody is asked: that is what execution does. Where
-                // something was wanted of it, the answer or a representation lacks it.
+                // Objects whose `__typename` no earlier fetch selected are skipped, as in execution. If a field of them
+                // was wanted, the response or a representation lacks it, which is found there.
                 let is_said = known.typename.iter().any(|producer| before.contains(producer));
                 if !is_said || !types.contains(&self.graph.ty(ty).name) {
                     continue;
@@ -260,7 +260,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// What a subgraph says of an object of type `ty`.
+    /// Records the fields that a subgraph returns for an object of type `ty`.
     fn select(
         &self,
         ty: TypeId,
@@ -362,7 +362,7 @@ impl<'a> Run<'a> {
         let is_object = graph
             .type_in(static_type, answering.subgraph)
             .is_some_and(|there| there.interface_object);
-        // Behind an interface object stands any of the objects that others know.
+        // An object behind an interface object may be any of the objects that other subgraphs know.
         let possible = match is_object {
             true => &graph.ty(static_type).possible[..],
             false => graph.possible_in(static_type, answering.subgraph),
@@ -374,7 +374,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Can the subgraph resolve the field here? Yields what `@provides` says below it.
+    /// Checks that the subgraph can resolve the field at this position. Returns the field sets that `@provides` states
+    /// below it.
     fn resolved(
         &self,
         ty: TypeId,
@@ -412,8 +413,8 @@ impl<'a> Run<'a> {
         Ok(provided)
     }
 
-    /// The arguments that are read from objects further up (`@fromContext`). Each has a variable of the
-    /// batch, whose value stands somewhere above all objects of the batch.
+    /// Returns the arguments that are read from objects further up (`@fromContext`). Each needs a variable of the
+    /// batch, with a value that is found above all objects of the batch.
     fn read_further_up(
         &self,
         ty: TypeId,
@@ -446,17 +447,17 @@ impl<'a> Run<'a> {
         Ok(read)
     }
 
-    /// The field that the subgraph knows `own` as: its own, or that of an interface object.
+    /// Returns the field as which the subgraph knows `own`: its own field, or the field of an interface object.
     fn mention(&self, ty: TypeId, own: FieldId, subgraph: SubgraphId) -> FieldId {
         representations::mention(self.graph, ty, own, subgraph)
     }
 
-    /// Does the subgraph know objects of that type as an interface object only?
+    /// True if the subgraph knows objects of that type only as an interface object.
     fn is_masked(&self, ty: TypeId, subgraph: SubgraphId) -> bool {
         self.graph.type_in(ty, subgraph).is_none()
     }
 
-    /// Does a fragment on `on` apply to objects of type `ty` in that subgraph?
+    /// True if a fragment on `on` applies to objects of type `ty` in that subgraph.
     fn is_a(&self, ty: TypeId, on: TypeId, subgraph: SubgraphId) -> bool {
         let there = self.graph.type_in(on, subgraph);
         let is_object = there.is_some_and(|there| there.interface_object);
@@ -486,7 +487,7 @@ fn response_key(field: &ast::Field) -> &str {
     field.alias.as_ref().unwrap_or(&field.name).as_str()
 }
 
-/// What a set of `@provides` says below field `name` of an object of type `ty`.
+/// Collects the field sets that a set of `@provides` states below the field `name` of an object of type `ty`.
 fn provided_in<'a>(
     graph: &Supergraph,
     set: &'a FieldSet,

@@ -1,4 +1,4 @@
-//! The schemas of subgraphs, as far as the supergraph tells.
+//! The schemas of subgraphs, derived from the supergraph as far as it describes them.
 
 use std::{fmt::Write as _, sync::OnceLock};
 
@@ -7,7 +7,7 @@ use graph::{FieldId, SubgraphId, Supergraph, TypeKind, TypeRef, TypeRefShape};
 
 use crate::{Unsound, unsound};
 
-/// The schemas of the subgraphs of a supergraph, each made when it is first wanted.
+/// The schemas of the subgraphs of a supergraph, each derived when it is first used.
 #[derive(Debug)]
 pub(crate) struct Schemas(Vec<OnceLock<Result<Valid<Schema>, Unsound>>>);
 
@@ -74,7 +74,7 @@ fn schema_of(graph: &Supergraph, subgraph: SubgraphId) -> Result<Valid<Schema>, 
                 if id == graph.query {
                     fields.push_str("  _entities(representations: [_Any!]!): [_Entity]!\n");
                 }
-                // An empty pair of braces is a syntax error; a type without any is not.
+                // An empty pair of braces is a syntax error; a type without braces is not.
                 match fields.is_empty() {
                     true => sdl.push('\n'),
                     false => {

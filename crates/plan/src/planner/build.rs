@@ -441,7 +441,7 @@ impl<'a> Builder<'a> {
             }
             let before = depends_on.iter().map(|&node| self.nodes.nodes[node].level + 1).max();
             let level = (base + jump.depth).max(before.unwrap_or(0));
-            let ty = self.graph.type_there(solution.ty, jump.subgraph);
+            let ty = self.graph.local_type(solution.ty, jump.subgraph);
             let kind = if is_root { NodeKind::RootBelow } else { NodeKind::Entity };
             let node = self.node(jump.subgraph, kind, at, ty, level);
             debug_assert!(depends_on.iter().all(|&before| self.nodes.nodes[before].level < level));

@@ -112,7 +112,7 @@ impl<'a> Solver<'a> {
 
     /// Are these root fields of the query, below another field?
     pub(super) fn is_root_below(&self, ty: TypeId, gate: Gate<'a>) -> bool {
-        gate.requires.is_none() && self.graph.has_query_root(ty, gate.subgraph)
+        gate.requires.is_none() && self.graph.is_query_root_in(ty, gate.subgraph)
     }
 
     /// Is there a way through the holders alone, with so many waves for what is below? Jumping for that is

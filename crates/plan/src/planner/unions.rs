@@ -180,7 +180,7 @@ impl Narrowing<'_> {
             has_grown = false;
             for subgraph in graph.subgraph_ids() {
                 let leads_there = |reached: SubgraphSet| {
-                    graph.has_query_root(ty, subgraph)
+                    graph.is_query_root_in(ty, subgraph)
                         || graph
                             .keys_into(ty, subgraph)
                             .any(|key| graph.resolves_set(&key.fields, ty, reached))

@@ -98,7 +98,7 @@ impl<'a> Server<'a> {
         let graph = self.graph;
         if field.name == "__typename" {
             // An interface object does not know better.
-            return json!(*graph.ty(graph.type_there(here.object.ty, self.subgraph)).name);
+            return json!(*graph.ty(graph.local_type(here.object.ty, self.subgraph)).name);
         }
         if field.name == "_entities" {
             return self.entities(field);

@@ -248,7 +248,7 @@ fn jump_type(graph: &Supergraph, ty: TypeId, subgraphs: &[SubgraphId]) -> JumpTy
         .iter()
         .map(|&from| {
             let leads = |&to: &SubgraphId| {
-                graph.has_query_root(ty, to)
+                graph.is_query_root_in(ty, to)
                     || graph
                         .keys_into(ty, to)
                         .any(|key| graph.resolves_set(&key.fields, ty, SubgraphSet::of(from)))

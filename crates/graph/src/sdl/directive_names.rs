@@ -1,9 +1,9 @@
-//! The names of the directives of a supergraph in one schema. A schema may import directives under other names.
+//! The names that federation directives have in one schema. A schema may import directives under other names.
 
 use super::links::Links;
 
-/// Names of the directives that tell which subgraph has what.
-pub(super) struct Names {
+/// The local names of the directives that assign types and fields to subgraphs.
+pub(super) struct DirectiveNames {
     pub(super) ty: String,
     pub(super) field: String,
     pub(super) implements: String,
@@ -15,7 +15,7 @@ pub(super) struct Names {
     pub(super) machinery: Vec<String>,
 }
 
-impl Names {
+impl DirectiveNames {
     pub(super) fn of(links: &Links) -> Self {
         let join = |directive: &str| links.directive("join", directive);
         let inaccessible = links.directive("inaccessible", "inaccessible");
