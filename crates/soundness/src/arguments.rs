@@ -20,7 +20,7 @@ pub(crate) fn of_text<'a>(
     operation: &Operation,
 ) -> Arguments {
     let of = |argument: &Node<ast::Argument>| {
-        (argument.name.as_str().into(), of_ast(&argument.value, operation))
+        (argument.name.as_str().into(), convert_ast(&argument.value, operation))
     };
     sorted(arguments.map(of).collect())
 }
@@ -29,7 +29,7 @@ pub(crate) fn of_text<'a>(
 pub(crate) fn of_field_set(text: &str) -> Option<Arguments> {
     match ConstValue::parse(&format!("{{{text}}}"))? {
         ConstValue::Object(members) => {
-            let of = |(name, value)| (name, of_constant(value));
+            let of = |(name, value)| (name, convert_constant(value));
             Some(sorted(members.into_iter().map(of).collect()))
         }
         _ => None,
@@ -41,7 +41,7 @@ fn sorted(mut arguments: Arguments) -> Arguments {
     arguments
 }
 
-fn of_ast(value: &ast::Value, operation: &Operation) -> Value {
+fn convert_ast(value: &ast::Value, operation: &Operation) -> Value {
     match value {
         ast::Value::Null => Value::Null,
         ast::Value::Enum(name) => Value::Enum(name.as_str().into()),
@@ -50,11 +50,11 @@ fn of_ast(value: &ast::Value, operation: &Operation) -> Value {
         ast::Value::Int(number) => Value::Int(number.as_str().into()),
         ast::Value::Boolean(value) => Value::Boolean(*value),
         ast::Value::List(items) => {
-            Value::List(items.iter().map(|item| of_ast(item, operation)).collect())
+            Value::List(items.iter().map(|item| convert_ast(item, operation)).collect())
         }
         ast::Value::Object(members) => {
             let of = |(name, value): &(Name, Node<ast::Value>)| {
-                (name.as_str().into(), of_ast(value, operation))
+                (name.as_str().into(), convert_ast(value, operation))
             };
             Value::Object(members.iter().map(of).collect())
         }
@@ -65,7 +65,7 @@ fn of_ast(value: &ast::Value, operation: &Operation) -> Value {
     }
 }
 
-fn of_constant(value: ConstValue) -> Value {
+fn convert_constant(value: ConstValue) -> Value {
     match value {
         ConstValue::Null => Value::Null,
         ConstValue::Int(text) => Value::Int(text),
@@ -73,9 +73,9 @@ fn of_constant(value: ConstValue) -> Value {
         ConstValue::String(text) => Value::String(text),
         ConstValue::Boolean(value) => Value::Boolean(value),
         ConstValue::Enum(name) => Value::Enum(name),
-        ConstValue::List(items) => Value::List(items.into_iter().map(of_constant).collect()),
+        ConstValue::List(items) => Value::List(items.into_iter().map(convert_constant).collect()),
         ConstValue::Object(members) => Value::Object(
-            members.into_iter().map(|(name, value)| (name, of_constant(value))).collect(),
+            members.into_iter().map(|(name, value)| (name, convert_constant(value))).collect(),
         ),
     }
 }

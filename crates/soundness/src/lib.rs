@@ -13,14 +13,13 @@
 //!
 //! Invariant: this crate knows nothing of how plans are made. `prepare` checks plans in debug builds, tests always do.
 
-mod answer;
 mod arguments;
 mod assignments;
-mod places;
 mod representations;
 mod requests;
-mod run;
+mod response;
 mod subgraph_schema;
+mod symbolic_execution;
 
 use std::sync::Arc;
 
@@ -29,7 +28,7 @@ use plan::{Operation, Plan};
 
 /// The maximum number of values put into trees during one check. Deep operations on interfaces have exponentially many;
 /// values beyond the limit remain unchecked. A check that reaches it takes a second in a debug build.
-const ENTRIES_MAX: usize = 100_000;
+const VALUES_MAX: usize = 100_000;
 
 /// The number of bytes of subgraph operations in one plan that are validated against the subgraphs' schemas, which
 /// costs more than all other checks: enough for operations of 1,700 lines over many subgraphs. Operations beyond the
@@ -45,17 +44,17 @@ const PARSED_BYTES_MAX: usize = 4 << 20;
 #[error("the plan is not sound: {message}")]
 pub struct Unsound {
     message: Box<str>,
-    /// True if no violation was found, but [`ENTRIES_MAX`] or [`PARSED_BYTES_MAX`] was reached.
-    gave_up: bool,
+    /// True if no violation was found, but [`VALUES_MAX`] or [`PARSED_BYTES_MAX`] was reached.
+    is_too_large: bool,
 }
 
 impl Unsound {
     fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into().into(), gave_up: false }
+        Self { message: message.into().into(), is_too_large: false }
     }
 
-    fn gave_up() -> Self {
-        Self { message: "it is too large to be checked".into(), gave_up: true }
+    fn is_too_large() -> Self {
+        Self { message: "it is too large to be checked".into(), is_too_large: true }
     }
 }
 
@@ -69,14 +68,14 @@ use unsound;
 #[derive(Debug)]
 pub struct Checker {
     graph: Arc<Supergraph>,
-    schemas: subgraph_schema::Schemas,
+    schemas: subgraph_schema::SubgraphSchemas,
 }
 
 impl Checker {
     /// Creates a checker for plans over `graph`. The schema of a subgraph is derived when a plan first sends an
     /// operation to it.
     pub fn new(graph: Arc<Supergraph>) -> Self {
-        let schemas = subgraph_schema::Schemas::new(&graph);
+        let schemas = subgraph_schema::SubgraphSchemas::new(&graph);
         Self { graph, schemas }
     }
 
@@ -86,7 +85,7 @@ impl Checker {
     /// The first violation found.
     pub fn check(&self, operation: &Operation, plan: &Plan) -> Result<(), Unsound> {
         match self.check_all(operation, plan) {
-            Err(unsound) if unsound.gave_up => Ok(()),
+            Err(unsound) if unsound.is_too_large => Ok(()),
             other => other,
         }
     }
@@ -94,16 +93,18 @@ impl Checker {
     fn check_all(&self, operation: &Operation, plan: &Plan) -> Result<(), Unsound> {
         let graph = &*self.graph;
         if requests::bytes(plan) > PARSED_BYTES_MAX {
-            return Err(Unsound::gave_up());
+            return Err(Unsound::is_too_large());
         }
         let requests = requests::read(graph, &self.schemas, operation, plan)?;
-        let mut entries_left = ENTRIES_MAX;
+        let mut values_left = VALUES_MAX;
         for variables in assignments::all(operation, plan) {
-            let mut run = run::Run::new(graph, operation, plan, &requests, &variables);
-            run.entries_left.set(entries_left);
-            run.fetch_all()?;
-            entries_left = run.entries_left.get();
-            answer::check(graph, operation, plan, &variables, run.into_root())?;
+            let mut execution = symbolic_execution::SymbolicExecution::new(
+                graph, operation, plan, &requests, &variables,
+            );
+            execution.values_left.set(values_left);
+            execution.fetch_all()?;
+            values_left = execution.values_left.get();
+            response::check(graph, operation, plan, &variables, execution.into_root())?;
         }
         Ok(())
     }

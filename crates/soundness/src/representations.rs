@@ -7,7 +7,7 @@ use plan::{EntityBatch, RepresentationField};
 
 use crate::{
     Unsound, arguments,
-    places::{Known, Producer, coordinate},
+    symbolic_tree::{ObjectFacts, Producer, coordinate},
     unsound,
 };
 
@@ -17,7 +17,7 @@ pub(crate) fn check(
     subgraph: SubgraphId,
     batch: &EntityBatch,
     ty: TypeId,
-    known: &mut Known,
+    known: &mut ObjectFacts,
     before: &BTreeSet<Producer>,
 ) -> Result<(), Unsound> {
     let asked = &graph.subgraph(subgraph).name;
@@ -35,21 +35,22 @@ pub(crate) fn check(
     });
     let Some(named) = named.filter(|_| is_named) else {
         let name = batch.representation.typename.as_deref().unwrap_or_default();
-        unsound!("a `{object}` is presented to subgraph `{asked}` as `{name}`")
+        unsound!("a `{object}` is represented to subgraph `{asked}` as `{name}`")
     };
     if batch.representation.typename.is_none()
         && !known.typename.iter().any(|producer| before.contains(producer))
     {
-        unsound!("nobody said before what type the objects sent to subgraph `{asked}` have");
+        unsound!("no earlier fetch selects the type of the objects sent to subgraph `{asked}`");
     }
-    produced(graph, fields, ty, known, before)
+    check_produced(graph, fields, ty, known, before)
         .map_err(|missing| Unsound::new(format!("for subgraph `{asked}`: {missing}")))?;
     let keys = graph.type_in(named, subgraph).map_or(&[][..], |there| &there.keys);
     let is_whole = |key: &Key| {
-        key.resolvable && has(graph, &key.fields, fields, ty, known, &mut Part::Key).is_ok()
+        key.resolvable
+            && check_covers(graph, &key.fields, fields, ty, known, &mut FieldSetUse::Key).is_ok()
     };
     if !keys.iter().any(is_whole) {
-        unsound!("no key of `{object}` in subgraph `{asked}` is whole in its representation");
+        unsound!("no key of `{object}` in subgraph `{asked}` is complete in its representation");
     }
     Ok(())
 }
@@ -61,10 +62,10 @@ pub(crate) fn check_required(
     own: FieldId,
     set: &FieldSet,
     ty: TypeId,
-    known: &mut Known,
+    known: &mut ObjectFacts,
 ) -> Result<(), Unsound> {
     let fields = &batch.representation.fields;
-    has(graph, set, fields, ty, known, &mut Part::Required).map_err(|missing| {
+    check_covers(graph, set, fields, ty, known, &mut FieldSetUse::Required).map_err(|missing| {
         Unsound::new(format!("`{}` requires more: {missing}", coordinate(graph, own)))
     })
 }
@@ -89,11 +90,11 @@ pub(crate) fn mention(
 }
 
 /// Checks that every member was stored by an earlier fetch, as the field that its name states.
-fn produced(
+fn check_produced(
     graph: &Supergraph,
     fields: &[RepresentationField],
     ty: TypeId,
-    known: &mut Known,
+    known: &mut ObjectFacts,
     before: &BTreeSet<Producer>,
 ) -> Result<(), Unsound> {
     for field in fields {
@@ -103,7 +104,7 @@ fn produced(
         let is_before = |producers: &[Producer]| producers.iter().any(|it| before.contains(it));
         if &*field.name == "__typename" {
             if !is_before(&known.typename) {
-                unsound!("nobody said before what type a `{}` has", graph.ty(ty).name);
+                unsound!("no earlier fetch selects the type of a `{}`", graph.ty(ty).name);
             }
             continue;
         }
@@ -115,33 +116,33 @@ fn produced(
             unsound!("`{}` is sent as `{}`", coordinate(graph, entry.field), field.name);
         }
         for (&member, below) in &mut entry.below.types {
-            produced(graph, &field.fields, member, below, before)?;
+            check_produced(graph, &field.fields, member, below, before)?;
         }
     }
     Ok(())
 }
 
 /// The purpose of a field set in a representation.
-enum Part {
+enum FieldSetUse {
     /// A key, in which null members identify nothing.
     Key,
     Required,
 }
 
 /// Checks that the members of a representation contain all of `set`.
-fn has(
+fn check_covers(
     graph: &Supergraph,
     set: &FieldSet,
     fields: &[RepresentationField],
     ty: TypeId,
-    known: &mut Known,
-    part: &mut Part,
+    known: &mut ObjectFacts,
+    part: &mut FieldSetUse,
 ) -> Result<(), Unsound> {
     for item in &set.items {
         match item {
             FieldSetItem::Fragment { on, fields: inner } => {
                 if *on == ty || graph.ty(*on).possible.contains(&ty) {
-                    has(graph, inner, fields, ty, known, part)?;
+                    check_covers(graph, inner, fields, ty, known, part)?;
                 }
             }
             FieldSetItem::Field { field, arguments: given, fields: inner } => {
@@ -151,18 +152,18 @@ fn has(
                     sent.name == *name && (sent.types.is_empty() || sent.types.contains(type_name))
                 });
                 let Some(sent) = sent else { unsound!("`{type_name}.{name}` is not sent") };
-                if matches!(part, Part::Key) && !sent.key {
+                if matches!(part, FieldSetUse::Key) && !sent.key {
                     unsound!("`{type_name}.{name}` is sent although it may be null");
                 }
                 let Some(entry) = known.entry(graph, ty, &sent.data_key) else {
-                    unsound!("`{type_name}.{name}` is not there")
+                    unsound!("`{type_name}.{name}` was not fetched")
                 };
                 let wanted = arguments::of_field_set(given);
                 if entry.arguments.is_some() && entry.arguments != wanted {
                     unsound!("`{type_name}.{name}` is sent with other arguments than `{given}`");
                 }
                 for (&member, below) in &mut entry.below.types {
-                    has(graph, inner, &sent.fields, member, below, part)?;
+                    check_covers(graph, inner, &sent.fields, member, below, part)?;
                 }
             }
         }

@@ -6,7 +6,7 @@ use apollo_compiler::{Node, Schema};
 use graph::{SubgraphId, Supergraph};
 use plan::{EntityBatch, FetchKind, Operation, Plan, SubgraphOperation, SubscriptionRoot};
 
-use crate::{Unsound, VALIDATED_BYTES_MAX, subgraph_schema::Schemas, unsound};
+use crate::{Unsound, VALIDATED_BYTES_MAX, subgraph_schema::SubgraphSchemas, unsound};
 
 /// The parsed operations that a plan sends.
 pub(crate) struct Requests {
@@ -34,7 +34,7 @@ pub(crate) fn bytes(plan: &Plan) -> usize {
 /// Parses all operations that `plan` sends, and validates them up to [`VALIDATED_BYTES_MAX`].
 pub(crate) fn read(
     graph: &Supergraph,
-    schemas: &Schemas,
+    schemas: &SubgraphSchemas,
     operation: &Operation,
     plan: &Plan,
 ) -> Result<Requests, Unsound> {
@@ -46,7 +46,7 @@ pub(crate) fn read(
             true => Some(schemas.of(graph, subgraph)?),
             false => None,
         };
-        one(graph, schema, operation, subgraph, sent, batches)
+        read_operation(graph, schema, operation, subgraph, sent, batches)
     };
     if let Some(SubscriptionRoot::Upstream { subgraph, operation }) = &plan.subscription {
         requests.subscription = Some(read(*subgraph, operation, &[])?);
@@ -65,7 +65,7 @@ pub(crate) fn read(
     Ok(requests)
 }
 
-fn one(
+fn read_operation(
     graph: &Supergraph,
     schema: Option<&Valid<Schema>>,
     operation: &Operation,
@@ -91,26 +91,26 @@ fn one(
         );
     }
     if sent.name.as_deref() != parsed.name.as_ref().map(apollo_compiler::Name::as_str) {
-        unsound!("an operation is sent under another name than its own: {text}");
+        unsound!("an operation is sent under a name other than its own: {text}");
     }
     let declared = parsed.variables.iter().map(|variable| variable.name.as_str());
     let own = batches.iter().map(|batch| &*batch.variable);
     let context = batches.iter().flat_map(|batch| &batch.context).map(|it| &*it.variable);
     let listed = own.chain(context).chain(sent.variables.iter().map(|(name, _)| &**name));
     if !declared.eq(listed) {
-        unsound!("variables are declared otherwise than they are sent: {text}");
+        unsound!("the declared variables differ from those sent: {text}");
     }
     for (name, id) in &sent.variables {
         let of_client = operation.variables.get(usize::from(id.0));
         if of_client.is_none_or(|variable| variable.name != *name) {
-            unsound!("`${name}` is another variable than the client's: {text}");
+            unsound!("`${name}` is not the client's variable of that name: {text}");
         }
     }
     if !batches.is_empty() {
         let aliases: Vec<&str> = parsed.selection_set.iter().filter_map(entities_key).collect();
         let wanted: Vec<&str> = batches.iter().map(|batch| &*batch.data_key).collect();
         if aliases != wanted || aliases.len() != parsed.selection_set.len() {
-            unsound!("not one `_entities` for each batch: {text}");
+            unsound!("the operation does not have one `_entities` for each batch: {text}");
         }
     }
     Ok(parsed.clone())

@@ -14,26 +14,26 @@ use plan::{
 use crate::{
     Unsound, arguments,
     assignments::any_holds,
-    places::{Entry, Known, Place, Producer, SEED, coordinate},
     representations,
     requests::Requests,
+    symbolic_tree::{FieldFacts, ObjectFacts, ObjectsAt, Producer, SEED, coordinate},
     unsound,
 };
 
-pub(crate) struct Run<'a> {
+pub(crate) struct SymbolicExecution<'a> {
     pub(crate) graph: &'a Supergraph,
     operation: &'a Operation,
     plan: &'a Plan,
     requests: &'a Requests,
     variables: &'a Variables,
-    root: Place,
+    root: ObjectsAt,
     /// The number of values that may still be put into the tree.
-    pub(crate) entries_left: Cell<usize>,
+    pub(crate) values_left: Cell<usize>,
 }
 
-/// The request whose selections are being recorded, and the facts that hold at this position of them.
+/// The request that is being recorded, and the facts that hold at the current position of its selections.
 #[derive(Clone)]
-struct Answering<'a> {
+struct FetchScope<'a> {
     subgraph: SubgraphId,
     producer: Producer,
     /// The field sets that `@provides` adds at this position.
@@ -42,7 +42,7 @@ struct Answering<'a> {
     batch: Option<&'a EntityBatch>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> SymbolicExecution<'a> {
     pub(crate) fn new(
         graph: &'a Supergraph,
         operation: &'a Operation,
@@ -50,20 +50,20 @@ impl<'a> Run<'a> {
         requests: &'a Requests,
         variables: &'a Variables,
     ) -> Self {
-        let mut root = Place::default();
-        let known = Known { typename: vec![SEED], ..Known::default() };
+        let mut root = ObjectsAt::default();
+        let known = ObjectFacts { typename: vec![SEED], ..ObjectFacts::default() };
         root.types.insert(operation.selection_set.on, known);
-        Self { graph, operation, plan, requests, variables, root, entries_left: Cell::new(0) }
+        Self { graph, operation, plan, requests, variables, root, values_left: Cell::new(0) }
     }
 
     /// Returns the tree after all fetches.
-    pub(crate) fn into_root(self) -> Place {
+    pub(crate) fn into_root(self) -> ObjectsAt {
         self.root
     }
 
     pub(crate) fn fetch_all(&mut self) -> Result<(), Unsound> {
         match &self.plan.subscription {
-            Some(SubscriptionRoot::Event(event)) => self.put_payload(event, SEED),
+            Some(SubscriptionRoot::Event(event)) => self.record_payload(event, SEED),
             Some(SubscriptionRoot::Upstream { subgraph, .. }) => {
                 if let Some(sent) = &self.requests.subscription {
                     self.fetch_root(*subgraph, sent, SEED)?;
@@ -97,7 +97,7 @@ impl<'a> Run<'a> {
                         }
                     }
                     (FetchKind::Publish(event) | FetchKind::Request(event), _) => {
-                        self.put_payload(event, producer);
+                        self.record_payload(event, producer);
                     }
                     (_, None) => {}
                 }
@@ -127,13 +127,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn put_payload(&mut self, event: &EventField, producer: Producer) {
+    fn record_payload(&mut self, event: &EventField, producer: Producer) {
         let ty = self.graph.field_type_in(event.field, event.subgraph);
-        let entry = Entry {
+        let entry = FieldFacts {
             field: event.field,
             arguments: None,
             producers: vec![producer],
-            below: Place::payload(self.graph, ty, event.subgraph),
+            below: ObjectsAt::payload(self.graph, ty, event.subgraph),
         };
         for known in self.root.types.values_mut() {
             known.fields.insert(event.data_key.clone(), entry.clone());
@@ -146,13 +146,13 @@ impl<'a> Run<'a> {
         sent: &'a Node<OperationDefinition>,
         producer: Producer,
     ) -> Result<(), Unsound> {
-        let answering = Answering { subgraph, producer, provides: Vec::new(), batch: None };
+        let scope = FetchScope { subgraph, producer, provides: Vec::new(), batch: None };
         let mut root = std::mem::take(&mut self.root);
         for (&ty, known) in &mut root.types {
             if self.plan.kind == OperationKind::Mutation {
                 self.check_called_once(known, &sent.selection_set)?;
             }
-            self.select(ty, known, &sent.selection_set, &answering)?;
+            self.record_selections(ty, known, &sent.selection_set, &scope)?;
         }
         self.root = root;
         Ok(())
@@ -167,21 +167,25 @@ impl<'a> Run<'a> {
         before: &BTreeSet<Producer>,
     ) -> Result<(), Unsound> {
         if sent.operation_type != ast::OperationType::Query {
-            unsound!("root fields below others are asked for by a {}", sent.operation_type)
+            unsound!("root fields below others are fetched by a {}", sent.operation_type)
         }
-        let answering = Answering { subgraph, producer, provides: Vec::new(), batch: None };
+        let scope = FetchScope { subgraph, producer, provides: Vec::new(), batch: None };
         let mut root = std::mem::take(&mut self.root);
-        self.at(&mut root, &target.steps, &[], before, &mut |run, ty, known| {
+        self.visit_targets(&mut root, &target.steps, &[], before, &mut |run, ty, known| {
             if ty != run.graph.query {
-                unsound!("root fields are asked for where a {} stands", run.graph.ty(ty).name)
+                unsound!("root fields are fetched for a {}", run.graph.ty(ty).name)
             }
-            run.select(ty, known, &sent.selection_set, &answering)
+            run.record_selections(ty, known, &sent.selection_set, &scope)
         })?;
         self.root = root;
         Ok(())
     }
 
-    fn check_called_once(&self, known: &Known, selections: &[Selection]) -> Result<(), Unsound> {
+    fn check_called_once(
+        &self,
+        known: &ObjectFacts,
+        selections: &[Selection],
+    ) -> Result<(), Unsound> {
         for selection in selections {
             if let Selection::Field(field) = selection
                 && known.fields.contains_key(response_key(field))
@@ -203,15 +207,17 @@ impl<'a> Run<'a> {
     ) -> Result<(), Unsound> {
         let Selection::Field(entities) = selection else { return Ok(()) };
         // Other aliases of the same request are wanted; this one selects nothing, whatever is sent with it.
-        if !any_holds(&batch.any_of, self.variables) || !self.asks(&entities.selection_set) {
+        if !any_holds(&batch.any_of, self.variables)
+            || !self.selects_any_field(&entities.selection_set)
+        {
             return Ok(());
         }
-        let answering = Answering { subgraph, producer, provides: Vec::new(), batch: Some(batch) };
+        let scope = FetchScope { subgraph, producer, provides: Vec::new(), batch: Some(batch) };
         let mut root = std::mem::take(&mut self.root);
         for target in &batch.targets {
-            self.at(&mut root, &target.steps, &[], before, &mut |run, ty, known| {
+            self.visit_targets(&mut root, &target.steps, &[], before, &mut |run, ty, known| {
                 representations::check(run.graph, subgraph, batch, ty, known, before)?;
-                run.select(ty, known, &entities.selection_set, &answering)
+                run.record_selections(ty, known, &entities.selection_set, &scope)
             })?;
         }
         self.root = root;
@@ -219,24 +225,25 @@ impl<'a> Run<'a> {
     }
 
     /// True if any field is selected under the current conditions.
-    fn asks(&self, selections: &[Selection]) -> bool {
+    fn selects_any_field(&self, selections: &[Selection]) -> bool {
         selections.iter().any(|selection| match selection {
             Selection::Field(field) => self.is_included(&field.directives),
             Selection::InlineFragment(fragment) => {
-                self.is_included(&fragment.directives) && self.asks(&fragment.selection_set)
+                self.is_included(&fragment.directives)
+                    && self.selects_any_field(&fragment.selection_set)
             }
             Selection::FragmentSpread(_) => true,
         })
     }
 
     /// Visits the objects at the end of a path.
-    fn at(
+    fn visit_targets(
         &self,
-        place: &mut Place,
+        place: &mut ObjectsAt,
         steps: &[PathStep],
         types: &[Box<str>],
         before: &BTreeSet<Producer>,
-        visit: &mut impl FnMut(&Self, TypeId, &mut Known) -> Result<(), Unsound>,
+        visit: &mut impl FnMut(&Self, TypeId, &mut ObjectFacts) -> Result<(), Unsound>,
     ) -> Result<(), Unsound> {
         for (&ty, known) in &mut place.types {
             if !types.is_empty() {
@@ -252,7 +259,7 @@ impl<'a> Run<'a> {
                 [step, rest @ ..] => {
                     let Some(entry) = known.entry(self.graph, ty, &step.data_key) else { continue };
                     if entry.producers.iter().any(|producer| before.contains(producer)) {
-                        self.at(&mut entry.below, rest, &step.types, before, visit)?;
+                        self.visit_targets(&mut entry.below, rest, &step.types, before, visit)?;
                     }
                 }
             }
@@ -261,12 +268,12 @@ impl<'a> Run<'a> {
     }
 
     /// Records the fields that a subgraph returns for an object of type `ty`.
-    fn select(
+    fn record_selections(
         &self,
         ty: TypeId,
-        known: &mut Known,
+        known: &mut ObjectFacts,
         selections: &'a [Selection],
-        answering: &Answering<'a>,
+        scope: &FetchScope<'a>,
     ) -> Result<(), Unsound> {
         for selection in selections {
             match selection {
@@ -280,17 +287,17 @@ impl<'a> Run<'a> {
                     let applies = match &fragment.type_condition {
                         None => true,
                         Some(name) => match self.graph.type_named(name) {
-                            Some(on) => self.is_a(ty, on, answering.subgraph),
-                            None => unsound!("a fragment on `{name}`, which nobody knows"),
+                            Some(on) => self.is_a(ty, on, scope.subgraph),
+                            None => unsound!("a fragment on `{name}`, which does not exist"),
                         },
                     };
                     if applies {
-                        self.select(ty, known, &fragment.selection_set, answering)?;
+                        self.record_selections(ty, known, &fragment.selection_set, scope)?;
                     }
                 }
                 Selection::Field(field) => {
                     if self.is_included(&field.directives) {
-                        self.put(ty, known, field, answering)?;
+                        self.record_field(ty, known, field, scope)?;
                     }
                 }
             }
@@ -298,26 +305,26 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn put(
+    fn record_field(
         &self,
         ty: TypeId,
-        known: &mut Known,
+        known: &mut ObjectFacts,
         selected: &'a ast::Field,
-        answering: &Answering<'a>,
+        scope: &FetchScope<'a>,
     ) -> Result<(), Unsound> {
-        let left = self.entries_left.get().checked_sub(1).ok_or_else(Unsound::gave_up)?;
-        self.entries_left.set(left);
+        let left = self.values_left.get().checked_sub(1).ok_or_else(Unsound::is_too_large)?;
+        self.values_left.set(left);
         let graph = self.graph;
         let key = response_key(selected);
         if selected.name == "__typename" {
-            let is_masked = self.is_masked(ty, answering.subgraph);
+            let is_masked = self.is_masked(ty, scope.subgraph);
             match key {
-                "__typename" if !is_masked => known.typename.push(answering.producer),
+                "__typename" if !is_masked => known.typename.push(scope.producer),
                 "__typename" => {}
                 _ if is_masked && !known.fields.contains_key(key) => {
                     known.unread.insert(key.into());
                 }
-                _ => unsound!("`__typename` stands under `{key}`"),
+                _ => unsound!("`__typename` is stored under `{key}`"),
             }
             return Ok(());
         }
@@ -328,15 +335,15 @@ impl<'a> Run<'a> {
         let Some(own) = graph.field_named(ty, &selected.name) else {
             unsound!("`{type_name}` has no field `{}`", selected.name)
         };
-        let provided = self.resolved(ty, own, known, answering)?;
-        let read = self.read_further_up(ty, own, selected, answering)?;
+        let provided = self.check_resolvable(ty, own, known, scope)?;
+        let read = self.check_context_arguments(ty, own, selected, scope)?;
         let given = selected.arguments.iter().filter(|it| !read.contains(&it.name.as_str()));
         let given = arguments::of_text(given, self.operation);
-        let entry = known.fields.entry(key.into()).or_insert_with(|| Entry {
+        let entry = known.fields.entry(key.into()).or_insert_with(|| FieldFacts {
             field: own,
             arguments: Some(given.clone()),
             producers: Vec::new(),
-            below: Place::default(),
+            below: ObjectsAt::default(),
         });
         if entry.field != own || entry.arguments.as_ref().is_some_and(|known| *known != given) {
             unsound!(
@@ -346,65 +353,64 @@ impl<'a> Run<'a> {
                 if entry.field == own { " with other arguments" } else { "" }
             );
         }
-        if !entry.producers.contains(&answering.producer) {
-            entry.producers.push(answering.producer);
+        if !entry.producers.contains(&scope.producer) {
+            entry.producers.push(scope.producer);
         }
         let below = graph.field(own).ty.named();
         if !graph.ty(below).kind.is_composite() {
             return Ok(());
         }
         let mut provides = provided;
-        let mention = self.mention(ty, own, answering.subgraph);
-        let there = graph.field_in(mention, answering.subgraph);
+        let mention = self.mention(ty, own, scope.subgraph);
+        let there = graph.field_in(mention, scope.subgraph);
         provides.extend(there.and_then(|there| there.provides.as_ref()));
-        let inner = Answering { provides, batch: None, ..*answering };
-        let static_type = graph.field_type_in(mention, answering.subgraph);
-        let is_object = graph
-            .type_in(static_type, answering.subgraph)
-            .is_some_and(|there| there.interface_object);
+        let inner = FetchScope { provides, batch: None, ..*scope };
+        let static_type = graph.field_type_in(mention, scope.subgraph);
+        let is_object =
+            graph.type_in(static_type, scope.subgraph).is_some_and(|there| there.interface_object);
         // An object behind an interface object may be any of the objects that other subgraphs know.
         let possible = match is_object {
             true => &graph.ty(static_type).possible[..],
-            false => graph.possible_in(static_type, answering.subgraph),
+            false => graph.possible_in(static_type, scope.subgraph),
         };
         for &member in possible {
             let known = entry.below.types.entry(member).or_default();
-            self.select(member, known, &selected.selection_set, &inner)?;
+            self.record_selections(member, known, &selected.selection_set, &inner)?;
         }
         Ok(())
     }
 
     /// Checks that the subgraph can resolve the field at this position. Returns the field sets that `@provides` states
     /// below it.
-    fn resolved(
+    fn check_resolvable(
         &self,
         ty: TypeId,
         own: FieldId,
-        known: &mut Known,
-        answering: &Answering<'a>,
+        known: &mut ObjectFacts,
+        scope: &FetchScope<'a>,
     ) -> Result<Vec<&'a FieldSet>, Unsound> {
         let graph = self.graph;
         let mut provided = Vec::new();
-        for set in &answering.provides {
+        for set in &scope.provides {
             provided_in(graph, set, ty, &graph.field(own).name, &mut provided);
         }
         if !provided.is_empty() {
             return Ok(provided);
         }
-        let mention = self.mention(ty, own, answering.subgraph);
-        let subgraph = &graph.subgraph(answering.subgraph).name;
-        if !graph.field(mention).resolved_by.contains(answering.subgraph) {
+        let mention = self.mention(ty, own, scope.subgraph);
+        let subgraph = &graph.subgraph(scope.subgraph).name;
+        if !graph.field(mention).resolved_by.contains(scope.subgraph) {
             unsound!("subgraph `{subgraph}` does not resolve `{}`", coordinate(graph, own));
         }
-        let there = graph.field_in(mention, answering.subgraph);
+        let there = graph.field_in(mention, scope.subgraph);
         let is_external = there.is_some_and(|there| there.external);
-        if is_external && !representations::is_reference(graph, mention, answering.subgraph) {
+        if is_external && !representations::is_reference(graph, mention, scope.subgraph) {
             unsound!("`{}` is external in subgraph `{subgraph}`", coordinate(graph, own));
         }
         if let Some(requires) = there.and_then(|there| there.requires.as_ref()) {
-            let Some(batch) = answering.batch else {
+            let Some(batch) = scope.batch else {
                 unsound!(
-                    "subgraph `{subgraph}` is asked for `{}` without what it requires",
+                    "`{}` is fetched from subgraph `{subgraph}` without the fields that it requires",
                     coordinate(graph, own)
                 )
             };
@@ -415,15 +421,15 @@ impl<'a> Run<'a> {
 
     /// Returns the arguments that are read from objects further up (`@fromContext`). Each needs a variable of the
     /// batch, with a value that is found above all objects of the batch.
-    fn read_further_up(
+    fn check_context_arguments(
         &self,
         ty: TypeId,
         own: FieldId,
         selected: &'a ast::Field,
-        answering: &Answering<'a>,
+        scope: &FetchScope<'a>,
     ) -> Result<Vec<&'a str>, Unsound> {
-        let mention = self.mention(ty, own, answering.subgraph);
-        let there = self.graph.field_in(mention, answering.subgraph);
+        let mention = self.mention(ty, own, scope.subgraph);
+        let there = self.graph.field_in(mention, scope.subgraph);
         let mut read = Vec::new();
         for wanted in there.into_iter().flat_map(|there| &there.context) {
             let given = selected.arguments.iter().find(|it| *it.name.as_str() == *wanted.name);
@@ -431,13 +437,13 @@ impl<'a> Run<'a> {
                 ast::Value::Variable(name) => Some((given, name)),
                 _ => None,
             });
-            let known = answering.batch.into_iter().flat_map(|batch| &batch.context);
+            let known = scope.batch.into_iter().flat_map(|batch| &batch.context);
             let Some((given, _)) = variable.filter(|(_, name)| {
                 let mut known = known.clone();
                 known.any(|it| *it.variable == ***name && !it.sources.is_empty())
             }) else {
                 unsound!(
-                    "`{}` is asked for without its argument `{}`",
+                    "`{}` is fetched without its argument `{}`",
                     coordinate(self.graph, own),
                     wanted.name
                 )

@@ -14,18 +14,18 @@ pub(crate) const SEED: Producer = u32::MAX;
 
 /// The objects at one position of the tree: a single object, or any object of a list.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ObjectsAt {
     /// The known facts, for each object type that the object may have.
-    pub(crate) types: BTreeMap<TypeId, Known>,
+    pub(crate) types: BTreeMap<TypeId, ObjectFacts>,
 }
 
 /// The known facts about an object of one type.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Known {
+pub(crate) struct ObjectFacts {
     /// The producers that selected `__typename` of the object.
     pub(crate) typename: Vec<Producer>,
     /// The fields of the object, by data key.
-    pub(crate) fields: BTreeMap<Box<str>, Entry>,
+    pub(crate) fields: BTreeMap<Box<str>, FieldFacts>,
     /// The data keys that contain the name of an interface object, selected because a selection set must not be empty.
     /// No part of the response may be read from them.
     pub(crate) unread: BTreeSet<Box<str>>,
@@ -36,40 +36,41 @@ pub(crate) struct Known {
 
 /// The field under a data key.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct FieldFacts {
     /// The object type's own field.
     pub(crate) field: FieldId,
     /// The arguments of the field. `None` matches any arguments of the client, because events have none.
     pub(crate) arguments: Option<Arguments>,
     pub(crate) producers: Vec<Producer>,
     /// The objects below; empty for leaves.
-    pub(crate) below: Place,
+    pub(crate) below: ObjectsAt,
 }
 
-impl Place {
+impl ObjectsAt {
     /// Creates the objects of a payload of `subgraph` with type `ty`.
     pub(crate) fn payload(graph: &Supergraph, ty: TypeId, subgraph: SubgraphId) -> Self {
-        let known = Known { typename: vec![SEED], payload: Some(subgraph), ..Known::default() };
+        let known =
+            ObjectFacts { typename: vec![SEED], payload: Some(subgraph), ..ObjectFacts::default() };
         let possible = graph.possible_in(ty, subgraph);
         Self { types: possible.iter().map(|&member| (member, known.clone())).collect() }
     }
 }
 
-impl Known {
+impl ObjectFacts {
     /// Returns the field under `key` of an object of type `ty`.
     pub(crate) fn entry(
         &mut self,
         graph: &Supergraph,
         ty: TypeId,
         key: &str,
-    ) -> Option<&mut Entry> {
+    ) -> Option<&mut FieldFacts> {
         if !self.fields.contains_key(key)
             && let Some(subgraph) = self.payload
         {
             let field = graph.field_named(ty, key)?;
             graph.field_in(field, subgraph)?;
-            let below = Place::payload(graph, graph.field_type_in(field, subgraph), subgraph);
-            let entry = Entry { field, arguments: None, producers: vec![SEED], below };
+            let below = ObjectsAt::payload(graph, graph.field_type_in(field, subgraph), subgraph);
+            let entry = FieldFacts { field, arguments: None, producers: vec![SEED], below };
             self.fields.insert(key.into(), entry);
         }
         self.fields.get_mut(key)

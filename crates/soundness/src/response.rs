@@ -9,7 +9,7 @@ use plan::{
 
 use crate::{
     Unsound, arguments,
-    places::{Known, Place, Producer, coordinate},
+    symbolic_tree::{ObjectFacts, ObjectsAt, Producer, coordinate},
     unsound,
 };
 
@@ -19,36 +19,36 @@ pub(crate) fn check(
     operation: &Operation,
     plan: &Plan,
     variables: &Variables,
-    mut root: Place,
+    mut root: ObjectsAt,
 ) -> Result<(), Unsound> {
-    let answer = Answer { graph, plan, variables };
-    answer.object(&[&operation.selection_set], plan.shape.root, &mut root, None)
+    let check = ResponseCheck { graph, plan, variables };
+    check.check_object(&[&operation.selection_set], plan.shape.root, &mut root, None)
 }
 
-struct Answer<'a> {
+struct ResponseCheck<'a> {
     graph: &'a Supergraph,
     plan: &'a Plan,
     variables: &'a Variables,
 }
 
 /// One field of the response: its first occurrence in the operation, and all selections of the client below it.
-struct Wanted<'a> {
+struct SelectedField<'a> {
     first: &'a Field,
     below: Vec<&'a SelectionSet>,
 }
 
-impl Wanted<'_> {
+impl SelectedField<'_> {
     fn is_type(&self) -> bool {
         self.first.target == FieldTarget::Typename
     }
 }
 
-impl<'a> Answer<'a> {
-    fn object(
+impl<'a> ResponseCheck<'a> {
+    fn check_object(
         &self,
         sets: &[&'a SelectionSet],
         id: ObjectShapeId,
-        place: &mut Place,
+        place: &mut ObjectsAt,
         reached_by: Option<(FieldId, &[Producer])>,
     ) -> Result<(), Unsound> {
         let Some(shape) = self.plan.shape.objects.get(id.0 as usize) else {
@@ -66,7 +66,7 @@ impl<'a> Answer<'a> {
                 true => {
                     if known.typename.is_empty() {
                         unsound!(
-                            "nobody says whether a {} is a {}",
+                            "no fetch selects whether a {} is a {}",
                             shape.type_name,
                             definition.name
                         );
@@ -78,7 +78,7 @@ impl<'a> Answer<'a> {
             let fits = |&named: &TypeId| {
                 // Where the type of an object is unknown, no field may depend on it.
                 let is_untyped = !shape.is_abstract && self.graph.ty(named).possible.contains(&ty);
-                named == ty || (is_untyped && !wanted.iter().any(Wanted::is_type))
+                named == ty || (is_untyped && !wanted.iter().any(SelectedField::is_type))
             };
             let (Some(variant), Some(printed_as)) = (variant, named.filter(fits)) else {
                 unsound!("the shape of {} does not know {}", shape.type_name, definition.name)
@@ -90,7 +90,7 @@ impl<'a> Answer<'a> {
             if !keys.eq(wanted.iter().map(|wanted| &wanted.first.response_key)) {
                 let list = |keys: Vec<&str>| keys.join(" ");
                 unsound!(
-                    "the answer has {{{}}} of {} where {{{}}} is wanted",
+                    "the response has {{{}}} of {} where {{{}}} is selected",
                     list(shown.iter().map(|field| &*field.response_key).collect()),
                     definition.name,
                     list(wanted.iter().map(|wanted| &*wanted.first.response_key).collect())
@@ -104,7 +104,7 @@ impl<'a> Answer<'a> {
                 if may_be_unselected && known.entry(self.graph, ty, &shown.data_key).is_none() {
                     continue;
                 }
-                self.field(wanted, shown, (ty, printed_as), known)?;
+                self.check_field(wanted, shown, (ty, printed_as), known)?;
             }
         }
         Ok(())
@@ -137,7 +137,7 @@ impl<'a> Answer<'a> {
     }
 
     /// Collects the selected fields in response order: CollectFields (GraphQL specification, section 6.3.2).
-    fn collect(&self, set: &'a SelectionSet, ty: TypeId, wanted: &mut Vec<Wanted<'a>>) {
+    fn collect(&self, set: &'a SelectionSet, ty: TypeId, wanted: &mut Vec<SelectedField<'a>>) {
         for item in &set.items {
             match item {
                 Selection::Field(field) => {
@@ -149,7 +149,7 @@ impl<'a> Answer<'a> {
                         .find(|wanted| wanted.first.response_key == field.response_key);
                     match same {
                         Some(wanted) => wanted.below.extend(&field.selection_set),
-                        None => wanted.push(Wanted {
+                        None => wanted.push(SelectedField {
                             first: field,
                             below: field.selection_set.iter().collect(),
                         }),
@@ -166,12 +166,12 @@ impl<'a> Answer<'a> {
         }
     }
 
-    fn field(
+    fn check_field(
         &self,
-        wanted: &Wanted<'a>,
+        wanted: &SelectedField<'a>,
         shown: &ShapeField,
         (ty, printed_as): (TypeId, TypeId),
-        known: &mut Known,
+        known: &mut ObjectFacts,
     ) -> Result<(), Unsound> {
         let graph = self.graph;
         let type_name = &graph.ty(ty).name;
@@ -189,7 +189,7 @@ impl<'a> Answer<'a> {
         };
         let Some(entry) = known.entry(graph, ty, &shown.data_key) else {
             unsound!(
-                "nobody selects `{type_name}.{name}`, which should stand under `{}`",
+                "no fetch selects `{type_name}.{name}`, which should be stored under `{}`",
                 shown.data_key
             )
         };
@@ -201,17 +201,17 @@ impl<'a> Answer<'a> {
             unsound!("`{type_name}.{name}` is read with other arguments than the client's");
         }
         let printed = graph.field_named(printed_as, name).unwrap_or(own);
-        match self.of_type(own, &graph.field(printed).ty, &shown.value)? {
+        match self.check_value_shape(own, &graph.field(printed).ty, &shown.value)? {
             Some(below) => {
                 let reached_by = Some((own, &*entry.producers));
-                self.object(&wanted.below, below, &mut entry.below, reached_by)
+                self.check_object(&wanted.below, below, &mut entry.below, reached_by)
             }
             None => Ok(()),
         }
     }
 
     /// Checks that a value's shape matches its type, and returns the shape of its objects.
-    fn of_type(
+    fn check_value_shape(
         &self,
         field: FieldId,
         ty: &TypeRef,
@@ -221,7 +221,7 @@ impl<'a> Answer<'a> {
         if ty.nullable == shape.nullable {
             match (&ty.shape, &shape.kind) {
                 (TypeRefShape::List(ty), ValueKind::List(shape)) => {
-                    return self.of_type(field, ty, shape);
+                    return self.check_value_shape(field, ty, shape);
                 }
                 (TypeRefShape::Named(_), ValueKind::Object(id)) if is_composite => {
                     return Ok(Some(*id));
