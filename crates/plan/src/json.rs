@@ -1,4 +1,4 @@
-//! Plans for tools: JSON with members in a fixed order. New members may come; known ones stay.
+//! Plans as JSON for tools, with members in a fixed order. New members may be added; known ones remain.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Plan {
-    /// The plan as one line of JSON; the response shape is left out.
+    /// Returns the plan as one line of JSON, without the response shape.
     pub fn to_json(&self, graph: &Supergraph) -> String {
         let mut json = Json::default();
         json.object(|json| {
@@ -148,7 +148,7 @@ fn representation_field(json: &mut Json, field: &RepresentationField) {
     });
 }
 
-/// Writes JSON; commas come by themselves.
+/// A JSON writer that inserts commas automatically.
 #[derive(Default)]
 struct Json {
     out: String,

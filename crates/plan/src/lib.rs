@@ -1,4 +1,4 @@
-//! A normalised operation becomes a plan of subgraph fetches and the shape of the answer.
+//! Planning: converts a normalised operation to a plan of subgraph fetches and the shape of the response.
 //!
 //! Invariant: pure functions over plain data. No I/O, no operation text of clients, no clock.
 

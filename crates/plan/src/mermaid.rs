@@ -1,4 +1,4 @@
-//! Plans as pictures: a Mermaid flowchart of requests and what they wait for. Stable; for people.
+//! Plans as pictures for people: a Mermaid flowchart of requests and their dependencies. The output is stable.
 
 use std::fmt::Write as _;
 
@@ -6,12 +6,12 @@ use graph::Supergraph;
 
 use crate::{FetchKind, Path, Plan, SubscriptionRoot};
 
-/// How many places a node names; the rest is counted. More than that and the picture is a wall of text.
+/// The maximum number of paths that a box lists; the rest is counted. With more the picture is hard to read.
 const PLACES_MAX: usize = 5;
 
 impl Plan {
-    /// The plan as a Mermaid flowchart: one box for each request, grouped by wave, arrows from what
-    /// a request needs. <https://mermaid.js.org/syntax/flowchart.html>
+    /// Returns the plan as a Mermaid flowchart: one box for each request, grouped by wave, with arrows from the
+    /// requests that it depends on. <https://mermaid.js.org/syntax/flowchart.html>
     pub fn to_mermaid(&self, graph: &Supergraph) -> String {
         let mut out = String::from("flowchart TD\n");
         if let Some(root) = &self.subscription {
@@ -82,7 +82,7 @@ fn keys(path: &Path) -> String {
     keys.join(".")
 }
 
-/// Text inside a quoted label; `#` begins an entity there.
+/// Escapes text inside a quoted label, where `#` begins an entity.
 fn escaped(text: &str) -> String {
     text.replace('#', "#35;").replace('"', "#quot;").replace('<', "#lt;").replace('>', "#gt;")
 }

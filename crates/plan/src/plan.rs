@@ -1,75 +1,77 @@
-//! The plan: which fetches, in which order, and where their answers go. Pure data; execution
-//! interprets it without looking at a schema.
+//! The plan: fetches, their order, and the places in the data tree for their responses. The plan is pure data, and
+//! execution interprets it without a schema.
 
 use graph::{FieldId, SubgraphId};
 
 use crate::{Condition, OperationKind, Shape, Value, VariableId};
 
-/// How to answer one operation.
+/// The steps to execute one operation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
-    /// What the operation does.
+    /// The kind of the operation.
     pub kind: OperationKind,
-    /// Topologically sorted: a fetch depends on earlier ones only. [`FetchId`] is the index.
+    /// The fetches in topological order: a fetch depends on earlier ones only. [`FetchId`] is the index.
     pub fetches: Vec<Fetch>,
-    /// Subscriptions: where events come from. The event's object is in the tree under `data_key`
-    /// before any fetch runs.
+    /// The source of the events of a subscription. The event's object is in the tree under `data_key` before any fetch
+    /// runs.
     pub subscription: Option<SubscriptionRoot>,
-    /// What the answer looks like.
+    /// The shape of the response.
     pub shape: Shape,
 }
 
-/// Index into [`Plan::fetches`].
+/// The identity of a fetch: an index into [`Plan::fetches`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FetchId(pub u32);
 
 /// One request to one subgraph.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Fetch {
-    /// To whom.
+    /// The subgraph that receives the request.
     pub subgraph: SubgraphId,
-    /// What it asks.
+    /// The content of the request.
     pub kind: FetchKind,
-    /// Whose answers must be in the tree first. For mutations this also carries the order of root fields.
+    /// The fetches whose responses must be in the tree first. For mutations this also determines the order of root
+    /// fields.
     pub depends_on: Vec<FetchId>,
-    /// Sent if any of these holds; empty: always.
+    /// The fetch is sent if any of these conditions holds, or always if there are none.
     pub any_of: Vec<Condition>,
-    /// How many representations one request may have; more go as several requests at the same time.
+    /// The maximum number of representations in one request; more are sent as several requests at the same time.
     pub representations_max: u32,
 }
 
-/// What a fetch asks.
+/// The content of a fetch.
 #[derive(Clone, PartialEq, Debug)]
 pub enum FetchKind {
-    /// Root fields. The answer's `data` merges into the root of the tree.
+    /// Root fields. The response's `data` merges into the root of the tree.
     Root(SubgraphOperation),
-    /// Query root fields for objects below other fields, such as a mutation's `payload { query { … } }`. There is
-    /// only one such object, wherever it stands, so the answer's `data` merges into every object that the path
-    /// leads to. Not sent where it leads to none.
+    /// Query root fields for objects below other fields, such as a mutation's `payload { query { … } }`. All such
+    /// objects are the same one, so the response's `data` merges into every object at the end of the path. The fetch is
+    /// not sent if there is none.
     RootBelow {
-        /// What is sent.
+        /// The operation that is sent.
         operation: SubgraphOperation,
-        /// Where the objects are.
+        /// The path to the objects.
         target: Path,
     },
-    /// `_entities`, once or under several aliases. Each object of an answer merges into the objects
-    /// whose representation asked for it.
+    /// `_entities`, once or under several aliases. Each object of a response merges into the objects with its
+    /// representation.
     Entities {
-        /// What is sent; it declares one `[_Any!]!` variable for each batch beside the client's variables.
+        /// The operation that is sent; it declares one `[_Any!]!` variable for each batch in addition to the client's
+        /// variables.
         operation: SubgraphOperation,
-        /// One for each alias.
+        /// The batches, one for each alias.
         batches: Vec<EntityBatch>,
     },
-    /// A root field of an event subgraph that publishes (mutation). Its answer is
-    /// `{data_key: {"success": …}}` at the root.
+    /// A root field of an event subgraph that publishes (mutation). The result is `{data_key: {"success": …}}` at the
+    /// root.
     Publish(EventField),
-    /// A root field of an event subgraph that asks whoever listens to its topic (query or mutation). What is
-    /// answered is the value of the field, and goes to `data_key` at the root as an event would.
+    /// A root field of an event subgraph that sends a request to a topic and waits for a reply (query or mutation). The
+    /// reply is the value of the field, and is stored under `data_key` at the root like an event.
     Request(EventField),
 }
 
 impl FetchKind {
-    /// The entity batches of the fetch; none if it asks for root fields.
+    /// Returns the entity batches of the fetch; empty for root fields and events.
     pub fn batches(&self) -> &[EntityBatch] {
         match self {
             Self::Entities { batches, .. } => batches,
@@ -78,141 +80,144 @@ impl FetchKind {
     }
 }
 
-/// An operation in a subgraph's language.
+/// An operation in the schema of a subgraph.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SubgraphOperation {
-    /// The document, compact, one operation without a default for any variable.
+    /// The document: compact, one operation, without defaults of variables.
     pub text: Box<str>,
-    /// Query or mutation.
+    /// The kind of the operation: query, mutation or subscription.
     pub kind: OperationKind,
-    /// Name of the operation in `text`, if it has one.
+    /// The name of the operation in `text`, if it has one.
     pub name: Option<Box<str>>,
-    /// The client's variables that `text` declares, with the name they have there.
+    /// The client's variables that `text` declares, with their names in it.
     pub variables: Vec<(Box<str>, VariableId)>,
 }
 
-/// The representations behind one alias of `_entities`.
+/// The representations under one alias of `_entities`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EntityBatch {
-    /// Response key of this `_entities` field.
+    /// The response key of this `_entities` field.
     pub data_key: Box<str>,
-    /// Name of its variable, without the `$`.
+    /// The name of the batch's variable, without the `$`.
     pub variable: Box<str>,
-    /// Where the objects are.
+    /// The paths to the objects.
     pub targets: Vec<Path>,
-    /// How one of them is represented.
+    /// The representation of one object.
     pub representation: Representation,
-    /// The keys in the data tree under which an answer adds something to an object, whatever its type.
+    /// The keys in the data tree under which a response adds values to an object, for all of its types.
     pub data_keys: Vec<Box<str>>,
-    /// What some of these need of the representation beside its keys. A member that is here for none of them is as good
-    /// as a key's: the whole answer hangs on it.
+    /// The parts of the representation, other than its keys, that some of these fields require. A member that no field
+    /// requires is treated like a key: the whole object depends on it.
     pub requirements: Vec<Requirement>,
-    /// Objects are asked for if any of these holds, beside what the fetch needs; empty: always. While none
-    /// does, the list is empty: what representations are made of may not have been fetched.
+    /// The conditions of this batch, in addition to those of the fetch: objects are fetched if any of them holds, or
+    /// always if there are none. While none holds, the list of representations is empty, because their members may not
+    /// have been fetched.
     pub any_of: Vec<Condition>,
-    /// The operation with this alias only, for when the whole fails; `None` if there is no other alias.
+    /// The operation with this alias alone, which is sent if the whole request fails; `None` if there is no other
+    /// alias.
     pub alone: Option<SubgraphOperation>,
-    /// Further variables, whose values are read from objects further up. Objects for which these
-    /// values differ cannot be asked for in one request.
+    /// Variables with values that are read from objects further up. Objects for which these values differ cannot be
+    /// fetched in one request.
     pub context: Vec<ContextVariable>,
 }
 
-/// What one field of an entity needs of its representation (`@requires`). Requests are made of
-/// [`EntityBatch::representation`] alone; this says whom it concerns when a member is missing.
+/// The part of an entity's representation that one of its fields requires (`@requires`). Requests contain
+/// [`EntityBatch::representation`] only; this type determines which fields are null when a member is missing.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Requirement {
     /// The field's key in the data tree.
     pub data_key: Box<str>,
-    /// The part of the representation that it needs.
+    /// The required part of the representation.
     pub fields: Vec<RepresentationField>,
 }
 
 /// A variable that `@fromContext` fills in.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ContextVariable {
-    /// Its name, without the `$`.
+    /// The name without the `$`.
     pub variable: Box<str>,
-    /// Where its value stands: the first that fits an object counts. None fits: the value is null.
+    /// The possible sources of the value. The first one that fits an object is used; if none fits, the value is null.
     pub sources: Vec<ContextSource>,
 }
 
-/// A value in an object above those that a batch is about.
+/// A value in an object above those of a batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContextSource {
-    /// So many steps of a target's path lead to the object.
+    /// The number of steps of a target's path that lead to the object.
     pub steps: u32,
-    /// Only if its `__typename` is one of these object types; empty: always.
+    /// The object types to which the source applies, by `__typename`; empty if it applies to all.
     pub types: Vec<Box<str>>,
-    /// Keys in the data tree, from the object down to the value.
+    /// The keys in the data tree from the object down to the value.
     pub data_keys: Vec<Box<str>>,
 }
 
-/// A way down from the root of the tree. Lists on the way are walked element by element, whatever
-/// their nesting; nulls end the walk.
+/// A path from the root of the tree. Lists on the path are walked element by element, at any nesting; nulls end the
+/// walk.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Path {
-    /// From the root down.
+    /// The steps, from the root down.
     pub steps: Vec<PathStep>,
 }
 
 /// One step of a [`Path`].
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PathStep {
-    /// Key in the data tree.
+    /// The key in the data tree.
     pub data_key: Box<str>,
-    /// After the key: only objects whose `__typename` is one of these object types; empty: all.
+    /// The object types, by `__typename`, to which the path continues after the key; empty if it continues to all.
     pub types: Vec<Box<str>>,
 }
 
-/// How an object is represented to a subgraph.
+/// The representation of an object in requests to a subgraph.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Representation {
-    /// `__typename` that is sent: `Some` where it is fixed (object types, interface objects),
-    /// `None`: as the object's own `__typename` says.
+    /// The `__typename` that is sent: `Some` if it is fixed (object types, interface objects), `None` if the object's
+    /// own `__typename` is sent.
     pub typename: Option<Box<str>>,
-    /// In the order sent.
+    /// The members, in the order sent.
     pub fields: Vec<RepresentationField>,
 }
 
 /// One member of a representation.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct RepresentationField {
-    /// Key in the representation.
+    /// The key in the representation.
     pub name: Box<str>,
-    /// Key in the data tree.
+    /// The key in the data tree.
     pub data_key: Box<str>,
-    /// Key members must not be null: an object that lacks one is not asked for, and what would have
-    /// come from the subgraph is null. Required fields (`@requires`) may be null.
+    /// True for members of keys, which must not be null: an object that lacks one is not fetched, and its fields from
+    /// the subgraph are null. Required fields (`@requires`) may be null.
     pub key: bool,
-    /// Only for objects whose `__typename` is one of these; empty: all.
+    /// The object types, by `__typename`, for which the member is sent; empty if it is sent for all.
     pub types: Vec<Box<str>>,
-    /// Members below; empty for leaves, which are copied as they stand.
+    /// The members below this one; empty for leaves, which are copied unchanged.
     pub fields: Vec<RepresentationField>,
 }
 
-/// Where the events of a subscription come from.
+/// The source of the events of a subscription.
 #[derive(Clone, PartialEq, Debug)]
 pub enum SubscriptionRoot {
-    /// A topic: the field's directives say which.
+    /// A topic, which the field's directives determine.
     Event(EventField),
-    /// A subgraph's own subscription.
+    /// A subscription of a subgraph.
     Upstream {
-        /// Whose.
+        /// The subgraph that provides the subscription.
         subgraph: SubgraphId,
-        /// What is sent.
+        /// The operation that is sent.
         operation: SubgraphOperation,
     },
 }
 
-/// A root field of an event subgraph as one operation uses it.
+/// A root field of an event subgraph in one operation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EventField {
     /// The event subgraph.
     pub subgraph: SubgraphId,
     /// The field; its directives bind it to topics.
     pub field: FieldId,
-    /// Its key in the data tree.
+    /// The field's key in the data tree.
     pub data_key: Box<str>,
-    /// All arguments in schema order, defaults filled in; those neither given nor defaulted are left out.
+    /// All arguments in schema order, with defaults filled in. Arguments that are neither given nor defaulted are left
+    /// out.
     pub arguments: Vec<(Box<str>, Value)>,
 }

@@ -1,4 +1,4 @@
-//! The query that asks for the current state of a subscription's field: the same selections below another root field.
+//! The query for the current state of a subscription's field: the same selections below another root field.
 
 use graph::{FieldId, Supergraph};
 
@@ -6,8 +6,8 @@ use crate::planner::constant;
 use crate::{Field, FieldTarget, Fragment, Operation, OperationKind, Selection, SelectionSet};
 
 impl Operation {
-    /// This subscription as a query for `field`, which takes the same arguments. The answer has the subscription's
-    /// response key, so it is one of its payloads.
+    /// Converts this subscription to a query for `field`, which has the same arguments. The response has the
+    /// subscription's response key, so it has the form of the subscription's payloads.
     #[must_use]
     pub fn as_query(&self, graph: &Supergraph, field: FieldId) -> Self {
         Self {
@@ -18,7 +18,7 @@ impl Operation {
     }
 }
 
-// As deep as fragments of the root, which normalisation has merged.
+// The recursion is as deep as fragments of the root, which normalisation has merged.
 fn root(set: &SelectionSet, graph: &Supergraph, field: FieldId) -> SelectionSet {
     let item = |item: &Selection| match item {
         Selection::Field(selected) => Selection::Field(asked(selected, graph, field)),
@@ -34,7 +34,7 @@ fn root(set: &SelectionSet, graph: &Supergraph, field: FieldId) -> SelectionSet 
 fn asked(selected: &Field, graph: &Supergraph, field: FieldId) -> Field {
     let FieldTarget::Field(subscribed) = selected.target else { return selected.clone() };
     let mut asked = Field { target: FieldTarget::Field(field), ..selected.clone() };
-    // What the client leaves out is what it would be there, and not what it would be here.
+    // An argument that the client omits has the default of the subscription's field, not that of the query's field.
     for argument in &graph.field(subscribed).arguments {
         let is_given = asked.arguments.iter().any(|(name, _)| *name == argument.name);
         let default = argument.default.as_deref().filter(|_| !is_given);

@@ -1,4 +1,4 @@
-//! Plans for people: `starling plan` and snapshots. Stable; the format is not an interface.
+//! Plans as text for people: `starling plan` and snapshots. The output is stable, but the format is not an interface.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Plan {
-    /// For each fetch the wave it can start in, from 1: one more than the latest it depends on.
+    /// Returns the wave of each fetch, counted from 1: one more than the latest wave of its dependencies.
     pub fn waves(&self) -> Vec<u32> {
         let mut waves: Vec<u32> = Vec::with_capacity(self.fetches.len());
         for fetch in &self.fetches {
@@ -20,7 +20,7 @@ impl Plan {
         waves
     }
 
-    /// The plan as indented text: waves of fetches with their operations and where the objects are.
+    /// Returns the plan as indented text: waves of fetches with their operations and the paths to the objects.
     pub fn to_text(&self, graph: &Supergraph) -> String {
         let waves = self.waves();
         let mut out = String::new();
@@ -108,7 +108,7 @@ fn batch_text(out: &mut String, batch: &EntityBatch) {
     }
 }
 
-/// The way to a value above the objects of a batch.
+/// Returns the path to a value above the objects of a batch.
 fn source_text(batch: &EntityBatch, source: &ContextSource) -> String {
     let mut path = batch.targets.first().cloned().unwrap_or_default();
     path.steps.truncate(source.steps as usize);
@@ -187,7 +187,8 @@ fn conditions_text(any_of: &[Condition]) -> String {
     any.join(" or ")
 }
 
-/// The compact document, one selection a line. Texts are the planner's own: no comments, no block strings.
+/// Writes the compact document with one selection per line. Only the planner writes these texts, so they have neither
+/// comments nor block strings.
 fn operation_text(out: &mut String, indent: usize, operation: &SubgraphOperation) {
     let mut depth = indent;
     let mut current = String::new();

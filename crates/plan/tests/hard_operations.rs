@@ -1,4 +1,4 @@
-//! Operations that are meant to hurt: deep, wide, with many ways to go. Planning ends within its budget.
+//! Operations that are hard to plan: deep, wide, with many possible routes. Planning ends within its budget.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -12,7 +12,8 @@ mod oracle;
 const SUBGRAPHS: usize = 7;
 const TYPES: usize = 12;
 
-/// Every type has a key in every subgraph; links lead everywhere; leaves live in one to three subgraphs.
+/// Builds a supergraph in which every type has a key in every subgraph, links lead everywhere, and each leaf is in one
+/// to three subgraphs.
 fn wide_graph() -> Arc<Supergraph> {
     let mut sdl = federations::subgraphs_and_query(SUBGRAPHS);
     sdl.push_str(" {\n  start: T0 @join__field(graph: S0)\n}\n");
@@ -46,7 +47,7 @@ fn wide_graph() -> Arc<Supergraph> {
     }
 }
 
-/// Selections that branch `width` times on each of `depth` levels.
+/// Generates selections that branch `width` times on each of `depth` levels.
 fn branching(depth: usize, width: usize, seed: usize) -> String {
     let mut out = String::from("{ id");
     for leaf in 0..5 {
@@ -120,7 +121,7 @@ fn the_deepest_allowed_operation_fits_on_a_small_stack() {
     text.push_str("{ id }");
     text.push_str(&"}".repeat(98));
     let operation = normalised(&graph, &text);
-    // Planning runs on threads of the blocking pool, whose stacks have 2 MiB.
+    // Planning runs on threads of the blocking pool, which have stacks of 2 MiB.
     let planned = std::thread::Builder::new()
         .stack_size(2 << 20)
         .spawn(move || plan::plan(&graph, &operation, &Limits::default()).map(|p| p.fetches.len()))

@@ -1,5 +1,5 @@
-//! Plans of small random federations cost no more than the best plan there is: first in waves, then
-//! in requests. The best is found by trying all sets of requests, smallest first.
+//! Optimality of plans: plans of small random federations cost no more than the best possible plan, first in waves,
+//! then in requests. An exhaustive search over all sets of requests, smallest first, finds the best.
 
 use std::{collections::HashMap, fmt::Write as _, sync::Arc};
 
@@ -11,11 +11,11 @@ use prepare::{PrepareSettings, Preparer};
 mod federations;
 mod oracle;
 
-/// How many federations; each gets [`OPERATIONS`] operations.
+/// The number of federations; each gets [`OPERATIONS`] operations.
 const SEEDS: u64 = 150;
 const OPERATIONS: u64 = 4;
 
-/// More waves than any plan here needs.
+/// A number of waves that no plan here exceeds.
 const WAVES_MAX: u32 = 6;
 
 /// The keys that a type may have in a subgraph: one or two, of one member, of two, nested.
@@ -29,7 +29,7 @@ const KEYS: [&[&str]; 7] = [
     &["spot { x y }", "id"],
 ];
 
-/// Up to four subgraphs, three entity types, twelve fields beside the keys.
+/// Generates a federation of up to four subgraphs, three entity types, and twelve fields in addition to the keys.
 fn small(random: &mut Random) -> String {
     let subgraphs = 2 + random.below(3);
     let types = 1 + random.below(3);
@@ -121,7 +121,7 @@ fn selections(graph: &Supergraph, on: TypeId, depth: u32, random: &mut Random) -
     out
 }
 
-/// A position of the operation: its type, and where each of its fields leads.
+/// A position of the operation: its type, and the position below each of its fields.
 struct Position<'a> {
     ty: TypeId,
     set: Option<&'a SelectionSet>,
@@ -148,14 +148,14 @@ fn positions<'a>(graph: &Supergraph, set: &'a SelectionSet) -> Vec<Position<'a>>
     all
 }
 
-/// Can everything be had by asking exactly these subgraphs in these waves? Having an object earlier
-/// or in more places is never worse, so this is the least fixpoint of "this subgraph has it in this wave".
+/// True if requests to exactly these subgraphs in these waves give all fields. Having an object earlier or in more
+/// places is never worse, so this is the least fixpoint of "this subgraph has it in this wave".
 fn suffices(
     graph: &Supergraph,
     positions: &[Position<'_>],
     requests: &[(SubgraphId, u32)],
 ) -> bool {
-    // (position, subgraph, `@requires` met by the request) to the earliest wave.
+    // Maps (position, subgraph, `@requires` met by the request) to the earliest wave.
     type Holds = HashMap<(usize, SubgraphId, bool), u32>;
     let mut holds: Holds = HashMap::new();
     let at = |holds: &Holds, position: usize, field: graph::FieldId| -> Option<u32> {
@@ -170,7 +170,7 @@ fn suffices(
             .filter_map(|(s, met)| holds.get(&(position, s, met)).copied())
             .min()
     };
-    // What is nested in a key belongs to a value type that is whole wherever it is.
+    // Fields nested in a key belong to a value type that every subgraph with the field has completely.
     let set_at = |holds: &Holds, position: usize, set: &FieldSet| -> Option<u32> {
         set.items.iter().try_fold(0, |latest, item| match item {
             FieldSetItem::Field { field, .. } => Some(latest.max(at(holds, position, *field)?)),
@@ -227,7 +227,7 @@ fn suffices(
     })
 }
 
-/// The fewest waves, and the fewest requests in so many waves.
+/// Returns the minimal number of waves, and the minimal number of requests with that many waves.
 fn best(graph: &Supergraph, operation: &Operation) -> Option<(u32, usize)> {
     let positions = positions(graph, &operation.selection_set);
     let subgraphs: Vec<SubgraphId> =
@@ -236,7 +236,7 @@ fn best(graph: &Supergraph, operation: &Operation) -> Option<(u32, usize)> {
         (1..=waves).flat_map(|wave| subgraphs.iter().map(move |&s| (s, wave))).collect()
     };
     let waves = (1..=WAVES_MAX).find(|&waves| suffices(graph, &positions, &all(waves)))?;
-    // What nothing works without is in every set.
+    // Requests without which no set suffices are in every set.
     let universe = all(waves);
     let (needed, optional): (Vec<_>, Vec<_>) = universe.iter().partition(|&&request| {
         let less: Vec<_> = universe.iter().copied().filter(|&other| other != request).collect();

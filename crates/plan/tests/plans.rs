@@ -1,7 +1,7 @@
-//! Plans of fixture folders: `supergraph.graphql`, operations, and the plans they should get.
-//! `operation.graphql` has `plan.txt`, `operation.<name>.graphql` has `plan.<name>.txt`; where there
-//! is no plan, the file holds the error. A first line `# labels: A, B` turns on labels of progressive
-//! overrides. `UPDATE_EXPECT=1` rewrites the plans; read the difference.
+//! Plans of fixture folders: `supergraph.graphql`, operations, and the expected plans. `operation.graphql` has
+//! `plan.txt`, `operation.<name>.graphql` has `plan.<name>.txt`; if there is no plan, the file contains the error. A
+//! first line `# labels: A, B` turns on labels of progressive overrides. `UPDATE_EXPECT=1` rewrites the plans; review
+//! the difference.
 
 use std::{
     path::{Path, PathBuf},
@@ -44,7 +44,7 @@ fn labels(graph: &Supergraph, operation: &str) -> OverrideLabels {
     labels
 }
 
-/// Plans one operation and compares with the file; says what differs.
+/// Plans one operation, compares the plan with the file, and returns the difference.
 fn check(graph: &Arc<Supergraph>, operation: &Path, expected: &Path) -> Result<(), String> {
     let text = std::fs::read_to_string(operation).expect("fixtures are in order");
     let first = plan(graph, &text);
@@ -129,7 +129,7 @@ fn a_plan_is_drawn_as_a_flowchart() {
     assert_eq!(actual, std::fs::read_to_string(expected).unwrap_or_default());
 }
 
-/// Programs read it, so what is there stays.
+/// Checks that known members of the JSON format remain, because programs read it.
 #[test]
 fn a_plan_is_printed_as_one_line_of_json() {
     let data = folder("../../fixtures/federation-benchmark");

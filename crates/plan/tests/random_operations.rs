@@ -1,5 +1,5 @@
-//! Random operations over the fixtures' supergraphs: planning never panics, every plan is sound and
-//! answers as one server with all the data would. A failure names the seed.
+//! Random operations over the fixtures' supergraphs: planning never panics, and every plan is sound and gives the
+//! response of one server with all the data. A failure names the seed.
 
 use std::{fmt::Write as _, path::Path, sync::Arc};
 
@@ -8,16 +8,16 @@ use prepare::{PrepareError, PrepareSettings, Preparer};
 
 mod oracle;
 
-/// How many operations for each supergraph and root.
+/// The number of operations for each supergraph and root.
 const SEEDS: u64 = 100;
 
-/// Selections nest this deeply at most.
+/// The maximum nesting depth of selections.
 const DEPTH_MAX: u32 = 5;
 
 struct Random(u64);
 
 impl Random {
-    /// Below `bound` (xorshift64*).
+    /// Returns a number below `bound` (xorshift64*).
     fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -67,11 +67,11 @@ fn selection_set(graph: &Supergraph, on: TypeId, depth: u32, random: &mut Random
                 argument.name
             );
         }
-        // Where a key says which field and arguments it is, selections always merge.
+        // If the key determines the field and its arguments, selections always merge.
         let parent = &ty.name;
         match (arguments.is_empty(), random.one_in(4)) {
             (true, false) => {}
-            // Names that the planner wants for itself; where that makes the operation invalid, it is left out.
+            // Names that the planner uses internally; operations that become invalid by them are skipped.
             _ if random.one_in(4) => {
                 let taken = graph.field(*fields[random.below(fields.len())]);
                 let _ = write!(out, "{}: ", ["__s0", "id", &*taken.name][random.below(3)]);
@@ -109,7 +109,7 @@ fn selection_set(graph: &Supergraph, on: TypeId, depth: u32, random: &mut Random
     out
 }
 
-/// Selections of both variables that change nothing.
+/// Selections that use both variables without effect.
 fn uses(keyword: &str) -> &'static str {
     match keyword {
         "subscription" => "",
@@ -117,7 +117,7 @@ fn uses(keyword: &str) -> &'static str {
     }
 }
 
-/// A root field of a subscription.
+/// Generates a root field of a subscription.
 fn one_field(graph: &Supergraph, root: TypeId, random: &mut Random) -> String {
     let fields = &graph.ty(root).fields;
     let field = graph.field(fields[random.below(fields.len())]);

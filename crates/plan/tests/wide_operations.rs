@@ -1,4 +1,4 @@
-//! Long operations over a wide graph, whose best plan is known by construction.
+//! Long operations over a wide graph, with a best plan that is known by construction.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use prepare::{PrepareSettings, Preparer};
 
 mod federations;
 
-/// Checks the plan of `wide`. Aliases are not bounded: here requests are counted as the planner chooses them.
+/// Checks the plan of `wide`. Aliases are not bounded, so that requests are counted as the planner chooses them.
 fn assert_at_optimum(wide: &federations::Wide, name: &str) {
     let lines = wide.operation.lines().count();
     assert!((1500..2000).contains(&lines), "{name}: {lines} lines");

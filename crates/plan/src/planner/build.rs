@@ -1,4 +1,4 @@
-//! From a solution to fetch nodes: what each request selects, what it is sent, whom it waits for.
+//! The fetch graph: conversion of a solution to fetch nodes, with their selections, representations and dependencies.
 
 use std::{collections::BTreeSet, rc::Rc};
 
@@ -16,10 +16,10 @@ use crate::{
     Condition, ContextSource, EventField, OperationKind, Path, PathStep, RepresentationField,
 };
 
-/// Index of a node.
+/// The index of a node in [`FetchGraph::nodes`].
 pub(super) type NodeId = usize;
 
-/// Index into [`Selections`].
+/// An index into [`Selections`].
 pub(super) type SelectionId = usize;
 
 /// One request before merging.
@@ -27,18 +27,18 @@ pub(super) type SelectionId = usize;
 pub(super) struct Node {
     pub(super) subgraph: SubgraphId,
     pub(super) kind: NodeKind,
-    /// Where the objects are; the root for roots.
+    /// The path to the objects; the empty path for root fields.
     pub(super) target: Path,
-    /// The same as a place.
+    /// The identity of `target` in [`DataKeys`].
     pub(super) place: PathId,
-    /// The type that is asked for.
+    /// The type of the objects.
     pub(super) ty: TypeId,
     pub(super) depends_on: BTreeSet<NodeId>,
-    /// The wave it belongs to; later than those of all it depends on. Events come in wave 0.
+    /// The wave of the request, later than the waves of all its dependencies. Events are in wave 0.
     pub(super) level: u32,
     pub(super) selection: SelectionId,
     pub(super) representation: Vec<RepresentationField>,
-    /// When the client wants any of what it selects directly.
+    /// The need of the client for the fields that this request selects directly.
     pub(super) need: Need,
 }
 
@@ -50,11 +50,11 @@ pub(super) enum NodeKind {
     Entity,
     Publish(EventField),
     Request(EventField),
-    /// The event of a subscription: in the tree before any request.
+    /// The event of a subscription, which is in the tree before any request.
     Event,
 }
 
-/// When something is needed: if any of these holds.
+/// The circumstances under which a request is needed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Need {
     Always,
@@ -64,7 +64,7 @@ pub(super) enum Need {
 impl Need {
     pub(super) const NEVER: Self = Self::AnyOf(Vec::new());
 
-    /// `any_of` as fields have it: empty means always.
+    /// Adds a disjunction in the form that fields have: empty means always.
     pub(super) fn add(&mut self, any_of: &[Condition]) {
         if any_of.is_empty() {
             *self = Self::Always;
@@ -85,19 +85,19 @@ impl Need {
 /// All selection sets of all nodes.
 pub(super) type Selections = Vec<SelectionNode>;
 
-/// A selection set in a subgraph's terms.
+/// A selection set for one subgraph.
 #[derive(Clone, Debug)]
 pub(super) struct SelectionNode {
     /// The type in that subgraph.
     pub(super) ty: TypeId,
-    /// The type is abstract to clients, so the object must say what it is.
+    /// True if the type is abstract to clients, so that `__typename` must be selected.
     pub(super) says_type: bool,
     entries: Vec<Entry>,
-    /// Where an entry is; used once there are many.
+    /// The positions of entries, maintained only when there are many.
     index: HashMap<(Option<TypeId>, Rc<str>), usize>,
 }
 
-/// Entries up to which looking through all of them is faster than a map.
+/// The number of entries up to which a linear search is faster than a map.
 const SCANNED_MAX: usize = 16;
 
 impl SelectionNode {
@@ -123,7 +123,7 @@ impl SelectionNode {
         at.map(|at| &mut self.entries[at])
     }
 
-    /// Adds an entry that is not there yet.
+    /// Adds an entry. The set must not contain it yet.
     pub(super) fn push(&mut self, entry: Entry) {
         self.entries.push(entry);
         let first = match self.entries.len() {
@@ -139,16 +139,17 @@ impl SelectionNode {
 
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    /// Only for this object type; `None`: whatever it is.
+    /// The object type to which the entry is restricted; `None` if it applies to all.
     pub(super) on: Option<TypeId>,
     pub(super) data_key: Rc<str>,
     pub(super) field: FieldId,
     pub(super) arguments: Rc<Arguments>,
-    /// Selected if any of these holds; empty: always. What the client's selections further up say is
-    /// in it, because what stands there may be fetched for others when the client does not want it.
+    /// The field is selected if any of these conditions holds, or always if there are none. They include the conditions
+    /// of the client's selections further up, because those objects may be fetched for a requirement although the
+    /// client skips them.
     pub(super) any_of: Vec<Condition>,
     pub(super) child: Option<SelectionId>,
-    /// Further arguments, read from objects further up.
+    /// Additional arguments that are read from objects further up.
     pub(super) context: Vec<ContextUse>,
 }
 
@@ -164,9 +165,9 @@ pub(super) struct ContextUse {
 pub(super) struct Nodes {
     pub(super) nodes: Vec<Node>,
     pub(super) selections: Selections,
-    /// (supplier, who needs it): what the supplier selects directly for the other one's representation.
+    /// Pairs of (supplier, consumer): the supplier selects fields directly for the consumer's representation.
     pub(super) supplies: Vec<(NodeId, NodeId)>,
-    /// When there may be anything at a place, for places below fields.
+    /// The conditions under which objects may be at a place, for places below fields.
     pub(super) reached: HashMap<PathId, Need>,
 }
 
@@ -175,9 +176,10 @@ pub(super) struct Builder<'a> {
     keys: DataKeys<'a>,
     nodes: Nodes,
     steps: u64,
-    /// Past it nothing is added any more: whoever sees it in [`Builder::steps`] gives up.
+    /// The limit of steps. Beyond it no node is added any more, and the caller that reads [`FetchGraphBuilder::steps`]
+    /// gives up.
     steps_max: u64,
-    /// By place: the nodes that select what objects further down read from there.
+    /// The nodes that select the values that objects further down read, by place.
     readers: HashMap<PathId, BTreeSet<NodeId>>,
     problem: Option<String>,
 }
@@ -187,7 +189,7 @@ pub(super) struct Builder<'a> {
 struct Place {
     node: NodeId,
     selection: SelectionId,
-    /// Entries are for this object type only.
+    /// The object type to which added entries are restricted.
     on: Option<TypeId>,
 }
 
@@ -195,19 +197,19 @@ struct Place {
 #[derive(Clone)]
 struct At {
     id: PathId,
-    /// The last step that led here; `None` at the root.
+    /// The last step of the path to this position; `None` at the root.
     step: Option<Rc<Step>>,
-    /// When the client wants what is here at all.
+    /// The condition under which the client selects this position.
     guard: Rc<Condition>,
-    /// It is below something that the planner has added for a request.
+    /// True below fields that the planner has added for a request.
     is_added: bool,
 }
 
-/// A step of a path, with those before it.
+/// A step of a path, linked to the previous steps.
 struct Step {
     before: Option<Rc<Step>>,
     data_key: Rc<str>,
-    /// The only object type it is about.
+    /// The only object type to which the path continues, if restricted.
     ty: Option<TypeId>,
 }
 
@@ -219,7 +221,7 @@ impl At {
     fn below(&self, keys: &mut DataKeys<'_>, data_key: &Rc<str>, wanted: &Wanted) -> Self {
         let step = Step { before: self.step.clone(), data_key: data_key.clone(), ty: None };
         let guard = match (&wanted.key, &*wanted.any_of) {
-            // Where there are several, what is below has them itself.
+            // If there are several conditions, the selections below carry them themselves.
             (Some(_), [only]) => both(&self.guard, only).map(Rc::new),
             _ => None,
         };
@@ -231,13 +233,13 @@ impl At {
         }
     }
 
-    /// When the object here is wanted, as fields have it.
+    /// Returns the conditions under which the object at this position is selected, in the form that fields have.
     fn selected_here(&self) -> Vec<Condition> {
         if self.guard.is_always() { Vec::new() } else { vec![(*self.guard).clone()] }
     }
 
-    /// When `wanted` is selected, counted from the root. What the planner adds is selected for those
-    /// who need it, whatever the client wants here.
+    /// Returns the conditions under which `wanted` is selected, counted from the root. Fields that the planner adds are
+    /// selected for their consumers, independently of the client's conditions.
     fn selected(&self, wanted: &Wanted) -> Vec<Condition> {
         if wanted.key.is_none() || self.guard.is_always() {
             return wanted.any_of.clone();
@@ -249,7 +251,7 @@ impl At {
         for condition in wanted.any_of.iter().filter_map(|it| both(&self.guard, it)) {
             add_condition(&mut any_of, &condition);
         }
-        // Never wanted; but nothing at all would mean always.
+        // The field is never selected; but an empty list would mean always.
         if any_of.is_empty() { wanted.any_of.clone() } else { any_of }
     }
 
@@ -274,7 +276,7 @@ impl At {
     }
 }
 
-/// So many comparisons of conditions take as long as adding a field.
+/// The number of comparisons of conditions that cost as much as adding a field.
 const COMPARISONS_IN_STEP: u64 = 8;
 
 impl<'a> Builder<'a> {
@@ -296,13 +298,13 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Fields added so far, once for each place and object type. Solutions are shared between places
-    /// and types, requests are not, so this may be much more than solving took.
+    /// Returns the number of fields added so far, counted once for each place and object type. Solutions are shared
+    /// between places and types but requests are not, so this may be much more than solving took.
     pub(super) fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Why there is no plan after all.
+    /// Returns the reason why there is no plan after all, if one was found.
     pub(super) fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
@@ -366,7 +368,7 @@ impl<'a> Builder<'a> {
         self.nodes.selections.len() - 1
     }
 
-    /// Carries out a solution at a position. `touched` collects every node that was given something to select.
+    /// Adds the nodes of a solution at a position. `touched` collects every node that was given a field to select.
     fn position(
         &mut self,
         solution: &Solution,
@@ -400,7 +402,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Carries out a solution for one object type; says who holds the object then.
+    /// Adds the nodes of a solution for one object type, and returns the holders of the object including the new ones.
     fn object(
         &mut self,
         solution: &ObjectSolution,
@@ -423,10 +425,10 @@ impl<'a> Builder<'a> {
                     }
                 }
                 let member = self.supply(&supply.pick, supply.is_key, &places, at, &mut depends_on);
-                // A key and what is required may be different parts of one object.
+                // A key and a requirement may be different parts of one object.
                 merge_representation(&mut representation, member);
             }
-            // Whoever is asked only to say what is required here is needed when this is.
+            // A request that is sent only for these requirements is needed when this request is.
             suppliers.extend(added_before..self.nodes.nodes.len());
             if self.reads_context(solution, index, places.len()) {
                 let readers = self.readers_above(at);
@@ -435,7 +437,7 @@ impl<'a> Builder<'a> {
             }
             let is_root = solution.ty == self.graph.query;
             if is_root {
-                // It is sent nothing, but the object must be there to be answered for.
+                // A root request has no representation, but the object must be in the tree before it.
                 let held = places[..places.len() - index].iter().map(|place| place.node);
                 depends_on.extend(held.min_by_key(|&node| self.nodes.nodes[node].level));
             }
@@ -459,8 +461,8 @@ impl<'a> Builder<'a> {
     }
 
     fn picks(&mut self, picks: &[Pick], places: &[Place], at: &At, touched: &mut BTreeSet<NodeId>) {
-        // What objects further down read from here, before anything goes there. What is added below is a part of
-        // that, or required: nobody reads it from further down.
+        // Values that objects further down read are selected before those objects are fetched. Fields below an added
+        // field belong to that value or are required, so no object further down reads them.
         let is_read = |pick: &&Pick| {
             !at.is_added && pick.wanted.key.is_none() && pick.wanted.field().is_some()
         };
@@ -475,7 +477,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Does the jump with that number, which becomes that holder, carry arguments from further up?
+    /// True if the jump at index `jump`, which becomes the holder at index `holder`, resolves fields with arguments
+    /// from further up.
     fn reads_context(&self, solution: &ObjectSolution, jump: usize, holder: usize) -> bool {
         let subgraph = solution.jumps[jump].subgraph;
         let later = solution.jumps[jump..].iter().flat_map(|jump| &jump.supplies);
@@ -489,7 +492,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// The nodes that select what is read from the objects above a place.
+    /// Returns the nodes that select values read from the objects above a position.
     fn readers_above(&self, at: &At) -> BTreeSet<NodeId> {
         let mut readers = BTreeSet::new();
         let mut place = PathId::ROOT;
@@ -529,16 +532,16 @@ impl<'a> Builder<'a> {
     fn pick(&mut self, pick: &Pick, places: &[Place], at: &At, touched: &mut BTreeSet<NodeId>) {
         let Some(&first) = pick.carriers.first() else { return };
         let Some(field) = pick.wanted.field() else {
-            // What the object is, said unasked by whoever knows.
+            // The holder selects `__typename` without an entry.
             let place = places[first];
             touched.insert(place.node);
-            // Within what is added it is needed when the requests are that need the rest.
+            // Below an added field, the requests that need the field determine the need.
             if !at.is_added && self.nodes.nodes[place.node].selection == place.selection {
                 self.nodes.nodes[place.node].need.add(&at.selected_here());
             }
             return;
         };
-        // Each condition is compared with those that are there already.
+        // Each condition is compared with those that are already present.
         let compared = (pick.wanted.any_of.len() as u64).pow(2) / COMPARISONS_IN_STEP;
         self.steps += pick.carriers.len() as u64 + compared;
         if self.steps > self.steps_max {
@@ -584,7 +587,7 @@ impl<'a> Builder<'a> {
         }
         let child = pick.child.is_some().then(|| {
             let ty = self.graph.field_type_in(field, subgraph);
-            // An interface object would say the interface's name, which is nobody's type.
+            // An interface object would return the interface's name, which is not the type of any object.
             let says_type = self.graph.ty(self.graph.field(field).ty.named()).kind.is_abstract()
                 && !self.graph.is_interface_object(ty, subgraph);
             self.selection(ty, says_type)
@@ -602,7 +605,7 @@ impl<'a> Builder<'a> {
         child
     }
 
-    /// Selects a member of a representation; says where it is found afterwards.
+    /// Selects a member of a representation, and returns the member with its place in the data tree.
     fn supply(
         &mut self,
         pick: &Pick,
@@ -622,7 +625,7 @@ impl<'a> Builder<'a> {
         at: PathId,
         types: &[Box<str>],
     ) -> RepresentationField {
-        // It was picked just now, so its key is known and the subgraph does not matter any more.
+        // The field has just been selected, so its key is known and does not depend on the subgraph any more.
         let data_key = self.keys.data_key(at, &pick.wanted, SubgraphId(0));
         let name = match pick.wanted.field() {
             Some(field) => self.graph.field(field).name.clone(),
@@ -663,7 +666,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Adds a member to a representation, or what is below it to one that is there.
+/// Adds a member to a representation, or its fields to an equal member.
 pub(super) fn merge_representation(
     into: &mut Vec<RepresentationField>,
     field: RepresentationField,

@@ -1,15 +1,15 @@
-//! Disjunctions of conditions, as fields have them: empty means always. And what is left to say where
-//! something is known to hold.
+//! Disjunctions of conditions in the form that fields have (empty means always), and their simplification where other
+//! conditions are known to hold.
 
 use super::tree::both;
 use crate::Condition;
 
-/// Does `a` say everything that `b` says?
+/// True if `b` holds whenever `a` holds.
 fn implies(a: &Condition, b: &Condition) -> bool {
     b.all.iter().all(|needed| a.all.contains(needed))
 }
 
-/// Adds to a disjunction what is not implied; takes out what is implied by the new one.
+/// Adds a condition to a disjunction unless it implies a known one, and removes the known ones that imply it.
 pub(super) fn add_condition(into: &mut Vec<Condition>, condition: &Condition) {
     if !into.iter().any(|known| implies(condition, known)) {
         into.retain(|known| !implies(known, condition));
@@ -17,7 +17,7 @@ pub(super) fn add_condition(into: &mut Vec<Condition>, condition: &Condition) {
     }
 }
 
-/// Disjunction where empty means always.
+/// Merges two disjunctions, for which empty means always.
 pub(super) fn merge_any_of(into: &mut Vec<Condition>, other: &[Condition]) {
     if into.is_empty() || other.is_empty() {
         into.clear();
@@ -26,7 +26,7 @@ pub(super) fn merge_any_of(into: &mut Vec<Condition>, other: &[Condition]) {
     other.iter().for_each(|condition| add_condition(into, condition));
 }
 
-/// Of two disjunctions that both hold, the one that says more, as far as that is easily seen.
+/// Returns the stronger of two disjunctions that both hold, as far as a simple comparison finds it.
 pub(super) fn stronger<'a>(one: &'a [Condition], other: &'a [Condition]) -> &'a [Condition] {
     let says_more = |a: &[Condition], b: &[Condition]| {
         !a.is_empty() && a.iter().all(|a| b.iter().any(|b| implies(a, b)))
@@ -34,7 +34,7 @@ pub(super) fn stronger<'a>(one: &'a [Condition], other: &'a [Condition]) -> &'a 
     if other.is_empty() || says_more(one, other) { one } else { other }
 }
 
-/// What is known where one of `given` holds and `more`, too.
+/// Returns the conditions that are known where one of `given` and also `more` holds.
 pub(super) fn with(given: &[Condition], more: &Condition) -> Vec<Condition> {
     if given.is_empty() {
         return vec![more.clone()];
@@ -42,8 +42,8 @@ pub(super) fn with(given: &[Condition], more: &Condition) -> Vec<Condition> {
     given.iter().filter_map(|given| both(given, more)).collect()
 }
 
-/// What is left of `any_of` where one of `given` holds (none: nothing is known). Nothing left to say: an
-/// empty list. `None`: it never holds there.
+/// Returns the part of `any_of` that remains to be stated where one of `given` holds (empty `given`: nothing is known).
+/// The list is empty if nothing remains. `None` if `any_of` never holds there.
 pub(super) fn left(any_of: &[Condition], given: &[Condition]) -> Option<Vec<Condition>> {
     let [first, others @ ..] = given else { return Some(any_of.to_vec()) };
     let follows = |given: &Condition| any_of.iter().any(|it| implies(given, it));
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::VariableId;
 
-    /// `"0 !1, 2"`: the variable 0 is true and 1 is false, or 2 is true.
+    /// Parses conditions: `"0 !1, 2"` means that variable 0 is true and 1 is false, or that 2 is true.
     fn conditions(text: &str) -> Vec<Condition> {
         let literal = |text: &str| {
             let number = text.trim_start_matches('!').parse().expect("a number");

@@ -1,6 +1,6 @@
-//! Arguments that are read from objects further up (`@fromContext`). Before anything is solved, what
-//! is read is added to the selections on the types that set the context; afterwards each such
-//! argument is told where in the data its value stands.
+//! Arguments that are read from objects further up (`@fromContext`). Before solving, the values that they read are
+//! added to the selections on the types that set the context; afterwards the place of the value in the data tree is
+//! determined for each such argument.
 
 use graph::{ContextArgument, FieldId, FieldSet, FieldSetItem, Supergraph, TypeId};
 
@@ -10,16 +10,16 @@ use super::{
 };
 use crate::{ContextSource, FieldTarget, Path};
 
-/// What arguments at some place need of the objects above it.
+/// The arguments below a position that read values of objects at or above it.
 #[derive(Clone, Default)]
 struct Needs<'a> {
-    /// Of objects above this one.
+    /// Arguments that read objects above this one.
     of_parents: Vec<&'a ContextArgument>,
-    /// Of this object or those above it: needed somewhere below.
+    /// Arguments further down that read this object or those above it.
     of_this: Vec<&'a ContextArgument>,
 }
 
-/// The selections with everything added that arguments read from further up.
+/// Returns the selections with all fields added that arguments read from further up.
 pub(super) fn with_context_fields(graph: &Supergraph, tree: &mut Tree, root: Shared) -> Shared {
     let has_contexts = graph.types.iter().any(|ty| !ty.contexts.is_empty());
     match has_contexts {
@@ -49,7 +49,7 @@ fn add<'a>(graph: &'a Supergraph, tree: &mut Tree, set: &Set, needs: &mut Needs<
                 items.push(Item::Field(select));
             }
             Item::Fragment { on, condition, set } => {
-                // The same object, as another type.
+                // The fragment is about the same object as another type.
                 let mut inner = Needs::default();
                 let set = add(graph, tree, set, &mut inner);
                 inner.of_parents.into_iter().for_each(|it| push(&mut needs.of_parents, it));
@@ -65,7 +65,7 @@ fn add<'a>(graph: &'a Supergraph, tree: &mut Tree, set: &Set, needs: &mut Needs<
             push(&mut needs.of_this, argument);
         }
     }
-    // First, so that everything below finds it picked already.
+    // The added fields come first, so that they are already selected when anything below is planned.
     added.extend(items);
     tree.share(Set { on: set.on, items: added })
 }
@@ -76,7 +76,7 @@ fn push<'a>(needs: &mut Vec<&'a ContextArgument>, argument: &'a ContextArgument)
     }
 }
 
-/// The arguments that a field has on any of the object types it may be selected on.
+/// Returns the context arguments that a field has on any of the object types on which it may be selected.
 fn arguments_of(graph: &Supergraph, field: FieldId) -> impl Iterator<Item = &ContextArgument> {
     let definition = graph.field(field);
     let members = graph.ty(definition.parent).possible.iter();
@@ -86,8 +86,8 @@ fn arguments_of(graph: &Supergraph, field: FieldId) -> impl Iterator<Item = &Con
         .flat_map(|there| &there.context)
 }
 
-/// Selects what `argument` reads of an object of type `on`. Says whether every such object sets the
-/// context, so that no object further up is looked at.
+/// Selects the value that `argument` reads of an object of type `on`. Returns true if every such object sets the
+/// context, so that no object further up is read.
 fn read(
     graph: &Supergraph,
     tree: &mut Tree,
@@ -116,7 +116,7 @@ fn read(
     is_settled
 }
 
-/// Where the value of `argument` stands for objects at `path`: nearest first.
+/// Returns the places of the value of `argument` for objects at `path`, nearest first.
 pub(super) fn sources(
     graph: &Supergraph,
     keys: &DataKeys<'_>,
@@ -132,11 +132,11 @@ pub(super) fn sources(
     let mut found = Vec::new();
     for steps in (0..path.steps.len().min(places.len())).rev() {
         let place = places[steps];
-        // Data keys, and the types whose value is there.
+        // Data keys, and the types with the value under them.
         type Found = (Vec<Box<str>>, Vec<Box<str>>);
         let mut by_keys: Vec<Found> = Vec::new();
         for (setter, set) in &argument.selections {
-            // Read on the interface, for all its objects at once?
+            // The value may have been selected on the interface, for all its objects at once.
             let types = std::iter::once(setter).chain(&graph.ty(*setter).possible);
             for &ty in types {
                 let mut data_keys = Vec::new();
@@ -153,7 +153,7 @@ pub(super) fn sources(
         for (data_keys, mut types) in by_keys {
             types.sort_unstable();
             types.dedup();
-            // The way may lead through objects of some types only.
+            // The path may continue to objects of some types only.
             let through = steps.checked_sub(1).map_or(&[][..], |last| &path.steps[last].types);
             if !through.is_empty() {
                 types.retain(|ty| through.contains(ty));
@@ -161,7 +161,7 @@ pub(super) fn sources(
                     continue;
                 }
             }
-            // Objects of a single type do not say it, and those on the way need not say it again.
+            // Objects of a single type have no `__typename`, and types that the path requires need no second check.
             if !keys.is_abstract(place) || types.len() == through.len() {
                 types.clear();
             }
@@ -171,7 +171,7 @@ pub(super) fn sources(
     found
 }
 
-/// Follows a field set to its leaf. `false`: it was not read there.
+/// Collects the data keys from an object to the leaf of a field set. Returns false if the leaf was not selected there.
 fn leaf(
     graph: &Supergraph,
     keys: &DataKeys<'_>,

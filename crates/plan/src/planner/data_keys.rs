@@ -1,6 +1,6 @@
-//! Which key of the data tree belongs to which field. Keys of the client's answer come first;
-//! members that the planner adds reuse an equal selection or get a free name. Payloads of events
-//! come with field names as keys, so those are reserved where an event's object stands.
+//! The assignment of keys of the data tree to fields. The response keys of the client have priority; members that the
+//! planner adds reuse an equal selection or get a free name. Payloads of events have field names as keys, so those are
+//! reserved at the places of events' objects.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use graph::{FieldId, SubgraphId, Supergraph, TypeId, TypeRef, TypeRefShape};
 use super::tree::{Arguments, Item, Set, Wanted, WantedTarget};
 use crate::FieldTarget;
 
-/// A place in the data tree, whatever the types on the way are.
+/// The identity of a place in the data tree, independent of the types on its path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(super) struct PathId(u32);
 
@@ -26,32 +26,32 @@ pub(super) struct DataKeys<'a> {
 
 #[derive(Default)]
 struct Place<'a> {
-    /// Objects here are (parts of) payloads of that event subgraph.
+    /// The event subgraph if objects here are payloads of it or parts of them.
     payload: Option<SubgraphId>,
-    /// Objects here may have one of several types.
+    /// True if objects here may have one of several types.
     is_abstract: bool,
-    /// Somewhere here nobody says what an object is; it is printed as this interface.
+    /// The interface as which objects here are printed, if no request selects their type.
     untyped: Option<TypeId>,
     children: HashMap<Rc<str>, PathId>,
-    /// Response key to fields and their data keys, as far as picked.
+    /// The fields of each response key and their data keys, as far as assigned.
     client: HashMap<Rc<str>, Vec<(FieldId, Rc<str>)>>,
-    /// Field and arguments to data key, for members that the planner added.
+    /// The data key of each field with arguments that the planner added.
     internal: HashMap<(FieldId, Rc<Arguments>), Rc<str>>,
-    /// Data key to those who use it.
+    /// The uses of each data key.
     claims: HashMap<Rc<str>, Vec<Claim<'a>>>,
-    /// Names that payloads may contain.
+    /// The names that payloads may contain.
     payload_names: Vec<&'a str>,
 }
 
 /// A use of a data key.
 #[derive(Clone, PartialEq, Eq)]
 struct Claim<'a> {
-    /// The client's response key; `None`: the planner's.
+    /// The client's response key; `None` if the planner added the field.
     response_key: Option<Rc<str>>,
     name: &'a str,
     arguments: Rc<Arguments>,
-    /// What must agree where selections merge (FieldsInSetCanMerge, GraphQL specification, section
-    /// 5.3.2); `None`: reserved for the client, but nobody picked it yet.
+    /// The form on which merged selections must agree (FieldsInSetCanMerge, GraphQL specification, section 5.3.2);
+    /// `None` if the key is reserved for the client but not assigned yet.
     shape: Option<Vec<u32>>,
 }
 
@@ -60,7 +60,7 @@ impl<'a> DataKeys<'a> {
         Self { graph, places: vec![Place::default()] }
     }
 
-    /// Declares what the client wants under a root field; `payload`: it is served by that event subgraph.
+    /// Declares the client's selections under a root field; `payload` is the event subgraph that serves it, if any.
     pub(super) fn declare_root_field(&mut self, wanted: &Wanted, payload: Option<SubgraphId>) {
         let (WantedTarget::Field(field), Some(key)) = (wanted.target, &wanted.key) else { return };
         self.reserve(PathId::ROOT, key, field, &wanted.arguments);
@@ -133,7 +133,7 @@ impl<'a> DataKeys<'a> {
             .is_some_and(|events| self.graph.field(field).resolved_by.contains(events))
     }
 
-    /// The key of a field that `subgraph` is asked for.
+    /// Returns the data key of a field that is fetched from `subgraph`, and assigns one if needed.
     pub(super) fn data_key(
         &mut self,
         at: PathId,
@@ -171,14 +171,14 @@ impl<'a> DataKeys<'a> {
         data_key
     }
 
-    /// The key under which the data of a field of the client's stands, for the object type `field` belongs to.
+    /// Returns the data key of the client's field for the object type that `field` belongs to.
     pub(super) fn client_key(&self, at: PathId, response_key: &str, field: FieldId) -> Box<str> {
         let place = &self.places[at.0 as usize];
         let picked = place.client.get(response_key).map_or(&[][..], Vec::as_slice);
         if let Some((_, known)) = picked.iter().find(|(own, _)| *own == field) {
             return known.as_ref().into();
         }
-        // Picked on an interface, for all object types at once?
+        // The key may have been assigned on an interface, for all object types at once.
         let graph = self.graph;
         let definition = graph.field(field);
         let of_interface = picked.iter().find(|(other, _)| {
@@ -186,7 +186,8 @@ impl<'a> DataKeys<'a> {
             other.name == definition.name
                 && graph.ty(other.parent).possible.contains(&definition.parent)
         });
-        // Looked up on an interface because nobody says what the object is, picked on an object type?
+        // The type of the object may be unknown, so that an interface is looked up for a key that was assigned on an
+        // object type.
         let of_member = picked.iter().filter(|(other, _)| {
             let other = graph.field(*other);
             other.name == definition.name
@@ -195,23 +196,23 @@ impl<'a> DataKeys<'a> {
         let of_member = of_member.min_by_key(|(other, _)| *other);
         match of_interface.or(of_member) {
             Some((_, data_key)) => data_key.as_ref().into(),
-            // Nobody returns this object type here.
+            // No request returns this object type here.
             None if self.is_payload(at, field) => definition.name.clone(),
             None => response_key.into(),
         }
     }
 
-    /// Objects at this place may have one of several types, and say which.
+    /// Records that objects at this place may have one of several types and select their `__typename`.
     pub(super) fn set_abstract(&mut self, at: PathId) {
         self.place(at).is_abstract = true;
     }
 
-    /// May objects at this place have one of several types?
+    /// True if objects at this place may have one of several types.
     pub(super) fn is_abstract(&self, at: PathId) -> bool {
         self.places[at.0 as usize].is_abstract
     }
 
-    /// The key of a member that the planner added.
+    /// Returns the key of a member that the planner added.
     pub(super) fn internal_key(
         &self,
         at: PathId,
@@ -223,17 +224,17 @@ impl<'a> DataKeys<'a> {
         internal.get(&(field, Rc::new(arguments)))
     }
 
-    /// Objects at this place need not say what they are, as long as nothing depends on it.
+    /// Records that the types of objects at this place are not selected, as long as nothing depends on them.
     pub(super) fn set_untyped(&mut self, at: PathId, interface: TypeId) {
         self.place(at).untyped = Some(interface);
     }
 
-    /// The interface that objects here are printed as, if they need not say what they are.
+    /// Returns the interface as which objects here are printed if their types are not selected.
     pub(super) fn untyped(&self, at: PathId) -> Option<TypeId> {
         self.places[at.0 as usize].untyped
     }
 
-    /// The place under `data_key`.
+    /// Returns the place under `data_key`, and creates it if needed.
     pub(super) fn child(&mut self, at: PathId, data_key: &Rc<str>) -> PathId {
         if let Some(child) = self.existing_child(at, data_key) {
             return child;
@@ -244,7 +245,7 @@ impl<'a> DataKeys<'a> {
         child
     }
 
-    /// The place under `data_key`, if anything is wanted there.
+    /// Returns the place under `data_key`, if any field is selected there.
     pub(super) fn existing_child(&self, at: PathId, data_key: &str) -> Option<PathId> {
         self.places[at.0 as usize].children.get(data_key).copied()
     }
@@ -254,11 +255,11 @@ impl<'a> DataKeys<'a> {
     }
 }
 
-/// Abstract positions keep the type of the object under this key.
+/// The key under which abstract positions store the type of the object.
 const TYPENAME: &str = "__typename";
 
 impl<'a> Place<'a> {
-    /// The key that was found for an equal field before.
+    /// Returns the key that was assigned to an equal field before.
     fn known(&self, wanted: &Wanted, field: FieldId) -> Option<&Rc<str>> {
         match &wanted.key {
             Some(key) => {
@@ -279,8 +280,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The response key, unless something else stands there; then what other object types use
-    /// instead, or a new name.
+    /// Returns the response key if it is free, otherwise a key that other object types use for it, or a new name.
     fn client_name(&self, response_key: &Rc<str>, claim: &Claim<'a>) -> Rc<str> {
         let is_forbidden = **response_key == *TYPENAME || self.is_payload_name(response_key);
         let picked = self.client.get(response_key).map_or(&[][..], Vec::as_slice);
@@ -308,7 +308,7 @@ impl<'a> Place<'a> {
             .map_or_else(|| self.free_name(), Clone::clone)
     }
 
-    /// The key of an equal selection, or the field's name, or a new one.
+    /// Returns the key of an equal selection, or the field's name, or a new name.
     fn internal_name(&self, claim: &Claim<'a>) -> Rc<str> {
         let mut equal: Vec<&Rc<str>> = self
             .claims
@@ -322,7 +322,7 @@ impl<'a> Place<'a> {
             .map(|(data_key, _)| data_key)
             .filter(|data_key| ***data_key != *TYPENAME && !self.is_payload_name(data_key))
             .collect();
-        // The field's own name first, then by name: hash maps have no order of their own.
+        // The field's own name has priority, the others are sorted, because hash maps are not ordered.
         equal.sort_unstable_by_key(|data_key| (&***data_key != claim.name, *data_key));
         match equal.first() {
             Some(data_key) => (*data_key).clone(),
@@ -337,7 +337,7 @@ impl<'a> Place<'a> {
         self.payload_names.contains(&name)
     }
 
-    /// A name that nobody uses here.
+    /// Returns a name that is not used here.
     fn free_name(&self) -> Rc<str> {
         let mut number = 0;
         loop {
@@ -356,7 +356,7 @@ impl Claim<'_> {
     }
 }
 
-/// Lists and nulls of a type, and the leaf type. Objects merge whatever their types are.
+/// Returns the lists and nulls of a type, and the leaf type. Objects merge independently of their types.
 fn shape_of(graph: &Supergraph, ty: &TypeRef) -> Vec<u32> {
     let mut shape = Vec::new();
     let mut here = ty;

@@ -1,4 +1,4 @@
-//! The text of subgraph operations: compact GraphQL, only the variables that it uses.
+//! The text of subgraph operations: compact GraphQL that declares only the variables that it uses.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,27 +11,27 @@ use super::conditions;
 use super::fold::{self, Line, separate};
 use crate::{Condition, ContextVariable, Operation, OperationKind, SubgraphOperation, VariableId};
 
-/// So many comparisons of conditions take as long as writing a field.
+/// The number of comparisons of conditions that cost as much as writing a field.
 const COMPARISONS_IN_STEP: u64 = 8;
 
-/// Writes selection sets for one subgraph.
+/// A writer of selection sets for one subgraph.
 pub(super) struct Writer<'a> {
     pub(super) graph: &'a Supergraph,
     pub(super) operation: &'a Operation,
     pub(super) selections: &'a Selections,
     pub(super) subgraph: SubgraphId,
-    /// Variables used so far.
+    /// The variables used so far.
     pub(super) variables: BTreeSet<VariableId>,
-    /// Variables for values from further up, used so far, with their types.
+    /// The variables for values from further up that are used so far, with their types.
     pub(super) context: Vec<(ContextVariable, Box<str>)>,
-    /// Fields that may still be written, over all texts of a plan. Once there are none, whatever is
-    /// written is of no use.
+    /// The number of fields that may still be written, over all texts of a plan. When it reaches 0, the texts are
+    /// incomplete and must be discarded.
     pub(super) fields_left: u64,
 }
 
 impl Writer<'_> {
-    /// `{…}` of a selection set that is only reached where one of `given` holds (none: always), so
-    /// that nothing in it has to say so again.
+    /// Returns the text `{…}` of a selection set that is only reached where one of `given` holds (always, if empty), so
+    /// that these conditions are not repeated inside.
     pub(super) fn selection_set(&mut self, selection: SelectionId, given: &[Condition]) -> String {
         let node = &self.selections[selection];
         let mut inner = String::new();
@@ -48,7 +48,7 @@ impl Writer<'_> {
                     }
                 }
                 if inner.is_empty() {
-                    // An interface object's name must not stand for that of the real type.
+                    // An interface object's name must not be stored as that of the real type.
                     let is_there = !self.graph.is_interface_object(node.ty, self.subgraph);
                     inner.push_str(if is_there { "__typename" } else { "__any:__typename" });
                 }
@@ -105,7 +105,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A field, once for each condition; nothing at all if none of them can hold here.
+    /// Writes a field once for each condition, and not at all if none of them can hold here.
     fn entry(&mut self, entry: &Entry, given: &[Condition], out: &mut String) {
         let compared = 1 + (entry.any_of.len() * given.len()) as u64 / COMPARISONS_IN_STEP;
         self.fields_left = self.fields_left.saturating_sub(compared);
@@ -155,7 +155,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The variable for a value from further up; equal ones share it.
+    /// Returns the variable for a value from further up; equal values share it.
     fn context_variable(&mut self, read: &ContextUse) -> Box<str> {
         let known = self
             .context
@@ -182,7 +182,7 @@ impl Writer<'_> {
         self.operation.variables.get(usize::from(variable.0)).map_or("", |v| &*v.name)
     }
 
-    /// The whole document around `body`, with `own` variables (name, type) in front of the client's.
+    /// Returns the whole document around `body`, with the variables `own` (name, type) before the client's.
     pub(super) fn document(
         &self,
         kind: OperationKind,
@@ -228,7 +228,7 @@ impl Writer<'_> {
     }
 }
 
-/// A prefix of no variable of the client: `wanted`, with something behind it where needed.
+/// Returns a string that is not a prefix of any variable of the client: `wanted`, with a suffix if needed.
 pub(super) fn free_variable(operation: &Operation, wanted: &str) -> String {
     let mut name = wanted.to_owned();
     while operation.variables.iter().any(|variable| variable.name.starts_with(&name)) {

@@ -1,8 +1,8 @@
-//! Fewer requests for the whole operation. The solver counts the requests of each position, but all positions that
-//! ask one subgraph in one wave share one request. So the solved operation is solved again with one (subgraph, wave)
-//! less: its fields move to another subgraph that is asked anyway, or to a later wave in which the same subgraph is
-//! asked anyway. The number of waves never grows. For long operations [`cover`] chooses the requests first, and they
-//! are solved with these; for short ones that are hard to solve it is tried as well.
+//! Reduction of the number of requests for the whole operation. The solver counts the requests of each position, but
+//! all positions with a request to one subgraph in one wave share it. So the solved operation is solved again with one
+//! (subgraph, wave) less: its fields move to another subgraph, or to a later wave, that has a request anyway. The
+//! number of waves never grows. For long operations [`cover`] chooses the requests first, and the solver is restricted
+//! to these; for short ones that are hard to solve it is tried as well.
 
 use std::rc::Rc;
 
@@ -13,17 +13,17 @@ use super::{
     tree::Collected,
 };
 
-/// How many times the steps of the first solution may go into looking for a better one.
+/// The maximum steps of the search for a better solution, as a multiple of the steps of the first solution.
 const SEARCH_FACTOR: u64 = 2;
 
-/// How many steps may in any case: about a millisecond, enough to try everything on small operations.
+/// The steps that the search may always take: about a millisecond, enough to try everything on small operations.
 const SEARCH_STEPS_MIN: u64 = 10_000;
 
-/// Different selection sets from which on an operation is long: leaving out one request after the other by
-/// solving all of it again would take too many steps, so the requests are chosen beforehand.
+/// The number of distinct selection sets from which an operation counts as long: leaving out one request after the
+/// other by solving the whole operation again would take too many steps, so the requests are chosen beforehand.
 const LONG_SETS_MIN: usize = 16;
 
-/// Solves root fields with as few waves and then as few requests as can be found.
+/// Solves root fields with as few waves, and then as few requests, as the search finds.
 pub(super) fn solve(
     solver: &mut Solver<'_>,
     fields: &Rc<Collected>,
@@ -51,8 +51,8 @@ pub(super) fn solve(
     Ok(found.filter(|it| cost(it) < known).unwrap_or(best))
 }
 
-/// Solves an operation with the requests that [`cover`] chooses, in `waves` if that is known. `None` if it chooses
-/// none, or if they do not suffice.
+/// Solves an operation with the requests that [`cover`] chooses, in `waves` if given. `None` if it chooses none, or if
+/// they do not suffice.
 fn covered(
     solver: &mut Solver<'_>,
     fields: &Rc<Collected>,
@@ -60,14 +60,14 @@ fn covered(
     waves: Option<u32>,
 ) -> Option<Rc<ObjectSolution>> {
     let ration = cover::choose(solver, fields, among, waves)?;
-    // Facts that the model does not know, such as `@provides`, may still save requests. Where solving alone takes this
-    // many steps, nothing more is tried.
+    // Facts that the model does not represent, such as `@provides`, may still save requests. If solving alone takes
+    // this many steps, the search ends.
     let until = solver.steps() + SEARCH_STEPS_MIN;
     let found = solver.root_within(fields, among, ration)?;
     Some(Search { solver, fields, among, until }.reduced(found))
 }
 
-/// Looks for fewer requests until nothing more is found or the steps for it are used up.
+/// Searches for fewer requests until none can be saved or the steps are used up.
 fn fewest(
     solver: &mut Solver<'_>,
     fields: &Rc<Collected>,
@@ -90,7 +90,7 @@ fn fewest(
         best = found;
     }
     best = search.reduced(best);
-    // Small operations: the way to fewer requests may lead over other ones.
+    // For small operations, solutions with other requests are tried as well, because they may lead to fewer requests.
     let mut has_improved = true;
     while has_improved {
         has_improved = false;
@@ -124,11 +124,11 @@ impl Search<'_, '_> {
         self.solver.root_within(self.fields, self.among, ration)
     }
 
-    /// Leaves out one request after the other for as long as everything can still be had.
+    /// Leaves out one request after the other, as long as all fields remain available.
     fn reduced(&mut self, solution: Rc<ObjectSolution>) -> Rc<ObjectSolution> {
         let mut best = solution;
         let mut ration = Requests::of(&best, self.solver.graph).all;
-        // Early waves first: what can wait moves to where a later wave asks the same subgraph.
+        // Early waves come first, so that fields move to later waves with a request to the same subgraph.
         let mut candidates: Vec<(SubgraphId, u32)> = ration.iter().collect();
         candidates.sort_by_key(|&(subgraph, wave)| (wave, subgraph));
         for candidate in candidates {

@@ -1,5 +1,5 @@
-//! From fetch nodes to the plan: levels, merging of what asks the same subgraph at the same time,
-//! batches over several paths, conditions, texts.
+//! Assembly of the plan from fetch nodes: merging of requests to one subgraph in one wave, batches over several paths,
+//! conditions, texts.
 
 use std::{
     collections::BTreeSet,
@@ -25,7 +25,8 @@ use crate::{
     SubscriptionRoot, VariableId,
 };
 
-/// The plan, and how many fields its texts have in all: less than `steps_max`, or there is none.
+/// Assembles the plan. Returns it with the number of fields in all of its texts, which is less than `steps_max`;
+/// otherwise returns an error.
 pub(super) fn finish(
     graph: &Supergraph,
     operation: &Operation,
@@ -135,7 +136,7 @@ pub(super) fn finish(
     Ok((plan, steps_max - fields_left))
 }
 
-/// Whoever selects something only for others is needed when they are.
+/// Propagates needs: a node that selects fields only for other nodes is needed when they are.
 fn spread_needs(nodes: &mut [Node], supplies: &[(NodeId, NodeId)]) {
     let mut directly: Vec<Vec<NodeId>> = vec![Vec::new(); nodes.len()];
     for &(supplier, needy) in supplies {
@@ -145,12 +146,12 @@ fn spread_needs(nodes: &mut [Node], supplies: &[(NodeId, NodeId)]) {
     for (index, node) in nodes.iter().enumerate() {
         node.depends_on.iter().for_each(|&before| waiting[before].push(index));
     }
-    // Suppliers were added before those they supply.
+    // Suppliers have smaller indices than their consumers.
     for index in (0..nodes.len()).rev() {
         let mut need = nodes[index].need.clone();
         directly[index].iter().for_each(|&needy| need.add_need(&nodes[needy].need));
         if need == Need::NEVER {
-            // Nothing of it is wanted for itself: it serves whoever waits for it.
+            // None of the fields is selected for itself: the node serves the nodes that wait for it.
             waiting[index].iter().for_each(|&needy| need.add_need(&nodes[needy].need));
         }
         if need == Need::NEVER {
@@ -160,10 +161,10 @@ fn spread_needs(nodes: &mut [Node], supplies: &[(NodeId, NodeId)]) {
     }
 }
 
-/// Merges nodes below the root of one subgraph, target, type, key and level. Says for each node where it went.
-/// Nodes that are needed at different times stay apart, as aliases of one request, if they are sent more
-/// than a key: what one of them requires may not have been fetched while the other is needed. So do
-/// nodes that are sent different things under one name.
+/// Merges nodes below the root with equal subgraph, target, type, key and level. Returns the resulting node of each
+/// node. Nodes with different needs stay separate, as aliases of one request, if their representations have more than a
+/// key: the fields that one of them requires may not have been fetched while the other is needed. Nodes whose
+/// representations have different values under one name also stay separate.
 fn merge_same_targets(nodes: &mut [Node], selections: &mut Selections) -> Vec<NodeId> {
     let mut merged_into: Vec<NodeId> = (0..nodes.len()).collect();
     let mut seen: HashMap<_, Vec<NodeId>> = HashMap::default();
@@ -200,8 +201,8 @@ fn merge_same_targets(nodes: &mut [Node], selections: &mut Selections) -> Vec<No
     merged_into
 }
 
-/// Do both say something of one name, but not the same? Two fields may require one field with different
-/// arguments; an object has one member of a name only.
+/// True if both representations have different values under one name. Two fields may require one field with different
+/// arguments, but an object has one member of a name only.
 fn differ(one: &[RepresentationField], other: &[RepresentationField]) -> bool {
     let meet = |a: &RepresentationField, b: &RepresentationField| {
         a.types.is_empty() || b.types.is_empty() || a.types.iter().any(|ty| b.types.contains(ty))
@@ -226,7 +227,7 @@ fn merge_selections(selections: &mut Selections, into: SelectionId, from: Select
     }
 }
 
-/// When there may be anything at a place, as fields have it.
+/// Returns the conditions under which objects may be at a place, in the form that fields have.
 fn any_of_place(reached: &HashMap<PathId, Need>, place: PathId) -> &[Condition] {
     match reached.get(&place) {
         Some(Need::AnyOf(conditions)) => conditions,
@@ -258,7 +259,7 @@ fn groups(
         let reads_context =
             selections[node.selection].entries().iter().any(|entry| !entry.context.is_empty());
         if node.kind == NodeKind::Entity && !reads_context {
-            // What is asked alike for objects at several places shares an alias.
+            // Equal selections on objects at several places share an alias.
             let given = any_of_place(reached, node.place);
             let print = fingerprint(selections, node, own_needs[index].as_ref(), given);
             if let Some((group, prints)) = open.get_mut(&identity)
@@ -276,8 +277,8 @@ fn groups(
     groups
 }
 
-/// Equal for nodes that ask the same of objects of one type. Used to count aliases only: were two
-/// different ones to collide, a request would have one alias more.
+/// Returns a hash that is equal for nodes with the same selections on objects of one type. It only counts aliases: if
+/// two different nodes collided, a request would have one alias more.
 fn fingerprint(
     selections: &Selections,
     node: &Node,
@@ -306,9 +307,9 @@ fn fingerprint(
     hasher.finish()
 }
 
-/// When exactly nodes must be asked for, if they may not be at other times: what they require may not have been
-/// fetched while nobody needs it. Keys are there whenever the object is, unless a request brings them that is not
-/// always made: the object may come from another one.
+/// Returns the exact needs of nodes that must not be fetched at other times, because their required fields may not have
+/// been fetched then. Keys are available whenever the object is, unless a conditional request fetches them: the object
+/// may come from another request.
 fn own_needs(nodes: &[Node], merged_into: &[NodeId]) -> Vec<Option<Need>> {
     let is_conditional = |&before: &NodeId| nodes[merged_into[before]].need != Need::Always;
     let own_need = |node: &Node| {
@@ -319,14 +320,14 @@ fn own_needs(nodes: &[Node], merged_into: &[NodeId]) -> Vec<Option<Need>> {
     nodes.iter().map(own_need).collect()
 }
 
-/// A node, when exactly it must be asked for, and what is known to hold where it is.
+/// A node, its exact need if it has one, and the conditions that are known to hold at its place.
 struct Asked<'a> {
     node: &'a Node,
     own_need: Option<&'a Need>,
     given: &'a [Condition],
 }
 
-/// `_entities` of all members: one alias for each distinct representation and selection.
+/// Writes `_entities` of all members, with one alias for each distinct representation and selection.
 fn entities(
     writer: &mut Writer<'_>,
     members: &[Asked<'_>],
@@ -420,7 +421,7 @@ fn entities(
             context: Vec::new(),
         });
     }
-    // Who reads from further up has a request for itself.
+    // A node that reads values from further up has a request of its own.
     for (variable, ty) in std::mem::take(&mut writer.context) {
         own.push((variable.variable.clone(), ty));
         batches.iter_mut().for_each(|batch| batch.context.push(variable.clone()));
@@ -430,13 +431,13 @@ fn entities(
     (writer.document(OperationKind::Query, &body, number, &own), batches)
 }
 
-/// The keys of a selection, each once.
+/// Returns the keys of a selection without duplicates.
 fn data_keys(selection: &SelectionNode) -> Vec<Box<str>> {
     let keys: BTreeSet<&str> = selection.entries().iter().map(|entry| &*entry.data_key).collect();
     keys.into_iter().map(Into::into).collect()
 }
 
-/// What the fields of a selection need beside keys, each once.
+/// Returns the requirements of the fields of a selection, one for each data key.
 fn requirements(graph: &Supergraph, node: &Node, selection: &SelectionNode) -> Vec<Requirement> {
     let mut found: Vec<Requirement> = Vec::new();
     for entry in selection.entries() {
@@ -454,7 +455,7 @@ fn requirements(graph: &Supergraph, node: &Node, selection: &SelectionNode) -> V
     found
 }
 
-/// The part of a representation that a field set names, on whatever type.
+/// Returns the part of a representation that a field set names, on any type.
 fn required(
     graph: &Supergraph,
     representation: &[RepresentationField],
@@ -482,10 +483,10 @@ fn required(
     found
 }
 
-/// The places of objects that are asked for alike.
+/// The paths of objects with equal representation and selection.
 struct Targets {
     paths: Vec<Path>,
-    /// By hash of all but the types of the objects: where in `paths`.
+    /// The indices in `paths`, by the hash of the path without the types of the last step.
     known: HashMap<u64, Vec<usize>>,
 }
 
@@ -496,8 +497,8 @@ impl Targets {
         targets
     }
 
-    /// Adds a target. Where it differs from a known one in the types of its objects only, they become
-    /// one: interface objects are asked alike for objects of several types.
+    /// Adds a target. If it differs from a known one only in the types of its last step, the two are merged: interface
+    /// objects have equal requests for objects of several types.
     fn add(&mut self, target: &Path) {
         let alike = |known: &Path| match (known.steps.split_last(), target.steps.split_last()) {
             (Some((a, above)), Some((b, other))) => {
@@ -528,7 +529,7 @@ impl Targets {
     }
 }
 
-/// Takes out dependencies that others imply.
+/// Removes dependencies that others imply.
 fn reduce(fetches: &mut [Fetch]) {
     let mut ancestors: Vec<BTreeSet<FetchId>> = Vec::with_capacity(fetches.len());
     for fetch in fetches {

@@ -1,5 +1,5 @@
-//! Selections are worked out by object type. What all object types of an interface select alike is
-//! written once, on the interface, as people would.
+//! Folding of fragments. Selections are computed by object type; a selection that all object types of an interface
+//! share is written once, on the interface, as in operations written by people.
 
 use std::{cmp::Reverse, fmt::Write as _};
 
@@ -7,7 +7,7 @@ use graph::{FieldId, SubgraphId, Supergraph, TypeId, TypeKind};
 
 use super::build::Entry;
 
-/// A selected field as it is written.
+/// A selected field and its text.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     field: FieldId,
@@ -22,8 +22,8 @@ impl Line {
     }
 }
 
-/// Takes out of `fragments`, which stand on `ty`, what can stand on interfaces, and writes that: first on
-/// `ty` itself, then on interfaces that some of its object types share.
+/// Moves selections that are valid on interfaces out of `fragments` on `ty`, and writes them: first on `ty` itself,
+/// then on interfaces that some of its object types share.
 pub(super) fn fold(
     graph: &Supergraph,
     subgraph: SubgraphId,
@@ -65,8 +65,8 @@ pub(super) fn fold(
     }
 }
 
-/// The interfaces whose object types all have fragments here, with these object types; `ty` first,
-/// then those with the most. Interfaces of a single one save nothing.
+/// Returns the interfaces whose object types all have fragments here, with these object types; `ty` first, then those
+/// with the most types. Interfaces of a single type save nothing and are left out.
 fn interfaces_of(
     graph: &Supergraph,
     subgraph: SubgraphId,
@@ -96,7 +96,7 @@ fn interfaces_of(
     found
 }
 
-/// Can a selection of an object type's field stand on `interface` as well?
+/// True if a selection of an object type's field is also valid on `interface`.
 fn is_alike(graph: &Supergraph, subgraph: SubgraphId, interface: TypeId, line: &Line) -> bool {
     let own = graph.field(line.field);
     graph.field_named(interface, &own.name).is_some_and(|general| {
@@ -108,7 +108,7 @@ fn is_alike(graph: &Supergraph, subgraph: SubgraphId, interface: TypeId, line: &
     })
 }
 
-/// Adds a space where two selections would run into each other.
+/// Adds a space between two selections.
 pub(super) fn separate(out: &mut String) {
     if !out.is_empty() && !out.ends_with(['{', ' ']) {
         out.push(' ');

@@ -1,5 +1,5 @@
-//! Which jumps may help at a position, and which of them to make: all combinations where they are few,
-//! greedily elsewhere.
+//! The choice of jumps at a position: the candidates that may help, and the best subset of them. All combinations are
+//! tried if there are few candidates, otherwise the choice is greedy.
 
 use std::rc::Rc;
 
@@ -14,12 +14,12 @@ use super::{
     tree::{Collected, Wanted, WantedTarget},
 };
 
-/// How many subgraphs that might help are tried in all combinations at one position; beyond it the
-/// choice is greedy. 2^6 choices, each a pass over the fields, are still well under a millisecond.
+/// The maximum number of optional candidates of which all combinations are tried at one position; beyond it the choice
+/// is greedy. 2^6 choices, each a pass over the fields, are still well under a millisecond.
 const EXACT_CHOICES_MAX: usize = 6;
 
 impl<'a> Solver<'a> {
-    /// All jumps that may help, those that come to mind first in front.
+    /// Returns all jumps that may help, in the order of the fields that they resolve.
     pub(super) fn gates(&mut self, wanted: &Collected, holders: &[Holder<'a>]) -> Vec<Gate<'a>> {
         let ty = wanted.on;
         let mut gates: Vec<Gate<'a>> = Vec::new();
@@ -36,8 +36,8 @@ impl<'a> Solver<'a> {
                 }
             }
             let Some(field) = wanted.field() else { continue };
-            // One request below is no later than one here; with several, somebody who is asked here may
-            // know a key that those below do not. In long operations nobody looks for that.
+            // A single request below is no later than one here. With several, a subgraph that is fetched from here may
+            // have a key that the subgraphs below lack. In long operations this is not tried.
             let waves = if self.steps < COMBINATION_STEPS_MAX { 1 } else { u32::MAX };
             if self.is_free(&wanted, holders, waves) {
                 continue;
@@ -110,14 +110,14 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// Are these root fields of the query, below another field?
+    /// True if the jump fetches root fields of the query below another field.
     pub(super) fn is_root_below(&self, ty: TypeId, gate: Gate<'a>) -> bool {
         gate.requires.is_none() && self.graph.is_query_root_in(ty, gate.subgraph)
     }
 
-    /// Is there a way through the holders alone, with so many waves for what is below? Jumping for that is
-    /// then left to the position below: requests of one level are batched over paths, so it costs the
-    /// same there.
+    /// True if the holders alone resolve the field, with at most `waves` waves for the selections below it. Jumps for
+    /// those are then left to the position below: requests of one level are batched over paths, so they cost the same
+    /// there.
     fn is_free(&mut self, wanted: &Wanted, holders: &[Holder<'a>], waves: u32) -> bool {
         let Some(field) = wanted.field() else { return true };
         let graph = self.graph;
@@ -140,7 +140,7 @@ impl<'a> Solver<'a> {
         wanted.fields.iter().all(|wanted| self.is_free(wanted, holders, u32::MAX))
     }
 
-    /// The best subset of `gates`.
+    /// Chooses the best subset of `gates`.
     pub(super) fn choose(
         &mut self,
         wanted: &Rc<Collected>,
@@ -149,8 +149,8 @@ impl<'a> Solver<'a> {
         is_root: bool,
     ) -> Option<Rc<ObjectSolution>> {
         let reachable: Vec<Gate<'a>>;
-        // A greedy choice starts with all jumps, so those that cannot be made are left out first. Where all
-        // combinations are tried, those with such a jump fail by themselves.
+        // A greedy choice starts with all jumps, so impossible ones are left out first. When all combinations are
+        // tried, those with such a jump fail by themselves.
         let gates = match gates.len() > EXACT_CHOICES_MAX || self.is_greedy() {
             false => gates,
             true => {
@@ -195,7 +195,7 @@ impl<'a> Solver<'a> {
             }
             return best.map(Rc::new);
         }
-        // Greedy: take all, then leave out what makes nothing worse.
+        // Greedy: start with all jumps, then leave out each one that makes the solution no worse.
         self.has_been_greedy |= self.is_greedy();
         let mut chosen = optional;
         let mut best = self.evaluate(wanted, holders, &subset(&chosen), is_root)?;
@@ -211,7 +211,7 @@ impl<'a> Solver<'a> {
         Some(Rc::new(best))
     }
 
-    /// The gates without which some field cannot be had.
+    /// Returns the indices of the jumps without which some field cannot be resolved.
     fn mandatory(
         &mut self,
         wanted: &Collected,

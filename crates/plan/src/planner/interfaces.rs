@@ -1,5 +1,5 @@
-//! Positions where some holder has an interface object (`@interfaceObject`): it gives fields of the
-//! interface, but cannot say what the object is. Where that matters, somebody is asked who can.
+//! Positions with a holder that has an interface object (`@interfaceObject`): the holder resolves fields of the
+//! interface, but does not know the type of the object. If the type matters, a subgraph that knows it is added.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use super::{
 };
 
 impl<'a> Solver<'a> {
-    /// As [`Solver::position`] for abstract types, where not every holder knows the type.
+    /// Implements [`Solver::solve_position`] for abstract types if some holder does not know the type.
     pub(super) fn untyped_position(
         &mut self,
         parts: &Parts,
@@ -22,7 +22,7 @@ impl<'a> Solver<'a> {
     ) -> Option<Solution> {
         let graph = self.graph();
         let interface = holders.iter().find(|holder| holder.is_untyped(graph))?.ty;
-        // Holders that give it another type have other fields; one of them alone is tried as well.
+        // Holders with another type have other fields; each of them alone is tried as well.
         if holders.iter().any(|holder| holder.ty != interface) {
             return None;
         }
@@ -38,7 +38,7 @@ impl<'a> Solver<'a> {
             let alone = Collected::new(interface, vec![field.clone()]);
             match self.object(&alone, holders) {
                 Some(_) => wanted.push(field.clone()),
-                // Perhaps it can be had once it is known what the object is.
+                // The field may be available once the type of the object is known.
                 None => is_typed = true,
             }
         }
@@ -76,8 +76,8 @@ impl<'a> Solver<'a> {
         self.members(parts, ty, &all, Some(common))
     }
 
-    /// The holder that gives the `__typename` of an object of an interface; nothing to pick for objects of other
-    /// types. `None`: no holder knows it.
+    /// Returns the holder that selects the `__typename` of an object of an interface; `Some(None)` for other
+    /// selections. `None` if no holder knows the type.
     pub(super) fn pick_type(
         &self,
         wanted: &Rc<Wanted>,
@@ -94,9 +94,9 @@ impl<'a> Solver<'a> {
 }
 
 impl<'a> Solver<'a> {
-    /// Fields in fragments that the holders resolve anyway, of the interface instead: had of every
-    /// object, read from those that the fragments are about. Only where no two fragments mean
-    /// different things by one key, and where what fails is null and takes nothing else away.
+    /// Returns fields of fragments that the holders resolve anyway, selected on the interface instead: they are fetched
+    /// for every object and read from those to which the fragments apply. A field qualifies only if no two fragments
+    /// use its key with different meanings, and if it is nullable, so that a failure does not affect other fields.
     fn wanted_alike(
         &mut self,
         parts: &Parts,
@@ -155,7 +155,7 @@ fn is_alike_in(graph: &Supergraph, a: &Wanted, b: &Wanted) -> bool {
         && a.parts.id() == b.parts.id()
 }
 
-/// The subgraphs that can say what an object of an interface is.
+/// Returns the subgraphs that know the types of objects of an interface.
 pub(super) fn those_who_say_types(
     graph: &Supergraph,
     ty: TypeId,

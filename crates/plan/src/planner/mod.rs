@@ -1,15 +1,15 @@
-//! The entry to planning. An operation goes through these files in order:
+//! The entry to planning. An operation passes through these modules in order:
 //!
-//! - `tree`: selections as shared nodes, with those that `contexts` adds for arguments with `@fromContext`;
+//! - `selection_tree`: selections as shared nodes, with those that `context_arguments` adds for `@fromContext`;
 //! - `data_keys`: the field that each key of the data tree belongs to;
-//! - `unions`: narrows unions to the members that every subgraph of a field knows;
-//! - `fewest`: the requests for the whole operation, with those that `cover` chooses for long operations;
-//! - `solve`: the subgraphs for each field, by dynamic programming over positions, with `gates` (the jumps to make)
-//!   and `picks` (the holders that carry a field);
-//! - `build`: fetch nodes, with `conditions` (when something is selected);
-//! - `finish`: levels, merging, batches;
-//! - `document`: the text of subgraph operations;
-//! - `shape`: the form of the response.
+//! - `union_narrowing`: narrows unions to the members that every subgraph of a field knows;
+//! - `request_minimizer`: the requests for the whole operation, with those that `cover` chooses for long operations;
+//! - `solver`: the subgraphs for each field, by dynamic programming over positions, with `jump_choice` (the jumps to
+//!   make) and `field_choice` (the holders that carry a field);
+//! - `fetch_graph`: fetch nodes, with `conditions` (the conditions of selections);
+//! - `fetch_assembly`: merging of nodes, batches;
+//! - `operation_text`: the text of subgraph operations;
+//! - `response_shape`: the shape of the response.
 
 mod build;
 mod conditions;
@@ -47,9 +47,9 @@ use tree::{Collected, Tree, Wanted, WantedTarget};
 /// Bounds on planning, and on the requests of a plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Steps after which greedy choices replace exact ones. Four times as many end planning.
+    /// The number of steps after which greedy choices replace exact ones. Planning ends after four times as many.
     pub steps: u64,
-    /// How requests for entities may be put together.
+    /// The bounds on batches of entities.
     pub batching: Batching,
 }
 
@@ -59,10 +59,10 @@ impl Default for Limits {
     }
 }
 
-/// How requests for entities may be put together, subgraph by subgraph.
+/// The bounds on batches of entities, by subgraph.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Batching {
-    /// By number of the subgraph. Those that are missing have the defaults.
+    /// The bounds, indexed by the subgraph's number. Missing entries have the defaults.
     pub subgraphs: Arc<[BatchLimits]>,
 }
 
@@ -75,42 +75,42 @@ impl Batching {
 /// Bounds of one request for entities.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BatchLimits {
-    /// How many aliases of `_entities` it may have: 1 turns batching over different selections off.
+    /// The maximum number of aliases of `_entities`; 1 turns batching over different selections off.
     pub aliases: u32,
-    /// How many representations it may have.
+    /// The maximum number of representations.
     pub representations: u32,
 }
 
 impl Default for BatchLimits {
-    /// Subgraphs have bounds of their own. The strictest known default for aliases or root fields is
-    /// 15, for the size of a request 100 kB: a thousand representations have some 50 bytes each.
+    /// Returns bounds that respect the usual limits of subgraphs. The strictest known default for aliases or root
+    /// fields is 15, for the size of a request 100 kB: a thousand representations have some 50 bytes each.
     fn default() -> Self {
         Self { aliases: 15, representations: 1000 }
     }
 }
 
-/// How much more than [`Limits::steps`] greedy planning may take before it ends with an error. The
-/// bound holds for all of it: choosing, writing the requests down, and the shape of the answer.
+/// The factor on [`Limits::steps`] after which planning ends with an error. The bound holds for all of planning:
+/// choosing, writing the requests, and the shape of the response.
 const STEPS_FACTOR_MAX: u64 = 4;
 
-/// What planning took.
+/// The effort of planning one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Effort {
-    /// Steps, never many more than four times [`Limits::steps`]. A step looks at one selection, one way
-    /// to get a field, or one field of a request or of the answer.
+    /// The number of steps, never many more than four times [`Limits::steps`]. A step visits one selection, one route
+    /// to a field, or one field of a request or of the response.
     pub steps: u64,
-    /// Choices were made greedily because [`Limits::steps`] were used up: the plan is correct, but
-    /// another one may have fewer requests.
+    /// True if choices were made greedily because [`Limits::steps`] were used up: the plan is correct, but another one
+    /// may have fewer requests.
     pub is_greedy: bool,
 }
 
-/// Why there is no plan.
+/// The reason why there is no plan.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PlanError {
-    /// This version cannot plan it.
+    /// The planner does not support the operation.
     #[error("{0}")]
     NotSupported(String),
-    /// No subgraph can be asked for a field at its place in the operation.
+    /// A field cannot be fetched from any subgraph at its position in the operation.
     #[error("{0}")]
     Unreachable(String),
     /// The plan would be larger than [`Limits`] and the bounds on shapes allow.
@@ -127,12 +127,12 @@ impl PlanError {
 /// Plans `operation` over `graph`.
 ///
 /// # Errors
-/// Where no plan answers the whole operation.
+/// No plan gives the whole response, or planning exceeds its limits.
 pub fn plan(graph: &Supergraph, operation: &Operation, limits: &Limits) -> Result<Plan, PlanError> {
     plan_with_effort(graph, operation, limits).0
 }
 
-/// As [`plan()`], and says what it took, also in vain.
+/// Plans like [`plan()`], and returns the effort in any case.
 pub fn plan_with_effort(
     graph: &Supergraph,
     operation: &Operation,
@@ -210,7 +210,7 @@ struct Planner<'a> {
     steps_max: u64,
 }
 
-/// The event subgraph that stands behind a root field.
+/// Returns the event subgraph that provides a root field, if any.
 fn event_subgraph(graph: &Supergraph, wanted: &Wanted) -> Option<graph::SubgraphId> {
     let WantedTarget::Field(field) = wanted.target else { return None };
     let mut resolvers = graph.field(field).resolved_by;
@@ -220,13 +220,13 @@ fn event_subgraph(graph: &Supergraph, wanted: &Wanted) -> Option<graph::Subgraph
 }
 
 impl Planner<'_> {
-    /// Adds the nodes of a solved root, with the steps that solving has left.
+    /// Adds the nodes of a solved root, within the steps that remain.
     fn build(&mut self, solution: &ObjectSolution, kind: NodeKind, before: &[NodeId]) {
         let steps_max = self.steps_max.saturating_sub(self.solver.all_steps());
         self.builder.root(solution, kind, before, steps_max);
     }
 
-    /// What event subgraphs are asked is a request of its own for each field; the rest is solved together.
+    /// Plans a query. Each field of an event subgraph is a request of its own; the other fields are solved together.
     fn query(&mut self, fields: &std::rc::Rc<Collected>) -> Result<(), PlanError> {
         let is_event = |wanted: &std::rc::Rc<Wanted>| event_subgraph(self.graph, wanted).is_some();
         if !fields.fields.iter().any(is_event) {
@@ -253,7 +253,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// What a root field of an event subgraph does in a query or mutation.
+    /// Returns the kind of a node for a root field of an event subgraph in a query or mutation.
     fn event_kind(
         &self,
         subgraph: graph::SubgraphId,
@@ -262,13 +262,13 @@ impl Planner<'_> {
         let event = self.event_field(subgraph, wanted)?;
         Ok(match self.graph.field(event.field).event_role(subgraph) {
             Some(EventRole::Request) => NodeKind::Request(event),
-            // Other roles stand on other roots, which is checked when a graph is read.
+            // Other roles occur on other roots only, which is checked when a graph is read.
             _ => NodeKind::Publish(event),
         })
     }
 
-    /// Root fields run in the order of the document; neighbours of one subgraph share a request, and
-    /// what follows from a group is done before the next one starts.
+    /// Plans a mutation. Root fields run in the order of the document; neighbours of one subgraph share a request, and
+    /// all fetches that follow from a group end before the next one starts.
     fn mutation(&mut self, fields: &std::rc::Rc<Collected>) -> Result<(), PlanError> {
         let mut groups: Vec<(graph::SubgraphId, Vec<std::rc::Rc<Wanted>>)> = Vec::new();
         for wanted in &fields.fields {
@@ -302,7 +302,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Who serves a root field of a mutation with the fewest requests.
+    /// Returns the subgraph that serves a root field of a mutation with the fewest requests.
     fn best_subgraph(
         &mut self,
         wanted: &std::rc::Rc<Wanted>,
@@ -402,7 +402,7 @@ pub(crate) fn constant(value: graph::ConstValue) -> Value {
     }
 }
 
-/// The variables inside a value, in the order they stand there.
+/// Collects the variables inside a value, in the order of their occurrence.
 fn variables_of(value: &Value, into: &mut Vec<VariableId>) {
     match value {
         Value::Variable(id) => into.push(*id),

@@ -1,5 +1,5 @@
-//! Who carries a field: one holder, or several where no single one leads to everything below. What a jump
-//! is sent is picked the same way.
+//! The choice of holders that carry a field: one, or several if no single one leads to all selections below. The inputs
+//! of a jump are chosen in the same way.
 
 use std::rc::Rc;
 
@@ -14,12 +14,12 @@ use super::{
 };
 use crate::OperationKind;
 
-/// Steps up to which more than two holders together, or two that have it at different times, may carry an
-/// object that one could carry alone.
+/// The number of steps up to which more than two holders together, or two with different waves, may carry an object
+/// that one could carry alone.
 pub(super) const COMBINATION_STEPS_MAX: u64 = 5_000;
 
 impl<'a> Solver<'a> {
-    /// What a jump needs, and after how many requests it is there.
+    /// Returns the inputs of a jump, the depth at which they are available, and their cost.
     pub(super) fn supplies(
         &mut self,
         gate: Gate<'a>,
@@ -87,7 +87,7 @@ impl<'a> Solver<'a> {
         Some((depth, supplies, cost))
     }
 
-    /// Who carries a field, and what follows below it.
+    /// Chooses the holders that carry a field, and solves the selections below it.
     pub(super) fn pick(&mut self, wanted: &Rc<Wanted>, holders: &[Holder<'a>]) -> Option<Pick> {
         let graph = self.graph;
         let field = wanted.field()?;
@@ -99,7 +99,7 @@ impl<'a> Solver<'a> {
                 continue;
             }
             carrying += 1;
-            // The earliest one; but what the payload of an event declares is in the payload.
+            // The earliest holder is chosen, but fields that an event subgraph declares are read from the payload.
             let rank = (!holder.is_payload(graph), holder.depth);
             if first.is_none_or(|(best, _)| rank < best) {
                 first = Some((rank, index));
@@ -144,9 +144,9 @@ impl<'a> Solver<'a> {
         Some(Pick { wanted: wanted.clone(), carriers, child: Some(child) })
     }
 
-    /// Value types may be spread over subgraphs: several carry the field, each its part of what is
-    /// below. Relies on all giving the same object (`@shareable`); for lists that is only done where
-    /// nothing else leads to the fields, elsewhere where it saves requests.
+    /// Chooses several holders for a field, each of which carries a part of the selections below: value types may be
+    /// spread over subgraphs. Relies on all of them returning the same object (`@shareable`); for lists this is done
+    /// only if no single holder leads to the fields, otherwise only if it saves requests.
     fn pick_several(
         &mut self,
         wanted: &Rc<Wanted>,
@@ -159,8 +159,8 @@ impl<'a> Solver<'a> {
         let definition = graph.field(field);
         let is_list = matches!(definition.ty.shape, TypeRefShape::List(_));
         if let Some((cost, _, _)) = &single {
-            // Every further combination of holders is a further state for everything below, so in
-            // long operations savings are looked for with pairs only, that come at the same time.
+            // Every further combination of holders is a further state for everything below, so in long operations only
+            // pairs with equal waves are tried to save requests.
             let depth = holders[eligible[0]].depth;
             let is_pair =
                 eligible.len() == 2 && eligible.iter().all(|&index| holders[index].depth == depth);

@@ -1,10 +1,10 @@
-//! The requests that a solution may make, so that the solver finds the best solution within them.
+//! The requests that a solution may make. The solver finds the best solution within them.
 
 use std::collections::BTreeSet;
 
 use graph::{SubgraphId, Supergraph};
 
-/// The requests that a solution may make: subgraphs and the waves in which they may be asked.
+/// The requests that a solution may make: subgraphs and the waves of their requests.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Ration(BTreeSet<(SubgraphId, u32)>);
 
@@ -15,7 +15,7 @@ impl FromIterator<(SubgraphId, u32)> for Ration {
 }
 
 impl Ration {
-    /// The requests, by subgraph and then by wave.
+    /// Returns the requests, by subgraph and then by wave.
     pub(super) fn iter(&self) -> impl Iterator<Item = (SubgraphId, u32)> + '_ {
         self.0.iter().copied()
     }
@@ -24,7 +24,7 @@ impl Ration {
         self.0.len()
     }
 
-    /// The last wave in which something may be asked.
+    /// Returns the last wave that may contain a request.
     pub(super) fn waves(&self) -> u32 {
         self.iter().map(|(_, wave)| wave).max().unwrap_or(0)
     }
@@ -33,19 +33,19 @@ impl Ration {
         self.0.contains(&request)
     }
 
-    /// The first wave from `earliest` on in which `subgraph` may be asked.
+    /// Returns the first wave from `earliest` on that may contain a request to `subgraph`.
     pub(super) fn next(&self, subgraph: SubgraphId, earliest: u32) -> Option<u32> {
         self.0.range((subgraph, earliest)..=(subgraph, u32::MAX)).next().map(|&(_, wave)| wave)
     }
 
-    /// The requests without this one.
+    /// Returns the requests without this one.
     pub(super) fn without(&self, request: (SubgraphId, u32)) -> Self {
         let mut less = self.clone();
         less.0.remove(&request);
         less
     }
 
-    /// Every subgraph that can be asked for entities, in every wave up to `waves`.
+    /// Returns all subgraphs in every wave up to `waves`.
     pub(super) fn everything(graph: &Supergraph, waves: u32) -> Self {
         graph.subgraph_ids().flat_map(|it| (1..=waves).map(move |wave| (it, wave))).collect()
     }

@@ -1,4 +1,4 @@
-//! The requests of a solution. All positions that ask one subgraph in one wave share one request.
+//! The requests of a solution. All positions with a request to one subgraph in one wave share it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,18 +14,19 @@ use super::{
     solution::{ObjectSolution, Pick, Solution, SolutionKind},
 };
 
-/// The requests of a solution, read off it.
+/// The requests that a solution makes.
 #[derive(Default)]
 pub(super) struct Requests {
     pub(super) all: Ration,
-    /// Those that end in the last wave with everything that waits for them: they cannot be later.
+    /// The requests that cannot be later, because they end in the last wave together with everything that waits for
+    /// them.
     pub(super) urgent: BTreeSet<(SubgraphId, u32)>,
 }
 
 /// The requests of a part of a solution, in waves counted from that of its first holder.
 #[derive(Default)]
 struct Asked {
-    /// By request: the last wave of everything that waits for it.
+    /// The last wave of everything that waits for a request, by request.
     requests: BTreeMap<(SubgraphId, u32), u32>,
     /// The last wave of all.
     end: u32,
@@ -38,7 +39,7 @@ impl Asked {
         self.end = self.end.max(end);
     }
 
-    /// Adds another part that starts so many waves later.
+    /// Adds another part that starts `later` waves later.
     fn add_part(&mut self, part: &Self, later: u32) {
         for (&(subgraph, wave), &end) in &part.requests {
             self.add((subgraph, wave + later), end + later);
@@ -47,8 +48,8 @@ impl Asked {
     }
 }
 
-/// Reads the requests of the parts of a solution. A part may be used at many places, so each is read once for each
-/// list of waves in which its holders have the object.
+/// Collects the requests of the parts of a solution. A part may be used at many positions, so each is visited once for
+/// each list of waves in which its holders have the object.
 struct Reader<'s, 'a> {
     graph: &'a Supergraph,
     known: HashMap<(ByAddress<'s>, Box<[u32]>), Rc<Asked>>,
@@ -85,7 +86,7 @@ impl Requests {
 }
 
 impl<'s> Reader<'s, '_> {
-    /// Adds what `object` asks. Says in which wave all of it is there.
+    /// Adds the requests of `object`. Returns the wave in which all of it is available.
     fn object(&mut self, object: &'s ObjectSolution, held: &[u32], asked: &mut Asked) -> u32 {
         let mut levels = held.to_vec();
         levels.extend(object.jumps.iter().map(|jump| jump.depth));
@@ -95,7 +96,7 @@ impl<'s> Reader<'s, '_> {
             let end = self.below(pick, &levels, asked);
             pick.carriers.iter().for_each(|&at| ends[at] = ends[at].max(end));
         }
-        // Jumps lean on earlier ones only.
+        // Jumps depend on earlier ones only.
         for (index, jump) in object.jumps.iter().enumerate().rev() {
             let own = held.len() + index;
             for supply in &jump.supplies {

@@ -1,4 +1,4 @@
-//! The response shape: per object type at every position, in the order of the client's document.
+//! Construction of the response shape: per object type at every position, in the order of the client's document.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::{
     Condition, Leaf, ObjectShape, ObjectShapeId, Shape, ShapeField, ValueKind, ValueShape, Variant,
 };
 
-/// How many fields of all object types together a shape may have. At 100 bytes each this is 100 MB,
-/// far above any operation within the default limits on operations.
+/// The maximum number of fields of all object types together in a shape. At 100 bytes each this is 100 MB, far above
+/// any operation within the default limits on operations.
 const SHAPE_FIELDS_MAX: usize = 1_000_000;
 
-/// The shape of what `parts`, which are one selection set, want of the root type, and the steps that
-/// it took: no more than `steps_max`, or there is none.
+/// Builds the shape of the selections `parts` (one selection set) on the root type. Returns it with the number of
+/// steps, at most `steps_max`; otherwise returns an error.
 pub(super) fn build(
     graph: &Supergraph,
     tree: &mut Tree,
@@ -55,16 +55,16 @@ struct Shapes<'a> {
     by_position: HashMap<(u32, TypeId, Option<PathId>), ObjectShapeId>,
     leaves: HashMap<TypeId, Leaf>,
     fields: usize,
-    /// Conditions compared with each other, and those that fields were told.
+    /// The number of comparisons of conditions, and of conditions written to fields.
     compared: u64,
-    /// How far [`Shapes::steps`] may count.
+    /// The limit of [`ShapeBuilder::steps`].
     visited_max: u64,
 }
 
-/// So many comparisons of conditions take as long as a step.
+/// The number of comparisons of conditions that cost as much as a step.
 const COMPARISONS_IN_STEP: u64 = 8;
 
-/// What a condition that is written down counts: fifty bytes, and the literals.
+/// The steps counted for each condition that is written: fifty bytes, and the literals.
 const STEPS_OF_CONDITION: u64 = 8;
 
 impl Shapes<'_> {
@@ -140,7 +140,7 @@ impl Shapes<'_> {
             if last == Some(shown.field)
                 && let Some(last) = fields.last_mut()
             {
-                // Nothing stands between its occurrences, so they are one.
+                // No other field is printed between these occurrences, so they are one.
                 join(last, condition);
                 continue;
             }
@@ -220,21 +220,21 @@ fn wrap(ty: &TypeRef, inner: &ValueKind) -> ValueShape {
     ValueShape { nullable: ty.nullable, kind }
 }
 
-/// The places of fields in the order of the answer. A field selected under different conditions stands
-/// where the first of those that hold is (CollectFields, GraphQL specification, section 6.3.2).
+/// The occurrences of fields in the order of the response. A field selected under different conditions is printed at
+/// the first of its occurrences that holds (CollectFields, GraphQL specification, section 6.3.2).
 struct Order {
     places: Vec<Shown>,
-    /// By field: the conditions under which it is selected, as far as none before implies them.
+    /// The conditions under which each field is selected, without those that imply an earlier one.
     conditions: Vec<Vec<Condition>>,
-    /// Conditions that were compared with each other.
+    /// The number of comparisons of conditions.
     compared: u64,
 }
 
-/// A place of the answer where a field may stand.
+/// A position in the response at which a field may be printed.
 struct Shown {
-    /// Index of the field.
+    /// The index of the field.
     field: usize,
-    /// Index of its condition: it stands here if this one holds and none before.
+    /// The index of its condition: the field is printed here if this condition holds and no earlier one does.
     occurrence: usize,
 }
 

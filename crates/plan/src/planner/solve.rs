@@ -1,7 +1,7 @@
-//! Who resolves what: dynamic programming over positions. A state is (what is wanted, type,
-//! holders); a choice is a set of jumps. Every holder that knows a field may carry it at no extra
-//! request. Cost: depth first, then requests, then fields. Which jumps there are is the business of `gates`,
-//! who carries a field that of `picks`.
+//! The solver, which chooses the subgraphs that resolve each field: dynamic programming over positions. A state
+//! consists of selections, type and holders; a choice is a set of jumps. Every holder that resolves a field may carry
+//! it without an additional request. Cost: depth first, then requests, then fields. `jump_choice` determines the jumps,
+//! `field_choice` the holders that carry a field.
 
 use std::rc::Rc;
 
@@ -17,18 +17,18 @@ use super::{
 };
 use crate::OperationKind;
 
-/// A state: the numbers of what is wanted and of the holders, the type, and the base where times matter,
-/// that is where requests are rationed.
+/// A state: the numbers of the selections and of the holders, the type, and the base wave. The base is constant unless
+/// the requests are restricted, because absolute waves matter only then.
 type StateKey = (u32, u32, TypeId, u32);
 
 /// The jumps that can be made for one object.
 pub(super) struct Reached<'a> {
-    /// Those that had the object before, then one for each jump.
+    /// The original holders, then one for each jump.
     holders: Vec<Holder<'a>>,
     jumps: Vec<Jump>,
-    /// By jump: the cost of what it is sent.
+    /// The cost of the inputs of each jump.
     costs: Vec<Cost>,
-    /// Jumps for which nothing has what they must be sent in time.
+    /// The candidates whose inputs are not available in time.
     pub(super) left: Vec<Gate<'a>>,
 }
 
@@ -38,23 +38,24 @@ pub(super) struct Solver<'a> {
     pub(super) steps: u64,
     steps_max: u64,
     pub(super) has_been_greedy: bool,
-    /// The requests that may be made at all; `None`: any.
+    /// The requests that may be made; `None` if all may.
     ration: Option<Ration>,
-    /// Depths of holders at the position being solved count from here.
+    /// The wave from which the depths of holders at the current position count.
     base: u32,
-    /// `None` inside: being solved right now; coming back to it is a circle that leads nowhere.
+    /// The solved states. The inner `None` marks a state that is being solved: reaching it again is a cycle without
+    /// result.
     memo: HashMap<StateKey, Option<Option<Rc<Solution>>>>,
-    /// Numbers of lists of holders, for states.
+    /// The numbers of lists of holders, for state keys.
     holders: HashMap<Box<[Holder<'a>]>, u32>,
     /// Field sets as selections, by address and type.
     sets: HashMap<(usize, TypeId), Rc<Collected>>,
     tree: Tree,
-    /// Why something could not be reached, first come.
+    /// The first reason why a field is unreachable.
     reason: Option<String>,
 }
 
 impl<'a> Solver<'a> {
-    /// Steps taken so far.
+    /// Returns the number of steps taken so far.
     pub(super) fn steps(&self) -> u64 {
         self.steps
     }
@@ -80,17 +81,17 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// How many different selection sets the operation has, roughly.
+    /// Returns the approximate number of distinct selection sets in the operation.
     pub(super) fn different_sets(&self) -> usize {
         self.tree.different_sets()
     }
 
-    /// The selections, for those who go on with them.
+    /// Returns the selections for the next phase of planning.
     pub(super) fn into_tree(self) -> Tree {
         self.tree
     }
 
-    /// Solves root fields, asking only the subgraphs `among` (all if `None`).
+    /// Solves root fields with requests to the subgraphs `among` only (to all if `None`).
     pub(super) fn root(
         &mut self,
         fields: &Rc<Collected>,
@@ -112,8 +113,7 @@ impl<'a> Solver<'a> {
         best.ok_or_else(|| PlanError::Unreachable(self.take_reason()))
     }
 
-    /// Solves root fields once more with these requests only. `None`: they do not suffice, or there
-    /// are no steps left for trying.
+    /// Solves root fields again with these requests only. `None` if they do not suffice, or if no steps are left.
     pub(super) fn root_within(
         &mut self,
         fields: &Rc<Collected>,
@@ -130,7 +130,7 @@ impl<'a> Solver<'a> {
         self.memo.clear();
         self.ration = None;
         self.reason = reason;
-        // A greedy choice on the way is no worse than what is compared with it.
+        // A greedy choice on the way is no worse than the solution that it is compared with.
         found.ok()
     }
 
@@ -148,12 +148,12 @@ impl<'a> Solver<'a> {
         self.all_steps() > self.steps_max.saturating_mul(STEPS_FACTOR_MAX)
     }
 
-    /// Steps of solving and of collecting what is wanted.
+    /// Returns the steps of solving and of collecting selections.
     pub(super) fn all_steps(&self) -> u64 {
         self.steps + self.tree.visited()
     }
 
-    /// Has a choice been made greedily, or was a search for a better one given up?
+    /// True if a choice was made greedily, or a search for a better one was abandoned.
     pub(super) fn has_been_greedy(&self) -> bool {
         self.has_been_greedy
     }
@@ -162,14 +162,14 @@ impl<'a> Solver<'a> {
         self.steps > self.steps_max
     }
 
-    /// What to do for `parts` at a position of type `ty`. `None`: it cannot be had.
+    /// Solves the selections `parts` at a position of type `ty`. `None` if some field is unreachable.
     pub(super) fn position(
         &mut self,
         parts: &Parts,
         ty: TypeId,
         holders: &mut [Holder<'a>],
     ) -> Option<Rc<Solution>> {
-        // States that differ only in when everything happens are one state.
+        // States that differ only in their absolute waves are one state.
         let base = holders.iter().map(|holder| holder.depth).min().unwrap_or(0);
         holders.iter_mut().for_each(|holder| holder.depth -= base);
         let outer = self.base;
@@ -198,7 +198,7 @@ impl<'a> Solver<'a> {
         solution
     }
 
-    /// When a request that could start after `before` others is answered.
+    /// Returns the wave of the response to a request that could start after `before` other waves.
     pub(super) fn answered(&self, subgraph: SubgraphId, before: u32) -> Option<u32> {
         if self.graph.subgraph(subgraph).kind == SubgraphKind::Events {
             return Some(before);
@@ -211,7 +211,7 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// Equal for equal lists of holders.
+    /// Returns a number that is equal for equal lists of holders.
     fn number(&mut self, holders: &[Holder<'a>]) -> u32 {
         if let Some(&known) = self.holders.get(holders) {
             return known;
@@ -241,7 +241,7 @@ impl<'a> Solver<'a> {
         self.members(parts, ty, holders, common)
     }
 
-    /// What is wanted by object type and not in `common`. Every holder that is not untyped knows the
+    /// Solves the selections by object type, without the fields of `common`. Every holder that is not untyped knows the
     /// type of the object.
     pub(super) fn members(
         &mut self,
@@ -291,7 +291,7 @@ impl<'a> Solver<'a> {
         Some(Solution { cost, kind })
     }
 
-    /// The interface fields that `holder` resolves for whatever object it returns.
+    /// Solves the interface fields that `holder` resolves for all objects that it returns.
     fn common(
         &mut self,
         parts: &Parts,
@@ -299,8 +299,8 @@ impl<'a> Solver<'a> {
         holder: &Holder<'a>,
     ) -> Option<Rc<ObjectSolution>> {
         let types = possible_types(self.graph, ty, std::slice::from_ref(holder));
-        // Where the subgraph's own type is narrower, its fields are looked up on the object types.
-        // What is added by type must be there before anything below is asked for.
+        // If the subgraph's own type is narrower, its fields are looked up on the object types. Fields added by type
+        // must be available before anything below is fetched.
         if holder.ty != ty || types.len() < 2 || tree::adds_in_fragments(parts) {
             return None;
         }
@@ -340,7 +340,7 @@ impl<'a> Solver<'a> {
         (!picks.is_empty()).then(|| Rc::new(ObjectSolution { ty, cost, jumps: Vec::new(), picks }))
     }
 
-    /// The best way to get `wanted` of an object that `holders` have.
+    /// Returns the best solution for `wanted` of an object that `holders` have.
     pub(super) fn object(
         &mut self,
         wanted: &Rc<Collected>,
@@ -350,7 +350,7 @@ impl<'a> Solver<'a> {
         self.choose(wanted, holders, &gates, false)
     }
 
-    /// A field set as selections on `ty`.
+    /// Returns a field set as selections on `ty`.
     pub(super) fn field_set(&mut self, set: &'a FieldSet, ty: TypeId) -> Rc<Collected> {
         let key = (std::ptr::from_ref(set) as usize, ty);
         let graph = self.graph;
@@ -364,7 +364,7 @@ impl<'a> Solver<'a> {
         collected
     }
 
-    /// Makes these jumps for an object that `held` have, each as early as the members that it is sent are there.
+    /// Makes these jumps for an object that `held` have, each as soon as its inputs are available.
     pub(super) fn reach(
         &mut self,
         ty: TypeId,
@@ -379,8 +379,7 @@ impl<'a> Solver<'a> {
             left: gates.to_vec(),
         };
         while !reached.left.is_empty() {
-            // The earliest first: what they bring may open the way to others. What comes at the
-            // same time cannot.
+            // The earliest jumps come first: they may enable others. Jumps of the same wave cannot enable each other.
             let mut ready: Vec<Option<(u32, Vec<Supply>, Cost)>> = Vec::new();
             for gate in &reached.left {
                 let found = match is_root {
@@ -389,7 +388,7 @@ impl<'a> Solver<'a> {
                 };
                 ready.push(found.and_then(|(depth, supplies, cost)| {
                     let depth = self.answered(gate.subgraph, depth)?;
-                    // Root fields have nothing to wait for, and no entity request to share.
+                    // Root fields depend on nothing, and share no entity request.
                     (!is_root || depth <= 1).then_some((depth, supplies, cost))
                 }));
             }
@@ -418,7 +417,7 @@ impl<'a> Solver<'a> {
         reached
     }
 
-    /// The exact cost of these jumps. `None` if they do not suffice.
+    /// Returns the solution with exactly these jumps, with its cost. `None` if they do not suffice.
     pub(super) fn evaluate(
         &mut self,
         wanted: &Rc<Collected>,
@@ -477,7 +476,7 @@ impl<'a> Solver<'a> {
     }
 }
 
-/// Are these the same selection, one on the interface and one on a member?
+/// True if both are the same selection, one on the interface and one on a member.
 fn is_same(a: &Wanted, b: &Wanted, graph: &Supergraph) -> bool {
     match (&a.key, &b.key) {
         (Some(a), Some(b)) => a == b,

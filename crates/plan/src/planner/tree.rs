@@ -1,6 +1,6 @@
-//! Selections as shared nodes: of the client's operation, and of the field sets in `@key` and
-//! `@requires`. Equal ones are one node, wherever they stand, so whatever is found out about one holds
-//! for all. Collecting them for one object type merges what has the same key.
+//! Selections as shared nodes: those of the client's operation, and the field sets in `@key` and `@requires`. Equal
+//! selection sets are one node at all positions, so that results about one hold for all. Collecting them for one object
+//! type merges fields with the same key.
 
 use std::{
     fmt::Write as _,
@@ -14,7 +14,7 @@ use graph::{FieldId, FieldSet, FieldSetItem, SubgraphSet, Supergraph, TypeId};
 
 use crate::{Condition, FieldTarget, Operation, Selection, SelectionSet, Value, VariableId};
 
-/// A selection set. Shared; its address is its identity: equal sets are one.
+/// A selection set. Equal sets are one shared node, identified by its address.
 #[derive(PartialEq, Eq, Hash, Debug)]
 pub(super) struct Set {
     pub(super) on: TypeId,
@@ -30,7 +30,7 @@ pub(super) enum Item {
 /// One selected field.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Select {
-    /// The client's response key; `None` in field sets, whose keys the planner chooses.
+    /// The client's response key; `None` in field sets, for which the planner chooses keys.
     pub(super) key: Option<Rc<str>>,
     pub(super) target: FieldTarget,
     pub(super) arguments: Rc<Arguments>,
@@ -38,7 +38,7 @@ pub(super) struct Select {
     pub(super) set: Option<Shared>,
 }
 
-/// A set that was shared already; compared by its address.
+/// A reference to a shared set, compared by address.
 #[derive(Clone, Debug)]
 pub(super) struct Shared(Rc<Set>);
 
@@ -64,7 +64,7 @@ impl Deref for Shared {
     }
 }
 
-/// Arguments of a field. Equal text means the same field.
+/// Arguments of a field, compared by their text.
 #[derive(Debug, Default)]
 pub(super) struct Arguments {
     /// Canonical GraphQL without the parentheses; empty if there are none.
@@ -78,21 +78,21 @@ pub(super) struct Arguments {
 pub(super) struct Tree {
     sets: HashSet<Rc<Set>>,
     parts: HashMap<Vec<Part>, Parts>,
-    /// What is wanted of an object type at a position, whoever holds the object.
+    /// The collected fields of an object type at a position, independent of its holders.
     collected: HashMap<(u32, TypeId), Rc<Collected>>,
-    /// The object types of abstract types, for those that were asked about.
+    /// The object types of those abstract types that were looked up.
     members: HashMap<TypeId, HashSet<TypeId>>,
-    /// Selections looked at while collecting.
+    /// The number of selections visited while collecting.
     visited: u64,
 }
 
 impl Tree {
-    /// Selections looked at so far: steps that collecting took.
+    /// Returns the number of selections visited so far, which are the steps of collecting.
     pub(super) fn visited(&self) -> u64 {
         self.visited
     }
 
-    /// The fields that are selected anywhere, each once for each selection set that has it.
+    /// Returns all selected fields, each once for each selection set that contains it.
     pub(super) fn selected_fields(&self) -> impl Iterator<Item = FieldId> + '_ {
         self.sets.iter().flat_map(|set| &set.items).filter_map(|item| match item {
             Item::Field(Select { target: FieldTarget::Field(field), .. }) => Some(*field),
@@ -100,7 +100,7 @@ impl Tree {
         })
     }
 
-    /// How many different selection sets there are.
+    /// Returns the number of distinct selection sets.
     pub(super) fn different_sets(&self) -> usize {
         self.sets.len()
     }
@@ -167,7 +167,7 @@ impl Tree {
         self.share(Set { on, items })
     }
 
-    /// What one set wants, unconditionally.
+    /// Returns the list that contains one set without condition.
     pub(super) fn parts_of(&mut self, set: Shared) -> Parts {
         self.parts(vec![Part { set, condition: Condition::default() }])
     }
@@ -176,15 +176,15 @@ impl Tree {
         if let Some(known) = self.parts.get(&list) {
             return known.clone();
         }
-        // The empty list has number 0 without being here.
+        // The empty list has number 0 and is not in the map.
         let id = self.parts.len() as u32 + 1;
         let parts = Parts { id, list: list.as_slice().into() };
         self.parts.insert(list, parts.clone());
         parts
     }
 
-    /// What `parts` want of an object of type `on` (CollectFields, GraphQL specification, section 6.3.2).
-    /// For an interface `on`: what they want of it directly, fragments left out.
+    /// Collects the fields that `parts` select on an object of type `on` (CollectFields, GraphQL specification, section
+    /// 6.3.2). For an interface `on`, only its direct fields are collected, without fragments.
     pub(super) fn collect(
         &mut self,
         graph: &Supergraph,
@@ -260,7 +260,7 @@ impl Tree {
         }
     }
 
-    /// Is every object of type `member` one of type `ty`?
+    /// True if every object of type `member` is of type `ty`.
     pub(super) fn is_member(&mut self, graph: &Supergraph, member: TypeId, ty: TypeId) -> bool {
         member == ty
             || self
@@ -275,7 +275,7 @@ impl Tree {
         let conditions = occurrences.iter().map(|(_, condition)| condition.clone());
         let distinct = without_repetition(conditions.collect());
         if distinct.len() == 1 {
-            // One condition guards the field; nothing below needs it again.
+            // One condition guards the field, so it is not repeated below.
             parts.iter_mut().for_each(|part| part.condition = Condition::default());
         }
         let parts = without_repetition(parts);
@@ -298,7 +298,7 @@ fn without_repetition<T: Clone + Eq + Hash>(mut list: Vec<T>) -> Vec<T> {
     list
 }
 
-/// The subgraphs that resolve a field of whatever object they have, nothing sent along.
+/// Returns the subgraphs that resolve a field for any object they have, without required fields.
 pub(super) fn resolved_freely(graph: &Supergraph, field: FieldId) -> SubgraphSet {
     let definition = graph.field(field);
     let mut freely = definition.resolved_by;
@@ -375,7 +375,7 @@ fn write_value(out: &mut String, value: &Value, operation: &Operation) {
     }
 }
 
-/// A string literal (GraphQL specification, section 2.9.4).
+/// Writes a string literal (GraphQL specification, section 2.9.4).
 fn write_string(out: &mut String, text: &str) {
     out.push('"');
     for character in text.chars() {
@@ -394,7 +394,7 @@ fn write_string(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// A selection set at a position and what must hold for it there.
+/// A selection set at a position, with the condition under which it applies there.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Part {
     pub(super) set: Shared,
@@ -409,7 +409,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Equal for equal lists of one [`Tree`], and for those only.
+    /// Returns a number that is equal exactly for equal lists of one [`SelectionTree`].
     pub(super) fn id(&self) -> u32 {
         self.id
     }
@@ -423,7 +423,7 @@ impl Deref for Parts {
     }
 }
 
-/// Everything wanted of one object type at a position.
+/// All fields selected on one object type at a position.
 #[derive(Debug)]
 pub(super) struct Collected {
     pub(super) on: TypeId,
@@ -436,20 +436,21 @@ impl Collected {
     }
 }
 
-/// One field wanted of an object type.
+/// One field selected on an object type, merged from all its occurrences.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
-    /// As in [`Select::key`].
+    /// The response key as in [`FieldItem::key`].
     pub(super) key: Option<Rc<str>>,
     pub(super) target: WantedTarget,
     pub(super) arguments: Rc<Arguments>,
-    /// Wanted if any of these holds; empty: always.
+    /// The field is selected if any of these conditions holds, or always if there are none.
     pub(super) any_of: Vec<Condition>,
-    /// Where it is selected, counted over all fields, and under which condition.
+    /// The occurrences of the field, numbered over all fields, with their conditions.
     pub(super) occurrences: Vec<(u32, Condition)>,
-    /// What is wanted below; empty for leaves.
+    /// The selections below the field; empty for leaves.
     pub(super) parts: Parts,
-    /// The subgraphs that resolve it of whatever object they have; others may by `@provides` or `@requires`.
+    /// The subgraphs that resolve the field for any object they have; others may resolve it by `@provides` or
+    /// `@requires`.
     pub(super) freely: SubgraphSet,
 }
 
@@ -481,25 +482,25 @@ impl Wanted {
     }
 }
 
-/// The fields of an object type on their way to being merged, in the order first seen.
+/// The fields of an object type while they are merged, in the order of their first occurrence.
 #[derive(Default)]
 struct Found<'a> {
     list: Vec<FoundField<'a>>,
-    /// By response key; used once there are many.
+    /// The indices by response key, maintained only when there are many fields.
     by_key: HashMap<&'a str, usize>,
-    /// How many occurrences of fields so far.
+    /// The number of occurrences of fields so far.
     count: u32,
 }
 
 struct FoundField<'a> {
-    /// Where it was first seen.
+    /// The first occurrence of the field.
     select: &'a Select,
     target: WantedTarget,
     parts: Vec<Part>,
     occurrences: Vec<(u32, Condition)>,
 }
 
-/// Fields up to which looking through all of them is faster than a map.
+/// The number of fields up to which a linear search is faster than a map.
 const SCANNED_MAX: usize = 16;
 
 impl<'a> Found<'a> {
@@ -531,8 +532,8 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Does anything in `parts` depend on which implementation of `interface` the object is? Field sets
-/// always do: whoever is sent an object must learn what it is.
+/// True if any selection in `parts` depends on the implementation of `interface` that the object has. Field sets always
+/// do, because a subgraph that receives a representation must know the type.
 pub(super) fn depends_on_type(parts: &[Part], interface: TypeId) -> bool {
     fn inside(set: &Set, interface: TypeId) -> bool {
         set.items.iter().any(|item| match item {
@@ -543,7 +544,7 @@ pub(super) fn depends_on_type(parts: &[Part], interface: TypeId) -> bool {
     parts.iter().any(|part| inside(&part.set, interface))
 }
 
-/// Do fragments select anything that the client did not ask for?
+/// True if fragments select any field that the client did not select.
 pub(super) fn adds_in_fragments(parts: &[Part]) -> bool {
     fn adds(set: &Set) -> bool {
         set.items.iter().any(|item| match item {
@@ -557,7 +558,7 @@ pub(super) fn adds_in_fragments(parts: &[Part]) -> bool {
     })
 }
 
-/// The keys that fragments inside `parts` select, those on the type `on` itself left out.
+/// Returns the keys that fragments inside `parts` select, without fragments on the type `on` itself.
 pub(super) fn keys_in_fragments(parts: &[Part], on: TypeId) -> Vec<&str> {
     fn inside<'a>(set: &'a Set, keys: &mut Vec<&'a str>) {
         for item in &set.items {
@@ -581,7 +582,7 @@ pub(super) fn keys_in_fragments(parts: &[Part], on: TypeId) -> Vec<&str> {
     keys
 }
 
-/// Conjunction; `None` if it can never hold.
+/// Returns the conjunction of two conditions; `None` if it can never hold.
 pub(super) fn both(a: &Condition, b: &Condition) -> Option<Condition> {
     let mut all = a.all.clone();
     for &(variable, wanted) in &b.all {

@@ -1,7 +1,7 @@
-//! Union members that only some of the subgraphs resolving a field know. Which of these subgraphs is asked
-//! is the planner's choice, so a selection on such a member would be answered on one route and not on
-//! another. Before anything is solved, selections are narrowed to the members that all of them know; the
-//! shape of the response keeps the other members, with null for their fields.
+//! Narrowing of unions with members that only some of the subgraphs resolving a field know. The planner chooses between
+//! these subgraphs, so a selection on such a member would have a value on one route and not on another. Before solving,
+//! selections are narrowed to the members that all of them know; the shape of the response keeps the other members,
+//! with null for their fields.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use graph::{FieldId, SubgraphId, SubgraphSet, Supergraph, TypeId, TypeKind};
 use super::tree::{Item, Select, Set, Shared, Tree};
 use crate::{Condition, FieldTarget};
 
-/// The selections of `root` without those on union members that not every subgraph of the field knows.
+/// Returns the selections of `root` without those on union members that not every subgraph of the field knows.
 pub(super) fn without_unshared_members(
     graph: &Supergraph,
     tree: &mut Tree,
@@ -33,7 +33,8 @@ pub(super) fn without_unshared_members(
     narrowing.set(&root, &position)
 }
 
-/// The subgraphs that resolve a field, of an interface: of any of its members.
+/// Returns the subgraphs that resolve a field; for a field of an interface, those that resolve it for any of its
+/// members.
 fn resolvers(graph: &Supergraph, field: FieldId) -> SubgraphSet {
     let definition = graph.field(field);
     let members = graph.ty(definition.parent).possible.iter();
@@ -41,7 +42,7 @@ fn resolvers(graph: &Supergraph, field: FieldId) -> SubgraphSet {
     own.map(|own| graph.field(own).resolved_by).fold(definition.resolved_by, SubgraphSet::union)
 }
 
-/// The object types that each of `subgraphs` can return for `field`.
+/// Returns the object types that each of `subgraphs` can return for `field`.
 fn shared_members(graph: &Supergraph, field: FieldId, subgraphs: SubgraphSet) -> Vec<TypeId> {
     let mut members = graph.ty(graph.field(field).ty.named()).possible.clone();
     for subgraph in subgraphs.iter() {
@@ -51,13 +52,13 @@ fn shared_members(graph: &Supergraph, field: FieldId, subgraphs: SubgraphSet) ->
     members
 }
 
-/// Where objects come from, as far as it decides what can be selected of them.
+/// The origin of objects, as far as it determines the fields that can be selected on them.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Position {
     /// The field that leads here; `None` at the root.
     field: Option<FieldId>,
-    /// The subgraphs that may resolve that field here. Empty if that differs by type: nothing below is
-    /// narrowed then.
+    /// The subgraphs that may resolve that field here. Empty if they differ by type, in which case nothing below is
+    /// narrowed.
     holders: SubgraphSet,
     /// The union members that all of them know; `None` if there is nothing to narrow.
     members: Option<Rc<[TypeId]>>,
@@ -67,7 +68,7 @@ struct Narrowing<'a> {
     graph: &'a Supergraph,
     tree: &'a mut Tree,
     known: HashMap<(Shared, Position), Shared>,
-    /// The subgraphs that can get at objects of a type that some subgraphs have.
+    /// The subgraphs that can reach objects of a type that some subgraphs have.
     reachable: HashMap<(TypeId, SubgraphSet), SubgraphSet>,
 }
 
@@ -111,7 +112,7 @@ impl Narrowing<'_> {
         narrowed
     }
 
-    /// The members that a fragment on `on` is narrowed to; `None` if all that it applies to are shared.
+    /// Returns the members to which a fragment on `on` is narrowed; `None` if it applies to shared members only.
     fn members_in_fragment(&self, on: TypeId, position: &Position) -> Option<Vec<TypeId>> {
         let shared = position.members.as_ref()?;
         let union = self.graph.field(position.field?).ty.named();
@@ -121,7 +122,7 @@ impl Narrowing<'_> {
         (kept.len() < all).then_some(kept)
     }
 
-    /// The selections of `set`, written on `on`, for objects of type `member` only.
+    /// Returns the selections of `set`, written on `on`, for objects of type `member` only.
     fn as_member(&mut self, member: TypeId, on: TypeId, set: &Shared) -> Shared {
         if member == on {
             return set.clone();
@@ -130,7 +131,7 @@ impl Narrowing<'_> {
         self.tree.share(Set { on: member, items: vec![inner] })
     }
 
-    /// The position below a field that is selected on `on`.
+    /// Returns the position below a field that is selected on `on`.
     fn below(&mut self, select: &Select, on: TypeId, position: &Position) -> Position {
         let graph = self.graph;
         let FieldTarget::Field(field) = select.target else {
@@ -156,7 +157,7 @@ impl Narrowing<'_> {
         Position { field: Some(field), holders, members }
     }
 
-    /// The subgraphs that have an object here if it is a `member`; `None` if none of them knows the type.
+    /// Returns the subgraphs that have an object here if it is a `member`; `None` if none of them knows the type.
     fn holders_of(&self, member: TypeId, position: &Position) -> Option<SubgraphSet> {
         let graph = self.graph;
         let Some(field) = position.field else { return Some(position.holders) };
@@ -168,7 +169,7 @@ impl Narrowing<'_> {
         (!knowing.is_empty()).then_some(knowing)
     }
 
-    /// The subgraphs that can have an object of type `ty` in the end if `holders` have it.
+    /// Returns the subgraphs that can have an object of type `ty` in the end if `holders` have it.
     fn reachable(&mut self, ty: TypeId, holders: SubgraphSet) -> SubgraphSet {
         if let Some(&known) = self.reachable.get(&(ty, holders)) {
             return known;

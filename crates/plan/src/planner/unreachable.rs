@@ -1,10 +1,10 @@
-//! Why a field cannot be had, subgraph by subgraph.
+//! Explanations, subgraph by subgraph, why a field is unreachable.
 
 use graph::{FieldId, SubgraphKind, Supergraph};
 
 use super::{holders::Holder, tree::Wanted};
 
-/// Says why nobody can be asked for a field.
+/// Returns the reasons why a field cannot be fetched from any subgraph.
 pub(super) fn unreachable(graph: &Supergraph, wanted: &Wanted, holders: &[Holder<'_>]) -> String {
     let coordinate = wanted.coordinate(graph);
     let Some(field) = wanted.field() else { return coordinate };
@@ -39,8 +39,8 @@ pub(super) fn unreachable(graph: &Supergraph, wanted: &Wanted, holders: &[Holder
     format!("`{coordinate}` cannot be reached from {here}: {}", reasons.join("; "))
 }
 
-/// One subgraph may have several interfaces of a type as interface objects. Only the first of them
-/// stands for the type.
+/// Returns a reason if a second interface object of the type has the field. One subgraph may have several interfaces of
+/// a type as interface objects, but only the first of them represents the type.
 fn second_interface_object(graph: &Supergraph, field: FieldId) -> Option<String> {
     let definition = graph.field(field);
     let ty = graph.ty(definition.parent);

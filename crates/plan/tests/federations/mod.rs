@@ -1,10 +1,10 @@
-//! Federations made to measure: a wide one whose best plan is known by construction, and a large
-//! one whose supergraph takes time to load. The same seed makes the same federation.
+//! Generated federations for tests and benches: wide ones with a best plan that is known by construction, and a large
+//! one with a supergraph that takes time to load. The same seed generates the same federation.
 #![allow(dead_code, reason = "tests and benches use different parts")]
 
 use std::fmt::Write as _;
 
-/// Pseudo-random numbers that a seed reproduces (xorshift64*).
+/// A pseudo-random generator that a seed reproduces (xorshift64*).
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -12,7 +12,7 @@ impl Random {
         Self(seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    /// Below `bound`.
+    /// Returns a number below `bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -26,10 +26,11 @@ impl Random {
 }
 
 const SUBGRAPHS: usize = 7;
-/// Few enough for the aliases of one request: what is asked alike of one type shares an alias.
+/// The number of entity types: few enough for the aliases of one request, because equal selections on one type share an
+/// alias.
 const TYPES: usize = 6;
 
-/// A federation, an operation, and what its best plan costs.
+/// A federation, an operation, and the cost of its best plan.
 pub(crate) struct Wide {
     pub(crate) sdl: String,
     pub(crate) operation: String,
@@ -37,7 +38,7 @@ pub(crate) struct Wide {
     pub(crate) waves: u32,
 }
 
-/// The beginning of an SDL: `count` subgraphs, and the query type up to its fields.
+/// Returns the beginning of an SDL: `count` subgraphs, and the query type up to its fields.
 pub(crate) fn subgraphs_and_query(count: usize) -> String {
     let mut sdl = String::from("enum join__Graph {");
     for s in 0..count {
@@ -50,14 +51,14 @@ pub(crate) fn subgraphs_and_query(count: usize) -> String {
     sdl
 }
 
-/// Every type has a key in all seven subgraphs. `link` fields are resolved everywhere, `hop` fields
-/// by one subgraph each. Leaves 0 to 6 of a type belong to one subgraph each, the others to several.
+/// Generates a federation in which every type has a key in all seven subgraphs. Each `link` field is resolved
+/// everywhere, each `hop` field by one subgraph. Leaves 0 to 6 of a type belong to one subgraph each, the others to
+/// several.
 ///
-/// The operation goes through three hops of different subgraphs, one below the other, and asks for
-/// all leaves of every type on the way. So the first four waves have one request at least (the root
-/// and the hops), and below the last hop six subgraphs that do not have the object yet have leaves
-/// of their own: ten requests in five waves, and no plan can do better. Ten are enough, because
-/// leaves further up may wait for the fifth wave.
+/// The operation follows three hops of different subgraphs, one below the other, and selects all leaves of every type
+/// on the way. So the first four waves have one request at least (the root and the hops), and below the last hop six
+/// subgraphs that do not have the object yet have leaves of their own: ten requests in five waves, and no plan has
+/// fewer. Ten are sufficient, because leaves further up may wait for the fifth wave.
 pub(crate) fn wide(seed: u64, lines: usize) -> Wide {
     let mut random = Random::new(seed);
     let mut sdl = subgraphs_and_query(SUBGRAPHS);
@@ -124,18 +125,18 @@ pub(crate) fn wide(seed: u64, lines: usize) -> Wide {
     Wide { sdl, operation: operation.out, requests: 10, waves: 5 }
 }
 
-/// Subgraphs of [`overlapping`], and those among them that the second wave must ask.
+/// The number of subgraphs of [`overlapping`], and the number of those that the second wave must contain.
 const OVERLAPPING: usize = 8;
 const SECOND_WAVE: usize = 4;
 
-/// One self-referential type with fields in eight overlapping subgraphs.
+/// Generates one self-referential type with fields in eight overlapping subgraphs.
 ///
-/// Subgraph 0 has the root field alone. Each of the subgraphs 1 to 4 has a link of its own, which the
-/// operation follows from the root's node, and each of all eight has a leaf of its own, which is wanted of
-/// every node. So below the link of subgraph 1 the leaves of the seven others come in the third wave at the
-/// earliest, and below that of subgraph 2 that of subgraph 1: no plan has fewer than 1, 4 and 8 requests in
-/// three waves. The other links and leaves are in several subgraphs, also in those that the second wave need
-/// not ask, and every path of the operation can be followed in subgraph 0 first and then in one of 1 to 4.
+/// Subgraph 0 alone has the root field. Each of the subgraphs 1 to 4 has a link of its own, which the operation follows
+/// from the root's node, and each of all eight has a leaf of its own, which is selected on every node. So below the
+/// link of subgraph 1 the leaves of the seven others come in the third wave at the earliest, and below that of subgraph
+/// 2 that of subgraph 1: no plan has fewer than 1, 4 and 8 requests in three waves. The other links and leaves are in
+/// several subgraphs, including those that the second wave need not contain, and every path of the operation can be
+/// followed in subgraph 0 first and then in one of 1 to 4.
 pub(crate) fn overlapping(seed: u64, lines: usize) -> Wide {
     let mut random = Random::new(seed);
     let mut sdl = subgraphs_and_query(OVERLAPPING);
@@ -155,7 +156,7 @@ pub(crate) fn overlapping(seed: u64, lines: usize) -> Wide {
     for link in 0..16 {
         let by = match link {
             0..SECOND_WAVE => (0..OVERLAPPING).map(|s| s == link + 1).collect(),
-            // Two of subgraph 0, and the rest of one of 1 to 4: all of others as well.
+            // Two links are in subgraph 0, the rest in one of 1 to 4; all are in other subgraphs as well.
             _ => {
                 let owner = if link < SECOND_WAVE + 2 { 0 } else { 1 + link % SECOND_WAVE };
                 (0..OVERLAPPING).map(|s| s == owner || random.one_in(3)).collect::<Vec<_>>()
@@ -181,7 +182,7 @@ pub(crate) fn overlapping(seed: u64, lines: usize) -> Wide {
     for link in 0..SECOND_WAVE {
         operation.nodes(&links, link, link + 1, lines * (link + 1) / 6, &mut random);
     }
-    // Below links of subgraph 0, links of others.
+    // Links of other subgraphs follow below links of subgraph 0.
     let mut level = 0;
     while operation.lines < lines {
         operation.line(&format!("a{level}: n{} {{", SECOND_WAVE + level % 2));
@@ -227,7 +228,7 @@ impl Text {
         }
     }
 
-    /// The nodes below `link`, all of which `subgraph` can follow alone.
+    /// Selects the nodes below `link`, all of which `subgraph` can follow alone.
     fn nodes(
         &mut self,
         links: &[Vec<bool>],
@@ -272,7 +273,7 @@ impl Text {
     }
 }
 
-/// 200 subgraphs and 2,000 types of ten fields: most types have a key in three subgraphs.
+/// Generates 200 subgraphs and 2,000 types of ten fields; most types have a key in three subgraphs.
 pub(crate) fn large() -> String {
     let mut random = Random::new(7);
     let mut sdl = String::from("enum join__Graph {\n");

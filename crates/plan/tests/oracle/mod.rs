@@ -1,5 +1,5 @@
-//! Runs plans against subgraphs that are pure functions of one store, and compares with a plain
-//! GraphQL execution over the same store. Whatever the planner does, both must answer alike.
+//! A test executor: it runs plans against subgraphs that are pure functions of one store, and compares the response
+//! with a plain GraphQL execution over the same store. Both must be equal for every plan.
 
 mod store;
 mod subgraph;
@@ -13,7 +13,7 @@ use plan::{
 use serde_json::{Map, Value, json};
 use store::{Object, Store, Stored};
 
-/// Answers `operation` twice, for these values of its boolean variables.
+/// Executes `operation` in both ways, for these values of its boolean variables.
 pub(crate) fn check(graph: &Supergraph, operation: &Operation, plan: &Plan, variables: &[bool]) {
     let store = Store { graph };
     let root = match operation.kind {
@@ -39,7 +39,7 @@ fn holds(condition: &Condition, variables: &[bool]) -> bool {
     condition.all.iter().all(|&(id, wanted)| variables[usize::from(id.0)] == wanted)
 }
 
-/// Deep merge. Two answers for one place are equal.
+/// Merges two values deeply. Two values for one key must be equal.
 fn merge(into: &mut Value, other: Value) {
     match (into, other) {
         (Value::Object(into), Value::Object(other)) => {
@@ -68,7 +68,7 @@ struct Monolith<'a> {
 }
 
 impl Monolith<'_> {
-    /// `above`: the objects on the way, outermost first.
+    /// Resolves the selections on an object; `above` contains its ancestors, outermost first.
     fn object(&self, sets: &[&SelectionSet], object: Object, above: &[Object]) -> Value {
         let mut out = Value::Object(Map::new());
         for set in sets {
@@ -139,7 +139,7 @@ impl Monolith<'_> {
         }
     }
 
-    /// What an argument reads from the nearest object that sets the context.
+    /// Returns the value that an argument reads from the nearest object that sets the context.
     fn further_up(&self, argument: &ContextArgument, above: &[Object]) -> Value {
         let graph = self.store.graph;
         for &object in above.iter().rev() {
@@ -168,7 +168,7 @@ impl Monolith<'_> {
     }
 }
 
-/// The plan, interpreted.
+/// The execution of the plan.
 struct Run<'a> {
     store: Store<'a>,
     operation: &'a Operation,
@@ -177,7 +177,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// What comes over a broker for a root field.
+    /// Stores the value that a broker delivers for a root field.
     fn event(&self, event: &EventField, root: TypeId) -> Value {
         let Self { store, operation, variables, .. } = *self;
         let arguments = Monolith { store, operation, variables }.given(event);
@@ -260,7 +260,7 @@ impl Run<'_> {
         self.shaped_object(self.plan.shape.root, &tree, "")
     }
 
-    /// Asks for each object alone, with what its arguments read further up.
+    /// Fetches each object alone, with the values that its arguments read further up.
     fn one_by_one(
         &self,
         subgraph: graph::SubgraphId,
@@ -289,7 +289,7 @@ impl Run<'_> {
         named.map(|(variable, value)| (variable.name.to_string(), json!(value))).collect()
     }
 
-    /// What an event says: its type and the leaves that its subgraph declares.
+    /// Returns the payload of an event: its type and the leaves that its subgraph declares.
     fn payload(&self, stored: Stored, subgraph: graph::SubgraphId) -> Value {
         let graph = self.store.graph;
         let object = match stored {
@@ -360,7 +360,7 @@ impl Run<'_> {
 }
 
 impl Monolith<'_> {
-    /// What the client gave the root field, which is the only one.
+    /// Returns the arguments that the client gave the only root field.
     fn given(&self, event: &EventField) -> Value {
         for item in &self.operation.selection_set.items {
             if let Selection::Field(selected) = item
@@ -374,7 +374,7 @@ impl Monolith<'_> {
     }
 }
 
-/// What a source yields for the object at `place`. `None`: it is about other objects.
+/// Returns the value of a source for the object at `place`; `None` if the source applies to other objects.
 fn read(tree: &Value, place: &str, source: &ContextSource) -> Option<Value> {
     let mut object = tree;
     let mut steps = 0;
@@ -402,7 +402,7 @@ fn read(tree: &Value, place: &str, source: &ContextSource) -> Option<Value> {
     Some(value.clone())
 }
 
-/// JSON pointers of the objects that can be represented, and their representations.
+/// Returns the JSON pointers of the objects that can be represented, with their representations.
 fn represent(batch: &EntityBatch, tree: &Value) -> (Vec<String>, Vec<Value>) {
     let mut places = Vec::new();
     for target in &batch.targets {
@@ -452,7 +452,7 @@ fn walk(value: &Value, path: &Path, step: usize, pointer: String, places: &mut V
     }
 }
 
-/// `None`: a key member is missing.
+/// Returns the representation of an object; `None` if a key member is missing.
 fn members(fields: &[RepresentationField], object: &Value) -> Option<Map<String, Value>> {
     let mut out = Map::new();
     for field in fields {

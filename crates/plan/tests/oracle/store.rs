@@ -1,5 +1,5 @@
-//! The world that all subgraphs know parts of: every value is a pure function of the object, the
-//! field and its arguments.
+//! The store of which each subgraph knows a part: every value is a pure function of the object, the field and its
+//! arguments.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -9,7 +9,7 @@ use graph::{
 };
 use serde_json::{Map, Value, json};
 
-/// How many objects each entity type has.
+/// The number of objects of each entity type.
 pub(super) const ENTITIES: u64 = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Object {
     pub(super) id: u64,
 }
 
-/// A value before anything is selected of it.
+/// A value before its selections are resolved.
 pub(super) enum Stored {
     Leaf(Value),
     List(Vec<Stored>),
@@ -35,7 +35,7 @@ impl Store<'_> {
         Object { ty, id: 0 }
     }
 
-    /// The value of a field of an object.
+    /// Returns the value of a field of an object.
     pub(super) fn value(&self, field: FieldId, object: Object, arguments: &Value) -> Stored {
         let required = self
             .graph
@@ -47,7 +47,7 @@ impl Store<'_> {
         self.value_with(field, object, arguments, required.as_ref())
     }
 
-    /// The same where `@requires` brought these values.
+    /// Returns the value of a field of an object if the representation contained these required values.
     pub(super) fn value_with(
         &self,
         field: FieldId,
@@ -86,7 +86,7 @@ impl Store<'_> {
             (TypeKind::Scalar, "Boolean") => {
                 json!(&*definition.name == "success" || hash.is_multiple_of(2))
             }
-            // Numbers and texts tell objects of one type apart, so that any key identifies.
+            // Numbers and texts differ between objects of one type, so that any key identifies an object.
             (TypeKind::Scalar, "Int") => json!(object.id * 1000 + hash % 1000),
             (TypeKind::Scalar, _) => {
                 // Implementations of one interface must differ as well.
@@ -107,7 +107,7 @@ impl Store<'_> {
         Stored::Leaf(leaf)
     }
 
-    /// An object type that every subgraph that resolves the field can return.
+    /// Returns an object type that every subgraph that resolves the field can return.
     fn concrete(&self, ty: TypeId, field: FieldId, hash: u64) -> TypeId {
         let graph = self.graph;
         let mut types = graph.ty(ty).possible.clone();
@@ -134,7 +134,7 @@ impl Store<'_> {
         keys.into_iter().any(|key| inside(&key.fields, field))
     }
 
-    /// A field set as JSON.
+    /// Returns a field set as JSON.
     pub(super) fn project(&self, set: &FieldSet, object: Object) -> Value {
         let mut out = Map::new();
         self.project_into(set, object, &mut out);

@@ -1,4 +1,5 @@
-//! A subgraph: runs an operation's text over the store, and refuses what a real one could not do.
+//! A simulated subgraph: it executes an operation's text over the store, and fails where a real subgraph could not
+//! resolve a field.
 
 use apollo_compiler::ast::{Definition, Directive, Document, Field, Selection, Value as Ast};
 use graph::{FieldSet, FieldSetItem, SubgraphId, Supergraph, TypeId};
@@ -10,7 +11,7 @@ use super::{
     store::{ENTITIES, Object, Store, Stored},
 };
 
-/// The `data` of the answer.
+/// Returns the `data` of the response.
 pub(super) fn run(
     store: Store<'_>,
     subgraph: SubgraphId,
@@ -37,10 +38,10 @@ struct Server<'a> {
     variables: &'a Value,
 }
 
-/// An object in the hands of the subgraph.
+/// An object as the subgraph has it.
 struct Here<'a> {
     object: Object,
-    /// How it was asked for.
+    /// The representation with which the object was fetched, if any.
     representation: Option<&'a Value>,
     provides: Vec<&'a FieldSet>,
 }
@@ -97,7 +98,7 @@ impl<'a> Server<'a> {
     fn field(&self, field: &Field, here: &Here<'a>) -> Value {
         let graph = self.graph;
         if field.name == "__typename" {
-            // An interface object does not know better.
+            // An interface object does not know the real type.
             return json!(*graph.ty(graph.local_type(here.object.ty, self.subgraph)).name);
         }
         if field.name == "_entities" {
@@ -143,7 +144,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// The members of a representation that a field requires, and nothing else.
+    /// Returns the members of a representation that a field requires, and nothing else.
     fn required(&self, set: &FieldSet, sent: &Value, ty: TypeId) -> Value {
         if sent.is_null() {
             return Value::Null;
@@ -203,7 +204,7 @@ impl<'a> Server<'a> {
         Value::Array(out)
     }
 
-    /// The object that a representation names by a key of this subgraph.
+    /// Returns the object that a representation identifies by a key of this subgraph.
     fn identified(&self, ty: TypeId, representation: &Value) -> Object {
         for key in self.graph.keys_into(ty, self.subgraph) {
             let types = self.graph.ty(ty).possible.iter();
@@ -218,7 +219,7 @@ impl<'a> Server<'a> {
     }
 }
 
-/// Does `value` say everything that `part` says?
+/// True if `value` contains all of `part`.
 fn includes(value: &Value, part: &Value) -> bool {
     match (value, part) {
         (Value::Object(value), Value::Object(part)) => {
@@ -231,7 +232,7 @@ fn includes(value: &Value, part: &Value) -> bool {
     }
 }
 
-/// What `@provides` says below a field.
+/// Returns the selection that `@provides` states below a field.
 fn matching<'a>(
     graph: &'a Supergraph,
     sets: &[&'a FieldSet],

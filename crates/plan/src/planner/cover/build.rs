@@ -1,4 +1,4 @@
-//! Makes the model of an operation, which requests are chosen for.
+//! Construction of the model of an operation.
 
 use std::rc::Rc;
 
@@ -11,10 +11,11 @@ use crate::planner::{
     tree::{Collected, Parts, Wanted, WantedTarget},
 };
 
-/// Positions and fields that a model may have.
+/// The maximum number of positions and fields in a model.
 const FIELDS_MAX: usize = 40_000;
 
-/// The model of an operation. `None` if it has something that models do not know, or is too large.
+/// Builds the model of an operation. `None` if the operation has a feature that models do not represent, or is too
+/// large.
 pub(super) fn model(
     solver: &mut Solver<'_>,
     fields: &Rc<Collected>,
@@ -38,7 +39,7 @@ struct Builder<'s, 'a> {
     bits: HashMap<SubgraphId, usize>,
     model: CoverModel,
     types: HashMap<TypeId, usize>,
-    /// Nodes by what is wanted and type.
+    /// The nodes by selections and type.
     nodes: HashMap<(u32, TypeId), usize>,
     fields: usize,
 }
@@ -78,7 +79,7 @@ impl<'a> Builder<'_, 'a> {
         Some(())
     }
 
-    /// Gives every subgraph that resolves anything below `fields` a bit.
+    /// Assigns a bit to every subgraph that resolves any field below `fields`.
     fn declare_subgraphs(&mut self, fields: &Rc<Collected>) -> Option<()> {
         let mut seen: HashSet<(u32, TypeId)> = HashSet::default();
         let mut pending = vec![fields.clone()];
@@ -158,7 +159,7 @@ impl<'a> Builder<'_, 'a> {
         index
     }
 
-    /// Adds a field to those of its object.
+    /// Adds a field to the fields of its object.
     fn field(&mut self, wanted: &Wanted, into: &mut Vec<CoverField>) -> Option<()> {
         let graph = self.solver.graph;
         let WantedTarget::Field(id) = wanted.target else { return Some(()) };
@@ -182,8 +183,8 @@ impl<'a> Builder<'_, 'a> {
         Some(())
     }
 
-    /// Moves what is wanted of objects without keys to the objects above: each subgraph that has these has
-    /// its part of those, so that several may carry one value together.
+    /// Moves the fields of objects without keys to the objects above: each subgraph that has the object above resolves
+    /// its part of them, so that several subgraphs may carry one value together.
     fn flatten_values(&mut self) {
         let types = &self.model.types;
         let is_value = |node: &CoverNode| match node {
@@ -224,8 +225,8 @@ fn flattened(fields: Vec<CoverField>, values: &[bool], nodes: &[CoverNode]) -> V
     flat
 }
 
-/// Separates leaf fields from the others, and of equal or wider masks of leaves keeps one: whatever satisfies the
-/// narrower satisfies the wider.
+/// Separates leaf fields from the others, and drops masks of leaves that contain another mask: any choice that
+/// satisfies the narrower mask satisfies the wider one.
 fn separate_leaves(node: &mut CoverNode) {
     let CoverNode::Object { leaves, fields, .. } = node else { return };
     let is_leaf = |field: &CoverField| field.child.is_none() && field.gated == 0;
@@ -241,8 +242,8 @@ fn separate_leaves(node: &mut CoverNode) {
     *leaves = kept;
 }
 
-/// The jumps between these subgraphs for objects of one type: a jump is possible from a subgraph that resolves all
-/// members of a key of the other.
+/// Returns the jumps between these subgraphs for objects of one type. A jump is possible from a subgraph that resolves
+/// all members of a key of the other.
 fn jump_type(graph: &Supergraph, ty: TypeId, subgraphs: &[SubgraphId]) -> JumpType {
     let leads_to: Vec<Mask> = subgraphs
         .iter()
@@ -267,7 +268,7 @@ fn jump_type(graph: &Supergraph, ty: TypeId, subgraphs: &[SubgraphId]) -> JumpTy
     JumpType { classes, first_class: 0 }
 }
 
-/// The object types of an abstract type, with the subgraphs that can return them for it.
+/// Returns the object types of an abstract type, with the subgraphs that can return them for it.
 fn members(graph: &Supergraph, ty: TypeId) -> impl Iterator<Item = (TypeId, SubgraphSet)> {
     graph.ty(ty).possible.iter().map(move |&member| {
         let there = graph.ty(ty).subgraphs.iter();

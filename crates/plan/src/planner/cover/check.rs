@@ -1,16 +1,17 @@
-//! Checks whether a set of requests suffices for an operation, in microseconds: for each position, in which waves
-//! which subgraphs may get the object so that everything below it comes in time.
+//! The check whether a set of requests suffices for an operation, in microseconds: it computes, for each position, the
+//! waves and subgraphs from which everything below the object arrives in time.
 
 use super::model::{CoverField, CoverModel, CoverNode, JumpType, Mask, Waves};
 
 /// Checks sets of requests for one operation.
 pub(super) struct Check {
     pub(super) model: CoverModel,
-    /// Masks looked at, counted over all checks.
+    /// The number of masks read, counted over all checks.
     pub(super) work: u64,
-    /// By type, class, wave in which the object is there, and wave of the request: see [`JumpType::add_timetables`].
+    /// Masks by type, class, wave in which the object arrives, and wave of the request: see
+    /// [`JumpType::add_timetables`].
     timetables: Vec<Mask>,
-    /// By node and wave: the subgraphs that may get the object in that wave.
+    /// The subgraphs that may get the object in a wave, by node and wave.
     in_time: Vec<Mask>,
 }
 
@@ -19,7 +20,7 @@ impl Check {
         Self { model, work: 0, timetables: Vec::new(), in_time: Vec::new() }
     }
 
-    /// Masks looked at by one check of requests in so many waves, at most.
+    /// Returns the maximum number of masks that one check of requests in `waves` waves reads.
     pub(super) fn work_of_check(&self, waves: usize) -> u64 {
         let classes = |ty: &JumpType| ty.classes.len() as u64;
         let (waves, types) = (waves as u64, &self.model.types);
@@ -33,7 +34,7 @@ impl Check {
         waves * (jumps * waves + nodes.sum::<u64>())
     }
 
-    /// True if these requests bring all fields of the operation.
+    /// True if these requests give all fields of the operation.
     pub(super) fn suffices(&mut self, requests: &Waves) -> bool {
         let waves = requests.len();
         self.work += self.work_of_check(waves);
@@ -52,8 +53,8 @@ impl Check {
         is_enough
     }
 
-    /// Works out, by node and wave, which subgraphs may get the object in that wave. False if some node
-    /// cannot be had at all.
+    /// Computes the subgraphs that may get the object in a wave, by node and wave. Returns false if some node cannot be
+    /// resolved at all.
     fn fill_in_time(&self, timetables: &[Mask], in_time: &mut [Mask], waves: usize) -> bool {
         for (index, node) in self.model.nodes.iter().enumerate() {
             let (below, own) = in_time.split_at_mut(index * waves);
@@ -103,8 +104,8 @@ impl Check {
 }
 
 impl JumpType {
-    /// Adds, by class, by the wave in which the object is there and by the wave of the request: the subgraphs
-    /// that have the object after that request.
+    /// Adds the subgraphs that have the object after a request, by class, by the wave in which the object arrives, and
+    /// by the wave of the request.
     fn add_timetables(&self, requests: &Waves, into: &mut Vec<Mask>) {
         for &(_, row) in &self.classes {
             for start in 0..requests.len() {
@@ -118,7 +119,7 @@ impl JumpType {
         }
     }
 
-    /// All subgraphs that some of `holders` lead to.
+    /// Returns all subgraphs to which some of `holders` lead.
     fn rows_of(&self, holders: Mask) -> Mask {
         self.classes
             .iter()
@@ -129,16 +130,16 @@ impl JumpType {
 
 /// An object that subgraphs of one class have had since `wave`.
 struct HeldObject<'c> {
-    /// By wave: the subgraphs that have the object after a request of that wave.
+    /// The subgraphs that have the object after a request, by the wave of the request.
     arriving: &'c [Mask],
     wave: usize,
     waves: usize,
-    /// [`Check::in_time`] of the nodes further down.
+    /// The part of [`CoverageCheck::in_time`] for the nodes further down.
     below: &'c [Mask],
 }
 
 impl HeldObject<'_> {
-    /// Those of `holders` that alone, with the requests that follow, get everything in time.
+    /// Returns those of `holders` that alone, with the following requests, get all fields in time.
     fn in_time(&self, leaves: &[Mask], fields: &[CoverField], holders: Mask) -> Mask {
         let mut left = holders;
         let later = self.arriving.iter().fold(0, |known, arriving| known | arriving);
@@ -165,13 +166,14 @@ impl HeldObject<'_> {
         left
     }
 
-    /// Those of `holders` that get a field with a resolver that must be sent other fields.
+    /// Returns those of `holders` that get a field with a resolver that requires other fields.
     fn gated_in_time(&self, field: &CoverField, holders: Mask) -> Mask {
         let known = |need: &Mask| {
             let later = (self.wave + 1..self.waves).find(|&wave| self.arriving[wave] & need != 0);
             later.unwrap_or(self.waves)
         };
-        // When what is required is there, if the holder itself does not have it, and which holders do.
+        // The wave in which the required fields are available to holders that lack them, and the holders that have
+        // them.
         let others = field.needs.iter().map(known).max().unwrap_or(self.wave);
         let own = field.needs.iter().fold(holders, |known, need| known & need);
         let is_in_time = |since: usize| {
@@ -188,7 +190,7 @@ impl HeldObject<'_> {
         able
     }
 
-    /// The subgraphs that may have the object in `wave`, for the node below a field.
+    /// Returns the subgraphs that may have the object in `wave`, for the node below a field.
     fn fits(&self, field: &CoverField, wave: usize) -> Mask {
         field.child.map_or(Mask::MAX, |child| self.below[child * self.waves + wave])
     }

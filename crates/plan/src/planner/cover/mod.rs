@@ -1,9 +1,9 @@
 //! The smallest set of requests for a whole operation, as a set cover. A request is a subgraph and a wave, and all
 //! positions of the operation share it, so choosing subgraphs position by position finds too many requests. Here the
-//! operation is a tree of bit masks (`model`, made by `build`), small enough to check a set of requests in microseconds
-//! (`check`). The set that is found is a proposal: the solver carries it out exactly, or it is dropped. So the model
-//! leaves out rare facts (`@provides`, several subgraphs that carry one list, the fields inside of required fields),
-//! and there is no model of operations with interface objects.
+//! operation is a tree of bit masks (`model`, built by `model_builder`), small enough to check a set of requests in
+//! microseconds (`coverage_check`). The resulting set is a proposal: the solver plans it exactly, or it is dropped. So
+//! the model leaves out rare facts (`@provides`, several subgraphs that carry one list, the fields inside of required
+//! fields), and operations with interface objects have no model.
 
 mod build;
 mod check;
@@ -17,21 +17,21 @@ use super::{ration::Ration, solve::Solver, tree::Collected};
 use check::Check;
 use model::{Mask, SUBGRAPHS_MAX, Waves};
 
-/// Waves that a set of requests may have. Longer chains are left to the solver alone.
+/// The maximum number of waves of a set of requests. Longer chains are left to the solver alone.
 const WAVES_MAX: usize = 12;
 
-/// Operations on masks up to which one search goes: some milliseconds.
+/// The maximum number of operations on masks in one search: some milliseconds.
 const WORK_MAX: u64 = 2_000_000;
 
-/// Operations on masks that take as long as a step of the solver.
+/// The number of operations on masks that cost as much as a step of the solver.
 const WORK_IN_STEP: u64 = 16;
 
-/// Random orders of leaving out requests that are tried, beside those by wave.
+/// The number of random orders in which requests are left out, tried in addition to the order by wave.
 const SHUFFLES: u64 = 4;
 
-/// Chooses a small set of requests that suffices for the operation in so many waves, and from which none can be left
-/// out. Without a number, in as few waves as any plan needs. `None` if the model of the operation has no such set, or is
-/// too large for the search.
+/// Chooses a small set of requests in `waves` waves that suffices for the operation and from which none can be left
+/// out. Without `waves`, the lower bound on the waves of any plan is used. `None` if the model of the operation has no
+/// such set, or is too large for the search.
 pub(super) fn choose(
     solver: &mut Solver<'_>,
     fields: &Rc<Collected>,
@@ -65,7 +65,7 @@ fn smallest(check: &mut Check, waves: usize) -> Option<Waves> {
         }
     }
     let needed = size(&all) - optional.len();
-    // Early requests go first: what can wait waits for a wave in which its subgraph is asked anyway.
+    // Early requests are left out first, so that fields wait for a wave that has a request to their subgraph anyway.
     let mut best = reduced(check, all.clone(), &optional);
     let mut order = optional.clone();
     order.reverse();
@@ -88,7 +88,7 @@ fn smallest(check: &mut Check, waves: usize) -> Option<Waves> {
                 continue;
             }
             let mut order = optional.clone();
-            // Stable: those of the best set are tried last.
+            // The sort is stable: requests of the best set are tried last.
             order.sort_by_key(|&request| is_in(&best, request));
             let found = reduced(check, without(all.clone(), request), &order);
             if size(&found) < size(&best) {
@@ -101,7 +101,7 @@ fn smallest(check: &mut Check, waves: usize) -> Option<Waves> {
     Some(best)
 }
 
-/// Leaves out one request after the other, for as long as the rest suffices.
+/// Leaves out one request after the other, as long as the rest suffices.
 fn reduced(check: &mut Check, mut requests: Waves, order: &[Request]) -> Waves {
     for &(subgraph, wave) in order {
         if requests[wave] & subgraph == 0 || check.work > WORK_MAX {
@@ -115,7 +115,7 @@ fn reduced(check: &mut Check, mut requests: Waves, order: &[Request]) -> Waves {
     requests
 }
 
-/// One subgraph in one wave.
+/// A request: one subgraph in one wave.
 type Request = (Mask, usize);
 
 fn is_in(requests: &Waves, (subgraph, wave): Request) -> bool {
@@ -131,7 +131,7 @@ fn size(requests: &Waves) -> usize {
     requests.iter().map(|mask| mask.count_ones() as usize).sum()
 }
 
-/// The single requests of a set, by wave.
+/// Returns the single requests of a set, by wave.
 fn requests_of(requests: &Waves) -> Vec<Request> {
     let mut list = Vec::new();
     for (wave, &mask) in requests.iter().enumerate() {
@@ -141,7 +141,7 @@ fn requests_of(requests: &Waves) -> Vec<Request> {
     list
 }
 
-/// Brings a list into another order, the same in every run (xorshift64*, then Fisher and Yates).
+/// Shuffles a list, with the same result in every run (xorshift64*, then Fisher and Yates).
 fn shuffle<T>(list: &mut [T], seed: u64) {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     for at in (1..list.len()).rev() {
