@@ -2,25 +2,24 @@
 //!
 //! Invariant: pure functions over plain data. No I/O, no operation text of clients, no clock.
 
-mod json;
-mod mermaid;
+mod fetch_plan;
+mod json_format;
+mod mermaid_format;
 mod operation;
-#[allow(clippy::module_inception, reason = "the plan is what this crate is named for")]
-mod plan;
 mod planner;
 mod shape;
-mod state;
-mod text;
+mod state_query;
+mod text_format;
 mod variables;
 
-pub use operation::{
-    Condition, Field, FieldTarget, Fragment, Operation, OperationKind, Selection, SelectionSet,
-    Value, Variable, VariableId,
-};
-pub use plan::{
+pub use fetch_plan::{
     ContextSource, ContextVariable, EntityBatch, EventField, Fetch, FetchId, FetchKind, Path,
     PathStep, Plan, Representation, RepresentationField, Requirement, SubgraphOperation,
     SubscriptionRoot,
+};
+pub use operation::{
+    Condition, Field, FieldTarget, Fragment, Operation, OperationKind, Selection, SelectionSet,
+    Value, Variable, VariableId,
 };
 pub use planner::{BatchLimits, Batching, Effort, Limits, PlanError, plan, plan_with_effort};
 pub use shape::{

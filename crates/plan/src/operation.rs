@@ -1,7 +1,7 @@
 //! The normalised operation, which `prepare` passes to the planner. Named fragments are inlined, static conditions
 //! decided, equal fields merged, and type conditions without effect removed.
 
-use graph::{FieldId, TypeId};
+use graph::{ConstValue, FieldId, TypeId};
 
 /// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -140,4 +140,21 @@ pub enum Value {
     Object(Vec<(Box<str>, Value)>),
     /// A variable of the operation.
     Variable(VariableId),
+}
+
+impl From<ConstValue> for Value {
+    fn from(value: ConstValue) -> Self {
+        match value {
+            ConstValue::Null => Self::Null,
+            ConstValue::Int(text) => Self::Int(text),
+            ConstValue::Float(text) => Self::Float(text),
+            ConstValue::String(text) => Self::String(text),
+            ConstValue::Boolean(value) => Self::Boolean(value),
+            ConstValue::Enum(name) => Self::Enum(name),
+            ConstValue::List(items) => Self::List(items.into_iter().map(Self::from).collect()),
+            ConstValue::Object(members) => Self::Object(
+                members.into_iter().map(|(name, value)| (name, Self::from(value))).collect(),
+            ),
+        }
+    }
 }

@@ -40,7 +40,10 @@ fn check(fixture: &str, spoil: impl FnOnce(&mut Plan), objection: &str) {
     assert!(right != plan, "{fixture}: nothing was damaged");
     match checker.check(&operation, &plan) {
         Ok(()) => {
-            panic!("{fixture}: the plan was accepted, expected: {objection}\n{}", plan.to_text(&graph))
+            panic!(
+                "{fixture}: the plan was accepted, expected: {objection}\n{}",
+                plan.to_text(&graph)
+            )
         }
         Err(unsound) => {
             let message = unsound.to_string();
@@ -202,7 +205,11 @@ fn texts_parse_and_declare_their_variables() {
 #[test]
 fn each_batch_has_its_alias() {
     let spoil = |plan: &mut Plan| batch(plan, 1, 0).data_key = "_e7".into();
-    check("requires-arguments/operation.graphql", spoil, "does not have one `_entities` for each batch");
+    check(
+        "requires-arguments/operation.graphql",
+        spoil,
+        "does not have one `_entities` for each batch",
+    );
 }
 
 #[test]
@@ -302,11 +309,7 @@ fn root_fields_below_others_are_fetched_only_for_the_query_root() {
         FetchKind::RootBelow { target, .. } => drop(target.steps.pop()),
         other => panic!("{other:?} is not below others"),
     };
-    check(
-        "roots/operation.below.graphql",
-        spoil,
-        "root fields are fetched for a Changed",
-    );
+    check("roots/operation.below.graphql", spoil, "root fields are fetched for a Changed");
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub(crate) fn of_text<'a>(
 pub(crate) fn of_field_set(text: &str) -> Option<Arguments> {
     match ConstValue::parse(&format!("{{{text}}}"))? {
         ConstValue::Object(members) => {
-            let of = |(name, value)| (name, convert_constant(value));
+            let of = |(name, value)| (name, Value::from(value));
             Some(sorted(members.into_iter().map(of).collect()))
         }
         _ => None,
@@ -62,20 +62,5 @@ fn convert_ast(value: &ast::Value, operation: &Operation) -> Value {
             let known = operation.variables.iter().position(|variable| *variable.name == **name);
             Value::Variable(VariableId(known.map_or(u16::MAX, |index| index as u16)))
         }
-    }
-}
-
-fn convert_constant(value: ConstValue) -> Value {
-    match value {
-        ConstValue::Null => Value::Null,
-        ConstValue::Int(text) => Value::Int(text),
-        ConstValue::Float(text) => Value::Float(text),
-        ConstValue::String(text) => Value::String(text),
-        ConstValue::Boolean(value) => Value::Boolean(value),
-        ConstValue::Enum(name) => Value::Enum(name),
-        ConstValue::List(items) => Value::List(items.into_iter().map(convert_constant).collect()),
-        ConstValue::Object(members) => Value::Object(
-            members.into_iter().map(|(name, value)| (name, convert_constant(value))).collect(),
-        ),
     }
 }

@@ -20,6 +20,7 @@ mod requests;
 mod response;
 mod subgraph_schema;
 mod symbolic_execution;
+mod symbolic_tree;
 
 use std::sync::Arc;
 

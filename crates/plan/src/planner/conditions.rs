@@ -1,7 +1,6 @@
 //! Disjunctions of conditions in the form that fields have (empty means always), and their simplification where other
 //! conditions are known to hold.
 
-use super::tree::both;
 use crate::Condition;
 
 /// True if `b` holds whenever `a` holds.
@@ -26,8 +25,8 @@ pub(super) fn merge_any_of(into: &mut Vec<Condition>, other: &[Condition]) {
     other.iter().for_each(|condition| add_condition(into, condition));
 }
 
-/// Returns the stronger of two disjunctions that both hold, as far as a simple comparison finds it.
-pub(super) fn stronger<'a>(one: &'a [Condition], other: &'a [Condition]) -> &'a [Condition] {
+/// Returns the stronger of two disjunctions that conjunction hold, as far as a simple comparison finds it.
+pub(super) fn stronger_of<'a>(one: &'a [Condition], other: &'a [Condition]) -> &'a [Condition] {
     let says_more = |a: &[Condition], b: &[Condition]| {
         !a.is_empty() && a.iter().all(|a| b.iter().any(|b| implies(a, b)))
     };
@@ -35,16 +34,19 @@ pub(super) fn stronger<'a>(one: &'a [Condition], other: &'a [Condition]) -> &'a 
 }
 
 /// Returns the conditions that are known where one of `given` and also `more` holds.
-pub(super) fn with(given: &[Condition], more: &Condition) -> Vec<Condition> {
+pub(super) fn add_known(given: &[Condition], more: &Condition) -> Vec<Condition> {
     if given.is_empty() {
         return vec![more.clone()];
     }
-    given.iter().filter_map(|given| both(given, more)).collect()
+    given.iter().filter_map(|given| conjunction(given, more)).collect()
 }
 
 /// Returns the part of `any_of` that remains to be stated where one of `given` holds (empty `given`: nothing is known).
 /// The list is empty if nothing remains. `None` if `any_of` never holds there.
-pub(super) fn left(any_of: &[Condition], given: &[Condition]) -> Option<Vec<Condition>> {
+pub(super) fn remaining_conditions(
+    any_of: &[Condition],
+    given: &[Condition],
+) -> Option<Vec<Condition>> {
     let [first, others @ ..] = given else { return Some(any_of.to_vec()) };
     let follows = |given: &Condition| any_of.iter().any(|it| implies(given, it));
     if any_of.is_empty() || given.iter().all(follows) {
@@ -67,6 +69,19 @@ pub(super) fn left(any_of: &[Condition], given: &[Condition]) -> Option<Vec<Cond
     (!left.is_empty()).then_some(left)
 }
 
+/// Returns the conjunction of two conditions; `None` if it can never hold.
+pub(super) fn conjunction(a: &Condition, b: &Condition) -> Option<Condition> {
+    let mut all = a.all.clone();
+    for &(variable, wanted) in &b.all {
+        match all.binary_search_by_key(&variable, |(id, _)| *id) {
+            Ok(at) if all[at].1 != wanted => return None,
+            Ok(_) => {}
+            Err(at) => all.insert(at, (variable, wanted)),
+        }
+    }
+    Some(Condition { all })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,32 +99,47 @@ mod tests {
 
     #[test]
     fn what_is_known_is_not_said_again() {
-        assert_eq!(left(&conditions("0 1"), &conditions("0")), Some(conditions("1")));
-        assert_eq!(left(&conditions("0"), &conditions("0")), Some(Vec::new()));
-        assert_eq!(left(&conditions("0"), &conditions("0 1")), Some(Vec::new()));
-        assert_eq!(left(&conditions(""), &conditions("0")), Some(Vec::new()));
-        assert_eq!(left(&conditions("0"), &conditions("")), Some(conditions("0")));
+        assert_eq!(
+            remaining_conditions(&conditions("0 1"), &conditions("0")),
+            Some(conditions("1"))
+        );
+        assert_eq!(remaining_conditions(&conditions("0"), &conditions("0")), Some(Vec::new()));
+        assert_eq!(remaining_conditions(&conditions("0"), &conditions("0 1")), Some(Vec::new()));
+        assert_eq!(remaining_conditions(&conditions(""), &conditions("0")), Some(Vec::new()));
+        assert_eq!(remaining_conditions(&conditions("0"), &conditions("")), Some(conditions("0")));
     }
 
     #[test]
     fn what_contradicts_the_known_never_holds() {
-        assert_eq!(left(&conditions("!0"), &conditions("0")), None);
-        assert_eq!(left(&conditions("!0 1, 2"), &conditions("0")), Some(conditions("2")));
+        assert_eq!(remaining_conditions(&conditions("!0"), &conditions("0")), None);
+        assert_eq!(
+            remaining_conditions(&conditions("!0 1, 2"), &conditions("0")),
+            Some(conditions("2"))
+        );
     }
 
     #[test]
     fn of_several_that_may_hold_only_what_all_say_is_known() {
-        assert_eq!(left(&conditions("0, 1"), &conditions("0, 1")), Some(Vec::new()));
-        assert_eq!(left(&conditions("0"), &conditions("0, 1")), Some(conditions("0")));
-        assert_eq!(left(&conditions("0 2"), &conditions("0 1, 0 3")), Some(conditions("2")));
+        assert_eq!(
+            remaining_conditions(&conditions("0, 1"), &conditions("0, 1")),
+            Some(Vec::new())
+        );
+        assert_eq!(
+            remaining_conditions(&conditions("0"), &conditions("0, 1")),
+            Some(conditions("0"))
+        );
+        assert_eq!(
+            remaining_conditions(&conditions("0 2"), &conditions("0 1, 0 3")),
+            Some(conditions("2"))
+        );
     }
 
     #[test]
     fn the_stronger_of_two_implies_the_other() {
         let (weak, strong) = (conditions("0, 1"), conditions("0"));
-        assert_eq!(stronger(&weak, &strong), &*strong);
-        assert_eq!(stronger(&strong, &weak), &*strong);
-        assert_eq!(stronger(&strong, &[]), &*strong);
-        assert_eq!(stronger(&[], &strong), &*strong);
+        assert_eq!(stronger_of(&weak, &strong), &*strong);
+        assert_eq!(stronger_of(&strong, &weak), &*strong);
+        assert_eq!(stronger_of(&strong, &[]), &*strong);
+        assert_eq!(stronger_of(&[], &strong), &*strong);
     }
 }

@@ -3,7 +3,7 @@
 
 use graph::{FieldId, FieldSet, FieldSetItem, SubgraphId, SubgraphKind, Supergraph, TypeId};
 
-use super::tree::Wanted;
+use super::selection_tree::CollectedField;
 
 /// A subgraph that has the object at a position.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -14,24 +14,24 @@ pub(super) struct Holder<'a> {
     /// The type of the object in the subgraph, which may be narrower than the supergraph's.
     pub(super) ty: TypeId,
     /// The field sets that `@provides` adds to the fields that the subgraph resolves.
-    pub(super) provides: Vec<ByAddress<'a>>,
+    pub(super) provides: Vec<FieldSetRef<'a>>,
     /// The `@requires` that the representation satisfied when the object was fetched.
-    pub(super) met: Option<ByAddress<'a>>,
+    pub(super) met: Option<FieldSetRef<'a>>,
 }
 
 /// A field set of the supergraph, compared by its address: cheap, and exact enough for equality of states.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ByAddress<'a>(pub(super) &'a FieldSet);
+pub(super) struct FieldSetRef<'a>(pub(super) &'a FieldSet);
 
-impl PartialEq for ByAddress<'_> {
+impl PartialEq for FieldSetRef<'_> {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self.0, other.0)
     }
 }
 
-impl Eq for ByAddress<'_> {}
+impl Eq for FieldSetRef<'_> {}
 
-impl std::hash::Hash for ByAddress<'_> {
+impl std::hash::Hash for FieldSetRef<'_> {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         std::ptr::from_ref(self.0).hash(state);
     }
@@ -39,14 +39,14 @@ impl std::hash::Hash for ByAddress<'_> {
 
 /// A candidate for a jump: the subgraph, and the fields that it requires in addition to a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Gate<'a> {
+pub(super) struct JumpCandidate<'a> {
     pub(super) subgraph: SubgraphId,
-    pub(super) requires: Option<ByAddress<'a>>,
+    pub(super) requires: Option<FieldSetRef<'a>>,
 }
 
 /// The ability of a subgraph to resolve a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Resolves<'a> {
+pub(super) enum Resolvability<'a> {
     No,
     /// For any object that the subgraph has.
     Yes,
@@ -55,40 +55,44 @@ pub(super) enum Resolves<'a> {
 }
 
 /// Returns the ability of `subgraph` to resolve `field`, without `@provides`.
-pub(super) fn resolves<'a>(
+pub(super) fn resolvability<'a>(
     graph: &'a Supergraph,
     field: FieldId,
     subgraph: SubgraphId,
-) -> Resolves<'a> {
+) -> Resolvability<'a> {
     if !graph.field(field).resolved_by.contains(subgraph) {
-        return Resolves::No;
+        return Resolvability::No;
     }
     match graph.field_in(field, subgraph).and_then(|there| there.requires.as_ref()) {
-        Some(requires) => Resolves::With(requires),
-        None => Resolves::Yes,
+        Some(requires) => Resolvability::With(requires),
+        None => Resolvability::Yes,
     }
 }
 
 impl<'a> Holder<'a> {
     /// True if this holder can resolve `field`.
-    pub(super) fn carries(&self, graph: &'a Supergraph, field: FieldId) -> bool {
+    pub(super) fn can_carry(&self, graph: &'a Supergraph, field: FieldId) -> bool {
         if self.provided(graph, field).next().is_some() {
             return true;
         }
-        match resolves(graph, field, self.subgraph) {
-            Resolves::No => false,
-            Resolves::Yes => true,
-            Resolves::With(requires) => self.met.is_some_and(|met| met.0 == requires),
+        match resolvability(graph, field, self.subgraph) {
+            Resolvability::No => false,
+            Resolvability::Yes => true,
+            Resolvability::With(requires) => self.met.is_some_and(|met| met.0 == requires),
         }
     }
 
     /// True if this holder can resolve a collected field; usually a test of one bit.
-    pub(super) fn carries_wanted(&self, graph: &'a Supergraph, wanted: &Wanted) -> bool {
-        if wanted.freely.contains(self.subgraph) {
+    pub(super) fn can_carry_collected(
+        &self,
+        graph: &'a Supergraph,
+        wanted: &CollectedField,
+    ) -> bool {
+        if wanted.unconditional_resolvers.contains(self.subgraph) {
             return true;
         }
         (!self.provides.is_empty() || self.met.is_some())
-            && wanted.field().is_some_and(|field| self.carries(graph, field))
+            && wanted.field().is_some_and(|field| self.can_carry(graph, field))
     }
 
     /// Returns the field sets below `field` that `@provides` adds, one for each mention.
@@ -106,10 +110,10 @@ impl<'a> Holder<'a> {
 
     /// Returns this holder for the object below `field`.
     pub(super) fn child(&self, graph: &'a Supergraph, field: FieldId) -> Self {
-        let mut provides: Vec<_> = self.provided(graph, field).map(ByAddress).collect();
+        let mut provides: Vec<_> = self.provided(graph, field).map(FieldSetRef).collect();
         provides.retain(|set| !set.0.items.is_empty());
         let there = graph.field_in(field, self.subgraph);
-        provides.extend(there.and_then(|there| there.provides.as_ref()).map(ByAddress));
+        provides.extend(there.and_then(|there| there.provides.as_ref()).map(FieldSetRef));
         Self {
             subgraph: self.subgraph,
             depth: self.depth,

@@ -11,87 +11,41 @@
 //! - `operation_text`: the text of subgraph operations;
 //! - `response_shape`: the shape of the response.
 
-mod build;
+mod allowed_requests;
 mod conditions;
-mod contexts;
+mod context_arguments;
 mod cover;
 mod data_keys;
-mod document;
-mod fewest;
-mod finish;
-mod fold;
-mod gates;
+mod error;
+mod fetch_assembly;
+mod fetch_graph;
+mod field_choice;
+mod fragment_folding;
 mod holders;
-mod interfaces;
-mod picks;
-mod ration;
-mod requests;
-mod shape;
+mod interface_objects;
+mod jump_choice;
+mod limits;
+mod operation_text;
+mod request_minimizer;
+mod response_shape;
+mod selection_tree;
 mod solution;
-mod solve;
-mod tree;
-mod unions;
-mod unreachable;
-
-use std::sync::Arc;
+mod solution_requests;
+mod solver;
+mod union_narrowing;
+mod unreachable_field;
 
 use graph::{EventRole, SubgraphKind, SubgraphSet, Supergraph};
 
-use crate::{EventField, Operation, OperationKind, Plan, Value, VariableId};
-use build::{Builder, NodeId, NodeKind};
+use crate::{EventField, Operation, OperationKind, Plan};
 use data_keys::DataKeys;
+pub use error::PlanError;
+use fetch_graph::{FetchGraphBuilder, FetchNodeId, FetchNodeKind};
+use limits::STEPS_FACTOR_MAX;
+pub use limits::{BatchLimits, Batching, Limits};
+use selection_tree::{CollectedField, CollectedFields, CollectedTarget, SelectionTree};
 use solution::ObjectSolution;
-use solve::Solver;
-use tree::{Collected, Tree, Wanted, WantedTarget};
-
-/// Bounds on planning, and on the requests of a plan.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// The number of steps after which greedy choices replace exact ones. Planning ends after four times as many.
-    pub steps: u64,
-    /// The bounds on batches of entities.
-    pub batching: Batching,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { steps: 1_000_000, batching: Batching::default() }
-    }
-}
-
-/// The bounds on batches of entities, by subgraph.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Batching {
-    /// The bounds, indexed by the subgraph's number. Missing entries have the defaults.
-    pub subgraphs: Arc<[BatchLimits]>,
-}
-
-impl Batching {
-    fn of(&self, subgraph: graph::SubgraphId) -> BatchLimits {
-        self.subgraphs.get(usize::from(subgraph.0)).copied().unwrap_or_default()
-    }
-}
-
-/// Bounds of one request for entities.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BatchLimits {
-    /// The maximum number of aliases of `_entities`; 1 turns batching over different selections off.
-    pub aliases: u32,
-    /// The maximum number of representations.
-    pub representations: u32,
-}
-
-impl Default for BatchLimits {
-    /// Returns bounds that respect the usual limits of subgraphs. The strictest known default for aliases or root
-    /// fields is 15, for the size of a request 100 kB: a thousand representations have some 50 bytes each.
-    fn default() -> Self {
-        Self { aliases: 15, representations: 1000 }
-    }
-}
-
-/// The factor on [`Limits::steps`] after which planning ends with an error. The bound holds for all of planning:
-/// choosing, writing the requests, and the shape of the response.
-const STEPS_FACTOR_MAX: u64 = 4;
+use solver::Solver;
 
 /// The effort of planning one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -102,26 +56,6 @@ pub struct Effort {
     /// True if choices were made greedily because [`Limits::steps`] were used up: the plan is correct, but another one
     /// may have fewer requests.
     pub is_greedy: bool,
-}
-
-/// The reason why there is no plan.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum PlanError {
-    /// The planner does not support the operation.
-    #[error("{0}")]
-    NotSupported(String),
-    /// A field cannot be fetched from any subgraph at its position in the operation.
-    #[error("{0}")]
-    Unreachable(String),
-    /// The plan would be larger than [`Limits`] and the bounds on shapes allow.
-    #[error("{0}")]
-    TooComplex(String),
-}
-
-impl PlanError {
-    fn too_complex() -> Self {
-        Self::TooComplex("the operation is too complex to plan; ask for less at once".to_owned())
-    }
 }
 
 /// Plans `operation` over `graph`.
@@ -149,9 +83,9 @@ fn plan_counted(
     limits: &Limits,
     effort: &mut Effort,
 ) -> Result<Plan, PlanError> {
-    let mut tree = Tree::default();
+    let mut tree = SelectionTree::default();
     let root = tree.of_operation(&operation.selection_set, operation);
-    let root = contexts::with_context_fields(graph, &mut tree, root);
+    let root = context_arguments::add_context_fields(graph, &mut tree, root);
     let parts = tree.parts_of(root.clone());
     let fields = tree.collect(graph, &parts, operation.selection_set.on);
     let mut keys = DataKeys::new(graph);
@@ -159,7 +93,7 @@ fn plan_counted(
         let payload = event_subgraph(graph, wanted);
         keys.declare_root_field(wanted, payload);
     }
-    let shared = unions::without_unshared_members(graph, &mut tree, root.clone());
+    let shared = union_narrowing::narrow_unions(graph, &mut tree, root.clone());
     let fields = match shared == root {
         true => fields,
         false => {
@@ -171,16 +105,16 @@ fn plan_counted(
         graph,
         operation,
         solver: Solver::new(graph, operation.kind, limits.steps, tree),
-        builder: Builder::new(graph, keys),
+        builder: FetchGraphBuilder::new(graph, keys),
         steps_max: limits.steps.saturating_mul(STEPS_FACTOR_MAX),
     };
     let solved = match operation.kind {
-        OperationKind::Query => planner.query(&fields).map(|()| None),
-        OperationKind::Mutation => planner.mutation(&fields).map(|()| None),
-        OperationKind::Subscription => planner.subscription(&fields),
+        OperationKind::Query => planner.plan_query(&fields).map(|()| None),
+        OperationKind::Mutation => planner.plan_mutation(&fields).map(|()| None),
+        OperationKind::Subscription => planner.plan_subscription(&fields),
     };
     let Planner { builder, solver, .. } = planner;
-    effort.is_greedy = solver.has_been_greedy();
+    effort.is_greedy = solver.was_greedy();
     effort.steps = solver.all_steps() + builder.steps();
     let subscription = solved?;
     let steps_max = limits.steps.saturating_mul(STEPS_FACTOR_MAX);
@@ -193,11 +127,18 @@ fn plan_counted(
     }
     let (keys, nodes) = builder.into_nodes();
     let left = steps_max - effort.steps;
-    let (shape, steps) = shape::build(graph, &mut tree, &keys, &parts, left)?;
+    let (shape, steps) = response_shape::build_shape(graph, &mut tree, &keys, &parts, left)?;
     effort.steps += steps;
     let (batching, left) = (&limits.batching, left - steps.min(left));
-    let (plan, steps) =
-        finish::finish(graph, operation, batching, nodes, shape, subscription, left)?;
+    let (plan, steps) = fetch_assembly::assemble_plan(
+        graph,
+        operation,
+        batching,
+        nodes,
+        shape,
+        subscription,
+        left,
+    )?;
     effort.steps += steps;
     Ok(plan)
 }
@@ -206,13 +147,13 @@ struct Planner<'a> {
     graph: &'a Supergraph,
     operation: &'a Operation,
     solver: Solver<'a>,
-    builder: Builder<'a>,
+    builder: FetchGraphBuilder<'a>,
     steps_max: u64,
 }
 
 /// Returns the event subgraph that provides a root field, if any.
-fn event_subgraph(graph: &Supergraph, wanted: &Wanted) -> Option<graph::SubgraphId> {
-    let WantedTarget::Field(field) = wanted.target else { return None };
+fn event_subgraph(graph: &Supergraph, wanted: &CollectedField) -> Option<graph::SubgraphId> {
+    let CollectedTarget::Field(field) = wanted.target else { return None };
     let mut resolvers = graph.field(field).resolved_by;
     resolvers =
         resolvers.iter().filter(|&s| graph.subgraph(s).kind == SubgraphKind::Events).collect();
@@ -221,35 +162,39 @@ fn event_subgraph(graph: &Supergraph, wanted: &Wanted) -> Option<graph::Subgraph
 
 impl Planner<'_> {
     /// Adds the nodes of a solved root, within the steps that remain.
-    fn build(&mut self, solution: &ObjectSolution, kind: NodeKind, before: &[NodeId]) {
+    fn build(&mut self, solution: &ObjectSolution, kind: FetchNodeKind, before: &[FetchNodeId]) {
         let steps_max = self.steps_max.saturating_sub(self.solver.all_steps());
-        self.builder.root(solution, kind, before, steps_max);
+        self.builder.add_root(solution, kind, before, steps_max);
     }
 
     /// Plans a query. Each field of an event subgraph is a request of its own; the other fields are solved together.
-    fn query(&mut self, fields: &std::rc::Rc<Collected>) -> Result<(), PlanError> {
-        let is_event = |wanted: &std::rc::Rc<Wanted>| event_subgraph(self.graph, wanted).is_some();
+    fn plan_query(&mut self, fields: &std::rc::Rc<CollectedFields>) -> Result<(), PlanError> {
+        let is_event =
+            |wanted: &std::rc::Rc<CollectedField>| event_subgraph(self.graph, wanted).is_some();
         if !fields.fields.iter().any(is_event) {
-            return self.query_servers(fields);
+            return self.plan_server_query(fields);
         }
         let (events, others): (Vec<_>, Vec<_>) = fields.fields.iter().cloned().partition(is_event);
         for wanted in events {
             let Some(subgraph) = event_subgraph(self.graph, &wanted) else { continue };
             let kind = self.event_kind(subgraph, &wanted)?;
             let among = Some(SubgraphSet::of(subgraph));
-            let alone = Collected::new(fields.on, vec![wanted]);
-            let solution = fewest::solve(&mut self.solver, &alone, among)?;
+            let alone = CollectedFields::new(fields.on, vec![wanted]);
+            let solution = request_minimizer::solve_root(&mut self.solver, &alone, among)?;
             self.build(&solution, kind, &[]);
         }
         match others.is_empty() {
             true => Ok(()),
-            false => self.query_servers(&Collected::new(fields.on, others)),
+            false => self.plan_server_query(&CollectedFields::new(fields.on, others)),
         }
     }
 
-    fn query_servers(&mut self, fields: &std::rc::Rc<Collected>) -> Result<(), PlanError> {
-        let solution = fewest::solve(&mut self.solver, fields, None)?;
-        self.build(&solution, NodeKind::Root(OperationKind::Query), &[]);
+    fn plan_server_query(
+        &mut self,
+        fields: &std::rc::Rc<CollectedFields>,
+    ) -> Result<(), PlanError> {
+        let solution = request_minimizer::solve_root(&mut self.solver, fields, None)?;
+        self.build(&solution, FetchNodeKind::Root(OperationKind::Query), &[]);
         Ok(())
     }
 
@@ -257,22 +202,22 @@ impl Planner<'_> {
     fn event_kind(
         &self,
         subgraph: graph::SubgraphId,
-        wanted: &Wanted,
-    ) -> Result<NodeKind, PlanError> {
+        wanted: &CollectedField,
+    ) -> Result<FetchNodeKind, PlanError> {
         let event = self.event_field(subgraph, wanted)?;
         Ok(match self.graph.field(event.field).event_role(subgraph) {
-            Some(EventRole::Request) => NodeKind::Request(event),
+            Some(EventRole::Request) => FetchNodeKind::Request(event),
             // Other roles occur on other roots only, which is checked when a graph is read.
-            _ => NodeKind::Publish(event),
+            _ => FetchNodeKind::Publish(event),
         })
     }
 
     /// Plans a mutation. Root fields run in the order of the document; neighbours of one subgraph share a request, and
     /// all fetches that follow from a group end before the next one starts.
-    fn mutation(&mut self, fields: &std::rc::Rc<Collected>) -> Result<(), PlanError> {
-        let mut groups: Vec<(graph::SubgraphId, Vec<std::rc::Rc<Wanted>>)> = Vec::new();
+    fn plan_mutation(&mut self, fields: &std::rc::Rc<CollectedFields>) -> Result<(), PlanError> {
+        let mut groups: Vec<(graph::SubgraphId, Vec<std::rc::Rc<CollectedField>>)> = Vec::new();
         for wanted in &fields.fields {
-            let WantedTarget::Field(field) = wanted.target else { continue };
+            let CollectedTarget::Field(field) = wanted.target else { continue };
             let resolvers = self.graph.field(field).resolved_by;
             let event = event_subgraph(self.graph, wanted);
             if let Some((subgraph, group)) = groups.last_mut()
@@ -289,14 +234,14 @@ impl Planner<'_> {
             groups.push((subgraph, vec![wanted.clone()]));
         }
         for (subgraph, group) in groups {
-            let before: Vec<_> = self.builder.all_nodes().collect();
+            let before: Vec<_> = self.builder.node_ids().collect();
             let kind = match event_subgraph(self.graph, &group[0]) {
                 Some(_) => self.event_kind(subgraph, &group[0])?,
-                None => NodeKind::Root(OperationKind::Mutation),
+                None => FetchNodeKind::Root(OperationKind::Mutation),
             };
-            let group = Collected::new(fields.on, group);
+            let group = CollectedFields::new(fields.on, group);
             let among = Some(SubgraphSet::of(subgraph));
-            let solution = fewest::solve(&mut self.solver, &group, among)?;
+            let solution = request_minimizer::solve_root(&mut self.solver, &group, among)?;
             self.build(&solution, kind, &before);
         }
         Ok(())
@@ -305,14 +250,14 @@ impl Planner<'_> {
     /// Returns the subgraph that serves a root field of a mutation with the fewest requests.
     fn best_subgraph(
         &mut self,
-        wanted: &std::rc::Rc<Wanted>,
+        wanted: &std::rc::Rc<CollectedField>,
         resolvers: SubgraphSet,
     ) -> Result<graph::SubgraphId, PlanError> {
         let mut best = None;
         let mut failure = None;
         for subgraph in resolvers.iter() {
-            let alone = Collected::new(self.operation.selection_set.on, vec![wanted.clone()]);
-            match self.solver.root(&alone, Some(SubgraphSet::of(subgraph))) {
+            let alone = CollectedFields::new(self.operation.selection_set.on, vec![wanted.clone()]);
+            match self.solver.solve_root(&alone, Some(SubgraphSet::of(subgraph))) {
                 Ok(solution) if best.is_none_or(|(cost, _)| solution.cost < cost) => {
                     best = Some((solution.cost, subgraph));
                 }
@@ -330,12 +275,14 @@ impl Planner<'_> {
         }
     }
 
-    fn subscription(
+    fn plan_subscription(
         &mut self,
-        fields: &std::rc::Rc<Collected>,
+        fields: &std::rc::Rc<CollectedFields>,
     ) -> Result<Option<EventField>, PlanError> {
-        let mut roots =
-            fields.fields.iter().filter(|wanted| matches!(wanted.target, WantedTarget::Field(_)));
+        let mut roots = fields
+            .fields
+            .iter()
+            .filter(|wanted| matches!(wanted.target, CollectedTarget::Field(_)));
         let (Some(wanted), None) = (roots.next(), roots.next()) else {
             return Err(PlanError::NotSupported(
                 "a subscription has exactly one root field".to_owned(),
@@ -345,16 +292,16 @@ impl Planner<'_> {
             Some(subgraph) => {
                 let event = self.event_field(subgraph, wanted)?;
                 let among = Some(SubgraphSet::of(subgraph));
-                let solution = fewest::solve(&mut self.solver, fields, among)?;
-                self.build(&solution, NodeKind::Event, &[]);
+                let solution = request_minimizer::solve_root(&mut self.solver, fields, among)?;
+                self.build(&solution, FetchNodeKind::Event, &[]);
                 Ok(Some(event))
             }
             None => {
-                let WantedTarget::Field(field) = wanted.target else { return Ok(None) };
+                let CollectedTarget::Field(field) = wanted.target else { return Ok(None) };
                 let subgraph = self.best_subgraph(wanted, self.graph.field(field).resolved_by)?;
                 let among = Some(SubgraphSet::of(subgraph));
-                let solution = fewest::solve(&mut self.solver, fields, among)?;
-                self.build(&solution, NodeKind::Root(OperationKind::Subscription), &[]);
+                let solution = request_minimizer::solve_root(&mut self.solver, fields, among)?;
+                self.build(&solution, FetchNodeKind::Root(OperationKind::Subscription), &[]);
                 Ok(None)
             }
         }
@@ -363,9 +310,9 @@ impl Planner<'_> {
     fn event_field(
         &self,
         subgraph: graph::SubgraphId,
-        wanted: &Wanted,
+        wanted: &CollectedField,
     ) -> Result<EventField, PlanError> {
-        let WantedTarget::Field(field) = wanted.target else {
+        let CollectedTarget::Field(field) = wanted.target else {
             return Err(PlanError::NotSupported("not a field of the schema".to_owned()));
         };
         let mut arguments = Vec::new();
@@ -374,7 +321,7 @@ impl Planner<'_> {
             let value = match (given, &argument.default) {
                 (Some((_, value)), _) => value.clone(),
                 (None, Some(default)) => match graph::ConstValue::parse(default) {
-                    Some(value) => constant(value),
+                    Some(value) => value.into(),
                     None => continue,
                 },
                 (None, None) => continue,
@@ -383,31 +330,5 @@ impl Planner<'_> {
         }
         let data_key = wanted.key.as_deref().unwrap_or_default().into();
         Ok(EventField { subgraph, field, data_key, arguments })
-    }
-}
-
-pub(crate) fn constant(value: graph::ConstValue) -> Value {
-    use graph::ConstValue as C;
-    match value {
-        C::Null => Value::Null,
-        C::Int(text) => Value::Int(text),
-        C::Float(text) => Value::Float(text),
-        C::String(text) => Value::String(text),
-        C::Boolean(value) => Value::Boolean(value),
-        C::Enum(name) => Value::Enum(name),
-        C::List(items) => Value::List(items.into_iter().map(constant).collect()),
-        C::Object(members) => Value::Object(
-            members.into_iter().map(|(name, value)| (name, constant(value))).collect(),
-        ),
-    }
-}
-
-/// Collects the variables inside a value, in the order of their occurrence.
-fn variables_of(value: &Value, into: &mut Vec<VariableId>) {
-    match value {
-        Value::Variable(id) => into.push(*id),
-        Value::List(items) => items.iter().for_each(|item| variables_of(item, into)),
-        Value::Object(members) => members.iter().for_each(|(_, value)| variables_of(value, into)),
-        _ => {}
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use graph::{SubgraphId, TypeId};
 
-use super::{holders::Holder, tree::Wanted};
+use super::{holders::Holder, selection_tree::CollectedField};
 
 /// The cost of a solution, compared in the order of the fields.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -50,7 +50,7 @@ pub(super) struct ObjectSolution {
     pub(super) ty: TypeId,
     pub(super) cost: Cost,
     pub(super) jumps: Vec<Jump>,
-    pub(super) picks: Vec<Pick>,
+    pub(super) choices: Vec<FieldChoice>,
 }
 
 /// A further subgraph from which the object is fetched.
@@ -60,20 +60,20 @@ pub(super) struct Jump {
     /// The wave of the response, counted like the depths of the position's holders.
     pub(super) depth: u32,
     /// The members of the representation; empty for root fields.
-    pub(super) supplies: Vec<Supply>,
+    pub(super) inputs: Vec<JumpInput>,
 }
 
 /// A member of a representation and the choice of its holders.
 #[derive(Debug)]
-pub(super) struct Supply {
+pub(super) struct JumpInput {
     pub(super) is_key: bool,
-    pub(super) pick: Pick,
+    pub(super) choice: FieldChoice,
 }
 
 /// A field and the holders that carry it.
 #[derive(Debug)]
-pub(super) struct Pick {
-    pub(super) wanted: Rc<Wanted>,
+pub(super) struct FieldChoice {
+    pub(super) wanted: Rc<CollectedField>,
     /// The indices of holders; several only if no single one leads to all selections below.
     pub(super) carriers: Carriers,
     pub(super) child: Option<Rc<Solution>>,
@@ -132,9 +132,9 @@ impl Cost {
 pub(super) fn used_holders(solution: &Solution, held: usize) -> Vec<bool> {
     let mut used = vec![false; held];
     let mut mark = |object: &ObjectSolution, names: &dyn Fn(usize) -> Option<usize>| {
-        let supplies = object.jumps.iter().flat_map(|jump| &jump.supplies).map(|s| &s.pick);
-        for pick in supplies.chain(&object.picks) {
-            for carrier in pick.carriers.iter().filter_map(|&carrier| names(carrier)) {
+        let inputs = object.jumps.iter().flat_map(|jump| &jump.inputs).map(|s| &s.choice);
+        for choice in inputs.chain(&object.choices) {
+            for carrier in choice.carriers.iter().filter_map(|&carrier| names(carrier)) {
                 used[carrier] = true;
             }
         }
@@ -160,17 +160,17 @@ pub(super) fn drop_unused<'a>(
     jumps: Vec<Jump>,
     costs: Vec<Cost>,
     holders: Vec<Holder<'a>>,
-    picks: &mut [Pick],
+    choices: &mut [FieldChoice],
 ) -> (Vec<Jump>, Vec<Cost>, Vec<Holder<'a>>) {
     let mut used = vec![false; holders.len()];
     used[..held].fill(true);
-    for carrier in picks.iter().flat_map(|pick| pick.carriers.iter()) {
+    for carrier in choices.iter().flat_map(|choice| choice.carriers.iter()) {
         used[*carrier] = true;
     }
     // Jumps depend on earlier ones only.
     for (index, jump) in jumps.iter().enumerate().rev() {
         if used[held + index] {
-            for carrier in jump.supplies.iter().flat_map(|supply| supply.pick.carriers.iter()) {
+            for carrier in jump.inputs.iter().flat_map(|input| input.choice.carriers.iter()) {
                 used[*carrier] = true;
             }
         }
@@ -184,15 +184,15 @@ pub(super) fn drop_unused<'a>(
         *number = next;
         next += usize::from(used[old]);
     }
-    let renumber = |pick: &mut Pick| {
-        pick.carriers.iter_mut().for_each(|carrier| *carrier = numbers[*carrier]);
+    let renumber = |choice: &mut FieldChoice| {
+        choice.carriers.iter_mut().for_each(|carrier| *carrier = numbers[*carrier]);
     };
-    picks.iter_mut().for_each(renumber);
+    choices.iter_mut().for_each(renumber);
     let mut kept_jumps = Vec::new();
     let mut kept_costs = Vec::new();
     for (index, (mut jump, cost)) in jumps.into_iter().zip(costs).enumerate() {
         if used[held + index] {
-            jump.supplies.iter_mut().for_each(|supply| renumber(&mut supply.pick));
+            jump.inputs.iter_mut().for_each(|input| renumber(&mut input.choice));
             kept_jumps.push(jump);
             kept_costs.push(cost);
         }

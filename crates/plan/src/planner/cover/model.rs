@@ -57,7 +57,7 @@ pub(super) struct CoverField {
     /// The subgraphs that resolve the field for any object they have.
     pub(super) by: Mask,
     /// The subgraphs that resolve the field if they are sent the fields that it requires.
-    pub(super) gated: Mask,
+    pub(super) requiring: Mask,
     /// The subgraphs that resolve a required field, for each required field.
     pub(super) needs: Vec<Mask>,
     /// The node below the field; `None` for a leaf.
@@ -66,7 +66,7 @@ pub(super) struct CoverField {
 
 impl CoverModel {
     /// Returns all possible requests in `waves` waves.
-    pub(super) fn everything(&self, waves: usize) -> Waves {
+    pub(super) fn all_requests(&self, waves: usize) -> Waves {
         let servers = all_of(self.subgraphs.len()) & !self.events;
         let mut all = vec![servers; waves + 1];
         all[0] = 0;
@@ -81,10 +81,10 @@ impl CoverModel {
     }
 
     /// Returns a lower bound on the waves of any plan, as if all subgraphs that resolve a field carried it.
-    pub(super) fn waves_min(&self) -> usize {
+    pub(super) fn min_waves(&self) -> usize {
         let mut known = HashMap::default();
         let root = |field: &CoverField| {
-            let start = usize::from((field.by | field.gated) & self.events == 0);
+            let start = usize::from((field.by | field.requiring) & self.events == 0);
             start + field.child.map_or(0, |child| self.depth(child, field.by, &mut known))
         };
         self.roots.iter().map(root).max().unwrap_or(0)
@@ -114,7 +114,7 @@ impl CoverModel {
                         field.child.map_or(0, |child| self.depth(child, by, known))
                     };
                     let now = (here != 0).then(|| below(here, known));
-                    let later = 1 + below(field.by | field.gated, known);
+                    let later = 1 + below(field.by | field.requiring, known);
                     now.map_or(later, |now| now.min(later))
                 })
                 .chain(leaves.iter().map(|by| usize::from(by & holders == 0)))

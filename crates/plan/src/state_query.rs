@@ -2,7 +2,6 @@
 
 use graph::{FieldId, Supergraph};
 
-use crate::planner::constant;
 use crate::{Field, FieldTarget, Fragment, Operation, OperationKind, Selection, SelectionSet};
 
 impl Operation {
@@ -39,7 +38,7 @@ fn asked(selected: &Field, graph: &Supergraph, field: FieldId) -> Field {
         let is_given = asked.arguments.iter().any(|(name, _)| *name == argument.name);
         let default = argument.default.as_deref().filter(|_| !is_given);
         if let Some(default) = default.and_then(graph::ConstValue::parse) {
-            asked.arguments.push((argument.name.clone(), constant(default)));
+            asked.arguments.push((argument.name.clone(), default.into()));
         }
     }
     asked

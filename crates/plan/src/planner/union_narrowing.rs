@@ -1,4 +1,4 @@
-//! Narrowing of unions with members that only some of the subgraphs resolving a field know. The planner chooses between
+//! UnionNarrower of unions with members that only some of the subgraphs resolving a field know. The planner chooses between
 //! these subgraphs, so a selection on such a member would have a value on one route and not on another. Before solving,
 //! selections are narrowed to the members that all of them know; the shape of the response keeps the other members,
 //! with null for their fields.
@@ -8,15 +8,11 @@ use std::rc::Rc;
 use foldhash::HashMap;
 use graph::{FieldId, SubgraphId, SubgraphSet, Supergraph, TypeId, TypeKind};
 
-use super::tree::{Item, Select, Set, Shared, Tree};
+use super::selection_tree::{FieldItem, SelectionTree, SetItem, SetNode, SetRef};
 use crate::{Condition, FieldTarget};
 
 /// Returns the selections of `root` without those on union members that not every subgraph of the field knows.
-pub(super) fn without_unshared_members(
-    graph: &Supergraph,
-    tree: &mut Tree,
-    root: Shared,
-) -> Shared {
+pub(super) fn narrow_unions(graph: &Supergraph, tree: &mut SelectionTree, root: SetRef) -> SetRef {
     let is_differing = |field: FieldId| {
         let field_type = graph.ty(graph.field(field).ty.named());
         field_type.kind == TypeKind::Union
@@ -27,9 +23,9 @@ pub(super) fn without_unshared_members(
         return root;
     }
     let all = graph.subgraph_ids().collect();
-    let position = Position { field: None, holders: all, members: None };
+    let position = ObjectOrigin { field: None, holders: all, members: None };
     let mut narrowing =
-        Narrowing { graph, tree, known: HashMap::default(), reachable: HashMap::default() };
+        UnionNarrower { graph, tree, known: HashMap::default(), reachable: HashMap::default() };
     narrowing.set(&root, &position)
 }
 
@@ -54,7 +50,7 @@ fn shared_members(graph: &Supergraph, field: FieldId, subgraphs: SubgraphSet) ->
 
 /// The origin of objects, as far as it determines the fields that can be selected on them.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Position {
+struct ObjectOrigin {
     /// The field that leads here; `None` at the root.
     field: Option<FieldId>,
     /// The subgraphs that may resolve that field here. Empty if they differ by type, in which case nothing below is
@@ -64,16 +60,16 @@ struct Position {
     members: Option<Rc<[TypeId]>>,
 }
 
-struct Narrowing<'a> {
+struct UnionNarrower<'a> {
     graph: &'a Supergraph,
-    tree: &'a mut Tree,
-    known: HashMap<(Shared, Position), Shared>,
+    tree: &'a mut SelectionTree,
+    known: HashMap<(SetRef, ObjectOrigin), SetRef>,
     /// The subgraphs that can reach objects of a type that some subgraphs have.
     reachable: HashMap<(TypeId, SubgraphSet), SubgraphSet>,
 }
 
-impl Narrowing<'_> {
-    fn set(&mut self, set: &Shared, position: &Position) -> Shared {
+impl UnionNarrower<'_> {
+    fn set(&mut self, set: &SetRef, position: &ObjectOrigin) -> SetRef {
         let key = (set.clone(), position.clone());
         if let Some(known) = self.known.get(&key) {
             return known.clone();
@@ -81,39 +77,39 @@ impl Narrowing<'_> {
         let mut items = Vec::with_capacity(set.items.len());
         for item in &set.items {
             match item {
-                Item::Field(select) => {
+                SetItem::Field(select) => {
                     let set = select.set.as_ref().map(|below| {
                         let position = self.below(select, set.on, position);
                         self.set(below, &position)
                     });
-                    items.push(Item::Field(Select { set, ..select.clone() }));
+                    items.push(SetItem::Field(FieldItem { set, ..select.clone() }));
                 }
-                Item::Fragment { on, condition, set } => {
+                SetItem::Fragment { on, condition, set } => {
                     let narrowed = self.set(set, position);
                     let on = *on;
                     match self.members_in_fragment(on, position) {
                         None => {
                             let condition = condition.clone();
-                            items.push(Item::Fragment { on, condition, set: narrowed });
+                            items.push(SetItem::Fragment { on, condition, set: narrowed });
                         }
                         Some(members) => {
                             for member in members {
                                 let set = self.as_member(member, on, &narrowed);
                                 let condition = condition.clone();
-                                items.push(Item::Fragment { on: member, condition, set });
+                                items.push(SetItem::Fragment { on: member, condition, set });
                             }
                         }
                     }
                 }
             }
         }
-        let narrowed = self.tree.share(Set { on: set.on, items });
+        let narrowed = self.tree.share(SetNode { on: set.on, items });
         self.known.insert(key, narrowed.clone());
         narrowed
     }
 
     /// Returns the members to which a fragment on `on` is narrowed; `None` if it applies to shared members only.
-    fn members_in_fragment(&self, on: TypeId, position: &Position) -> Option<Vec<TypeId>> {
+    fn members_in_fragment(&self, on: TypeId, position: &ObjectOrigin) -> Option<Vec<TypeId>> {
         let shared = position.members.as_ref()?;
         let union = self.graph.field(position.field?).ty.named();
         let applies = |member: &TypeId| self.graph.ty(on).possible.contains(member);
@@ -123,19 +119,19 @@ impl Narrowing<'_> {
     }
 
     /// Returns the selections of `set`, written on `on`, for objects of type `member` only.
-    fn as_member(&mut self, member: TypeId, on: TypeId, set: &Shared) -> Shared {
+    fn as_member(&mut self, member: TypeId, on: TypeId, set: &SetRef) -> SetRef {
         if member == on {
             return set.clone();
         }
-        let inner = Item::Fragment { on, condition: Condition::default(), set: set.clone() };
-        self.tree.share(Set { on: member, items: vec![inner] })
+        let inner = SetItem::Fragment { on, condition: Condition::default(), set: set.clone() };
+        self.tree.share(SetNode { on: member, items: vec![inner] })
     }
 
     /// Returns the position below a field that is selected on `on`.
-    fn below(&mut self, select: &Select, on: TypeId, position: &Position) -> Position {
+    fn below(&mut self, select: &FieldItem, on: TypeId, position: &ObjectOrigin) -> ObjectOrigin {
         let graph = self.graph;
         let FieldTarget::Field(field) = select.target else {
-            return Position { field: None, holders: SubgraphSet::EMPTY, members: None };
+            return ObjectOrigin { field: None, holders: SubgraphSet::EMPTY, members: None };
         };
         let name = &graph.field(field).name;
         let mut holders: Option<SubgraphSet> = None;
@@ -154,11 +150,11 @@ impl Narrowing<'_> {
             .then(|| shared_members(graph, field, holders))
             .filter(|members| members.len() < field_type.possible.len())
             .map(Rc::from);
-        Position { field: Some(field), holders, members }
+        ObjectOrigin { field: Some(field), holders, members }
     }
 
     /// Returns the subgraphs that have an object here if it is a `member`; `None` if none of them knows the type.
-    fn holders_of(&self, member: TypeId, position: &Position) -> Option<SubgraphSet> {
+    fn holders_of(&self, member: TypeId, position: &ObjectOrigin) -> Option<SubgraphSet> {
         let graph = self.graph;
         let Some(field) = position.field else { return Some(position.holders) };
         let knows = |&subgraph: &SubgraphId| {

@@ -6,16 +6,16 @@ use std::fmt::Write as _;
 use foldhash::{HashMap, HashSet};
 use graph::{SubgraphId, Supergraph, TypeId};
 
-use super::build::{ContextUse, Entry, SelectionId, Selections};
 use super::conditions;
-use super::fold::{self, Line, separate};
+use super::fetch_graph::{ContextUse, SelectedField, SelectionId, Selections};
+use super::fragment_folding::{self, FieldText, separate};
 use crate::{Condition, ContextVariable, Operation, OperationKind, SubgraphOperation, VariableId};
 
 /// The number of comparisons of conditions that cost as much as writing a field.
 const COMPARISONS_IN_STEP: u64 = 8;
 
 /// A writer of selection sets for one subgraph.
-pub(super) struct Writer<'a> {
+pub(super) struct OperationWriter<'a> {
     pub(super) graph: &'a Supergraph,
     pub(super) operation: &'a Operation,
     pub(super) selections: &'a Selections,
@@ -29,7 +29,7 @@ pub(super) struct Writer<'a> {
     pub(super) fields_left: u64,
 }
 
-impl Writer<'_> {
+impl OperationWriter<'_> {
     /// Returns the text `{…}` of a selection set that is only reached where one of `given` holds (always, if empty), so
     /// that these conditions are not repeated inside.
     pub(super) fn selection_set(&mut self, selection: SelectionId, given: &[Condition]) -> String {
@@ -39,7 +39,7 @@ impl Writer<'_> {
             && !self.graph.is_interface_object(node.ty, self.subgraph);
         match is_abstract {
             false => {
-                if node.says_type {
+                if node.selects_type {
                     inner.push_str("__typename");
                 }
                 for entry in node.entries() {
@@ -61,7 +61,7 @@ impl Writer<'_> {
     fn abstract_set(
         &mut self,
         ty: TypeId,
-        entries: &[Entry],
+        entries: &[SelectedField],
         given: &[Condition],
         out: &mut String,
     ) {
@@ -78,7 +78,7 @@ impl Writer<'_> {
             common.insert(text);
         }
         let possible = self.graph.possible_in(ty, self.subgraph);
-        let mut fragments: Vec<(TypeId, Vec<Line>)> = Vec::new();
+        let mut fragments: Vec<(TypeId, Vec<FieldText>)> = Vec::new();
         let mut fragment_of: HashMap<TypeId, usize> = HashMap::default();
         for entry in entries {
             let Some(on) = entry.on.filter(|on| possible.contains(on)) else { continue };
@@ -88,14 +88,14 @@ impl Writer<'_> {
                 continue;
             }
             match fragment_of.get(&on) {
-                Some(&known) => fragments[known].1.push(Line::of(entry, text)),
+                Some(&known) => fragments[known].1.push(FieldText::of(entry, text)),
                 None => {
                     fragment_of.insert(on, fragments.len());
-                    fragments.push((on, vec![Line::of(entry, text)]));
+                    fragments.push((on, vec![FieldText::of(entry, text)]));
                 }
             }
         }
-        fold::fold(self.graph, self.subgraph, ty, &mut fragments, out);
+        fragment_folding::fold(self.graph, self.subgraph, ty, &mut fragments, out);
         for (on, lines) in &fragments {
             if !lines.is_empty() {
                 separate(out);
@@ -106,13 +106,13 @@ impl Writer<'_> {
     }
 
     /// Writes a field once for each condition, and not at all if none of them can hold here.
-    fn entry(&mut self, entry: &Entry, given: &[Condition], out: &mut String) {
+    fn entry(&mut self, entry: &SelectedField, given: &[Condition], out: &mut String) {
         let compared = 1 + (entry.any_of.len() * given.len()) as u64 / COMPARISONS_IN_STEP;
         self.fields_left = self.fields_left.saturating_sub(compared);
         if self.fields_left == 0 {
             return;
         }
-        let Some(any_of) = conditions::left(&entry.any_of, given) else { return };
+        let Some(any_of) = conditions::remaining_conditions(&entry.any_of, given) else { return };
         let mut text = String::new();
         let name = &self.graph.field(entry.field).name;
         if *entry.data_key != **name {
@@ -142,13 +142,13 @@ impl Writer<'_> {
                 let _ = write!(out, "...{}{{", self.directive(one));
             }
             let _ = write!(out, "{text}{}", self.directive(*last));
-            let known = conditions::with(given, condition);
+            let known = conditions::add_known(given, condition);
             self.below(entry, &known, out);
             out.extend(std::iter::repeat_n('}', outer.len()));
         }
     }
 
-    fn below(&mut self, entry: &Entry, given: &[Condition], out: &mut String) {
+    fn below(&mut self, entry: &SelectedField, given: &[Condition], out: &mut String) {
         if let Some(child) = entry.child {
             let below = self.selection_set(child, given);
             out.push_str(&below);

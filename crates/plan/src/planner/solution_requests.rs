@@ -10,14 +10,14 @@ use foldhash::HashMap;
 use graph::{SubgraphId, SubgraphKind, Supergraph};
 
 use super::{
-    ration::Ration,
-    solution::{ObjectSolution, Pick, Solution, SolutionKind},
+    allowed_requests::AllowedRequests,
+    solution::{FieldChoice, ObjectSolution, Solution, SolutionKind},
 };
 
 /// The requests that a solution makes.
 #[derive(Default)]
-pub(super) struct Requests {
-    pub(super) all: Ration,
+pub(super) struct SolutionRequests {
+    pub(super) all: AllowedRequests,
     /// The requests that cannot be later, because they end in the last wave together with everything that waits for
     /// them.
     pub(super) urgent: BTreeSet<(SubgraphId, u32)>,
@@ -25,14 +25,14 @@ pub(super) struct Requests {
 
 /// The requests of a part of a solution, in waves counted from that of its first holder.
 #[derive(Default)]
-struct Asked {
+struct PartRequests {
     /// The last wave of everything that waits for a request, by request.
     requests: BTreeMap<(SubgraphId, u32), u32>,
     /// The last wave of all.
     end: u32,
 }
 
-impl Asked {
+impl PartRequests {
     fn add(&mut self, request: (SubgraphId, u32), end: u32) {
         let known = self.requests.entry(request).or_insert(end);
         *known = end.max(*known);
@@ -50,32 +50,32 @@ impl Asked {
 
 /// Collects the requests of the parts of a solution. A part may be used at many positions, so each is visited once for
 /// each list of waves in which its holders have the object.
-struct Reader<'s, 'a> {
+struct RequestCollector<'s, 'a> {
     graph: &'a Supergraph,
-    known: HashMap<(ByAddress<'s>, Box<[u32]>), Rc<Asked>>,
+    known: HashMap<(SolutionRef<'s>, Box<[u32]>), Rc<PartRequests>>,
 }
 
 /// A solution, compared by its address: equal parts are mostly the same.
-struct ByAddress<'s>(&'s Solution);
+struct SolutionRef<'s>(&'s Solution);
 
-impl PartialEq for ByAddress<'_> {
+impl PartialEq for SolutionRef<'_> {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self.0, other.0)
     }
 }
 
-impl Eq for ByAddress<'_> {}
+impl Eq for SolutionRef<'_> {}
 
-impl Hash for ByAddress<'_> {
+impl Hash for SolutionRef<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         std::ptr::from_ref(self.0).hash(state);
     }
 }
 
-impl Requests {
+impl SolutionRequests {
     pub(super) fn of(solution: &ObjectSolution, graph: &Supergraph) -> Self {
-        let mut reader = Reader { graph, known: HashMap::default() };
-        let mut asked = Asked::default();
+        let mut reader = RequestCollector { graph, known: HashMap::default() };
+        let mut asked = PartRequests::default();
         reader.object(solution, &[], &mut asked);
         let urgent = asked.requests.iter().filter(|(_, end)| **end == asked.end);
         Self {
@@ -85,23 +85,28 @@ impl Requests {
     }
 }
 
-impl<'s> Reader<'s, '_> {
+impl<'s> RequestCollector<'s, '_> {
     /// Adds the requests of `object`. Returns the wave in which all of it is available.
-    fn object(&mut self, object: &'s ObjectSolution, held: &[u32], asked: &mut Asked) -> u32 {
+    fn object(
+        &mut self,
+        object: &'s ObjectSolution,
+        held: &[u32],
+        asked: &mut PartRequests,
+    ) -> u32 {
         let mut levels = held.to_vec();
         levels.extend(object.jumps.iter().map(|jump| jump.depth));
         // The last wave of everything that waits for a holder, by holder.
         let mut ends = levels.clone();
-        for pick in &object.picks {
-            let end = self.below(pick, &levels, asked);
-            pick.carriers.iter().for_each(|&at| ends[at] = ends[at].max(end));
+        for choice in &object.choices {
+            let end = self.below(choice, &levels, asked);
+            choice.carriers.iter().for_each(|&at| ends[at] = ends[at].max(end));
         }
         // Jumps depend on earlier ones only.
         for (index, jump) in object.jumps.iter().enumerate().rev() {
             let own = held.len() + index;
-            for supply in &jump.supplies {
-                let end = self.below(&supply.pick, &levels, asked).max(ends[own]);
-                supply.pick.carriers.iter().for_each(|&at| ends[at] = ends[at].max(end));
+            for input in &jump.inputs {
+                let end = self.below(&input.choice, &levels, asked).max(ends[own]);
+                input.choice.carriers.iter().for_each(|&at| ends[at] = ends[at].max(end));
             }
             if self.graph.subgraph(jump.subgraph).kind != SubgraphKind::Events {
                 asked.add((jump.subgraph, levels[own]), ends[own]);
@@ -112,9 +117,9 @@ impl<'s> Reader<'s, '_> {
         end
     }
 
-    fn below(&mut self, pick: &'s Pick, levels: &[u32], asked: &mut Asked) -> u32 {
-        let Some(child) = &pick.child else { return 0 };
-        let mut held: Vec<u32> = pick.carriers.iter().map(|&at| levels[at]).collect();
+    fn below(&mut self, choice: &'s FieldChoice, levels: &[u32], asked: &mut PartRequests) -> u32 {
+        let Some(child) = &choice.child else { return 0 };
+        let mut held: Vec<u32> = choice.carriers.iter().map(|&at| levels[at]).collect();
         let base = held.iter().copied().min().unwrap_or(0);
         held.iter_mut().for_each(|level| *level -= base);
         let part = self.position(child, held);
@@ -122,13 +127,13 @@ impl<'s> Reader<'s, '_> {
         part.end + base
     }
 
-    fn position(&mut self, solution: &'s Solution, held: Vec<u32>) -> Rc<Asked> {
-        let key = (ByAddress(solution), held.into_boxed_slice());
+    fn position(&mut self, solution: &'s Solution, held: Vec<u32>) -> Rc<PartRequests> {
+        let key = (SolutionRef(solution), held.into_boxed_slice());
         if let Some(known) = self.known.get(&key) {
             return known.clone();
         }
         let held = &key.1;
-        let mut asked = Asked::default();
+        let mut asked = PartRequests::default();
         match &solution.kind {
             SolutionKind::Object(object) => {
                 self.object(object, held, &mut asked);

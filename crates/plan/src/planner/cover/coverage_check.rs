@@ -4,7 +4,7 @@
 use super::model::{CoverField, CoverModel, CoverNode, JumpType, Mask, Waves};
 
 /// Checks sets of requests for one operation.
-pub(super) struct Check {
+pub(super) struct CoverageCheck {
     pub(super) model: CoverModel,
     /// The number of masks read, counted over all checks.
     pub(super) work: u64,
@@ -15,7 +15,7 @@ pub(super) struct Check {
     in_time: Vec<Mask>,
 }
 
-impl Check {
+impl CoverageCheck {
     pub(super) fn new(model: CoverModel) -> Self {
         Self { model, work: 0, timetables: Vec::new(), in_time: Vec::new() }
     }
@@ -158,7 +158,7 @@ impl HeldObject<'_> {
                 continue;
             }
             let mut able = field.by & self.fits(field, self.wave);
-            if field.gated != 0 {
+            if field.requiring != 0 {
                 able |= self.gated_in_time(field, left);
             }
             left &= able;
@@ -178,7 +178,7 @@ impl HeldObject<'_> {
         let own = field.needs.iter().fold(holders, |known, need| known & need);
         let is_in_time = |since: usize| {
             (since + 1..self.waves)
-                .any(|wave| self.arriving[wave] & field.gated & self.fits(field, wave) != 0)
+                .any(|wave| self.arriving[wave] & field.requiring & self.fits(field, wave) != 0)
         };
         let mut able = 0;
         if own != 0 && is_in_time(self.wave) {

@@ -6,34 +6,34 @@ use foldhash::HashMap;
 use graph::{FieldId, SubgraphId, Supergraph, TypeId};
 
 use super::{
-    conditions::{add_condition, merge_any_of},
-    contexts,
-    data_keys::{DataKeys, PathId},
-    solution::{ObjectSolution, Pick, Solution, SolutionKind},
-    tree::{Arguments, Wanted, both},
+    conditions::{add_condition, conjunction, merge_any_of},
+    context_arguments,
+    data_keys::{DataKeys, PlaceId},
+    selection_tree::{CollectedField, FieldArguments},
+    solution::{FieldChoice, ObjectSolution, Solution, SolutionKind},
 };
 use crate::{
     Condition, ContextSource, EventField, OperationKind, Path, PathStep, RepresentationField,
 };
 
 /// The index of a node in [`FetchGraph::nodes`].
-pub(super) type NodeId = usize;
+pub(super) type FetchNodeId = usize;
 
 /// An index into [`Selections`].
 pub(super) type SelectionId = usize;
 
 /// One request before merging.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct FetchNode {
     pub(super) subgraph: SubgraphId,
-    pub(super) kind: NodeKind,
+    pub(super) kind: FetchNodeKind,
     /// The path to the objects; the empty path for root fields.
     pub(super) target: Path,
     /// The identity of `target` in [`DataKeys`].
-    pub(super) place: PathId,
+    pub(super) place: PlaceId,
     /// The type of the objects.
     pub(super) ty: TypeId,
-    pub(super) depends_on: BTreeSet<NodeId>,
+    pub(super) depends_on: BTreeSet<FetchNodeId>,
     /// The wave of the request, later than the waves of all its dependencies. Events are in wave 0.
     pub(super) level: u32,
     pub(super) selection: SelectionId,
@@ -43,7 +43,7 @@ pub(super) struct Node {
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum NodeKind {
+pub(super) enum FetchNodeKind {
     Root(OperationKind),
     /// Query root fields of objects below other fields.
     RootBelow,
@@ -83,16 +83,16 @@ impl Need {
 }
 
 /// All selection sets of all nodes.
-pub(super) type Selections = Vec<SelectionNode>;
+pub(super) type Selections = Vec<SubgraphSelection>;
 
 /// A selection set for one subgraph.
 #[derive(Clone, Debug)]
-pub(super) struct SelectionNode {
+pub(super) struct SubgraphSelection {
     /// The type in that subgraph.
     pub(super) ty: TypeId,
     /// True if the type is abstract to clients, so that `__typename` must be selected.
-    pub(super) says_type: bool,
-    entries: Vec<Entry>,
+    pub(super) selects_type: bool,
+    entries: Vec<SelectedField>,
     /// The positions of entries, maintained only when there are many.
     index: HashMap<(Option<TypeId>, Rc<str>), usize>,
 }
@@ -100,12 +100,12 @@ pub(super) struct SelectionNode {
 /// The number of entries up to which a linear search is faster than a map.
 const SCANNED_MAX: usize = 16;
 
-impl SelectionNode {
-    fn new(ty: TypeId, says_type: bool) -> Self {
-        Self { ty, says_type, entries: Vec::new(), index: HashMap::default() }
+impl SubgraphSelection {
+    fn new(ty: TypeId, selects_type: bool) -> Self {
+        Self { ty, selects_type, entries: Vec::new(), index: HashMap::default() }
     }
 
-    pub(super) fn entries(&self) -> &[Entry] {
+    pub(super) fn entries(&self) -> &[SelectedField] {
         &self.entries
     }
 
@@ -113,7 +113,7 @@ impl SelectionNode {
         &mut self,
         on: Option<TypeId>,
         data_key: &Rc<str>,
-    ) -> Option<&mut Entry> {
+    ) -> Option<&mut SelectedField> {
         let at = match self.entries.len() {
             ..=SCANNED_MAX => {
                 self.entries.iter().position(|entry| entry.on == on && entry.data_key == *data_key)
@@ -124,7 +124,7 @@ impl SelectionNode {
     }
 
     /// Adds an entry. The set must not contain it yet.
-    pub(super) fn push(&mut self, entry: Entry) {
+    pub(super) fn push(&mut self, entry: SelectedField) {
         self.entries.push(entry);
         let first = match self.entries.len() {
             ..=SCANNED_MAX => return,
@@ -138,12 +138,12 @@ impl SelectionNode {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct SelectedField {
     /// The object type to which the entry is restricted; `None` if it applies to all.
     pub(super) on: Option<TypeId>,
     pub(super) data_key: Rc<str>,
     pub(super) field: FieldId,
-    pub(super) arguments: Rc<Arguments>,
+    pub(super) arguments: Rc<FieldArguments>,
     /// The field is selected if any of these conditions holds, or always if there are none. They include the conditions
     /// of the client's selections further up, because those objects may be fetched for a requirement although the
     /// client skips them.
@@ -162,32 +162,32 @@ pub(super) struct ContextUse {
 }
 
 /// The nodes of a plan before merging.
-pub(super) struct Nodes {
-    pub(super) nodes: Vec<Node>,
+pub(super) struct FetchGraph {
+    pub(super) nodes: Vec<FetchNode>,
     pub(super) selections: Selections,
     /// Pairs of (supplier, consumer): the supplier selects fields directly for the consumer's representation.
-    pub(super) supplies: Vec<(NodeId, NodeId)>,
+    pub(super) supplies: Vec<(FetchNodeId, FetchNodeId)>,
     /// The conditions under which objects may be at a place, for places below fields.
-    pub(super) reached: HashMap<PathId, Need>,
+    pub(super) reached: HashMap<PlaceId, Need>,
 }
 
-pub(super) struct Builder<'a> {
+pub(super) struct FetchGraphBuilder<'a> {
     graph: &'a Supergraph,
     keys: DataKeys<'a>,
-    nodes: Nodes,
+    nodes: FetchGraph,
     steps: u64,
     /// The limit of steps. Beyond it no node is added any more, and the caller that reads [`FetchGraphBuilder::steps`]
     /// gives up.
     steps_max: u64,
     /// The nodes that select the values that objects further down read, by place.
-    readers: HashMap<PathId, BTreeSet<NodeId>>,
+    readers: HashMap<PlaceId, BTreeSet<FetchNodeId>>,
     problem: Option<String>,
 }
 
 /// A holder at a position: the node and its selection set there.
 #[derive(Clone, Copy)]
-struct Place {
-    node: NodeId,
+struct HolderPlace {
+    node: FetchNodeId,
     selection: SelectionId,
     /// The object type to which added entries are restricted.
     on: Option<TypeId>,
@@ -195,10 +195,10 @@ struct Place {
 
 /// A position in the data tree.
 #[derive(Clone)]
-struct At {
-    id: PathId,
+struct TreePosition {
+    id: PlaceId,
     /// The last step of the path to this position; `None` at the root.
-    step: Option<Rc<Step>>,
+    step: Option<Rc<TreeStep>>,
     /// The condition under which the client selects this position.
     guard: Rc<Condition>,
     /// True below fields that the planner has added for a request.
@@ -206,23 +206,23 @@ struct At {
 }
 
 /// A step of a path, linked to the previous steps.
-struct Step {
-    before: Option<Rc<Step>>,
+struct TreeStep {
+    before: Option<Rc<TreeStep>>,
     data_key: Rc<str>,
     /// The only object type to which the path continues, if restricted.
     ty: Option<TypeId>,
 }
 
-impl At {
+impl TreePosition {
     fn root() -> Self {
-        Self { id: PathId::ROOT, step: None, guard: Rc::default(), is_added: false }
+        Self { id: PlaceId::ROOT, step: None, guard: Rc::default(), is_added: false }
     }
 
-    fn below(&self, keys: &mut DataKeys<'_>, data_key: &Rc<str>, wanted: &Wanted) -> Self {
-        let step = Step { before: self.step.clone(), data_key: data_key.clone(), ty: None };
+    fn below(&self, keys: &mut DataKeys<'_>, data_key: &Rc<str>, wanted: &CollectedField) -> Self {
+        let step = TreeStep { before: self.step.clone(), data_key: data_key.clone(), ty: None };
         let guard = match (&wanted.key, &*wanted.any_of) {
             // If there are several conditions, the selections below carry them themselves.
-            (Some(_), [only]) => both(&self.guard, only).map(Rc::new),
+            (Some(_), [only]) => conjunction(&self.guard, only).map(Rc::new),
             _ => None,
         };
         Self {
@@ -240,7 +240,7 @@ impl At {
 
     /// Returns the conditions under which `wanted` is selected, counted from the root. Fields that the planner adds are
     /// selected for their consumers, independently of the client's conditions.
-    fn selected(&self, wanted: &Wanted) -> Vec<Condition> {
+    fn selected(&self, wanted: &CollectedField) -> Vec<Condition> {
         if wanted.key.is_none() || self.guard.is_always() {
             return wanted.any_of.clone();
         }
@@ -248,7 +248,7 @@ impl At {
             return self.selected_here();
         }
         let mut any_of = Vec::new();
-        for condition in wanted.any_of.iter().filter_map(|it| both(&self.guard, it)) {
+        for condition in wanted.any_of.iter().filter_map(|it| conjunction(&self.guard, it)) {
             add_condition(&mut any_of, &condition);
         }
         // The field is never selected; but an empty list would mean always.
@@ -258,7 +258,7 @@ impl At {
     fn narrowed(&self, ty: TypeId) -> Self {
         let step = self.step.as_ref().map(|step| {
             let (before, data_key) = (step.before.clone(), step.data_key.clone());
-            Rc::new(Step { before, data_key, ty: Some(ty) })
+            Rc::new(TreeStep { before, data_key, ty: Some(ty) })
         });
         Self { id: self.id, step, guard: self.guard.clone(), is_added: self.is_added }
     }
@@ -279,9 +279,9 @@ impl At {
 /// The number of comparisons of conditions that cost as much as adding a field.
 const COMPARISONS_IN_STEP: u64 = 8;
 
-impl<'a> Builder<'a> {
+impl<'a> FetchGraphBuilder<'a> {
     pub(super) fn new(graph: &'a Supergraph, keys: DataKeys<'a>) -> Self {
-        let nodes = Nodes {
+        let nodes = FetchGraph {
             nodes: Vec::new(),
             selections: Vec::new(),
             supplies: Vec::new(),
@@ -309,46 +309,50 @@ impl<'a> Builder<'a> {
         self.problem.as_deref()
     }
 
-    pub(super) fn into_nodes(self) -> (DataKeys<'a>, Nodes) {
+    pub(super) fn into_nodes(self) -> (DataKeys<'a>, FetchGraph) {
         (self.keys, self.nodes)
     }
 
-    pub(super) fn all_nodes(&self) -> std::ops::Range<NodeId> {
+    pub(super) fn node_ids(&self) -> std::ops::Range<FetchNodeId> {
         0..self.nodes.nodes.len()
     }
 
     /// Adds the nodes of a solved root. Every root node waits for `before`.
-    pub(super) fn root(
+    pub(super) fn add_root(
         &mut self,
         solution: &ObjectSolution,
-        kind: NodeKind,
-        before: &[NodeId],
+        kind: FetchNodeKind,
+        before: &[FetchNodeId],
         steps_max: u64,
     ) {
         self.steps_max = steps_max;
-        let at = At::root();
+        let at = TreePosition::root();
         let mut places = Vec::new();
         let done = before.iter().map(|&node| self.nodes.nodes[node].level).max().unwrap_or(0);
-        let is_event = kind == NodeKind::Event;
+        let is_event = kind == FetchNodeKind::Event;
         for jump in &solution.jumps {
             let level = if is_event { 0 } else { done + jump.depth.max(1) };
-            let node = self.node(jump.subgraph, kind.clone(), &at, solution.ty, level);
+            let node = self.add_node(jump.subgraph, kind.clone(), &at, solution.ty, level);
             self.nodes.nodes[node].depends_on.extend(before);
-            places.push(Place { node, selection: self.nodes.nodes[node].selection, on: None });
+            places.push(HolderPlace {
+                node,
+                selection: self.nodes.nodes[node].selection,
+                on: None,
+            });
         }
-        self.picks(&solution.picks, &places, &at, &mut BTreeSet::new());
+        self.add_choices(&solution.choices, &places, &at, &mut BTreeSet::new());
     }
 
-    fn node(
+    fn add_node(
         &mut self,
         subgraph: SubgraphId,
-        kind: NodeKind,
-        at: &At,
+        kind: FetchNodeKind,
+        at: &TreePosition,
         ty: TypeId,
         level: u32,
-    ) -> NodeId {
-        let selection = self.selection(ty, false);
-        self.nodes.nodes.push(Node {
+    ) -> FetchNodeId {
+        let selection = self.add_selection(ty, false);
+        self.nodes.nodes.push(FetchNode {
             subgraph,
             kind,
             target: at.path(self.graph),
@@ -363,23 +367,23 @@ impl<'a> Builder<'a> {
         self.nodes.nodes.len() - 1
     }
 
-    fn selection(&mut self, ty: TypeId, says_type: bool) -> SelectionId {
-        self.nodes.selections.push(SelectionNode::new(ty, says_type));
+    fn add_selection(&mut self, ty: TypeId, selects_type: bool) -> SelectionId {
+        self.nodes.selections.push(SubgraphSelection::new(ty, selects_type));
         self.nodes.selections.len() - 1
     }
 
     /// Adds the nodes of a solution at a position. `touched` collects every node that was given a field to select.
-    fn position(
+    fn add_position(
         &mut self,
         solution: &Solution,
-        places: &[Place],
-        at: &At,
-        touched: &mut BTreeSet<NodeId>,
+        places: &[HolderPlace],
+        at: &TreePosition,
+        touched: &mut BTreeSet<FetchNodeId>,
     ) {
         let base = places.iter().map(|place| self.nodes.nodes[place.node].level).min().unwrap_or(0);
         match &solution.kind {
             SolutionKind::Object(object) => {
-                self.object(object, places, at, base, touched);
+                self.add_object(object, places, at, base, touched);
             }
             SolutionKind::Abstract { common, members, untyped } => {
                 match untyped {
@@ -387,50 +391,51 @@ impl<'a> Builder<'a> {
                     None => self.keys.set_abstract(at.id),
                 }
                 let places = match common {
-                    Some(common) => self.object(common, places, at, base, touched),
+                    Some(common) => self.add_object(common, places, at, base, touched),
                     None => places.to_vec(),
                 };
                 for (knowing, object) in members {
-                    let narrowed: Vec<Place> = knowing
+                    let narrowed: Vec<HolderPlace> = knowing
                         .iter()
-                        .map(|&index| Place { on: Some(object.ty), ..places[index] })
+                        .map(|&index| HolderPlace { on: Some(object.ty), ..places[index] })
                         .collect();
                     let at = at.narrowed(object.ty);
-                    self.object(object, &narrowed, &at, base, touched);
+                    self.add_object(object, &narrowed, &at, base, touched);
                 }
             }
         }
     }
 
     /// Adds the nodes of a solution for one object type, and returns the holders of the object including the new ones.
-    fn object(
+    fn add_object(
         &mut self,
         solution: &ObjectSolution,
-        places: &[Place],
-        at: &At,
+        places: &[HolderPlace],
+        at: &TreePosition,
         base: u32,
-        touched: &mut BTreeSet<NodeId>,
-    ) -> Vec<Place> {
+        touched: &mut BTreeSet<FetchNodeId>,
+    ) -> Vec<HolderPlace> {
         let mut places = places.to_vec();
         for (index, jump) in solution.jumps.iter().enumerate() {
             let mut depends_on = BTreeSet::new();
             let mut suppliers = Vec::new();
             let mut representation = Vec::new();
             let added_before = self.nodes.nodes.len();
-            for supply in &jump.supplies {
-                for &carrier in supply.pick.carriers.iter() {
+            for input in &jump.inputs {
+                for &carrier in input.choice.carriers.iter() {
                     let place = places[carrier];
                     if self.nodes.nodes[place.node].selection == place.selection {
                         suppliers.push(place.node);
                     }
                 }
-                let member = self.supply(&supply.pick, supply.is_key, &places, at, &mut depends_on);
+                let member =
+                    self.add_input(&input.choice, input.is_key, &places, at, &mut depends_on);
                 // A key and a requirement may be different parts of one object.
-                merge_representation(&mut representation, member);
+                merge_representation_field(&mut representation, member);
             }
             // A request that is sent only for these requirements is needed when this request is.
             suppliers.extend(added_before..self.nodes.nodes.len());
-            if self.reads_context(solution, index, places.len()) {
+            if self.has_context_arguments(solution, index, places.len()) {
                 let readers = self.readers_above(at);
                 suppliers.extend(&readers);
                 depends_on.extend(readers);
@@ -444,8 +449,8 @@ impl<'a> Builder<'a> {
             let before = depends_on.iter().map(|&node| self.nodes.nodes[node].level + 1).max();
             let level = (base + jump.depth).max(before.unwrap_or(0));
             let ty = self.graph.local_type(solution.ty, jump.subgraph);
-            let kind = if is_root { NodeKind::RootBelow } else { NodeKind::Entity };
-            let node = self.node(jump.subgraph, kind, at, ty, level);
+            let kind = if is_root { FetchNodeKind::RootBelow } else { FetchNodeKind::Entity };
+            let node = self.add_node(jump.subgraph, kind, at, ty, level);
             debug_assert!(depends_on.iter().all(|&before| self.nodes.nodes[before].level < level));
             suppliers.dedup();
             self.nodes.supplies.extend(suppliers.into_iter().map(|supplier| (supplier, node)));
@@ -454,37 +459,43 @@ impl<'a> Builder<'a> {
             let added = &mut self.nodes.nodes[node];
             added.depends_on = depends_on;
             added.representation = representation;
-            places.push(Place { node, selection: added.selection, on: None });
+            places.push(HolderPlace { node, selection: added.selection, on: None });
         }
-        self.picks(&solution.picks, &places, at, touched);
+        self.add_choices(&solution.choices, &places, at, touched);
         places
     }
 
-    fn picks(&mut self, picks: &[Pick], places: &[Place], at: &At, touched: &mut BTreeSet<NodeId>) {
+    fn add_choices(
+        &mut self,
+        choices: &[FieldChoice],
+        places: &[HolderPlace],
+        at: &TreePosition,
+        touched: &mut BTreeSet<FetchNodeId>,
+    ) {
         // Values that objects further down read are selected before those objects are fetched. Fields below an added
         // field belong to that value or are required, so no object further down reads them.
-        let is_read = |pick: &&Pick| {
-            !at.is_added && pick.wanted.key.is_none() && pick.wanted.field().is_some()
+        let is_read = |choice: &&FieldChoice| {
+            !at.is_added && choice.wanted.key.is_none() && choice.wanted.field().is_some()
         };
-        for pick in picks.iter().filter(is_read) {
+        for choice in choices.iter().filter(is_read) {
             let mut readers = BTreeSet::new();
-            self.pick(pick, places, at, &mut readers);
+            self.add_choice(choice, places, at, &mut readers);
             touched.extend(&readers);
             self.readers.entry(at.id).or_default().extend(readers);
         }
-        for pick in picks.iter().filter(|pick| !is_read(pick)) {
-            self.pick(pick, places, at, touched);
+        for choice in choices.iter().filter(|choice| !is_read(choice)) {
+            self.add_choice(choice, places, at, touched);
         }
     }
 
     /// True if the jump at index `jump`, which becomes the holder at index `holder`, resolves fields with arguments
     /// from further up.
-    fn reads_context(&self, solution: &ObjectSolution, jump: usize, holder: usize) -> bool {
+    fn has_context_arguments(&self, solution: &ObjectSolution, jump: usize, holder: usize) -> bool {
         let subgraph = solution.jumps[jump].subgraph;
-        let later = solution.jumps[jump..].iter().flat_map(|jump| &jump.supplies);
-        later.map(|supply| &supply.pick).chain(&solution.picks).any(|pick| {
-            pick.carriers.contains(&holder)
-                && pick
+        let later = solution.jumps[jump..].iter().flat_map(|jump| &jump.inputs);
+        later.map(|input| &input.choice).chain(&solution.choices).any(|choice| {
+            choice.carriers.contains(&holder)
+                && choice
                     .wanted
                     .field()
                     .and_then(|field| self.graph.field_in(field, subgraph))
@@ -493,9 +504,9 @@ impl<'a> Builder<'a> {
     }
 
     /// Returns the nodes that select values read from the objects above a position.
-    fn readers_above(&self, at: &At) -> BTreeSet<NodeId> {
+    fn readers_above(&self, at: &TreePosition) -> BTreeSet<FetchNodeId> {
         let mut readers = BTreeSet::new();
-        let mut place = PathId::ROOT;
+        let mut place = PlaceId::ROOT;
         for step in &at.path(self.graph).steps {
             readers.extend(self.readers.get(&place).into_iter().flatten());
             match self.keys.existing_child(place, &step.data_key) {
@@ -506,12 +517,17 @@ impl<'a> Builder<'a> {
         readers
     }
 
-    fn context_uses(&mut self, field: FieldId, subgraph: SubgraphId, at: &At) -> Vec<ContextUse> {
+    fn context_uses(
+        &mut self,
+        field: FieldId,
+        subgraph: SubgraphId,
+        at: &TreePosition,
+    ) -> Vec<ContextUse> {
         let graph = self.graph;
         let Some(there) = graph.field_in(field, subgraph) else { return Vec::new() };
         let mut uses = Vec::new();
         for argument in &there.context {
-            let sources = contexts::sources(graph, &self.keys, argument, &at.path(graph));
+            let sources = context_arguments::sources(graph, &self.keys, argument, &at.path(graph));
             if sources.is_empty() {
                 let definition = graph.field(field);
                 self.problem.get_or_insert_with(|| {
@@ -529,9 +545,15 @@ impl<'a> Builder<'a> {
         uses
     }
 
-    fn pick(&mut self, pick: &Pick, places: &[Place], at: &At, touched: &mut BTreeSet<NodeId>) {
-        let Some(&first) = pick.carriers.first() else { return };
-        let Some(field) = pick.wanted.field() else {
+    fn add_choice(
+        &mut self,
+        choice: &FieldChoice,
+        places: &[HolderPlace],
+        at: &TreePosition,
+        touched: &mut BTreeSet<FetchNodeId>,
+    ) {
+        let Some(&first) = choice.carriers.first() else { return };
+        let Some(field) = choice.wanted.field() else {
             // The holder selects `__typename` without an entry.
             let place = places[first];
             touched.insert(place.node);
@@ -542,42 +564,42 @@ impl<'a> Builder<'a> {
             return;
         };
         // Each condition is compared with those that are already present.
-        let compared = (pick.wanted.any_of.len() as u64).pow(2) / COMPARISONS_IN_STEP;
-        self.steps += pick.carriers.len() as u64 + compared;
+        let compared = (choice.wanted.any_of.len() as u64).pow(2) / COMPARISONS_IN_STEP;
+        self.steps += choice.carriers.len() as u64 + compared;
         if self.steps > self.steps_max {
             self.steps = self.steps_max + 1;
             return;
         }
         let subgraph = self.nodes.nodes[places[first].node].subgraph;
-        let data_key = self.keys.data_key(at.id, &pick.wanted, subgraph);
-        let selected = at.selected(&pick.wanted);
-        let mut below = Vec::with_capacity(pick.carriers.len());
-        for &carrier in pick.carriers.iter() {
+        let data_key = self.keys.data_key(at.id, &choice.wanted, subgraph);
+        let selected = at.selected(&choice.wanted);
+        let mut below = Vec::with_capacity(choice.carriers.len());
+        for &carrier in choice.carriers.iter() {
             let place = places[carrier];
             touched.insert(place.node);
-            if pick.wanted.key.is_some()
+            if choice.wanted.key.is_some()
                 && self.nodes.nodes[place.node].selection == place.selection
             {
                 self.nodes.nodes[place.node].need.add(&selected);
             }
-            let child = self.entry(place, &data_key, field, pick, &selected, at);
-            below.extend(child.map(|selection| Place { selection, on: None, ..place }));
+            let child = self.add_entry(place, &data_key, field, choice, &selected, at);
+            below.extend(child.map(|selection| HolderPlace { selection, on: None, ..place }));
         }
-        if let Some(child) = &pick.child {
-            let at = at.below(&mut self.keys, &data_key, &pick.wanted);
+        if let Some(child) = &choice.child {
+            let at = at.below(&mut self.keys, &data_key, &choice.wanted);
             self.nodes.reached.entry(at.id).or_insert(Need::NEVER).add(&selected);
-            self.position(child, &below, &at, touched);
+            self.add_position(child, &below, &at, touched);
         }
     }
 
-    fn entry(
+    fn add_entry(
         &mut self,
-        place: Place,
+        place: HolderPlace,
         data_key: &Rc<str>,
         field: FieldId,
-        pick: &Pick,
+        choice: &FieldChoice,
         selected: &[Condition],
-        at: &At,
+        at: &TreePosition,
     ) -> Option<SelectionId> {
         let subgraph = self.nodes.nodes[place.node].subgraph;
         let selection = &mut self.nodes.selections[place.selection];
@@ -585,20 +607,20 @@ impl<'a> Builder<'a> {
             merge_any_of(&mut entry.any_of, selected);
             return entry.child;
         }
-        let child = pick.child.is_some().then(|| {
+        let child = choice.child.is_some().then(|| {
             let ty = self.graph.field_type_in(field, subgraph);
             // An interface object would return the interface's name, which is not the type of any object.
-            let says_type = self.graph.ty(self.graph.field(field).ty.named()).kind.is_abstract()
+            let selects_type = self.graph.ty(self.graph.field(field).ty.named()).kind.is_abstract()
                 && !self.graph.is_interface_object(ty, subgraph);
-            self.selection(ty, says_type)
+            self.add_selection(ty, selects_type)
         });
         let context = self.context_uses(field, subgraph, at);
-        self.nodes.selections[place.selection].push(Entry {
+        self.nodes.selections[place.selection].push(SelectedField {
             context,
             on: place.on,
             data_key: data_key.clone(),
             field,
-            arguments: pick.wanted.arguments.clone(),
+            arguments: choice.wanted.arguments.clone(),
             any_of: selected.to_vec(),
             child,
         });
@@ -606,38 +628,38 @@ impl<'a> Builder<'a> {
     }
 
     /// Selects a member of a representation, and returns the member with its place in the data tree.
-    fn supply(
+    fn add_input(
         &mut self,
-        pick: &Pick,
+        choice: &FieldChoice,
         is_key: bool,
-        places: &[Place],
-        at: &At,
-        depends_on: &mut BTreeSet<NodeId>,
+        places: &[HolderPlace],
+        at: &TreePosition,
+        depends_on: &mut BTreeSet<FetchNodeId>,
     ) -> RepresentationField {
-        self.pick(pick, places, at, depends_on);
-        self.representation_field(pick, is_key, at.id, &[])
+        self.add_choice(choice, places, at, depends_on);
+        self.representation_field(choice, is_key, at.id, &[])
     }
 
     fn representation_field(
         &mut self,
-        pick: &Pick,
+        choice: &FieldChoice,
         is_key: bool,
-        at: PathId,
+        at: PlaceId,
         types: &[Box<str>],
     ) -> RepresentationField {
         // The field has just been selected, so its key is known and does not depend on the subgraph any more.
-        let data_key = self.keys.data_key(at, &pick.wanted, SubgraphId(0));
-        let name = match pick.wanted.field() {
+        let data_key = self.keys.data_key(at, &choice.wanted, SubgraphId(0));
+        let name = match choice.wanted.field() {
             Some(field) => self.graph.field(field).name.clone(),
             None => "__typename".into(),
         };
         let mut fields = Vec::new();
-        if let Some(child) = &pick.child {
+        if let Some(child) = &choice.child {
             let below = self.keys.child(at, &data_key);
             match &child.kind {
                 SolutionKind::Object(object) => {
-                    for pick in &object.picks {
-                        fields.push(self.representation_field(pick, is_key, below, &[]));
+                    for choice in &object.choices {
+                        fields.push(self.representation_field(choice, is_key, below, &[]));
                     }
                 }
                 SolutionKind::Abstract { common, members, .. } => {
@@ -648,14 +670,14 @@ impl<'a> Builder<'a> {
                         types: Vec::new(),
                         fields: Vec::new(),
                     });
-                    let common = common.iter().flat_map(|common| &common.picks);
-                    for pick in common.filter(|pick| pick.wanted.field().is_some()) {
-                        fields.push(self.representation_field(pick, is_key, below, &[]));
+                    let common = common.iter().flat_map(|common| &common.choices);
+                    for choice in common.filter(|choice| choice.wanted.field().is_some()) {
+                        fields.push(self.representation_field(choice, is_key, below, &[]));
                     }
                     for (_, object) in members {
                         let types = [self.graph.ty(object.ty).name.clone()];
-                        for pick in &object.picks {
-                            fields.push(self.representation_field(pick, is_key, below, &types));
+                        for choice in &object.choices {
+                            fields.push(self.representation_field(choice, is_key, below, &types));
                         }
                     }
                 }
@@ -667,7 +689,7 @@ impl<'a> Builder<'a> {
 }
 
 /// Adds a member to a representation, or its fields to an equal member.
-pub(super) fn merge_representation(
+pub(super) fn merge_representation_field(
     into: &mut Vec<RepresentationField>,
     field: RepresentationField,
 ) {
@@ -680,7 +702,7 @@ pub(super) fn merge_representation(
             field
                 .fields
                 .into_iter()
-                .for_each(|below| merge_representation(&mut known.fields, below));
+                .for_each(|below| merge_representation_field(&mut known.fields, below));
         }
         None => into.push(field),
     }

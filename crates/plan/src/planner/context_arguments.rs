@@ -1,39 +1,48 @@
-//! Arguments that are read from objects further up (`@fromContext`). Before solving, the values that they read are
+//! FieldArguments that are read from objects further up (`@fromContext`). Before solving, the values that they read are
 //! added to the selections on the types that set the context; afterwards the place of the value in the data tree is
 //! determined for each such argument.
 
 use graph::{ContextArgument, FieldId, FieldSet, FieldSetItem, Supergraph, TypeId};
 
 use super::{
-    data_keys::{DataKeys, PathId},
-    tree::{Item, Set, Shared, Tree},
+    data_keys::{DataKeys, PlaceId},
+    selection_tree::{SelectionTree, SetItem, SetNode, SetRef},
 };
 use crate::{ContextSource, FieldTarget, Path};
 
 /// The arguments below a position that read values of objects at or above it.
 #[derive(Clone, Default)]
-struct Needs<'a> {
-    /// Arguments that read objects above this one.
+struct ContextNeeds<'a> {
+    /// FieldArguments that read objects above this one.
     of_parents: Vec<&'a ContextArgument>,
-    /// Arguments further down that read this object or those above it.
+    /// FieldArguments further down that read this object or those above it.
     of_this: Vec<&'a ContextArgument>,
 }
 
 /// Returns the selections with all fields added that arguments read from further up.
-pub(super) fn with_context_fields(graph: &Supergraph, tree: &mut Tree, root: Shared) -> Shared {
+pub(super) fn add_context_fields(
+    graph: &Supergraph,
+    tree: &mut SelectionTree,
+    root: SetRef,
+) -> SetRef {
     let has_contexts = graph.types.iter().any(|ty| !ty.contexts.is_empty());
     match has_contexts {
-        true => add(graph, tree, &root, &mut Needs::default()),
+        true => add(graph, tree, &root, &mut ContextNeeds::default()),
         false => root,
     }
 }
 
-fn add<'a>(graph: &'a Supergraph, tree: &mut Tree, set: &Set, needs: &mut Needs<'a>) -> Shared {
+fn add<'a>(
+    graph: &'a Supergraph,
+    tree: &mut SelectionTree,
+    set: &SetNode,
+    needs: &mut ContextNeeds<'a>,
+) -> SetRef {
     let mut of_this: Vec<&'a ContextArgument> = Vec::new();
     let mut items = Vec::with_capacity(set.items.len());
     for item in &set.items {
         match item {
-            Item::Field(select) => {
+            SetItem::Field(select) => {
                 let mut select = select.clone();
                 if let FieldTarget::Field(field) = select.target {
                     for argument in arguments_of(graph, field) {
@@ -41,24 +50,24 @@ fn add<'a>(graph: &'a Supergraph, tree: &mut Tree, set: &Set, needs: &mut Needs<
                     }
                 }
                 if let Some(below) = &select.set {
-                    let mut inner = Needs::default();
+                    let mut inner = ContextNeeds::default();
                     select.set = Some(add(graph, tree, below, &mut inner));
                     inner.of_parents.into_iter().for_each(|it| push(&mut of_this, it));
                     inner.of_this.into_iter().for_each(|it| push(&mut of_this, it));
                 }
-                items.push(Item::Field(select));
+                items.push(SetItem::Field(select));
             }
-            Item::Fragment { on, condition, set } => {
+            SetItem::Fragment { on, condition, set } => {
                 // The fragment is about the same object as another type.
-                let mut inner = Needs::default();
+                let mut inner = ContextNeeds::default();
                 let set = add(graph, tree, set, &mut inner);
                 inner.of_parents.into_iter().for_each(|it| push(&mut needs.of_parents, it));
                 inner.of_this.into_iter().for_each(|it| push(&mut of_this, it));
-                items.push(Item::Fragment { on: *on, condition: condition.clone(), set });
+                items.push(SetItem::Fragment { on: *on, condition: condition.clone(), set });
             }
         }
     }
-    let mut added: Vec<Item> = Vec::new();
+    let mut added: Vec<SetItem> = Vec::new();
     for argument in of_this {
         let is_settled = read(graph, tree, argument, set.on, &mut added);
         if !is_settled {
@@ -67,7 +76,7 @@ fn add<'a>(graph: &'a Supergraph, tree: &mut Tree, set: &Set, needs: &mut Needs<
     }
     // The added fields come first, so that they are already selected when anything below is planned.
     added.extend(items);
-    tree.share(Set { on: set.on, items: added })
+    tree.share(SetNode { on: set.on, items: added })
 }
 
 fn push<'a>(needs: &mut Vec<&'a ContextArgument>, argument: &'a ContextArgument) {
@@ -90,10 +99,10 @@ fn arguments_of(graph: &Supergraph, field: FieldId) -> impl Iterator<Item = &Con
 /// context, so that no object further up is read.
 fn read(
     graph: &Supergraph,
-    tree: &mut Tree,
+    tree: &mut SelectionTree,
     argument: &ContextArgument,
     on: TypeId,
-    into: &mut Vec<Item>,
+    into: &mut Vec<SetItem>,
 ) -> bool {
     let members = &graph.ty(on).possible;
     let sets = |setter: TypeId, ty: TypeId| setter == ty || graph.ty(setter).possible.contains(&ty);
@@ -105,7 +114,7 @@ fn read(
     let mut is_settled = true;
     for &member in members {
         match argument.selections.iter().find(|(setter, _)| sets(*setter, member)) {
-            Some((_, set)) => into.push(Item::Fragment {
+            Some((_, set)) => into.push(SetItem::Fragment {
                 on: member,
                 condition: crate::Condition::default(),
                 set: tree.of_field_set(set, member, graph),
@@ -123,7 +132,7 @@ pub(super) fn sources(
     argument: &ContextArgument,
     path: &Path,
 ) -> Vec<ContextSource> {
-    let mut places = vec![PathId::ROOT];
+    let mut places = vec![PlaceId::ROOT];
     for step in &path.steps {
         let here = places[places.len() - 1];
         let Some(below) = keys.existing_child(here, &step.data_key) else { break };
@@ -133,8 +142,8 @@ pub(super) fn sources(
     for steps in (0..path.steps.len().min(places.len())).rev() {
         let place = places[steps];
         // Data keys, and the types with the value under them.
-        type Found = (Vec<Box<str>>, Vec<Box<str>>);
-        let mut by_keys: Vec<Found> = Vec::new();
+        type KeysAndTypes = (Vec<Box<str>>, Vec<Box<str>>);
+        let mut by_keys: Vec<KeysAndTypes> = Vec::new();
         for (setter, set) in &argument.selections {
             // The value may have been selected on the interface, for all its objects at once.
             let types = std::iter::once(setter).chain(&graph.ty(*setter).possible);
@@ -175,7 +184,7 @@ pub(super) fn sources(
 fn leaf(
     graph: &Supergraph,
     keys: &DataKeys<'_>,
-    place: PathId,
+    place: PlaceId,
     set: &FieldSet,
     ty: TypeId,
     data_keys: &mut Vec<Box<str>>,

@@ -5,18 +5,18 @@ use std::{cmp::Reverse, fmt::Write as _};
 
 use graph::{FieldId, SubgraphId, Supergraph, TypeId, TypeKind};
 
-use super::build::Entry;
+use super::fetch_graph::SelectedField;
 
 /// A selected field and its text.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct FieldText {
     field: FieldId,
     has_arguments: bool,
     pub(super) text: String,
 }
 
-impl Line {
-    pub(super) fn of(entry: &Entry, text: String) -> Self {
+impl FieldText {
+    pub(super) fn of(entry: &SelectedField, text: String) -> Self {
         let has_arguments = !entry.arguments.text.is_empty() || !entry.context.is_empty();
         Self { field: entry.field, has_arguments, text }
     }
@@ -28,11 +28,11 @@ pub(super) fn fold(
     graph: &Supergraph,
     subgraph: SubgraphId,
     ty: TypeId,
-    fragments: &mut [(TypeId, Vec<Line>)],
+    fragments: &mut [(TypeId, Vec<FieldText>)],
     out: &mut String,
 ) {
     for (interface, members) in interfaces_of(graph, subgraph, ty, fragments) {
-        let is_alike = |line: &Line| is_alike(graph, subgraph, interface, line);
+        let is_alike = |line: &FieldText| is_alike(graph, subgraph, interface, line);
         let Some((_, candidates)) = fragments.iter().find(|(on, _)| members.contains(on)) else {
             continue;
         };
@@ -71,7 +71,7 @@ fn interfaces_of(
     graph: &Supergraph,
     subgraph: SubgraphId,
     ty: TypeId,
-    fragments: &[(TypeId, Vec<Line>)],
+    fragments: &[(TypeId, Vec<FieldText>)],
 ) -> Vec<(TypeId, Vec<TypeId>)> {
     let possible = graph.possible_in(ty, subgraph);
     let have_fragment =
@@ -97,7 +97,7 @@ fn interfaces_of(
 }
 
 /// True if a selection of an object type's field is also valid on `interface`.
-fn is_alike(graph: &Supergraph, subgraph: SubgraphId, interface: TypeId, line: &Line) -> bool {
+fn is_alike(graph: &Supergraph, subgraph: SubgraphId, interface: TypeId, line: &FieldText) -> bool {
     let own = graph.field(line.field);
     graph.field_named(interface, &own.name).is_some_and(|general| {
         let arguments = &graph.field(general).arguments;

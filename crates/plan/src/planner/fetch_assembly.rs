@@ -10,14 +10,15 @@ use foldhash::{HashMap, HashSet, fast::FixedState};
 use graph::{FieldSetItem, SubgraphId, Supergraph};
 
 use super::{
-    Batching, PlanError,
-    build::{
-        Need, Node, NodeId, NodeKind, Nodes, SelectionId, SelectionNode, Selections,
-        merge_representation,
-    },
     conditions::{self, merge_any_of},
-    data_keys::PathId,
-    document::{Writer, free_variable},
+    data_keys::PlaceId,
+    error::PlanError,
+    fetch_graph::{
+        FetchGraph, FetchNode, FetchNodeId, FetchNodeKind, Need, SelectionId, Selections,
+        SubgraphSelection, merge_representation_field,
+    },
+    limits::Batching,
+    operation_text::{OperationWriter, free_variable},
 };
 use crate::{
     Condition, EntityBatch, EventField, Fetch, FetchId, FetchKind, Operation, OperationKind, Path,
@@ -27,30 +28,31 @@ use crate::{
 
 /// Assembles the plan. Returns it with the number of fields in all of its texts, which is less than `steps_max`;
 /// otherwise returns an error.
-pub(super) fn finish(
+pub(super) fn assemble_plan(
     graph: &Supergraph,
     operation: &Operation,
     batching: &Batching,
-    nodes: Nodes,
+    nodes: FetchGraph,
     shape: Shape,
     event: Option<EventField>,
     steps_max: u64,
 ) -> Result<(Plan, u64), PlanError> {
-    let Nodes { mut nodes, mut selections, supplies, reached } = nodes;
-    spread_needs(&mut nodes, &supplies);
+    let FetchGraph { mut nodes, mut selections, supplies, reached } = nodes;
+    propagate_needs(&mut nodes, &supplies);
     let merged_into = merge_same_targets(&mut nodes, &mut selections);
-    let resolve = |node: NodeId| merged_into[node];
-    let own_needs = own_needs(&nodes, &merged_into);
-    let mut groups = groups(&nodes, &selections, &merged_into, &own_needs, batching, &reached);
+    let resolve = |node: FetchNodeId| merged_into[node];
+    let exact_needs = exact_needs(&nodes, &merged_into);
+    let mut groups =
+        group_nodes(&nodes, &selections, &merged_into, &exact_needs, batching, &reached);
     groups.sort_by_key(|group| (group.level, group.members[0]));
 
-    let mut fetch_of: HashMap<NodeId, FetchId> = HashMap::default();
+    let mut fetch_of: HashMap<FetchNodeId, FetchId> = HashMap::default();
     let mut fetches: Vec<Fetch> = Vec::new();
     let mut subscription = event.map(SubscriptionRoot::Event);
     let mut fields_left = steps_max;
     for group in &groups {
         let first = &nodes[group.members[0]];
-        if matches!(first.kind, NodeKind::Event) {
+        if matches!(first.kind, FetchNodeKind::Event) {
             continue;
         }
         let number = fetches.len();
@@ -60,7 +62,7 @@ pub(super) fn finish(
             Need::Always => Vec::new(),
             Need::AnyOf(conditions) => conditions,
         };
-        let mut writer = Writer {
+        let mut writer = OperationWriter {
             graph,
             operation,
             selections: &selections,
@@ -70,7 +72,7 @@ pub(super) fn finish(
             fields_left,
         };
         let kind = match &first.kind {
-            NodeKind::Root(kind) => {
+            FetchNodeKind::Root(kind) => {
                 let body = writer.selection_set(first.selection, &any_of);
                 fields_left = writer.fields_left;
                 let written = writer.document(*kind, &body, number, &[]);
@@ -83,8 +85,8 @@ pub(super) fn finish(
                 }
                 FetchKind::Root(written)
             }
-            NodeKind::RootBelow => {
-                let given = conditions::stronger(&any_of, any_of_place(&reached, first.place));
+            FetchNodeKind::RootBelow => {
+                let given = conditions::stronger_of(&any_of, any_of_place(&reached, first.place));
                 let body = writer.selection_set(first.selection, given);
                 fields_left = writer.fields_left;
                 FetchKind::RootBelow {
@@ -92,19 +94,19 @@ pub(super) fn finish(
                     target: first.target.clone(),
                 }
             }
-            NodeKind::Publish(event) => FetchKind::Publish(event.clone()),
-            NodeKind::Request(event) => FetchKind::Request(event.clone()),
-            NodeKind::Entity | NodeKind::Event => {
-                let given = |member: NodeId| {
-                    conditions::stronger(&any_of, any_of_place(&reached, nodes[member].place))
+            FetchNodeKind::Publish(event) => FetchKind::Publish(event.clone()),
+            FetchNodeKind::Request(event) => FetchKind::Request(event.clone()),
+            FetchNodeKind::Entity | FetchNodeKind::Event => {
+                let given = |member: FetchNodeId| {
+                    conditions::stronger_of(&any_of, any_of_place(&reached, nodes[member].place))
                 };
-                let asked = |&member: &NodeId| Asked {
+                let asked = |&member: &FetchNodeId| NeededNode {
                     node: &nodes[member],
-                    own_need: own_needs[member].as_ref(),
+                    exact_need: exact_needs[member].as_ref(),
                     given: given(member),
                 };
                 let members: Vec<_> = group.members.iter().map(asked).collect();
-                let (operation, mut batches) = entities(&mut writer, &members, number);
+                let (operation, mut batches) = write_entities(&mut writer, &members, number);
                 for batch in batches.iter_mut().filter(|batch| batch.any_of == any_of) {
                     batch.any_of.clear();
                 }
@@ -131,18 +133,18 @@ pub(super) fn finish(
     if fields_left == 0 {
         return Err(PlanError::too_complex());
     }
-    reduce(&mut fetches);
+    remove_implied_dependencies(&mut fetches);
     let plan = Plan { kind: operation.kind, fetches, subscription, shape };
     Ok((plan, steps_max - fields_left))
 }
 
 /// Propagates needs: a node that selects fields only for other nodes is needed when they are.
-fn spread_needs(nodes: &mut [Node], supplies: &[(NodeId, NodeId)]) {
-    let mut directly: Vec<Vec<NodeId>> = vec![Vec::new(); nodes.len()];
+fn propagate_needs(nodes: &mut [FetchNode], supplies: &[(FetchNodeId, FetchNodeId)]) {
+    let mut directly: Vec<Vec<FetchNodeId>> = vec![Vec::new(); nodes.len()];
     for &(supplier, needy) in supplies {
         directly[supplier].push(needy);
     }
-    let mut waiting: Vec<Vec<NodeId>> = vec![Vec::new(); nodes.len()];
+    let mut waiting: Vec<Vec<FetchNodeId>> = vec![Vec::new(); nodes.len()];
     for (index, node) in nodes.iter().enumerate() {
         node.depends_on.iter().for_each(|&before| waiting[before].push(index));
     }
@@ -162,14 +164,14 @@ fn spread_needs(nodes: &mut [Node], supplies: &[(NodeId, NodeId)]) {
 }
 
 /// Merges nodes below the root with equal subgraph, target, type, key and level. Returns the resulting node of each
-/// node. Nodes with different needs stay separate, as aliases of one request, if their representations have more than a
-/// key: the fields that one of them requires may not have been fetched while the other is needed. Nodes whose
+/// node. FetchGraph with different needs stay separate, as aliases of one request, if their representations have more than a
+/// key: the fields that one of them requires may not have been fetched while the other is needed. FetchGraph whose
 /// representations have different values under one name also stay separate.
-fn merge_same_targets(nodes: &mut [Node], selections: &mut Selections) -> Vec<NodeId> {
-    let mut merged_into: Vec<NodeId> = (0..nodes.len()).collect();
-    let mut seen: HashMap<_, Vec<NodeId>> = HashMap::default();
+fn merge_same_targets(nodes: &mut [FetchNode], selections: &mut Selections) -> Vec<FetchNodeId> {
+    let mut merged_into: Vec<FetchNodeId> = (0..nodes.len()).collect();
+    let mut seen: HashMap<_, Vec<FetchNodeId>> = HashMap::default();
     for index in 0..nodes.len() {
-        if !matches!(nodes[index].kind, NodeKind::Entity | NodeKind::RootBelow) {
+        if !matches!(nodes[index].kind, FetchNodeKind::Entity | FetchNodeKind::RootBelow) {
             continue;
         }
         let node = &nodes[index];
@@ -177,11 +179,11 @@ fn merge_same_targets(nodes: &mut [Node], selections: &mut Selections) -> Vec<No
             node.representation.iter().filter(|field| field.key).cloned().collect();
         let identity = (node.subgraph, node.target.clone(), node.ty, node.level, keys);
         let alike = seen.entry(identity).or_default();
-        let fits = |&known: &NodeId| {
+        let fits = |&known: &FetchNodeId| {
             let known = &nodes[known];
-            let is_key_only = |node: &Node| node.representation.iter().all(|field| field.key);
+            let is_key_only = |node: &FetchNode| node.representation.iter().all(|field| field.key);
             (known.need == node.need || (is_key_only(known) && is_key_only(node)))
-                && !differ(&known.representation, &node.representation)
+                && !has_conflict(&known.representation, &node.representation)
         };
         let Some(into) = alike.iter().copied().find(fits) else {
             alike.push(index);
@@ -195,7 +197,7 @@ fn merge_same_targets(nodes: &mut [Node], selections: &mut Selections) -> Vec<No
         into.depends_on.extend(depends_on);
         into.need.add_need(&need);
         for field in representation {
-            merge_representation(&mut into.representation, field);
+            merge_representation_field(&mut into.representation, field);
         }
     }
     merged_into
@@ -203,13 +205,13 @@ fn merge_same_targets(nodes: &mut [Node], selections: &mut Selections) -> Vec<No
 
 /// True if both representations have different values under one name. Two fields may require one field with different
 /// arguments, but an object has one member of a name only.
-fn differ(one: &[RepresentationField], other: &[RepresentationField]) -> bool {
+fn has_conflict(one: &[RepresentationField], other: &[RepresentationField]) -> bool {
     let meet = |a: &RepresentationField, b: &RepresentationField| {
         a.types.is_empty() || b.types.is_empty() || a.types.iter().any(|ty| b.types.contains(ty))
     };
     one.iter().any(|a| {
         let same = other.iter().filter(|b| a.name == b.name && meet(a, b));
-        same.into_iter().any(|b| a.data_key != b.data_key || differ(&a.fields, &b.fields))
+        same.into_iter().any(|b| a.data_key != b.data_key || has_conflict(&a.fields, &b.fields))
     })
 }
 
@@ -228,40 +230,40 @@ fn merge_selections(selections: &mut Selections, into: SelectionId, from: Select
 }
 
 /// Returns the conditions under which objects may be at a place, in the form that fields have.
-fn any_of_place(reached: &HashMap<PathId, Need>, place: PathId) -> &[Condition] {
+fn any_of_place(reached: &HashMap<PlaceId, Need>, place: PlaceId) -> &[Condition] {
     match reached.get(&place) {
         Some(Need::AnyOf(conditions)) => conditions,
         Some(Need::Always) | None => &[],
     }
 }
 
-/// Nodes that become one request.
-struct Group {
+/// FetchGraph that become one request.
+struct RequestGroup {
     level: u32,
-    members: Vec<NodeId>,
+    members: Vec<FetchNodeId>,
 }
 
-fn groups(
-    nodes: &[Node],
+fn group_nodes(
+    nodes: &[FetchNode],
     selections: &Selections,
-    merged_into: &[NodeId],
-    own_needs: &[Option<Need>],
+    merged_into: &[FetchNodeId],
+    exact_needs: &[Option<Need>],
     batching: &Batching,
-    reached: &HashMap<PathId, Need>,
-) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+    reached: &HashMap<PlaceId, Need>,
+) -> Vec<RequestGroup> {
+    let mut groups: Vec<RequestGroup> = Vec::new();
     let mut open: HashMap<(SubgraphId, u32), (usize, HashSet<u64>)> = HashMap::default();
     for (index, node) in nodes.iter().enumerate() {
         if merged_into[index] != index {
             continue;
         }
         let identity = (node.subgraph, node.level);
-        let reads_context =
+        let has_context_arguments =
             selections[node.selection].entries().iter().any(|entry| !entry.context.is_empty());
-        if node.kind == NodeKind::Entity && !reads_context {
+        if node.kind == FetchNodeKind::Entity && !has_context_arguments {
             // Equal selections on objects at several places share an alias.
             let given = any_of_place(reached, node.place);
-            let print = fingerprint(selections, node, own_needs[index].as_ref(), given);
+            let print = fingerprint(selections, node, exact_needs[index].as_ref(), given);
             if let Some((group, prints)) = open.get_mut(&identity)
                 && (prints.contains(&print)
                     || prints.len() < batching.of(node.subgraph).aliases as usize)
@@ -272,7 +274,7 @@ fn groups(
             }
             open.insert(identity, (groups.len(), HashSet::from_iter([print])));
         }
-        groups.push(Group { level: node.level, members: vec![index] });
+        groups.push(RequestGroup { level: node.level, members: vec![index] });
     }
     groups
 }
@@ -281,8 +283,8 @@ fn groups(
 /// two different nodes collided, a request would have one alias more.
 fn fingerprint(
     selections: &Selections,
-    node: &Node,
-    own_need: Option<&Need>,
+    node: &FetchNode,
+    exact_need: Option<&Need>,
     given: &[Condition],
 ) -> u64 {
     fn add(
@@ -292,9 +294,9 @@ fn fingerprint(
         hasher: &mut impl Hasher,
     ) {
         let node = &selections[selection];
-        (node.ty, node.says_type, node.entries().len()).hash(hasher);
+        (node.ty, node.selects_type, node.entries().len()).hash(hasher);
         for entry in node.entries() {
-            let any_of = conditions::left(&entry.any_of, given);
+            let any_of = conditions::remaining_conditions(&entry.any_of, given);
             (entry.on, &entry.data_key, entry.field, &entry.arguments.text, any_of).hash(hasher);
             if let Some(child) = entry.child {
                 add(selections, child, given, hasher);
@@ -302,7 +304,7 @@ fn fingerprint(
         }
     }
     let mut hasher = FixedState::default().build_hasher();
-    (node.ty, &node.representation, own_need).hash(&mut hasher);
+    (node.ty, &node.representation, exact_need).hash(&mut hasher);
     add(selections, node.selection, given, &mut hasher);
     hasher.finish()
 }
@@ -310,41 +312,41 @@ fn fingerprint(
 /// Returns the exact needs of nodes that must not be fetched at other times, because their required fields may not have
 /// been fetched then. Keys are available whenever the object is, unless a conditional request fetches them: the object
 /// may come from another request.
-fn own_needs(nodes: &[Node], merged_into: &[NodeId]) -> Vec<Option<Need>> {
-    let is_conditional = |&before: &NodeId| nodes[merged_into[before]].need != Need::Always;
-    let own_need = |node: &Node| {
+fn exact_needs(nodes: &[FetchNode], merged_into: &[FetchNodeId]) -> Vec<Option<Need>> {
+    let is_conditional = |&before: &FetchNodeId| nodes[merged_into[before]].need != Need::Always;
+    let exact_need = |node: &FetchNode| {
         let is_there = node.representation.iter().all(|field| field.key)
             && !node.depends_on.iter().any(is_conditional);
         (!is_there).then(|| node.need.clone())
     };
-    nodes.iter().map(own_need).collect()
+    nodes.iter().map(exact_need).collect()
 }
 
 /// A node, its exact need if it has one, and the conditions that are known to hold at its place.
-struct Asked<'a> {
-    node: &'a Node,
-    own_need: Option<&'a Need>,
+struct NeededNode<'a> {
+    node: &'a FetchNode,
+    exact_need: Option<&'a Need>,
     given: &'a [Condition],
 }
 
 /// Writes `_entities` of all members, with one alias for each distinct representation and selection.
-fn entities(
-    writer: &mut Writer<'_>,
-    members: &[Asked<'_>],
+fn write_entities(
+    writer: &mut OperationWriter<'_>,
+    members: &[NeededNode<'_>],
     number: usize,
 ) -> (SubgraphOperation, Vec<EntityBatch>) {
-    struct Distinct {
+    struct DistinctBatch {
         selection: String,
         variables: BTreeSet<VariableId>,
         representation: Representation,
         data_keys: Vec<Box<str>>,
         requirements: Vec<Requirement>,
-        own_need: Option<Need>,
+        exact_need: Option<Need>,
         need: Need,
-        targets: Targets,
+        targets: TargetPaths,
     }
-    let mut distinct: Vec<Distinct> = Vec::new();
-    for &Asked { node, own_need, given } in members {
+    let mut distinct: Vec<DistinctBatch> = Vec::new();
+    for &NeededNode { node, exact_need, given } in members {
         let typename = writer.graph.ty(node.ty).name.clone();
         writer.variables.clear();
         let selection = format!("...on {typename}{}", writer.selection_set(node.selection, given));
@@ -354,21 +356,25 @@ fn entities(
         match distinct.iter_mut().find(|known| {
             known.selection == selection
                 && known.representation == representation
-                && known.own_need.as_ref() == own_need
+                && known.exact_need.as_ref() == exact_need
         }) {
             Some(known) => {
                 known.targets.add(&node.target);
                 known.need.add_need(&node.need);
             }
-            None => distinct.push(Distinct {
+            None => distinct.push(DistinctBatch {
                 selection,
                 variables,
                 representation,
-                data_keys: data_keys(&writer.selections[node.selection]),
-                requirements: requirements(writer.graph, node, &writer.selections[node.selection]),
-                own_need: own_need.cloned(),
+                data_keys: collect_data_keys(&writer.selections[node.selection]),
+                requirements: collect_requirements(
+                    writer.graph,
+                    node,
+                    &writer.selections[node.selection],
+                ),
+                exact_need: exact_need.cloned(),
                 need: node.need.clone(),
-                targets: Targets::new(&node.target),
+                targets: TargetPaths::new(&node.target),
             }),
         }
     }
@@ -379,7 +385,7 @@ fn entities(
     let mut batches = Vec::new();
     let mut all_variables = BTreeSet::new();
     for (index, distinct) in distinct.into_iter().enumerate() {
-        let Distinct {
+        let DistinctBatch {
             selection,
             variables,
             representation,
@@ -432,22 +438,28 @@ fn entities(
 }
 
 /// Returns the keys of a selection without duplicates.
-fn data_keys(selection: &SelectionNode) -> Vec<Box<str>> {
+fn collect_data_keys(selection: &SubgraphSelection) -> Vec<Box<str>> {
     let keys: BTreeSet<&str> = selection.entries().iter().map(|entry| &*entry.data_key).collect();
     keys.into_iter().map(Into::into).collect()
 }
 
 /// Returns the requirements of the fields of a selection, one for each data key.
-fn requirements(graph: &Supergraph, node: &Node, selection: &SelectionNode) -> Vec<Requirement> {
+fn collect_requirements(
+    graph: &Supergraph,
+    node: &FetchNode,
+    selection: &SubgraphSelection,
+) -> Vec<Requirement> {
     let mut found: Vec<Requirement> = Vec::new();
     for entry in selection.entries() {
         let there = graph.field_in(entry.field, node.subgraph);
         let Some(set) = there.and_then(|there| there.requires.as_ref()) else { continue };
-        let fields = required(graph, &node.representation, &set.items);
+        let fields = select_required(graph, &node.representation, &set.items);
         let known = found.iter_mut().find(|known| *known.data_key == *entry.data_key);
         match known {
             Some(known) => {
-                fields.into_iter().for_each(|field| merge_representation(&mut known.fields, field));
+                fields
+                    .into_iter()
+                    .for_each(|field| merge_representation_field(&mut known.fields, field));
             }
             None => found.push(Requirement { data_key: entry.data_key.as_ref().into(), fields }),
         }
@@ -456,7 +468,7 @@ fn requirements(graph: &Supergraph, node: &Node, selection: &SelectionNode) -> V
 }
 
 /// Returns the part of a representation that a field set names, on any type.
-fn required(
+fn select_required(
     graph: &Supergraph,
     representation: &[RepresentationField],
     set: &[FieldSetItem],
@@ -467,16 +479,16 @@ fn required(
             FieldSetItem::Field { field, fields, .. } => {
                 let name = &graph.field(*field).name;
                 for member in representation.iter().filter(|member| member.name == *name) {
-                    let fields = required(graph, &member.fields, &fields.items);
-                    merge_representation(
+                    let fields = select_required(graph, &member.fields, &fields.items);
+                    merge_representation_field(
                         &mut found,
                         RepresentationField { fields, ..member.clone() },
                     );
                 }
             }
             FieldSetItem::Fragment { fields, .. } => {
-                let of_type = required(graph, representation, &fields.items);
-                of_type.into_iter().for_each(|field| merge_representation(&mut found, field));
+                let of_type = select_required(graph, representation, &fields.items);
+                of_type.into_iter().for_each(|field| merge_representation_field(&mut found, field));
             }
         }
     }
@@ -484,13 +496,13 @@ fn required(
 }
 
 /// The paths of objects with equal representation and selection.
-struct Targets {
+struct TargetPaths {
     paths: Vec<Path>,
     /// The indices in `paths`, by the hash of the path without the types of the last step.
     known: HashMap<u64, Vec<usize>>,
 }
 
-impl Targets {
+impl TargetPaths {
     fn new(target: &Path) -> Self {
         let mut targets = Self { paths: Vec::new(), known: HashMap::default() };
         targets.add(target);
@@ -530,7 +542,7 @@ impl Targets {
 }
 
 /// Removes dependencies that others imply.
-fn reduce(fetches: &mut [Fetch]) {
+fn remove_implied_dependencies(fetches: &mut [Fetch]) {
     let mut ancestors: Vec<BTreeSet<FetchId>> = Vec::with_capacity(fetches.len());
     for fetch in fetches {
         let mut all: BTreeSet<FetchId> = BTreeSet::new();

@@ -6,9 +6,9 @@ use foldhash::HashMap;
 use graph::{FieldId, Supergraph, TypeId, TypeKind, TypeRef, TypeRefShape};
 
 use super::{
-    PlanError,
-    data_keys::{DataKeys, PathId},
-    tree::{self, Collected, Parts, Tree, WantedTarget},
+    data_keys::{DataKeys, PlaceId},
+    error::PlanError,
+    selection_tree::{self, CollectedFields, CollectedTarget, GuardedSets, SelectionTree},
 };
 use crate::{
     Condition, Leaf, ObjectShape, ObjectShapeId, Shape, ShapeField, ValueKind, ValueShape, Variant,
@@ -20,15 +20,15 @@ const SHAPE_FIELDS_MAX: usize = 1_000_000;
 
 /// Builds the shape of the selections `parts` (one selection set) on the root type. Returns it with the number of
 /// steps, at most `steps_max`; otherwise returns an error.
-pub(super) fn build(
+pub(super) fn build_shape(
     graph: &Supergraph,
-    tree: &mut Tree,
+    tree: &mut SelectionTree,
     keys: &DataKeys<'_>,
-    parts: &Parts,
+    parts: &GuardedSets,
     steps_max: u64,
 ) -> Result<(Shape, u64), PlanError> {
     let visited = tree.visited();
-    let mut shapes = Shapes {
+    let mut shapes = ShapeBuilder {
         graph,
         tree,
         keys,
@@ -41,18 +41,18 @@ pub(super) fn build(
         visited_max: visited.saturating_add(steps_max),
     };
     let root = parts.first().map_or(graph.query, |part| part.set.on);
-    let root = shapes.object(parts, root, Some(PathId::ROOT))?;
+    let root = shapes.object(parts, root, Some(PlaceId::ROOT))?;
     let steps = shapes.steps() - visited;
     Ok((Shape { objects: shapes.objects, root }, steps))
 }
 
-struct Shapes<'a> {
+struct ShapeBuilder<'a> {
     graph: &'a Supergraph,
-    tree: &'a mut Tree,
+    tree: &'a mut SelectionTree,
     keys: &'a DataKeys<'a>,
     objects: Vec<ObjectShape>,
     by_value: HashMap<ObjectShape, ObjectShapeId>,
-    by_position: HashMap<(u32, TypeId, Option<PathId>), ObjectShapeId>,
+    by_position: HashMap<(u32, TypeId, Option<PlaceId>), ObjectShapeId>,
     leaves: HashMap<TypeId, Leaf>,
     fields: usize,
     /// The number of comparisons of conditions, and of conditions written to fields.
@@ -67,16 +67,16 @@ const COMPARISONS_IN_STEP: u64 = 8;
 /// The steps counted for each condition that is written: fifty bytes, and the literals.
 const STEPS_OF_CONDITION: u64 = 8;
 
-impl Shapes<'_> {
+impl ShapeBuilder<'_> {
     fn steps(&self) -> u64 {
         self.tree.visited() + self.fields as u64 + self.compared
     }
 
     fn object(
         &mut self,
-        parts: &Parts,
+        parts: &GuardedSets,
         ty: TypeId,
-        at: Option<PathId>,
+        at: Option<PlaceId>,
     ) -> Result<ObjectShapeId, PlanError> {
         let position = (parts.id(), ty, at);
         if let Some(&known) = self.by_position.get(&position) {
@@ -85,7 +85,7 @@ impl Shapes<'_> {
         let definition = self.graph.ty(ty);
         let untyped = at.and_then(|at| self.keys.untyped(at));
         let untyped = untyped.filter(|&interface| {
-            definition.kind.is_abstract() && !tree::depends_on_type(parts, interface)
+            definition.kind.is_abstract() && !selection_tree::depends_on_type(parts, interface)
         });
         let visible = |member: &TypeId| !self.graph.ty(*member).inaccessible;
         let members: Vec<TypeId> = match untyped {
@@ -116,13 +116,13 @@ impl Shapes<'_> {
 
     fn variant(
         &mut self,
-        parts: &Parts,
+        parts: &GuardedSets,
         member: TypeId,
-        at: Option<PathId>,
+        at: Option<PlaceId>,
     ) -> Result<Variant, PlanError> {
         let wanted = self.tree.collect(self.graph, parts, member);
         self.fields += 1 + wanted.fields.len();
-        let order = Order::of(&wanted);
+        let order = FieldOrder::of(&wanted);
         self.compared += order.compared / COMPARISONS_IN_STEP;
         if self.steps() > self.visited_max {
             return Err(PlanError::too_complex());
@@ -141,7 +141,7 @@ impl Shapes<'_> {
                 && let Some(last) = fields.last_mut()
             {
                 // No other field is printed between these occurrences, so they are one.
-                join(last, condition);
+                add_printed_condition(last, condition);
                 continue;
             }
             last = Some(shown.field);
@@ -151,17 +151,17 @@ impl Shapes<'_> {
             }
             let Some(response_key) = wanted.key.as_deref().map(Box::<str>::from) else { continue };
             let (data_key, field_name, value) = match wanted.target {
-                WantedTarget::Typename => (
+                CollectedTarget::Typename => (
                     "__typename".into(),
                     "__typename".into(),
                     ValueShape { nullable: false, kind: ValueKind::Typename },
                 ),
-                WantedTarget::Introspection => (
+                CollectedTarget::Introspection => (
                     response_key.clone(),
                     "__schema".into(),
                     ValueShape { nullable: true, kind: ValueKind::Verbatim },
                 ),
-                WantedTarget::Field(field) => {
+                CollectedTarget::Field(field) => {
                     let data_key = match at {
                         Some(at) => self.keys.client_key(at, &response_key, field),
                         None => response_key.clone(),
@@ -181,15 +181,15 @@ impl Shapes<'_> {
     fn field_value(
         &mut self,
         field: FieldId,
-        parts: &Parts,
-        below: Option<PathId>,
+        parts: &GuardedSets,
+        below: Option<PlaceId>,
     ) -> Result<ValueShape, PlanError> {
         let ty = self.graph.field(field).ty.named();
         let inner = match self.graph.ty(ty).kind.is_composite() {
             true => ValueKind::Object(self.object(parts, ty, below)?),
             false => ValueKind::Leaf(self.leaf(ty)),
         };
-        Ok(wrap(&self.graph.field(field).ty, &inner))
+        Ok(wrap_value(&self.graph.field(field).ty, &inner))
     }
 
     fn leaf(&mut self, ty: TypeId) -> Leaf {
@@ -212,9 +212,9 @@ impl Shapes<'_> {
     }
 }
 
-fn wrap(ty: &TypeRef, inner: &ValueKind) -> ValueShape {
+fn wrap_value(ty: &TypeRef, inner: &ValueKind) -> ValueShape {
     let kind = match &ty.shape {
-        TypeRefShape::List(item) => ValueKind::List(Box::new(wrap(item, inner))),
+        TypeRefShape::List(item) => ValueKind::List(Box::new(wrap_value(item, inner))),
         TypeRefShape::Named(_) => inner.clone(),
     };
     ValueShape { nullable: ty.nullable, kind }
@@ -222,8 +222,8 @@ fn wrap(ty: &TypeRef, inner: &ValueKind) -> ValueShape {
 
 /// The occurrences of fields in the order of the response. A field selected under different conditions is printed at
 /// the first of its occurrences that holds (CollectFields, GraphQL specification, section 6.3.2).
-struct Order {
-    places: Vec<Shown>,
+struct FieldOrder {
+    places: Vec<ShownOccurrence>,
     /// The conditions under which each field is selected, without those that imply an earlier one.
     conditions: Vec<Vec<Condition>>,
     /// The number of comparisons of conditions.
@@ -231,16 +231,16 @@ struct Order {
 }
 
 /// A position in the response at which a field may be printed.
-struct Shown {
+struct ShownOccurrence {
     /// The index of the field.
     field: usize,
     /// The index of its condition: the field is printed here if this condition holds and no earlier one does.
     occurrence: usize,
 }
 
-impl Order {
-    fn of(wanted: &Collected) -> Self {
-        let mut places: Vec<(u32, Shown)> = Vec::with_capacity(wanted.fields.len());
+impl FieldOrder {
+    fn of(wanted: &CollectedFields) -> Self {
+        let mut places: Vec<(u32, ShownOccurrence)> = Vec::with_capacity(wanted.fields.len());
         let mut conditions = Vec::with_capacity(wanted.fields.len());
         let mut compared = 0;
         for (field, wanted) in wanted.fields.iter().enumerate() {
@@ -253,7 +253,7 @@ impl Order {
                 if before.iter().any(implies) {
                     continue;
                 }
-                places.push((*at, Shown { field, occurrence: before.len() }));
+                places.push((*at, ShownOccurrence { field, occurrence: before.len() }));
                 before.push(condition.clone());
             }
             conditions.push(before);
@@ -263,7 +263,7 @@ impl Order {
     }
 }
 
-fn join(field: &mut ShapeField, next: &Condition) {
+fn add_printed_condition(field: &mut ShapeField, next: &Condition) {
     match next.is_always() {
         true => field.any_of.clear(),
         false => field.any_of.push(next.clone()),

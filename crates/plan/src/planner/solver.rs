@@ -9,11 +9,16 @@ use foldhash::{HashMap, HashSet};
 use graph::{FieldSet, SubgraphId, SubgraphKind, SubgraphSet, Supergraph, TypeId};
 
 use super::{
-    PlanError, STEPS_FACTOR_MAX,
-    holders::{Gate, Holder, possible_types},
-    ration::Ration,
-    solution::{Cost, Jump, ObjectSolution, Pick, Solution, SolutionKind, Supply, drop_unused},
-    tree::{self, Collected, Parts, Tree, Wanted, WantedTarget},
+    allowed_requests::AllowedRequests,
+    error::PlanError,
+    holders::{Holder, JumpCandidate, possible_types},
+    limits::STEPS_FACTOR_MAX,
+    selection_tree::{
+        self, CollectedField, CollectedFields, CollectedTarget, GuardedSets, SelectionTree,
+    },
+    solution::{
+        Cost, FieldChoice, Jump, JumpInput, ObjectSolution, Solution, SolutionKind, drop_unused,
+    },
 };
 use crate::OperationKind;
 
@@ -22,14 +27,14 @@ use crate::OperationKind;
 type StateKey = (u32, u32, TypeId, u32);
 
 /// The jumps that can be made for one object.
-pub(super) struct Reached<'a> {
+pub(super) struct MadeJumps<'a> {
     /// The original holders, then one for each jump.
     holders: Vec<Holder<'a>>,
     jumps: Vec<Jump>,
     /// The cost of the inputs of each jump.
     costs: Vec<Cost>,
     /// The candidates whose inputs are not available in time.
-    pub(super) left: Vec<Gate<'a>>,
+    pub(super) left: Vec<JumpCandidate<'a>>,
 }
 
 pub(super) struct Solver<'a> {
@@ -37,9 +42,9 @@ pub(super) struct Solver<'a> {
     pub(super) kind: OperationKind,
     pub(super) steps: u64,
     steps_max: u64,
-    pub(super) has_been_greedy: bool,
+    pub(super) was_greedy: bool,
     /// The requests that may be made; `None` if all may.
-    ration: Option<Ration>,
+    ration: Option<AllowedRequests>,
     /// The wave from which the depths of holders at the current position count.
     base: u32,
     /// The solved states. The inner `None` marks a state that is being solved: reaching it again is a cycle without
@@ -48,8 +53,8 @@ pub(super) struct Solver<'a> {
     /// The numbers of lists of holders, for state keys.
     holders: HashMap<Box<[Holder<'a>]>, u32>,
     /// Field sets as selections, by address and type.
-    sets: HashMap<(usize, TypeId), Rc<Collected>>,
-    tree: Tree,
+    sets: HashMap<(usize, TypeId), Rc<CollectedFields>>,
+    tree: SelectionTree,
     /// The first reason why a field is unreachable.
     reason: Option<String>,
 }
@@ -64,13 +69,18 @@ impl<'a> Solver<'a> {
         self.graph
     }
 
-    pub(super) fn new(graph: &'a Supergraph, kind: OperationKind, steps: u64, tree: Tree) -> Self {
+    pub(super) fn new(
+        graph: &'a Supergraph,
+        kind: OperationKind,
+        steps: u64,
+        tree: SelectionTree,
+    ) -> Self {
         Self {
             graph,
             kind,
             steps: 0,
             steps_max: steps,
-            has_been_greedy: false,
+            was_greedy: false,
             ration: None,
             base: 0,
             memo: HashMap::default(),
@@ -82,43 +92,45 @@ impl<'a> Solver<'a> {
     }
 
     /// Returns the approximate number of distinct selection sets in the operation.
-    pub(super) fn different_sets(&self) -> usize {
-        self.tree.different_sets()
+    pub(super) fn distinct_sets(&self) -> usize {
+        self.tree.distinct_sets()
     }
 
     /// Returns the selections for the next phase of planning.
-    pub(super) fn into_tree(self) -> Tree {
+    pub(super) fn into_tree(self) -> SelectionTree {
         self.tree
     }
 
     /// Solves root fields with requests to the subgraphs `among` only (to all if `None`).
-    pub(super) fn root(
+    pub(super) fn solve_root(
         &mut self,
-        fields: &Rc<Collected>,
+        fields: &Rc<CollectedFields>,
         among: Option<SubgraphSet>,
     ) -> Result<Rc<ObjectSolution>, PlanError> {
         self.reason = None;
-        let mut gates = Vec::new();
+        let mut candidates = Vec::new();
         for wanted in &fields.fields {
             let Some(field) = wanted.field() else { continue };
             for subgraph in self.graph.field(field).resolved_by.iter() {
-                let gate = Gate { subgraph, requires: None };
-                if among.is_none_or(|among| among.contains(subgraph)) && !gates.contains(&gate) {
-                    gates.push(gate);
+                let candidate = JumpCandidate { subgraph, requires: None };
+                if among.is_none_or(|among| among.contains(subgraph))
+                    && !candidates.contains(&candidate)
+                {
+                    candidates.push(candidate);
                 }
             }
         }
-        let best = self.choose(fields, &[], &gates, true);
+        let best = self.choose_jumps(fields, &[], &candidates, true);
         self.check_steps()?;
         best.ok_or_else(|| PlanError::Unreachable(self.take_reason()))
     }
 
     /// Solves root fields again with these requests only. `None` if they do not suffice, or if no steps are left.
-    pub(super) fn root_within(
+    pub(super) fn solve_root_within(
         &mut self,
-        fields: &Rc<Collected>,
+        fields: &Rc<CollectedFields>,
         among: Option<SubgraphSet>,
-        ration: Ration,
+        ration: AllowedRequests,
     ) -> Option<Rc<ObjectSolution>> {
         if self.is_greedy() {
             return None;
@@ -126,7 +138,7 @@ impl<'a> Solver<'a> {
         let reason = self.reason.take();
         self.memo.clear();
         self.ration = Some(ration);
-        let found = self.root(fields, among);
+        let found = self.solve_root(fields, among);
         self.memo.clear();
         self.ration = None;
         self.reason = reason;
@@ -154,8 +166,8 @@ impl<'a> Solver<'a> {
     }
 
     /// True if a choice was made greedily, or a search for a better one was abandoned.
-    pub(super) fn has_been_greedy(&self) -> bool {
-        self.has_been_greedy
+    pub(super) fn was_greedy(&self) -> bool {
+        self.was_greedy
     }
 
     pub(super) fn is_greedy(&self) -> bool {
@@ -163,9 +175,9 @@ impl<'a> Solver<'a> {
     }
 
     /// Solves the selections `parts` at a position of type `ty`. `None` if some field is unreachable.
-    pub(super) fn position(
+    pub(super) fn solve_position(
         &mut self,
-        parts: &Parts,
+        parts: &GuardedSets,
         ty: TypeId,
         holders: &mut [Holder<'a>],
     ) -> Option<Rc<Solution>> {
@@ -174,7 +186,7 @@ impl<'a> Solver<'a> {
         holders.iter_mut().for_each(|holder| holder.depth -= base);
         let outer = self.base;
         let state_base = if self.ration.is_some() { outer + base } else { 0 };
-        let key = (parts.id(), self.number(holders), ty, state_base);
+        let key = (parts.id(), self.holders_number(holders), ty, state_base);
         if let Some(known) = self.memo.get(&key) {
             return known.clone().flatten();
         }
@@ -187,11 +199,11 @@ impl<'a> Solver<'a> {
         let solution = match self.graph.ty(ty).kind.is_abstract() {
             false => {
                 let wanted = self.collect(parts, ty);
-                self.object(&wanted, holders).map(|solution| {
+                self.solve_object(&wanted, holders).map(|solution| {
                     Rc::new(Solution { cost: solution.cost, kind: SolutionKind::Object(solution) })
                 })
             }
-            true => self.abstract_position(parts, ty, holders).map(Rc::new),
+            true => self.solve_abstract_position(parts, ty, holders).map(Rc::new),
         };
         self.base = outer;
         self.memo.insert(key, Some(solution.clone()));
@@ -199,7 +211,7 @@ impl<'a> Solver<'a> {
     }
 
     /// Returns the wave of the response to a request that could start after `before` other waves.
-    pub(super) fn answered(&self, subgraph: SubgraphId, before: u32) -> Option<u32> {
+    pub(super) fn response_wave(&self, subgraph: SubgraphId, before: u32) -> Option<u32> {
         if self.graph.subgraph(subgraph).kind == SubgraphKind::Events {
             return Some(before);
         }
@@ -212,7 +224,7 @@ impl<'a> Solver<'a> {
     }
 
     /// Returns a number that is equal for equal lists of holders.
-    fn number(&mut self, holders: &[Holder<'a>]) -> u32 {
+    fn holders_number(&mut self, holders: &[Holder<'a>]) -> u32 {
         if let Some(&known) = self.holders.get(holders) {
             return known;
         }
@@ -221,31 +233,31 @@ impl<'a> Solver<'a> {
         number
     }
 
-    pub(super) fn collect(&mut self, parts: &Parts, ty: TypeId) -> Rc<Collected> {
+    pub(super) fn collect(&mut self, parts: &GuardedSets, ty: TypeId) -> Rc<CollectedFields> {
         self.tree.collect(self.graph, parts, ty)
     }
 
-    fn abstract_position(
+    fn solve_abstract_position(
         &mut self,
-        parts: &Parts,
+        parts: &GuardedSets,
         ty: TypeId,
         holders: &[Holder<'a>],
     ) -> Option<Solution> {
         if holders.iter().any(|holder| holder.is_untyped(self.graph)) {
-            return self.untyped_position(parts, ty, holders);
+            return self.solve_untyped_position(parts, ty, holders);
         }
         let common = match holders {
-            [only] => self.common(parts, ty, only),
+            [only] => self.solve_common(parts, ty, only),
             _ => None,
         };
-        self.members(parts, ty, holders, common)
+        self.solve_members(parts, ty, holders, common)
     }
 
     /// Solves the selections by object type, without the fields of `common`. Every holder that is not untyped knows the
     /// type of the object.
-    pub(super) fn members(
+    pub(super) fn solve_members(
         &mut self,
-        parts: &Parts,
+        parts: &GuardedSets,
         ty: TypeId,
         holders: &[Holder<'a>],
         common: Option<Rc<ObjectSolution>>,
@@ -260,16 +272,16 @@ impl<'a> Solver<'a> {
         let mut members = Vec::new();
         for member in types {
             let wanted = self.collect(parts, member);
-            let rest: Vec<Rc<Wanted>> = wanted
+            let rest: Vec<Rc<CollectedField>> = wanted
                 .fields
                 .iter()
                 .filter(|wanted| {
                     wanted.field().is_some()
                         && !common.as_ref().is_some_and(|common| {
                             common
-                                .picks
+                                .choices
                                 .iter()
-                                .any(|pick| is_same(&pick.wanted, wanted, self.graph))
+                                .any(|choice| is_same(&choice.wanted, wanted, self.graph))
                         })
                 })
                 .cloned()
@@ -283,7 +295,7 @@ impl<'a> Solver<'a> {
                 .iter()
                 .map(|&index| Holder { ty: member, ..holders[index].clone() })
                 .collect();
-            let solution = self.object(&Collected::new(member, rest), &narrowed)?;
+            let solution = self.solve_object(&CollectedFields::new(member, rest), &narrowed)?;
             cost = cost.beside(solution.cost);
             members.push((knowing, solution));
         }
@@ -292,25 +304,28 @@ impl<'a> Solver<'a> {
     }
 
     /// Solves the interface fields that `holder` resolves for all objects that it returns.
-    fn common(
+    fn solve_common(
         &mut self,
-        parts: &Parts,
+        parts: &GuardedSets,
         ty: TypeId,
         holder: &Holder<'a>,
     ) -> Option<Rc<ObjectSolution>> {
         let types = possible_types(self.graph, ty, std::slice::from_ref(holder));
         // If the subgraph's own type is narrower, its fields are looked up on the object types. Fields added by type
         // must be available before anything below is fetched.
-        if holder.ty != ty || types.len() < 2 || tree::adds_in_fragments(parts) {
+        if holder.ty != ty
+            || types.len() < 2
+            || selection_tree::has_added_fields_in_fragments(parts)
+        {
             return None;
         }
-        let in_fragments = tree::keys_in_fragments(parts, ty);
-        let mut picks = Vec::new();
+        let in_fragments = selection_tree::keys_in_fragments(parts, ty);
+        let mut choices = Vec::new();
         let mut cost = Cost { depth: holder.depth, ..Cost::default() };
         for wanted in &self.collect(parts, ty).fields {
             let Some(field) = wanted.field() else { continue };
             if wanted.key.as_deref().is_some_and(|key| in_fragments.contains(&key))
-                || !holder.carries(self.graph, field)
+                || !holder.can_carry(self.graph, field)
             {
                 continue;
             }
@@ -318,7 +333,7 @@ impl<'a> Solver<'a> {
             let is_everywhere = types.iter().all(|&member| {
                 self.graph
                     .field_named(member, name)
-                    .is_some_and(|own| holder.carries(self.graph, own))
+                    .is_some_and(|own| holder.can_carry(self.graph, own))
             });
             if !is_everywhere {
                 continue;
@@ -326,32 +341,35 @@ impl<'a> Solver<'a> {
             let mut child = None;
             if !wanted.parts.is_empty() {
                 let below = self.graph.field(field).ty.named();
-                let Some(solution) =
-                    self.position(&wanted.parts, below, &mut [holder.child(self.graph, field)])
-                else {
+                let Some(solution) = self.solve_position(
+                    &wanted.parts,
+                    below,
+                    &mut [holder.child(self.graph, field)],
+                ) else {
                     continue;
                 };
                 cost = cost.beside(solution.cost.after(holder.depth));
                 child = Some(solution);
             }
             cost.fields += 1;
-            picks.push(Pick { wanted: wanted.clone(), carriers: 0.into(), child });
+            choices.push(FieldChoice { wanted: wanted.clone(), carriers: 0.into(), child });
         }
-        (!picks.is_empty()).then(|| Rc::new(ObjectSolution { ty, cost, jumps: Vec::new(), picks }))
+        (!choices.is_empty())
+            .then(|| Rc::new(ObjectSolution { ty, cost, jumps: Vec::new(), choices }))
     }
 
     /// Returns the best solution for `wanted` of an object that `holders` have.
-    pub(super) fn object(
+    pub(super) fn solve_object(
         &mut self,
-        wanted: &Rc<Collected>,
+        wanted: &Rc<CollectedFields>,
         holders: &[Holder<'a>],
     ) -> Option<Rc<ObjectSolution>> {
-        let gates = self.gates(wanted, holders);
-        self.choose(wanted, holders, &gates, false)
+        let candidates = self.find_jump_candidates(wanted, holders);
+        self.choose_jumps(wanted, holders, &candidates, false)
     }
 
     /// Returns a field set as selections on `ty`.
-    pub(super) fn field_set(&mut self, set: &'a FieldSet, ty: TypeId) -> Rc<Collected> {
+    pub(super) fn field_set(&mut self, set: &'a FieldSet, ty: TypeId) -> Rc<CollectedFields> {
         let key = (std::ptr::from_ref(set) as usize, ty);
         let graph = self.graph;
         if let Some(known) = self.sets.get(&key) {
@@ -365,52 +383,52 @@ impl<'a> Solver<'a> {
     }
 
     /// Makes these jumps for an object that `held` have, each as soon as its inputs are available.
-    pub(super) fn reach(
+    pub(super) fn make_jumps(
         &mut self,
         ty: TypeId,
         held: &[Holder<'a>],
-        gates: &[Gate<'a>],
+        candidates: &[JumpCandidate<'a>],
         is_root: bool,
-    ) -> Reached<'a> {
-        let mut reached = Reached {
+    ) -> MadeJumps<'a> {
+        let mut reached = MadeJumps {
             holders: held.to_vec(),
             jumps: Vec::new(),
             costs: Vec::new(),
-            left: gates.to_vec(),
+            left: candidates.to_vec(),
         };
         while !reached.left.is_empty() {
             // The earliest jumps come first: they may enable others. Jumps of the same wave cannot enable each other.
-            let mut ready: Vec<Option<(u32, Vec<Supply>, Cost)>> = Vec::new();
-            for gate in &reached.left {
+            let mut ready: Vec<Option<(u32, Vec<JumpInput>, Cost)>> = Vec::new();
+            for candidate in &reached.left {
                 let found = match is_root {
                     true => Some((0, Vec::new(), Cost::default())),
-                    false => self.supplies(*gate, ty, &reached.holders),
+                    false => self.choose_inputs(*candidate, ty, &reached.holders),
                 };
-                ready.push(found.and_then(|(depth, supplies, cost)| {
-                    let depth = self.answered(gate.subgraph, depth)?;
+                ready.push(found.and_then(|(depth, inputs, cost)| {
+                    let depth = self.response_wave(candidate.subgraph, depth)?;
                     // Root fields depend on nothing, and share no entity request.
-                    (!is_root || depth <= 1).then_some((depth, supplies, cost))
+                    (!is_root || depth <= 1).then_some((depth, inputs, cost))
                 }));
             }
             let Some(earliest) = ready.iter().flatten().map(|(depth, _, _)| *depth).min() else {
                 break;
             };
-            for (gate, found) in std::mem::take(&mut reached.left).into_iter().zip(ready) {
-                let (depth, supplies, cost) = match found {
+            for (candidate, found) in std::mem::take(&mut reached.left).into_iter().zip(ready) {
+                let (depth, inputs, cost) = match found {
                     Some(found) if found.0 == earliest => found,
                     _ => {
-                        reached.left.push(gate);
+                        reached.left.push(candidate);
                         continue;
                     }
                 };
                 reached.holders.push(Holder {
-                    subgraph: gate.subgraph,
+                    subgraph: candidate.subgraph,
                     depth,
                     ty,
                     provides: Vec::new(),
-                    met: gate.requires,
+                    met: candidate.requires,
                 });
-                reached.jumps.push(Jump { subgraph: gate.subgraph, depth, supplies });
+                reached.jumps.push(Jump { subgraph: candidate.subgraph, depth, inputs });
                 reached.costs.push(cost);
             }
         }
@@ -418,58 +436,58 @@ impl<'a> Solver<'a> {
     }
 
     /// Returns the solution with exactly these jumps, with its cost. `None` if they do not suffice.
-    pub(super) fn evaluate(
+    pub(super) fn evaluate_jumps(
         &mut self,
-        wanted: &Rc<Collected>,
+        wanted: &Rc<CollectedFields>,
         held: &[Holder<'a>],
-        gates: &[Gate<'a>],
+        candidates: &[JumpCandidate<'a>],
         is_root: bool,
     ) -> Option<ObjectSolution> {
-        self.steps += 1 + wanted.fields.len() as u64 + gates.len() as u64;
+        self.steps += 1 + wanted.fields.len() as u64 + candidates.len() as u64;
         if self.is_exhausted() {
             return None;
         }
         let ty = wanted.on;
-        let reached = self.reach(ty, held, gates, is_root);
+        let reached = self.make_jumps(ty, held, candidates, is_root);
         if !reached.left.is_empty() {
             return None;
         }
-        let Reached { holders, jumps, costs: jump_costs, .. } = reached;
-        let mut picks = Vec::with_capacity(wanted.fields.len());
+        let MadeJumps { holders, jumps, costs: jump_costs, .. } = reached;
+        let mut choices = Vec::with_capacity(wanted.fields.len());
         for field in &wanted.fields {
             if field.field().is_none() {
-                picks.extend(self.pick_type(field, ty, &holders)?);
+                choices.extend(self.choose_type_carrier(field, ty, &holders)?);
                 continue;
             }
-            picks.push(self.pick(field, &holders)?);
+            choices.push(self.choose_carriers(field, &holders)?);
         }
         let (jumps, jump_costs, holders) =
-            drop_unused(held.len(), jumps, jump_costs, holders, &mut picks);
+            drop_unused(held.len(), jumps, jump_costs, holders, &mut choices);
         let first = held.iter().map(|holder| holder.depth).min().unwrap_or(0);
         let mut cost = Cost { depth: first, ..Cost::default() };
         let mut requests: Vec<(SubgraphId, u32)> = Vec::new();
-        for (index, supply_cost) in jump_costs.iter().enumerate() {
+        for (index, input_cost) in jump_costs.iter().enumerate() {
             let holder = &holders[held.len() + index];
-            cost = cost.beside(*supply_cost);
+            cost = cost.beside(*input_cost);
             cost.depth = cost.depth.max(holder.depth);
             if !requests.contains(&(holder.subgraph, holder.depth)) {
                 requests.push((holder.subgraph, holder.depth));
             }
         }
         cost.requests += requests.len() as u32;
-        for pick in &picks {
-            cost.fields += pick.carriers.len() as u32;
-            let base = pick.carriers.iter().map(|&carrier| holders[carrier].depth);
+        for choice in &choices {
+            cost.fields += choice.carriers.len() as u32;
+            let base = choice.carriers.iter().map(|&carrier| holders[carrier].depth);
             let base = base.min().unwrap_or(0);
             cost.depth = cost.depth.max(base);
-            if let Some(child) = &pick.child {
+            if let Some(child) = &choice.child {
                 cost = cost.beside(child.cost.after(base));
             }
         }
-        Some(ObjectSolution { ty, cost, jumps, picks })
+        Some(ObjectSolution { ty, cost, jumps, choices })
     }
 
-    pub(super) fn note(&mut self, reason: impl FnOnce(&Supergraph) -> String) {
+    pub(super) fn record_reason(&mut self, reason: impl FnOnce(&Supergraph) -> String) {
         if self.reason.is_none() {
             self.reason = Some(reason(self.graph));
         }
@@ -477,11 +495,11 @@ impl<'a> Solver<'a> {
 }
 
 /// True if both are the same selection, one on the interface and one on a member.
-fn is_same(a: &Wanted, b: &Wanted, graph: &Supergraph) -> bool {
+fn is_same(a: &CollectedField, b: &CollectedField, graph: &Supergraph) -> bool {
     match (&a.key, &b.key) {
         (Some(a), Some(b)) => a == b,
         _ => match (a.target, b.target) {
-            (WantedTarget::Field(x), WantedTarget::Field(y)) => {
+            (CollectedTarget::Field(x), CollectedTarget::Field(y)) => {
                 graph.field(x).name == graph.field(y).name && *a.arguments == *b.arguments
             }
             (x, y) => x == y,

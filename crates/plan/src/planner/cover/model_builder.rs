@@ -7,8 +7,8 @@ use graph::{FieldSetItem, SubgraphId, SubgraphKind, SubgraphSet, Supergraph, Typ
 
 use super::model::{CoverField, CoverModel, CoverNode, JumpType, Mask, SUBGRAPHS_MAX};
 use crate::planner::{
-    solve::Solver,
-    tree::{Collected, Parts, Wanted, WantedTarget},
+    selection_tree::{CollectedField, CollectedFields, CollectedTarget, GuardedSets},
+    solver::Solver,
 };
 
 /// The maximum number of positions and fields in a model.
@@ -16,12 +16,12 @@ const FIELDS_MAX: usize = 40_000;
 
 /// Builds the model of an operation. `None` if the operation has a feature that models do not represent, or is too
 /// large.
-pub(super) fn model(
+pub(super) fn build_model(
     solver: &mut Solver<'_>,
-    fields: &Rc<Collected>,
+    fields: &Rc<CollectedFields>,
     among: Option<SubgraphSet>,
 ) -> Option<CoverModel> {
-    let mut builder = Builder {
+    let mut builder = CoverModelBuilder {
         solver,
         bits: HashMap::default(),
         model: CoverModel::default(),
@@ -34,7 +34,7 @@ pub(super) fn model(
     built.map(|()| builder.model)
 }
 
-struct Builder<'s, 'a> {
+struct CoverModelBuilder<'s, 'a> {
     solver: &'s mut Solver<'a>,
     bits: HashMap<SubgraphId, usize>,
     model: CoverModel,
@@ -44,8 +44,8 @@ struct Builder<'s, 'a> {
     fields: usize,
 }
 
-impl<'a> Builder<'_, 'a> {
-    fn roots(&mut self, fields: &Rc<Collected>, among: Option<SubgraphSet>) -> Option<()> {
+impl<'a> CoverModelBuilder<'_, 'a> {
+    fn roots(&mut self, fields: &Rc<CollectedFields>, among: Option<SubgraphSet>) -> Option<()> {
         let graph = self.solver.graph;
         self.declare_subgraphs(fields)?;
         for wanted in &fields.fields {
@@ -56,8 +56,8 @@ impl<'a> Builder<'_, 'a> {
             self.field(wanted, &mut found)?;
             let among = among.map_or(Mask::MAX, |among| self.mask(among));
             found.iter_mut().for_each(|field| {
-                field.by = (field.by | field.gated) & among;
-                field.gated = 0;
+                field.by = (field.by | field.requiring) & among;
+                field.requiring = 0;
             });
             self.model.roots.extend(found);
         }
@@ -80,7 +80,7 @@ impl<'a> Builder<'_, 'a> {
     }
 
     /// Assigns a bit to every subgraph that resolves any field below `fields`.
-    fn declare_subgraphs(&mut self, fields: &Rc<Collected>) -> Option<()> {
+    fn declare_subgraphs(&mut self, fields: &Rc<CollectedFields>) -> Option<()> {
         let mut seen: HashSet<(u32, TypeId)> = HashSet::default();
         let mut pending = vec![fields.clone()];
         let mut resolvers = SubgraphSet::EMPTY;
@@ -116,7 +116,7 @@ impl<'a> Builder<'_, 'a> {
     }
 
     /// Adds the node of the selections on an object, and returns its index.
-    fn node(&mut self, parts: &Parts, ty: TypeId) -> Option<usize> {
+    fn node(&mut self, parts: &GuardedSets, ty: TypeId) -> Option<usize> {
         if let Some(&known) = self.nodes.get(&(parts.id(), ty)) {
             return Some(known);
         }
@@ -160,14 +160,15 @@ impl<'a> Builder<'_, 'a> {
     }
 
     /// Adds a field to the fields of its object.
-    fn field(&mut self, wanted: &Wanted, into: &mut Vec<CoverField>) -> Option<()> {
+    fn field(&mut self, wanted: &CollectedField, into: &mut Vec<CoverField>) -> Option<()> {
         let graph = self.solver.graph;
-        let WantedTarget::Field(id) = wanted.target else { return Some(()) };
+        let CollectedTarget::Field(id) = wanted.target else { return Some(()) };
         let definition = graph.field(id);
-        let by = self.mask(wanted.freely);
-        let gated = self.mask(definition.resolved_by.difference(wanted.freely));
+        let by = self.mask(wanted.unconditional_resolvers);
+        let requiring =
+            self.mask(definition.resolved_by.difference(wanted.unconditional_resolvers));
         let mut needs = Vec::new();
-        if gated != 0 {
+        if requiring != 0 {
             let required = definition.subgraphs.iter().find_map(|there| there.requires.as_ref());
             for item in required.iter().flat_map(|set| &set.items) {
                 if let FieldSetItem::Field { field, .. } = item {
@@ -179,7 +180,7 @@ impl<'a> Builder<'_, 'a> {
             true => None,
             false => Some(self.node(&wanted.parts, definition.ty.named())?),
         };
-        into.push(CoverField { by, gated, needs, child });
+        into.push(CoverField { by, requiring, needs, child });
         Some(())
     }
 
@@ -206,15 +207,20 @@ impl<'a> Builder<'_, 'a> {
 fn flattened(fields: Vec<CoverField>, values: &[bool], nodes: &[CoverNode]) -> Vec<CoverField> {
     let mut flat = Vec::with_capacity(fields.len());
     for field in fields {
-        let below = field.child.filter(|&child| values[child] && field.gated == 0);
+        let below = field.child.filter(|&child| values[child] && field.requiring == 0);
         match below.map(|child| &nodes[child]) {
             Some(CoverNode::Object { fields: inner, .. })
-                if inner.iter().all(|it| it.gated == 0) =>
+                if inner.iter().all(|it| it.requiring == 0) =>
             {
-                flat.push(CoverField { by: field.by, gated: 0, needs: Vec::new(), child: None });
+                flat.push(CoverField {
+                    by: field.by,
+                    requiring: 0,
+                    needs: Vec::new(),
+                    child: None,
+                });
                 flat.extend(inner.iter().map(|inner| CoverField {
                     by: inner.by & field.by,
-                    gated: 0,
+                    requiring: 0,
                     needs: Vec::new(),
                     child: inner.child,
                 }));
@@ -229,7 +235,7 @@ fn flattened(fields: Vec<CoverField>, values: &[bool], nodes: &[CoverNode]) -> V
 /// satisfies the narrower mask satisfies the wider one.
 fn separate_leaves(node: &mut CoverNode) {
     let CoverNode::Object { leaves, fields, .. } = node else { return };
-    let is_leaf = |field: &CoverField| field.child.is_none() && field.gated == 0;
+    let is_leaf = |field: &CoverField| field.child.is_none() && field.requiring == 0;
     leaves.extend(fields.iter().filter(|field| is_leaf(field)).map(|field| field.by));
     fields.retain(|field| !is_leaf(field));
     leaves.sort_unstable_by_key(|by| (by.count_ones(), *by));

@@ -12,7 +12,7 @@ use crate::{
 impl Plan {
     /// Returns the plan as one line of JSON, without the response shape.
     pub fn to_json(&self, graph: &Supergraph) -> String {
-        let mut json = Json::default();
+        let mut json = JsonWriter::default();
         json.object(|json| {
             json.text("kind", &format!("{:?}", self.kind).to_lowercase());
             if let Some(root) = &self.subscription {
@@ -69,7 +69,7 @@ impl Plan {
     }
 }
 
-fn operation_members(json: &mut Json, operation: &SubgraphOperation) {
+fn operation_members(json: &mut JsonWriter, operation: &SubgraphOperation) {
     json.text("operation", &operation.text);
     if let Some(name) = &operation.name {
         json.text("operationName", name);
@@ -77,14 +77,14 @@ fn operation_members(json: &mut Json, operation: &SubgraphOperation) {
     json.list("variables", &operation.variables, |json, (name, _)| json.push_text(name));
 }
 
-fn event_members(json: &mut Json, event: &EventField, graph: &Supergraph) {
+fn event_members(json: &mut JsonWriter, event: &EventField, graph: &Supergraph) {
     json.text("eventSubgraph", &graph.subgraph(event.subgraph).name);
     json.text("field", &graph.field(event.field).name);
     json.text("dataKey", &event.data_key);
     json.list("arguments", &event.arguments, |json, (name, _)| json.push_text(name));
 }
 
-fn condition(json: &mut Json, condition: &Condition) {
+fn condition(json: &mut JsonWriter, condition: &Condition) {
     json.push_list(&condition.all, |json, (variable, wanted)| {
         json.object(|json| {
             json.number("variable", u64::from(variable.0));
@@ -94,7 +94,7 @@ fn condition(json: &mut Json, condition: &Condition) {
     });
 }
 
-fn batch(json: &mut Json, batch: &EntityBatch) {
+fn batch(json: &mut JsonWriter, batch: &EntityBatch) {
     json.object(|json| {
         json.text("dataKey", &batch.data_key);
         json.text("variable", &batch.variable);
@@ -115,7 +115,7 @@ fn batch(json: &mut Json, batch: &EntityBatch) {
     });
 }
 
-fn context_variable(json: &mut Json, variable: &ContextVariable) {
+fn context_variable(json: &mut JsonWriter, variable: &ContextVariable) {
     json.object(|json| {
         json.text("variable", &variable.variable);
         json.list("sources", &variable.sources, |json, source| {
@@ -128,7 +128,7 @@ fn context_variable(json: &mut Json, variable: &ContextVariable) {
     });
 }
 
-fn path(json: &mut Json, path: &Path) {
+fn path(json: &mut JsonWriter, path: &Path) {
     json.push_list(&path.steps, |json, step| {
         json.object(|json| {
             json.text("key", &step.data_key);
@@ -137,7 +137,7 @@ fn path(json: &mut Json, path: &Path) {
     });
 }
 
-fn representation_field(json: &mut Json, field: &RepresentationField) {
+fn representation_field(json: &mut JsonWriter, field: &RepresentationField) {
     json.object(|json| {
         json.text("name", &field.name);
         json.text("dataKey", &field.data_key);
@@ -150,11 +150,11 @@ fn representation_field(json: &mut Json, field: &RepresentationField) {
 
 /// A JSON writer that inserts commas automatically.
 #[derive(Default)]
-struct Json {
+struct JsonWriter {
     out: String,
 }
 
-impl Json {
+impl JsonWriter {
     fn separate(&mut self) {
         if !self.out.is_empty() && !self.out.ends_with(['{', '[', ':']) {
             self.out.push(',');

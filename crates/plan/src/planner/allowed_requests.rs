@@ -6,15 +6,15 @@ use graph::{SubgraphId, Supergraph};
 
 /// The requests that a solution may make: subgraphs and the waves of their requests.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Ration(BTreeSet<(SubgraphId, u32)>);
+pub(super) struct AllowedRequests(BTreeSet<(SubgraphId, u32)>);
 
-impl FromIterator<(SubgraphId, u32)> for Ration {
+impl FromIterator<(SubgraphId, u32)> for AllowedRequests {
     fn from_iter<I: IntoIterator<Item = (SubgraphId, u32)>>(requests: I) -> Self {
         Self(requests.into_iter().collect())
     }
 }
 
-impl Ration {
+impl AllowedRequests {
     /// Returns the requests, by subgraph and then by wave.
     pub(super) fn iter(&self) -> impl Iterator<Item = (SubgraphId, u32)> + '_ {
         self.0.iter().copied()
@@ -46,7 +46,7 @@ impl Ration {
     }
 
     /// Returns all subgraphs in every wave up to `waves`.
-    pub(super) fn everything(graph: &Supergraph, waves: u32) -> Self {
+    pub(super) fn all(graph: &Supergraph, waves: u32) -> Self {
         graph.subgraph_ids().flat_map(|it| (1..=waves).map(move |wave| (it, wave))).collect()
     }
 }

@@ -2,10 +2,14 @@
 
 use graph::{FieldId, SubgraphKind, Supergraph};
 
-use super::{holders::Holder, tree::Wanted};
+use super::{holders::Holder, selection_tree::CollectedField};
 
 /// Returns the reasons why a field cannot be fetched from any subgraph.
-pub(super) fn unreachable(graph: &Supergraph, wanted: &Wanted, holders: &[Holder<'_>]) -> String {
+pub(super) fn unreachable(
+    graph: &Supergraph,
+    wanted: &CollectedField,
+    holders: &[Holder<'_>],
+) -> String {
     let coordinate = wanted.coordinate(graph);
     let Some(field) = wanted.field() else { return coordinate };
     let definition = graph.field(field);

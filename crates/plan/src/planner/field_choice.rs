@@ -6,11 +6,11 @@ use std::rc::Rc;
 use graph::{FieldSet, TypeId, TypeRefShape};
 
 use super::{
-    holders::{Gate, Holder},
-    solution::{Carriers, Cost, Pick, Solution, Supply, used_holders},
-    solve::Solver,
-    tree::Wanted,
-    unreachable::unreachable,
+    holders::{Holder, JumpCandidate},
+    selection_tree::CollectedField,
+    solution::{Carriers, Cost, FieldChoice, JumpInput, Solution, used_holders},
+    solver::Solver,
+    unreachable_field::unreachable,
 };
 use crate::OperationKind;
 
@@ -20,82 +20,86 @@ pub(super) const COMBINATION_STEPS_MAX: u64 = 5_000;
 
 impl<'a> Solver<'a> {
     /// Returns the inputs of a jump, the depth at which they are available, and their cost.
-    pub(super) fn supplies(
+    pub(super) fn choose_inputs(
         &mut self,
-        gate: Gate<'a>,
+        candidate: JumpCandidate<'a>,
         ty: TypeId,
         holders: &[Holder<'a>],
-    ) -> Option<(u32, Vec<Supply>, Cost)> {
-        if self.is_root_below(ty, gate) {
+    ) -> Option<(u32, Vec<JumpInput>, Cost)> {
+        if self.is_root_below(ty, candidate) {
             let first = holders.iter().map(|holder| holder.depth).min()?;
             return Some((first, Vec::new(), Cost::default()));
         }
-        let mut best: Option<(u32, Vec<Supply>, Cost)> = None;
+        let mut best: Option<(u32, Vec<JumpInput>, Cost)> = None;
         let keys: Vec<&'a FieldSet> =
-            self.graph.keys_into(ty, gate.subgraph).map(|key| &key.fields).collect();
+            self.graph.keys_into(ty, candidate.subgraph).map(|key| &key.fields).collect();
         for key in keys {
-            let Some(found) = self.supply(key, ty, holders, true) else { continue };
-            let is_better = best.as_ref().is_none_or(|(depth, supplies, cost)| {
-                (found.0, found.2.requests, found.1.len()) < (*depth, cost.requests, supplies.len())
+            let Some(found) = self.choose_inputs_of_set(key, ty, holders, true) else { continue };
+            let is_better = best.as_ref().is_none_or(|(depth, inputs, cost)| {
+                (found.0, found.2.requests, found.1.len()) < (*depth, cost.requests, inputs.len())
             });
             if is_better {
                 best = Some(found);
             }
         }
-        let (mut depth, mut supplies, mut cost) = best?;
-        if let Some(requires) = gate.requires {
+        let (mut depth, mut inputs, mut cost) = best?;
+        if let Some(requires) = candidate.requires {
             let (required_depth, required, required_cost) =
-                self.supply(requires.0, ty, holders, false)?;
+                self.choose_inputs_of_set(requires.0, ty, holders, false)?;
             depth = depth.max(required_depth);
             cost = cost.beside(required_cost);
-            for supply in required {
-                let is_there = supplies.iter().any(|known| {
-                    known.pick.wanted.target == supply.pick.wanted.target
-                        && supply.pick.wanted.parts.is_empty()
+            for input in required {
+                let is_there = inputs.iter().any(|known| {
+                    known.choice.wanted.target == input.choice.wanted.target
+                        && input.choice.wanted.parts.is_empty()
                 });
                 if !is_there {
-                    supplies.push(supply);
+                    inputs.push(input);
                 }
             }
         }
-        Some((depth, supplies, cost))
+        Some((depth, inputs, cost))
     }
 
-    fn supply(
+    fn choose_inputs_of_set(
         &mut self,
         set: &'a FieldSet,
         ty: TypeId,
         holders: &[Holder<'a>],
         is_key: bool,
-    ) -> Option<(u32, Vec<Supply>, Cost)> {
+    ) -> Option<(u32, Vec<JumpInput>, Cost)> {
         let wanted = self.field_set(set, ty);
         let mut depth = 0;
         let mut cost = Cost::default();
-        let mut supplies = Vec::with_capacity(wanted.fields.len());
+        let mut inputs = Vec::with_capacity(wanted.fields.len());
         for wanted in &wanted.fields {
-            let pick = self.pick(wanted, holders)?;
-            let base = pick.carriers.iter().map(|&carrier| holders[carrier].depth).max();
+            let choice = self.choose_carriers(wanted, holders)?;
+            let base = choice.carriers.iter().map(|&carrier| holders[carrier].depth).max();
             let base = base.unwrap_or(0);
             depth = depth.max(base);
-            if let Some(child) = &pick.child {
+            if let Some(child) = &choice.child {
                 let below = child.cost.after(base);
                 depth = depth.max(below.depth);
                 cost = cost.beside(below);
             }
-            supplies.push(Supply { is_key, pick });
+            inputs.push(JumpInput { is_key, choice });
         }
-        Some((depth, supplies, cost))
+        Some((depth, inputs, cost))
     }
 
     /// Chooses the holders that carry a field, and solves the selections below it.
-    pub(super) fn pick(&mut self, wanted: &Rc<Wanted>, holders: &[Holder<'a>]) -> Option<Pick> {
+    pub(super) fn choose_carriers(
+        &mut self,
+        wanted: &Rc<CollectedField>,
+        holders: &[Holder<'a>],
+    ) -> Option<FieldChoice> {
         let graph = self.graph;
         let field = wanted.field()?;
         // Hot path: once for each field of each position that is tried, mostly with one or two holders.
         let mut first: Option<((bool, u32), usize)> = None;
         let mut carrying = 0;
         for (index, holder) in holders.iter().enumerate() {
-            if !holder.carries_wanted(graph, wanted) {
+            if !holder.can_carry_collected(graph, wanted) {
                 continue;
             }
             carrying += 1;
@@ -107,19 +111,23 @@ impl<'a> Solver<'a> {
         }
         self.steps += 1;
         let Some(((is_fetched, _), first)) = first else {
-            self.note(|graph| unreachable(graph, wanted, holders));
+            self.record_reason(|graph| unreachable(graph, wanted, holders));
             return None;
         };
         if wanted.parts.is_empty() {
-            return Some(Pick { wanted: wanted.clone(), carriers: first.into(), child: None });
+            return Some(FieldChoice {
+                wanted: wanted.clone(),
+                carriers: first.into(),
+                child: None,
+            });
         }
         let alone = [first];
         let mut several = Vec::new();
         if is_fetched {
             self.steps += carrying;
             if carrying > 1 {
-                let carries = |&index: &usize| holders[index].carries_wanted(graph, wanted);
-                several.extend((0..holders.len()).filter(carries));
+                let can_carry = |&index: &usize| holders[index].can_carry_collected(graph, wanted);
+                several.extend((0..holders.len()).filter(can_carry));
                 several.sort_by_key(|&index| holders[index].depth);
             }
         }
@@ -128,7 +136,7 @@ impl<'a> Solver<'a> {
         let mut best: Option<(Cost, Carriers, Rc<Solution>)> = None;
         for &index in eligible {
             let child = holders[index].child(graph, field);
-            let Some(solution) = self.position(&wanted.parts, below, &mut [child]) else {
+            let Some(solution) = self.solve_position(&wanted.parts, below, &mut [child]) else {
                 continue;
             };
             let cost = solution.cost.after(holders[index].depth);
@@ -138,18 +146,18 @@ impl<'a> Solver<'a> {
             }
         }
         if eligible.len() > 1 && self.kind != OperationKind::Mutation {
-            best = self.pick_several(wanted, holders, eligible, best);
+            best = self.choose_several_carriers(wanted, holders, eligible, best);
         }
         let (_, carriers, child) = best?;
-        Some(Pick { wanted: wanted.clone(), carriers, child: Some(child) })
+        Some(FieldChoice { wanted: wanted.clone(), carriers, child: Some(child) })
     }
 
-    /// Chooses several holders for a field, each of which carries a part of the selections below: value types may be
+    /// Chooses several holders for a field, each of which can_carry a part of the selections below: value types may be
     /// spread over subgraphs. Relies on all of them returning the same object (`@shareable`); for lists this is done
     /// only if no single holder leads to the fields, otherwise only if it saves requests.
-    fn pick_several(
+    fn choose_several_carriers(
         &mut self,
-        wanted: &Rc<Wanted>,
+        wanted: &Rc<CollectedField>,
         holders: &[Holder<'a>],
         eligible: &[usize],
         single: Option<(Cost, Carriers, Rc<Solution>)>,
@@ -176,7 +184,7 @@ impl<'a> Solver<'a> {
             let mut children: Vec<_> =
                 carriers.iter().map(|&index| holders[index].child(graph, field)).collect();
             let base = children.iter().map(|holder| holder.depth).min().unwrap_or(0);
-            let Some(solution) = self.position(&wanted.parts, below, &mut children) else {
+            let Some(solution) = self.solve_position(&wanted.parts, below, &mut children) else {
                 return single;
             };
             let used = used_holders(&solution, carriers.len());

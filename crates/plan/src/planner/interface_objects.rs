@@ -7,16 +7,18 @@ use graph::{SubgraphId, SubgraphSet, Supergraph, TypeId, TypeKind};
 
 use super::{
     holders::Holder,
-    solution::{Pick, Solution, SolutionKind},
-    solve::Solver,
-    tree::{self, Arguments, Collected, Parts, Wanted, WantedTarget},
+    selection_tree::{
+        self, CollectedField, CollectedFields, CollectedTarget, FieldArguments, GuardedSets,
+    },
+    solution::{FieldChoice, Solution, SolutionKind},
+    solver::Solver,
 };
 
 impl<'a> Solver<'a> {
     /// Implements [`Solver::solve_position`] for abstract types if some holder does not know the type.
-    pub(super) fn untyped_position(
+    pub(super) fn solve_untyped_position(
         &mut self,
-        parts: &Parts,
+        parts: &GuardedSets,
         ty: TypeId,
         holders: &[Holder<'a>],
     ) -> Option<Solution> {
@@ -26,24 +28,25 @@ impl<'a> Solver<'a> {
         if holders.iter().any(|holder| holder.ty != interface) {
             return None;
         }
-        let in_fragments = tree::keys_in_fragments(parts, interface);
-        let mut is_typed = tree::depends_on_type(parts, interface);
-        let mut wanted = self.wanted_alike(parts, interface, &in_fragments, holders);
+        let in_fragments = selection_tree::keys_in_fragments(parts, interface);
+        let mut is_typed = selection_tree::depends_on_type(parts, interface);
+        let mut wanted =
+            self.interface_fields_in_fragments(parts, interface, &in_fragments, holders);
         for field in &self.collect(parts, interface).fields {
             if field.field().is_none()
                 || field.key.as_deref().is_some_and(|key| in_fragments.contains(&key))
             {
                 continue;
             }
-            let alone = Collected::new(interface, vec![field.clone()]);
-            match self.object(&alone, holders) {
+            let alone = CollectedFields::new(interface, vec![field.clone()]);
+            match self.solve_object(&alone, holders) {
                 Some(_) => wanted.push(field.clone()),
                 // The field may be available once the type of the object is known.
                 None => is_typed = true,
             }
         }
         if !is_typed {
-            let common = self.object(&Collected::new(interface, wanted), holders)?;
+            let common = self.solve_object(&CollectedFields::new(interface, wanted), holders)?;
             let cost = common.cost;
             let kind = SolutionKind::Abstract {
                 common: Some(common),
@@ -52,17 +55,18 @@ impl<'a> Solver<'a> {
             };
             return Some(Solution { cost, kind });
         }
-        wanted.push(Rc::new(Wanted {
+        wanted.push(Rc::new(CollectedField {
             key: None,
-            target: WantedTarget::Typename,
-            arguments: Rc::new(Arguments::default()),
+            target: CollectedTarget::Typename,
+            arguments: Rc::new(FieldArguments::default()),
             any_of: Vec::new(),
             occurrences: Vec::new(),
-            parts: Parts::default(),
-            freely: SubgraphSet::EMPTY,
+            parts: GuardedSets::default(),
+            unconditional_resolvers: SubgraphSet::EMPTY,
         }));
-        let Some(common) = self.object(&Collected::new(interface, wanted), holders) else {
-            self.note(|graph| cannot_say_type(graph, interface, holders));
+        let Some(common) = self.solve_object(&CollectedFields::new(interface, wanted), holders)
+        else {
+            self.record_reason(|graph| explain_unknown_type(graph, interface, holders));
             return None;
         };
         let mut all = holders.to_vec();
@@ -73,23 +77,23 @@ impl<'a> Solver<'a> {
             provides: Vec::new(),
             met: None,
         }));
-        self.members(parts, ty, &all, Some(common))
+        self.solve_members(parts, ty, &all, Some(common))
     }
 
     /// Returns the holder that selects the `__typename` of an object of an interface; `Some(None)` for other
     /// selections. `None` if no holder knows the type.
-    pub(super) fn pick_type(
+    pub(super) fn choose_type_carrier(
         &self,
-        wanted: &Rc<Wanted>,
+        wanted: &Rc<CollectedField>,
         ty: TypeId,
         holders: &[Holder<'_>],
-    ) -> Option<Option<Pick>> {
-        if wanted.target != WantedTarget::Typename || !self.graph.ty(ty).kind.is_abstract() {
+    ) -> Option<Option<FieldChoice>> {
+        if wanted.target != CollectedTarget::Typename || !self.graph.ty(ty).kind.is_abstract() {
             return Some(None);
         }
         let typed = (0..holders.len()).filter(|&index| !holders[index].is_untyped(self.graph));
         let first = typed.min_by_key(|&index| holders[index].depth)?;
-        Some(Some(Pick { wanted: wanted.clone(), carriers: first.into(), child: None }))
+        Some(Some(FieldChoice { wanted: wanted.clone(), carriers: first.into(), child: None }))
     }
 }
 
@@ -97,15 +101,15 @@ impl<'a> Solver<'a> {
     /// Returns fields of fragments that the holders resolve anyway, selected on the interface instead: they are fetched
     /// for every object and read from those to which the fragments apply. A field qualifies only if no two fragments
     /// use its key with different meanings, and if it is nullable, so that a failure does not affect other fields.
-    fn wanted_alike(
+    fn interface_fields_in_fragments(
         &mut self,
-        parts: &Parts,
+        parts: &GuardedSets,
         interface: TypeId,
         in_fragments: &[&str],
         holders: &[Holder<'a>],
-    ) -> Vec<Rc<Wanted>> {
+    ) -> Vec<Rc<CollectedField>> {
         let graph = self.graph();
-        let mut found: Vec<(Rc<Wanted>, bool)> = Vec::new();
+        let mut found: Vec<(Rc<CollectedField>, bool)> = Vec::new();
         for &member in &graph.ty(interface).possible {
             for wanted in &self.collect(parts, member).fields {
                 let is_inside =
@@ -126,7 +130,7 @@ impl<'a> Solver<'a> {
                 continue;
             };
             let mut carriers =
-                holders.iter().filter(|holder| holder.carries(graph, own)).peekable();
+                holders.iter().filter(|holder| holder.can_carry(graph, own)).peekable();
             let is_nullable = |holder: &Holder<'_>| {
                 let there =
                     graph.field_in(own, holder.subgraph).and_then(|there| there.ty.as_ref());
@@ -135,11 +139,13 @@ impl<'a> Solver<'a> {
             if !is_alike || carriers.peek().is_none() || !carriers.all(is_nullable) {
                 continue;
             }
-            let freely = tree::resolved_freely(graph, own);
-            let target = WantedTarget::Field(own);
-            let wanted = Rc::new(Wanted { target, freely, ..(*wanted).clone() });
-            let alone = Collected::new(interface, vec![wanted.clone()]);
-            if self.object(&alone, holders).is_some_and(|solution| solution.jumps.is_empty()) {
+            let unconditional_resolvers = selection_tree::unconditional_resolvers(graph, own);
+            let target = CollectedTarget::Field(own);
+            let wanted =
+                Rc::new(CollectedField { target, unconditional_resolvers, ..(*wanted).clone() });
+            let alone = CollectedFields::new(interface, vec![wanted.clone()]);
+            if self.solve_object(&alone, holders).is_some_and(|solution| solution.jumps.is_empty())
+            {
                 alike.push(wanted);
             }
         }
@@ -147,8 +153,8 @@ impl<'a> Solver<'a> {
     }
 }
 
-fn is_alike_in(graph: &Supergraph, a: &Wanted, b: &Wanted) -> bool {
-    let name = |wanted: &Wanted| wanted.field().map(|field| &graph.field(field).name);
+fn is_alike_in(graph: &Supergraph, a: &CollectedField, b: &CollectedField) -> bool {
+    let name = |wanted: &CollectedField| wanted.field().map(|field| &graph.field(field).name);
     name(a) == name(b)
         && a.arguments == b.arguments
         && a.any_of == b.any_of
@@ -156,10 +162,7 @@ fn is_alike_in(graph: &Supergraph, a: &Wanted, b: &Wanted) -> bool {
 }
 
 /// Returns the subgraphs that know the types of objects of an interface.
-pub(super) fn those_who_say_types(
-    graph: &Supergraph,
-    ty: TypeId,
-) -> impl Iterator<Item = SubgraphId> {
+pub(super) fn typed_subgraphs(graph: &Supergraph, ty: TypeId) -> impl Iterator<Item = SubgraphId> {
     let there = &graph.ty(ty).subgraphs;
     let is_interface = graph.ty(ty).kind == TypeKind::Interface;
     there
@@ -168,11 +171,11 @@ pub(super) fn those_who_say_types(
         .map(|there| there.subgraph)
 }
 
-fn cannot_say_type(graph: &Supergraph, interface: TypeId, holders: &[Holder<'_>]) -> String {
+fn explain_unknown_type(graph: &Supergraph, interface: TypeId, holders: &[Holder<'_>]) -> String {
     let name = &graph.ty(interface).name;
     let here: Vec<&str> =
         holders.iter().map(|holder| &*graph.subgraph(holder.subgraph).name).collect();
-    let reasons: Vec<String> = those_who_say_types(graph, interface)
+    let reasons: Vec<String> = typed_subgraphs(graph, interface)
         .map(|subgraph| {
             let who = &graph.subgraph(subgraph).name;
             match graph.keys_into(interface, subgraph).next() {
