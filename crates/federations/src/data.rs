@@ -1,25 +1,24 @@
-//! The store: objects by name, such as `User:1`, with the values of their fields.
+//! The object store: objects by name, such as `User:1`, with the values of their fields.
 //!
-//! - Where the schema wants an object, the value is the name of one.
+//! - If the schema requires an object, the value is the name of one.
 //! - `{"error": "text"}`: the resolver fails.
-//! - A field that is not there is null.
+//! - An absent field is null.
 //! - Root objects have the name of their type.
 //!
-//! Two rules make wrong plans visible. A `String` tells the arguments that its resolver got
-//! (`red{"x":1}`) and what it was sent by `@requires` (`red<{"weight":3}>`). A list with an argument
-//! `first` has no more items than that.
+//! Two rules make wrong plans visible. A `String` contains the arguments of its resolver (`red{"x":1}`) and the values
+//! that `@requires` sent (`red<{"weight":3}>`). A list with an argument `first` has at most that many items.
 
 use graph::{FieldId, FieldSet, FieldSetItem, Supergraph, TypeId};
 use serde_json::{Map, Value};
 
-/// All objects.
+/// All objects of a federation.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Data {
-    /// Name to fields.
+    /// The fields of each object, by the object's name.
     pub objects: Map<String, Value>,
 }
 
-/// A value before anything is selected of it.
+/// A value before its selections are resolved.
 pub(crate) enum Stored {
     Leaf(Value),
     List(Vec<Stored>),
@@ -35,10 +34,10 @@ pub(crate) struct Object {
 }
 
 impl Data {
-    /// Reads the JSON of a `data.json`.
+    /// Parses the JSON of a `data.json`.
     ///
     /// # Errors
-    /// It is no object of objects.
+    /// The text is not an object of objects.
     pub fn parse(text: &str) -> Result<Self, String> {
         match serde_json::from_str(text).map_err(|error| error.to_string())? {
             Value::Object(objects) if objects.values().all(Value::is_object) => {
@@ -48,13 +47,13 @@ impl Data {
         }
     }
 
-    /// The object of that name.
+    /// Returns the object of that name.
     pub(crate) fn object(&self, graph: &Supergraph, name: &str) -> Option<Object> {
         let ty = graph.type_named(name.split(':').next().unwrap_or(name))?;
         Some(Object { name: name.to_owned(), ty })
     }
 
-    /// All objects of an object type.
+    /// Returns all objects of an object type.
     pub(crate) fn of_type<'a>(
         &'a self,
         graph: &'a Supergraph,
@@ -64,7 +63,7 @@ impl Data {
         all.filter(move |object| object.ty == ty)
     }
 
-    /// The value of a field, told which arguments and which required fields it got.
+    /// Returns the value of a field for these arguments and required fields, both of which are visible in it.
     pub(crate) fn value(
         &self,
         graph: &Supergraph,
@@ -116,7 +115,8 @@ impl Data {
         }
     }
 
-    /// What a field set selects of an object, as one server would send it. Failures count as null.
+    /// Returns the selection of a field set on an object, as the reference server would send it. Failures count as
+    /// null.
     pub(crate) fn project(
         &self,
         graph: &Supergraph,
@@ -154,7 +154,7 @@ impl Data {
         }
     }
 
-    /// The value of a field for somebody who has everything that it requires.
+    /// Returns the value of a field together with all fields that it requires.
     pub(crate) fn whole_value(
         &self,
         graph: &Supergraph,
@@ -167,7 +167,7 @@ impl Data {
         self.value(graph, object, field, arguments, required.as_ref())
     }
 
-    /// Does anything fail that a field requires, directly or because of what that requires in turn?
+    /// True if a resolver of any required field fails, directly or through the requirements of that field.
     pub(crate) fn requires_failures(
         &self,
         graph: &Supergraph,
@@ -205,14 +205,14 @@ impl Data {
     }
 }
 
-/// What a field of objects of type `ty` requires.
+/// Returns the field set that a field of objects of type `ty` requires.
 fn requires(graph: &Supergraph, ty: TypeId, field: FieldId) -> Option<&FieldSet> {
     let mentions = interface_mentions(graph, ty, field);
     let there = mentions.into_iter().flat_map(|mention| &graph.field(mention).subgraphs);
     there.into_iter().find_map(|there| there.requires.as_ref())
 }
 
-/// The field itself, and the same field of the interface objects that may resolve it.
+/// Returns the field itself, and the same field of the interface objects that may resolve it.
 pub(crate) fn interface_mentions(graph: &Supergraph, ty: TypeId, field: FieldId) -> Vec<FieldId> {
     let name = &graph.field(field).name;
     let is_object = |interface: &&TypeId| {
@@ -223,7 +223,7 @@ pub(crate) fn interface_mentions(graph: &Supergraph, ty: TypeId, field: FieldId)
     std::iter::once(field).chain(more).collect()
 }
 
-/// The arguments that a field set gives a field, with defaults, in the order of the schema.
+/// Returns the arguments that a field set gives a field, with defaults, in the order of the schema.
 pub(crate) fn constant_arguments(
     graph: &Supergraph,
     field: FieldId,
@@ -233,7 +233,7 @@ pub(crate) fn constant_arguments(
     complete_arguments(graph, field, given.as_object().cloned().unwrap_or_default())
 }
 
-/// Fills in defaults and puts the arguments into the order of the schema.
+/// Adds defaults and sorts the arguments in the order of the schema.
 pub(crate) fn complete_arguments(
     graph: &Supergraph,
     field: FieldId,

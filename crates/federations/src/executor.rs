@@ -1,4 +1,5 @@
-//! A plain GraphQL execution (GraphQL specification, section 6), over whatever resolves the fields.
+//! A plain GraphQL executor (GraphQL specification, section 6) over any resolver. The reference server and the
+//! subgraphs share it.
 
 use std::collections::HashMap;
 
@@ -7,7 +8,7 @@ use apollo_compiler::ast::{self, Definition, Directive, Document, Field, Selecti
 use graph::{TypeRef, TypeRefShape};
 use serde_json::{Map, Value, json};
 
-/// What a resolver yields.
+/// The result of a resolver.
 pub(crate) enum Resolved<O> {
     Leaf(Value),
     List(Vec<Resolved<O>>),
@@ -15,14 +16,14 @@ pub(crate) enum Resolved<O> {
     Error(String),
 }
 
-/// Who resolves the fields.
+/// Resolves the fields of objects.
 pub(crate) trait Resolver {
     type Object: Clone;
 
-    /// Is the object of that type, or does it implement it?
+    /// True if the object has that type or implements it.
     fn is_a(&self, object: &Self::Object, ty: &str) -> bool;
 
-    /// The value of a field and the type that it must have.
+    /// Returns the value of a field and its type.
     fn resolve(
         &self,
         object: &Self::Object,
@@ -30,28 +31,28 @@ pub(crate) trait Resolver {
         arguments: Map<String, Value>,
     ) -> (Resolved<Self::Object>, TypeRef);
 
-    /// Has anything failed that the field is made of, of which the client need not know?
+    /// True if a value from which the field is computed failed, which the client need not see.
     fn is_made_of_failures(&self, object: &Self::Object, field: &Field) -> bool;
 }
 
-/// `data`, and the path and message of each error.
+/// A response: `data`, and the path and message of each error.
 pub(crate) struct Response {
     pub(crate) data: Value,
     pub(crate) errors: Vec<(Vec<Value>, String)>,
     pub(crate) impaired: Vec<Impaired>,
 }
 
-/// An object of which errors may be told that are none of its fields'.
+/// An object for which errors may be reported that do not belong to its own fields.
 pub(crate) struct Impaired {
     pub(crate) path: Vec<Value>,
-    /// Something selected of it is made of failures, which may be told at any place of it. Otherwise
-    /// something skipped may be, and is told at the object only: what a subgraph is sent for it may go along
-    /// with what it is asked for others.
+    /// True if a selected field of the object depends on failed values, in which case an error may be reported at any
+    /// path below the object. Otherwise a skipped field does, and the error may be reported at the object only: values
+    /// for the skipped field may be fetched together with others.
     pub(crate) is_selected: bool,
 }
 
 impl Response {
-    /// As JSON, the way GraphQL servers write it.
+    /// Returns the response as JSON in the form that GraphQL servers write.
     pub(crate) fn to_json(&self) -> Value {
         let mut out = json!({ "data": self.data });
         if !self.errors.is_empty() {
@@ -62,7 +63,7 @@ impl Response {
     }
 }
 
-/// Runs the only operation of `document` on `root`.
+/// Executes the only operation of `document` on `root`.
 pub(crate) fn execute<R: Resolver>(
     resolver: &R,
     document: &Document,
@@ -103,7 +104,7 @@ pub(crate) fn execute<R: Resolver>(
     Response { data, errors: run.errors, impaired: run.impaired }
 }
 
-/// A null that moves up.
+/// A null that propagates to the parent.
 struct Propagated;
 
 struct Run<'a, R: Resolver> {
@@ -119,19 +120,19 @@ struct Run<'a, R: Resolver> {
 #[derive(Clone, Copy)]
 struct Part<'a> {
     set: &'a [Selection],
-    /// Further up it says that it is not wanted.
+    /// True if a selection further up is skipped.
     is_skipped: bool,
 }
 
-/// What is mentioned of an object under one key.
+/// The selections of an object under one response key, including skipped ones.
 struct Mentioned<'a> {
     key: &'a str,
-    /// Each with its place among all fields of the object, and whether it is skipped.
+    /// The fields, each with its position among all fields of the object, and whether it is skipped.
     fields: Vec<(usize, &'a Field, bool)>,
 }
 
 impl<'a> Mentioned<'a> {
-    /// The first that is wanted, and its place.
+    /// Returns the first field that is not skipped, with its position.
     fn wanted(&self) -> Option<(usize, &'a Field)> {
         let mut wanted = self.fields.iter().filter(|(_, _, is_skipped)| !is_skipped);
         wanted.next().map(|&(at, field, _)| (at, field))
@@ -145,7 +146,7 @@ impl<'a, R: Resolver> Run<'a, R> {
             self.collect(part.set, object, part.is_skipped, &mut mentioned);
         }
         self.note_impaired(object, &mentioned);
-        // Each stands where it is first wanted (CollectFields).
+        // Each field is at the position of its first occurrence that is not skipped (CollectFields).
         mentioned.retain(|mentioned| mentioned.wanted().is_some());
         mentioned.sort_by_key(|mentioned| mentioned.wanted().map(|(at, _)| at));
         let mut out = Map::new();
@@ -161,7 +162,7 @@ impl<'a, R: Resolver> Run<'a, R> {
                 is_skipped,
             };
             let below: Vec<Part<'a>> = mentioned.fields.iter().map(part).collect();
-            // The others run on, so that every error is known.
+            // The other fields are resolved nevertheless, so that every error is known.
             match self.complete(resolved, &ty, &below) {
                 Ok(value) => {
                     out.insert(key.to_owned(), value);
@@ -215,7 +216,7 @@ impl<'a, R: Resolver> Run<'a, R> {
         for mentioned in mentioned {
             let is_selected = mentioned.wanted().is_some();
             let Some(&(_, field, _)) = mentioned.fields.first() else { continue };
-            // Nobody looks into what is skipped.
+            // Selections below a skipped field are not examined.
             let is_hidden = !is_selected && !field.selection_set.is_empty();
             if is_hidden || self.resolver.is_made_of_failures(object, field) {
                 self.impaired.push(Impaired { path: self.path.clone(), is_selected });

@@ -1,7 +1,7 @@
-//! A random supergraph. It could have been composed: whoever has a type can identify its objects or
-//! reach them, what a field requires or provides is external there, interfaces are implemented where
-//! they are known. Key members are external in some subgraphs, of which some are type extensions of
-//! Federation 1; where that leaves no way to a field, the router must refuse it.
+//! A generator of random supergraphs that composition could have produced: each subgraph with a type can identify its
+//! objects or reach them, required and provided fields are external, and interfaces are implemented in all subgraphs
+//! that know them. Key members are external in some subgraphs, some of which are type extensions of Federation 1; if
+//! that leaves no route to a field, the router must refuse it.
 
 mod abstracts;
 mod model;
@@ -26,7 +26,7 @@ struct Federation<'r> {
     mutation: Vec<Field>,
 }
 
-/// The SDL of a random supergraph with `subgraphs` (2 to 8) subgraphs.
+/// Returns the SDL of a random supergraph with `subgraphs` (2 to 8) subgraphs.
 pub fn federation(random: &mut Random, subgraphs: usize) -> String {
     let mut federation = Federation::new(random, subgraphs);
     federation.values();
@@ -44,7 +44,7 @@ pub fn federation(random: &mut Random, subgraphs: usize) -> String {
 }
 
 impl<'r> Federation<'r> {
-    /// An empty federation of `subgraphs` (2 to 8) subgraphs.
+    /// Creates an empty federation of `subgraphs` (2 to 8) subgraphs.
     fn new(random: &'r mut Random, subgraphs: usize) -> Self {
         Self {
             random,
@@ -60,7 +60,7 @@ impl<'r> Federation<'r> {
         (0..self.graphs).collect()
     }
 
-    /// Value types: the same in all subgraphs, but for fields that only some have.
+    /// Adds value types: the same in all subgraphs, except for fields that only some have.
     fn values(&mut self) {
         let all = self.all();
         for name in ["Box", "Cup"].iter().take(self.random.below(3)) {
@@ -79,7 +79,7 @@ impl<'r> Federation<'r> {
                 extensions: Vec::new(),
             });
         }
-        // Nested keys are made of this one.
+        // Nested keys consist of this type.
         self.objects.push(Object {
             name: "Spot".to_owned(),
             presence: all.iter().map(|&graph| (graph, Vec::new(), true)).collect(),
@@ -151,9 +151,9 @@ impl<'r> Federation<'r> {
         }
     }
 
-    /// Makes key members external in some subgraphs: on type extensions of Federation 1, where that means that
-    /// the subgraph only refers to the object, and elsewhere, where it cannot give them. One subgraph of each
-    /// member is left alone, so that most operations can still be planned.
+    /// Makes key members external in some subgraphs: on type extensions of Federation 1, where that means that the
+    /// subgraph only refers to the object, and elsewhere, where the subgraph cannot resolve them. Each member remains
+    /// resolvable in one subgraph, so that most operations can still be planned.
     fn external_key_members(&mut self) {
         const MEMBERS: [&str; 4] = ["id", "code", "spot", "tags"];
         for index in 0..self.objects.len() {
@@ -185,7 +185,7 @@ impl<'r> Federation<'r> {
         }
     }
 
-    /// Fields that all entities and some values have, for interfaces.
+    /// Adds fields for interfaces, which all entities and some values have.
     fn names(&mut self) {
         for index in 0..self.objects.len() {
             if self.objects[index].name == "Spot" || self.random.one_in(5) {
@@ -198,7 +198,7 @@ impl<'r> Federation<'r> {
         }
     }
 
-    /// The subgraphs among `by` that can return `ty` and agree on one object type at least.
+    /// Returns the subgraphs among `by` that can return `ty` and agree on at least one object type.
     fn returners(&self, ty: &str, by: &[usize]) -> Vec<usize> {
         if let Some(object) = self.objects.iter().find(|object| object.name == ty) {
             return by.iter().copied().filter(|&graph| object.is_in(graph)).collect();
@@ -224,7 +224,7 @@ impl<'r> Federation<'r> {
         returners
     }
 
-    /// A composite type that `graph` knows.
+    /// Returns a composite type that `graph` knows.
     fn composite(&mut self, graph: usize) -> String {
         let objects = self.objects.iter().filter(|object| object.is_in(graph));
         let mut names: Vec<String> = objects.map(|object| object.name.clone()).collect();
@@ -247,7 +247,7 @@ impl<'r> Federation<'r> {
         }
     }
 
-    /// A field of a type that is in `graphs`.
+    /// Generates a field in some of the subgraphs `graphs`.
     fn field(&mut self, name: String, graphs: &[usize]) -> Field {
         let mut by = match self.random.one_in(2) {
             true => vec![*self.random.pick(graphs)],
@@ -294,7 +294,7 @@ impl<'r> Federation<'r> {
         field
     }
 
-    /// The only subgraph that has the field takes it over from another one for some of the requests.
+    /// Moves the field from another subgraph to its only subgraph for some of the requests, by a label.
     fn moves(&mut self, field: &mut Field, from: usize) {
         let label = Some(*self.random.pick(&LABELS));
         if field.mentions[0].graph != from {
@@ -304,7 +304,7 @@ impl<'r> Federation<'r> {
         }
     }
 
-    /// Fields with an argument that is read from the nearest object above of several types.
+    /// Adds fields with an argument that is read from the nearest object above of several types.
     fn contexts(&mut self) {
         if !self.random.one_in(3) {
             return;
@@ -365,7 +365,7 @@ impl<'r> Federation<'r> {
         }
     }
 
-    /// Fields that need what other subgraphs know.
+    /// Adds fields that require fields of other subgraphs.
     fn requires(&mut self) {
         for index in 0..self.objects.len() {
             if self.objects[index].presence[0].1.is_empty() {
@@ -411,7 +411,7 @@ impl<'r> Federation<'r> {
         }
     }
 
-    /// The text by which `graph` requires a field; what is below becomes external there.
+    /// Returns the text by which `graph` requires a field; fields below it become external there.
     fn required(&mut self, index: usize, at: usize, graph: usize) -> Option<String> {
         let field = self.objects[index].fields[at].clone();
         if field.named() == "Query" {
@@ -430,7 +430,8 @@ impl<'r> Federation<'r> {
         Some(text)
     }
 
-    /// A leaf of a type, for `@requires` and `@provides` of `graph`: in braces, empty for leaf types.
+    /// Returns a selection of a leaf of a type, for `@requires` and `@provides` of `graph`: in braces, empty for leaf
+    /// types.
     fn leaf_below(&mut self, ty: &str, graph: usize) -> Option<String> {
         if let Some(target) = self.objects.iter().position(|object| object.name == ty) {
             let leaf = self.leaf_of(target, graph)?;
@@ -473,7 +474,7 @@ impl<'r> Federation<'r> {
         Some(field.name.clone())
     }
 
-    /// Paths on which a subgraph knows more of another type than elsewhere.
+    /// Adds `@provides`: paths on which a subgraph resolves more fields of a type than elsewhere.
     fn provides(&mut self) {
         for index in 0..self.objects.len() {
             for at in 0..self.objects[index].fields.len() {

@@ -1,12 +1,12 @@
-//! Random federations, and the one server that knows what the router must answer.
+//! Random federations, and a reference server that determines the expected responses of the router.
 //!
-//! A [`Case`] is a supergraph, an operation with its variables, and a store of objects. It is answered
-//! twice: by the router's own crates (prepare, plan, execute) over subgraphs that see their part of the
-//! store and refuse what real ones could not do, and by a plain GraphQL execution over the whole store.
-//! Both answers must have the same `data`, byte for byte. Cases are folders or come from a seed; one
-//! that fails is made smaller and written down as a folder.
+//! A [`Case`] is a supergraph, an operation with its variables, and an object store. It is executed twice: by the
+//! router's own crates (prepare, plan, execute) over subgraphs that see their part of the store and reject requests
+//! that real subgraphs could not resolve, and by a plain GraphQL execution over the whole store. Both responses must
+//! have the same `data`, byte for byte. Cases are folders or come from a seed; a failing case is shrunk and written to
+//! a folder.
 //!
-//! Invariant: what is right is decided here without the planner, the normaliser or the executor.
+//! Invariant: the expected response is determined without the planner, the normaliser or the executor of the router.
 
 mod case;
 mod data;

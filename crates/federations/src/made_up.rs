@@ -1,16 +1,16 @@
-//! A random store for any supergraph, and what every store must be like.
+//! A random object store for any supergraph, and the rules that every store must satisfy.
 
 use graph::{FieldId, FieldSet, FieldSetItem, Supergraph, TypeId, TypeKind, TypeRef, TypeRefShape};
 use serde_json::{Map, Value, json};
 
 use crate::{Data, Random};
 
-/// How many objects of each type there are.
+/// The number of objects of each type.
 const OBJECTS: usize = 3;
 
 impl Data {
-    /// Three objects of each object type. Members of keys tell them apart; nullable fields are null now and
-    /// then, and where `has_errors`, some fail.
+    /// Generates three objects of each object type. Members of keys differ between objects; some nullable fields are
+    /// null, and if `has_errors` is set, some fields fail.
     pub fn random(graph: &Supergraph, random: &mut Random, has_errors: bool) -> Self {
         let mut maker = Maker { graph, random, has_errors, special: special(graph) };
         let mut objects = Map::new();
@@ -30,10 +30,10 @@ impl Data {
         Self { objects }
     }
 
-    /// Is there anything that no federation could hold?
+    /// Checks that a federation could have these values.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The first value that violates the schema.
     pub fn check(&self, graph: &Supergraph) -> Result<(), String> {
         for (name, fields) in &self.objects {
             let Some(object) = self.object(graph, name) else { continue };
@@ -75,16 +75,16 @@ impl Data {
     }
 }
 
-/// Of these types there is one object only.
+/// Returns the types that have a single object.
 fn roots(graph: &Supergraph) -> [Option<TypeId>; 3] {
     [Some(graph.query), graph.mutation, graph.subscription]
 }
 
-/// The object types that every subgraph that resolves the field can return.
+/// Returns the object types that every subgraph that resolves the field can return.
 fn agreed(graph: &Supergraph, ty: TypeId, field: FieldId) -> Vec<TypeId> {
     let mut types = graph.ty(ty).possible.clone();
     let definition = graph.field(field);
-    // Whatever labels are on.
+    // The subgraphs with any labels on count.
     let mut resolvers = definition.resolved_by;
     for moving in &definition.progressive {
         resolvers.insert(moving.from);
@@ -99,20 +99,20 @@ fn agreed(graph: &Supergraph, ty: TypeId, field: FieldId) -> Vec<TypeId> {
         let possible = graph.possible_in(named, subgraph);
         types.retain(|member| possible.contains(member));
     }
-    // What clients must not see is where they look only if there is nothing else.
+    // Objects hidden from clients are used only if there are no others.
     if types.iter().any(|&member| !graph.ty(member).inaccessible) {
         types.retain(|&member| !graph.ty(member).inaccessible);
     }
     types
 }
 
-/// Fields that others depend on.
+/// Fields on which other fields depend.
 struct Special {
-    /// In keys: they tell objects apart.
+    /// Fields in keys, which identify objects.
     keys: Vec<FieldId>,
-    /// They do not fail. What arguments read further up, and what would take an object away from those who
-    /// require something of it: other requests may ask for more of the object, and a null instead of it is
-    /// right where they do.
+    /// Fields that do not fail: values that arguments read further up, and fields whose failure would make an object
+    /// null of which other fields are required. Other requests may select more of such an object, and a null instead of
+    /// it is correct for them.
     steady: Vec<FieldId>,
 }
 
@@ -139,7 +139,7 @@ fn special(graph: &Supergraph) -> Special {
     special
 }
 
-/// The object types that a set leads through.
+/// Collects the object types through which a field set leads.
 fn leads_through(graph: &Supergraph, set: &FieldSet, found: &mut Vec<TypeId>) {
     for item in &set.items {
         match item {
@@ -153,7 +153,7 @@ fn leads_through(graph: &Supergraph, set: &FieldSet, found: &mut Vec<TypeId>) {
     }
 }
 
-/// The fields of objects of these types whose failure takes the object away, also from further below.
+/// Collects the fields of objects of these types whose failure makes the object null, also from further below.
 fn beside(graph: &Supergraph, mut types: Vec<TypeId>, found: &mut Vec<FieldId>) {
     let mut next = 0;
     while let Some(&ty) = types.get(next) {
@@ -169,7 +169,7 @@ fn beside(graph: &Supergraph, mut types: Vec<TypeId>, found: &mut Vec<FieldId>) 
     }
 }
 
-/// Does a failure of the field take away its object, somewhere at least?
+/// True if a failure of the field makes its object null in at least one subgraph.
 fn takes_away(graph: &Supergraph, field: FieldId) -> bool {
     let definition = graph.field(field);
     let there = definition.subgraphs.iter().filter_map(|there| there.ty.as_ref());
@@ -181,7 +181,7 @@ fn note(graph: &Supergraph, set: &FieldSet, found: &mut Vec<FieldId>) {
         match item {
             FieldSetItem::Field { field, fields, .. } => {
                 let definition = graph.field(*field);
-                // Of an interface: the fields of its members are meant.
+                // A field of an interface stands for the fields of its members.
                 let members = graph.ty(definition.parent).possible.iter();
                 found.extend(members.filter_map(|&ty| graph.field_named(ty, &definition.name)));
                 note(graph, fields, found);
@@ -213,7 +213,7 @@ impl Maker<'_> {
         Value::Object(fields)
     }
 
-    /// The same for the same object, different for different ones.
+    /// Returns a value that is equal for the same object and different for different ones.
     fn identifying(&mut self, ty: &TypeRef, field: FieldId, of: TypeId, number: usize) -> Value {
         let graph = self.graph;
         let own = &graph.ty(of).name;
@@ -229,7 +229,7 @@ impl Maker<'_> {
                 }
             }
             TypeRefShape::Named(id) => match &*graph.ty(*id).name {
-                // Of an interface: keys tell objects of its members apart, too.
+                // Keys on an interface must also distinguish objects of its different members.
                 "Int" => json!(100 * of.0 as usize + number),
                 "Float" => json!((100 * of.0 as usize + number) as f64 + 0.5),
                 _ => json!(format!("{}{number}", own.to_lowercase())),
@@ -239,7 +239,7 @@ impl Maker<'_> {
 
     fn value(&mut self, field: FieldId, number: usize) -> Value {
         let definition = &self.graph.field(field);
-        // Nobody may find null where some subgraph says that there is none.
+        // The value must not be null if some subgraph declares the field as non-null.
         let is_strict = definition
             .subgraphs
             .iter()

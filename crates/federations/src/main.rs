@@ -1,5 +1,5 @@
-//! Tries random federations until one is answered wrongly or the time is over:
-//! `federations [--seconds N] [--seed FIRST] [--out FOLDER]`. `cargo xtask fuzz federations` runs it.
+//! Tries random federations until a response is wrong or the time is over: `federations [--seconds N] [--seed FIRST]
+//! [--out FOLDER]`. `cargo xtask fuzz federations` runs it.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks by printing")]
 
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use federations::{Tally, trial};
 
-/// Operations for each federation.
+/// The number of operations for each federation.
 const OPERATIONS: usize = 10;
 
 struct Settings {

@@ -1,4 +1,4 @@
-//! One server with the whole store: what it answers is right.
+//! The reference server, which has the whole store: its responses are the expected ones.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use crate::{
     executor::{self, Resolved, Resolver, Response},
 };
 
-/// Answers the operation in `document`, whose root type is `root`.
+/// Executes the operation in `document`, whose root type is `root`.
 pub(crate) fn answer(
     graph: &Supergraph,
     data: &Data,
@@ -29,7 +29,7 @@ struct Monolith<'a> {
     data: &'a Data,
 }
 
-/// An object and how it was come to.
+/// An object with its ancestors.
 #[derive(Clone)]
 struct Here(Rc<Way>);
 
@@ -76,7 +76,7 @@ impl Resolver for Monolith<'_> {
 }
 
 impl Monolith<'_> {
-    /// What arguments read from the nearest object above that sets their context.
+    /// Adds the arguments that are read from the nearest ancestor that sets their context.
     fn add_context(&self, here: &Here, field: FieldId, arguments: &mut Map<String, Value>) {
         let graph = self.graph;
         let mentions = interface_mentions(graph, here.0.object.ty, field);
@@ -95,7 +95,7 @@ impl Monolith<'_> {
     }
 }
 
-/// The only leaf below objects of one member.
+/// Returns the only leaf below objects of one member.
 fn leaf(value: Value) -> Value {
     match value {
         Value::Object(members) => {
@@ -118,7 +118,7 @@ fn resolved(stored: Stored, above: &Here) -> Resolved<Here> {
     }
 }
 
-/// The type of what is a leaf whatever the schema says.
+/// Returns the type of a value that is treated as a leaf, whatever the schema declares.
 pub(crate) fn any_leaf() -> TypeRef {
     TypeRef { nullable: true, shape: TypeRefShape::Named(TypeId(0)) }
 }

@@ -1,4 +1,4 @@
-//! A random operation on a supergraph.
+//! A generator of random operations on a supergraph.
 
 use std::fmt::Write as _;
 
@@ -7,23 +7,24 @@ use serde_json::{Map, Value, json};
 
 use crate::Random;
 
-/// Selections nest this deeply at most.
+/// The maximum nesting depth of selections.
 const DEPTH_MAX: usize = 4;
 
-/// The nesting of a wide operation, and how many objects are selected at one place at most: some dozen selection sets.
+/// The nesting depth of a wide operation, and the maximum number of objects selected at one position: some dozen
+/// selection sets.
 const WIDE_DEPTH: usize = 3;
 const WIDE_BRANCHES_MAX: usize = 3;
 
-/// An operation, and values for its variables in all the ways worth trying.
+/// An operation, with all relevant combinations of values of its variables.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The document.
     pub text: String,
-    /// One run for each.
+    /// The values of the variables for each run.
     pub variables: Vec<Map<String, Value>>,
 }
 
-/// A random operation. It may be invalid where selections do not merge; most are not.
+/// Generates a random operation. It may be invalid if selections do not merge; most are valid.
 pub fn operation(graph: &Supergraph, random: &mut Random) -> Asked {
     let mutation = graph.mutation.filter(|_| random.one_in(6));
     let root = mutation.unwrap_or(graph.query);
@@ -71,8 +72,9 @@ pub fn operation(graph: &Supergraph, random: &mut Random) -> Asked {
     Asked { text, variables }
 }
 
-/// A random query with dozens of selection sets over the self-referential type of
-/// [`wide_federation`](crate::wide_federation): long enough for the planner to choose its requests as a whole.
+/// Generates a random query with dozens of selection sets over the self-referential type of
+/// [`generate_wide_federation`](crate::generate_wide_federation): long enough for the planner to choose its requests as
+/// a whole.
 pub fn wide_operation(graph: &Supergraph, random: &mut Random) -> Asked {
     let root = graph.ty(graph.query).fields.iter().copied();
     let root = root.map(|field| graph.field(field)).find(|field| &*field.name == "q0");
@@ -84,7 +86,7 @@ pub fn wide_operation(graph: &Supergraph, random: &mut Random) -> Asked {
     Asked { text, variables: vec![Map::new()] }
 }
 
-/// Leaves and, above depth 0, objects of the same type, with their braces.
+/// Writes leaves and, above depth 0, objects of the same type, with their braces.
 fn wide_selections(
     graph: &Supergraph,
     random: &mut Random,
@@ -114,12 +116,12 @@ fn wide_selections(
 struct Writer<'a> {
     graph: &'a Supergraph,
     random: &'a mut Random,
-    /// The types that the selection stands below.
+    /// The types of the ancestors of the current selection.
     above: Vec<TypeId>,
-    /// Definitions of named fragments.
+    /// The definitions of named fragments.
     fragments: Vec<String>,
     has_conditions: bool,
-    /// `$x $y $n $hue`
+    /// Whether `$x`, `$y`, `$n` and `$hue` are used.
     uses: [bool; 4],
 }
 
@@ -176,7 +178,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What arguments of a field read from further up must be somewhere above.
+    /// True if an ancestor sets the contexts of all arguments that the field reads from further up.
     fn can_be_asked(&self, field: graph::FieldId) -> bool {
         let graph = self.graph;
         let definition = graph.field(field);
@@ -257,7 +259,7 @@ impl Writer<'_> {
             let comma = if arguments.is_empty() { "" } else { ", " };
             let _ = write!(arguments, "{comma}{}: {value}", argument.name);
         }
-        // A key that says which field and arguments it is merges wherever it stands.
+        // A key that determines the field and its arguments merges everywhere.
         let name = &definition.name;
         match self.random.below(12) {
             _ if !arguments.is_empty() => {

@@ -23,12 +23,12 @@ impl Random {
         self.below(n) == 0
     }
 
-    /// One of them. `items` is not empty.
+    /// Returns one of the items, which must not be empty.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len())]
     }
 
-    /// Each of them once in two times, but at least one. `items` is not empty.
+    /// Returns a random half of the items, but at least one. `items` must not be empty.
     pub(crate) fn some<T: Copy>(&mut self, items: &[T]) -> Vec<T> {
         let chosen: Vec<T> = items.iter().copied().filter(|_| self.one_in(2)).collect();
         if chosen.is_empty() { vec![*self.pick(items)] } else { chosen }

@@ -1,4 +1,4 @@
-//! Makes a failing case smaller: whatever can go while it still fails in the same way goes.
+//! Shrinking of failing cases: removes every part without which the case still fails in the same way.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,12 +11,12 @@ use serde_json::Value;
 
 use crate::{Case, Failure, Variables};
 
-/// What is left.
+/// The result of shrinking.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
     /// The smaller case.
     pub case: Case,
-    /// How often it was tried.
+    /// The number of runs.
     pub tries: usize,
 }
 
@@ -43,7 +43,7 @@ struct Shrinking {
 }
 
 impl Shrinking {
-    /// Takes the candidate if it fails like the case.
+    /// Keeps the candidate if it fails like the case.
     fn try_case(&mut self, candidate: Case) -> bool {
         if self.tries >= self.tries_max {
             return false;
@@ -59,7 +59,7 @@ impl Shrinking {
         fails
     }
 
-    /// Tries edit 0, 1, 2 … of a document until there are no more. `edit` says whether there was one.
+    /// Tries edits 0, 1, 2 … of a document until `edit` returns false, which means that there is no such edit.
     fn documents(
         &mut self,
         text: fn(&mut Case) -> &mut String,
@@ -76,7 +76,7 @@ impl Shrinking {
             }
             *text(&mut candidate) = document.to_string();
             candidate.forget_unknown_variables();
-            // What stood behind it has moved up where the edit was kept.
+            // If the edit was kept, the following edits have moved up by one.
             match self.try_case(candidate) {
                 true => is_smaller = true,
                 false => at += 1,
@@ -92,7 +92,7 @@ impl Shrinking {
             candidate.labels.retain(|known| *known != label);
             is_smaller |= self.try_case(candidate);
         }
-        // Larger at first, but what is selected for one place alone can go.
+        // The operation grows at first, but then selections that only one place needs can be removed.
         is_smaller | self.documents(text, inline_spread)
     }
 
@@ -165,7 +165,7 @@ impl Case {
     }
 }
 
-/// Edit number `at` of an operation.
+/// Applies the edit with number `at` to an operation.
 fn edit_operation(document: &mut Document, at: usize) -> bool {
     let mut left = at;
     let mut is_edited = false;
@@ -186,7 +186,7 @@ fn edit_operation(document: &mut Document, at: usize) -> bool {
     is_edited
 }
 
-/// Writes what spread number `at` stands for in its place.
+/// Replaces the fragment spread with number `at` by the fragment's selections.
 fn inline_spread(document: &mut Document, at: usize) -> bool {
     let fragments: HashMap<String, Node<FragmentDefinition>> = document
         .definitions
@@ -311,7 +311,7 @@ fn edit_set(set: &mut Vec<Selection>, left: &mut usize) -> bool {
     false
 }
 
-/// Fragments and variables that nobody uses make a document invalid.
+/// Removes unused fragments and variables, which would make the document invalid.
 fn drop_unused(document: &mut Document) {
     let mut spreads = HashSet::new();
     let mut variables = HashSet::new();
@@ -404,7 +404,7 @@ fn names_graph(directive: &Directive, graph: &str) -> bool {
     matches!(value.map(|value| &**value), Some(Ast::Enum(name)) if name == graph)
 }
 
-/// Removes a subgraph with all that only it has.
+/// Removes a subgraph, and everything that only this subgraph has.
 fn remove_subgraph(document: &mut Document, at: usize) -> bool {
     let mut graph = None;
     for definition in &mut document.definitions {
@@ -437,7 +437,7 @@ fn remove_subgraph(document: &mut Document, at: usize) -> bool {
                 let directives = &mut field.make_mut().directives.0;
                 let count = directives.len();
                 directives.retain(|directive| !names_graph(directive, &graph));
-                // A field without mentions would be everywhere.
+                // A field without mentions would belong to all subgraphs.
                 let is_resolved = directives.iter().any(|directive| {
                     directive.name == "join__field"
                         && directive.specified_argument_by_name("external").is_none()
@@ -547,7 +547,7 @@ fn remove_directive(directives: &mut Vec<Node<Directive>>, left: &mut usize) -> 
     }
     *left -= directives.len();
     for directive in directives {
-        // Without `graph` or `external` a mention means something else.
+        // Without `graph` or `external` a mention has another meaning.
         let optional: Vec<usize> = (0..directive.arguments.len())
             .filter(|&index| {
                 let name = directive.arguments[index].name.as_str();

@@ -1,5 +1,5 @@
-//! A subgraph in memory: runs what it is sent over its part of the store, and notes what a real one
-//! could not have answered.
+//! A subgraph in memory: executes requests over its part of the store, and records requests that a real subgraph could
+//! not have resolved.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,14 +18,14 @@ use crate::{
     monolith::any_leaf,
 };
 
-/// What was sent to whom, and what should never have been sent.
+/// The requests sent to subgraphs, and those that were invalid.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub(crate) requests: Vec<(SubgraphId, String)>,
     pub(crate) violations: Vec<String>,
 }
 
-/// One subgraph.
+/// One subgraph in memory.
 pub(crate) struct InMemory {
     pub(crate) graph: Arc<Supergraph>,
     pub(crate) data: Arc<Data>,
@@ -40,7 +40,7 @@ impl execute::Subgraph for InMemory {
     ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>> {
         let answer = self.answer(&request.body);
         Box::pin(async move {
-            // One turn of the runtime, so that fetches in flight at once really are.
+            // Yields to the runtime once, so that concurrent fetches really are in flight at the same time.
             tokio::task::yield_now().await;
             let body = answer.map_err(FetchError::Protocol)?;
             Ok(SubgraphAnswer { status: StatusCode::OK, headers: HeaderMap::new(), body })
@@ -90,15 +90,15 @@ struct Server<'a> {
     graph: &'a Supergraph,
 }
 
-/// An object in the hands of the subgraph.
+/// An object as the subgraph has it.
 #[derive(Clone)]
 struct Here<'a> {
     object: Object,
-    /// Its type there: its own, or that of the interface object.
+    /// The object's type in the subgraph: its own, or that of the interface object.
     known_as: TypeId,
-    /// How it was asked for.
+    /// The representation with which the object was fetched, if any.
     sent: Option<Arc<Value>>,
-    /// What `@provides` adds.
+    /// The field sets that `@provides` adds.
     provides: Vec<&'a FieldSet>,
 }
 
@@ -173,7 +173,7 @@ impl<'a> Server<'a> {
             complete.insert(wanted.name.to_string(), read.clone());
         }
         let arguments = complete;
-        // With `@provides` the subgraph knows the value without knowing what it depends on.
+        // With `@provides` the subgraph has the value without the values that it requires.
         let stored = match (required, provides.is_empty()) {
             (None, false) => self.subgraph.data.whole_value(graph, &here.object, own, &arguments),
             (required, _) => {
@@ -185,8 +185,8 @@ impl<'a> Server<'a> {
         Ok((self.resolved(stored, ty.named(), &provides)?, ty.clone()))
     }
 
-    /// True if an external field is a key member on a type extension of Federation 1: the subgraph refers to
-    /// objects by it, so it knows the value.
+    /// True if an external field is a key member on a type extension of Federation 1: the subgraph refers to objects by
+    /// it, so it knows the value.
     fn is_reference(&self, field: FieldId) -> bool {
         let graph = self.graph;
         let types = graph.types.iter().flat_map(|ty| &ty.subgraphs);
@@ -219,7 +219,7 @@ impl<'a> Server<'a> {
         })
     }
 
-    /// As what the subgraph knows an object where its schema says `ty`.
+    /// Returns the type as which the subgraph knows an object if its schema declares `ty`.
     fn known_as(&self, ty: TypeId, object: &Object) -> Result<TypeId, String> {
         let there = self.graph.type_in(ty, self.subgraph.id);
         if there.is_some_and(|there| there.interface_object) {
@@ -231,7 +231,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// The members of a representation that a field requires, and nothing else.
+    /// Returns the members of a representation that a field requires, and nothing else.
     fn required(&self, set: &FieldSet, sent: &Value, ty: TypeId) -> Result<Value, String> {
         let members = match sent {
             Value::Null => return Ok(Value::Null),
@@ -269,7 +269,7 @@ impl<'a> Server<'a> {
     }
 
     fn entities(&self, arguments: &Map<String, Value>) -> (Resolved<Here<'a>>, TypeRef) {
-        // Elements may be null: `[_Entity]!`. The type inside has no meaning of its own.
+        // Elements may be null: `[_Entity]!`. The type inside is not used.
         let item = any_leaf();
         let ty = TypeRef { nullable: false, shape: TypeRefShape::List(Box::new(item)) };
         let sent = arguments.get("representations").and_then(Value::as_array);
@@ -283,7 +283,7 @@ impl<'a> Server<'a> {
         (Resolved::List(entities.collect()), ty)
     }
 
-    /// The object that a representation names by a key of this subgraph.
+    /// Returns the object that a representation identifies by a key of this subgraph.
     fn identified(&self, sent: &Value) -> Result<Here<'a>, String> {
         let graph = self.graph;
         let name = sent["__typename"].as_str().ok_or("a representation without a type")?;
@@ -320,7 +320,7 @@ fn mentions(set: &FieldSet, field: FieldId) -> bool {
     })
 }
 
-/// Does `value` say everything that `part` says?
+/// True if `value` contains all of `part`.
 fn includes(value: &Value, part: &Value) -> bool {
     match (value, part) {
         (Value::Object(value), Value::Object(part)) => {
@@ -333,7 +333,7 @@ fn includes(value: &Value, part: &Value) -> bool {
     }
 }
 
-/// What `@provides` says below a field.
+/// Collects the field sets that `@provides` states below a field.
 fn provided<'a>(
     graph: &Supergraph,
     sets: &[&'a FieldSet],

@@ -1,4 +1,4 @@
-//! One seed: a federation, operations on it, and other ways to ask for the same.
+//! Trials: the federation of one seed, operations on it, and equivalent variations of these operations.
 
 use std::path::Path;
 
@@ -9,39 +9,39 @@ use crate::{
     operation, shrink, wide_federation, wide_operation, with_unused_subgraph,
 };
 
-/// Runs that making a case smaller may take.
+/// The maximum number of runs for shrinking a case.
 const TRIES_MAX: usize = 20_000;
 
-/// What happened so far.
+/// Counts of the trials so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// Federations.
+    /// The number of federations.
     pub federations: u64,
-    /// Answers that were right.
+    /// The number of correct responses.
     pub right: u64,
-    /// Requests to subgraphs behind these answers.
+    /// The number of requests to subgraphs for these responses.
     pub requests: u64,
-    /// Operations that could not be planned.
+    /// The number of operations that the planner refused.
     pub refused: u64,
-    /// Operations that were not valid.
+    /// The number of invalid operations.
     pub invalid: u64,
-    /// Other ways to ask that got the same.
+    /// The number of variations with the same response.
     pub variations: u64,
 }
 
-/// A wrong answer.
+/// A wrong response.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Where it comes from.
+    /// The seed of the federation.
     pub seed: u64,
     /// The case as it was found.
     pub case: Case,
-    /// What is wrong.
+    /// The difference from the expected response.
     pub failure: Failure,
 }
 
 impl Found {
-    /// Makes the case smaller and writes it to a folder in `fixtures`. Says what is wrong and where it is.
+    /// Shrinks the case, writes it to a folder in `fixtures`, and returns a message with the failure and the folder.
     pub fn write_down(&self, fixtures: &Path) -> String {
         let shrunk = shrink(&self.case, &self.failure, TRIES_MAX);
         let message = match shrunk.case.ask() {
@@ -57,13 +57,13 @@ impl Found {
     }
 }
 
-/// Asks `operations` random operations of the federation of that seed.
+/// Executes `operations` random operations on the federation of `seed`.
 ///
 /// # Errors
-/// The router is wrong.
+/// A response of the router is wrong.
 ///
 /// # Panics
-/// What the generator makes is no supergraph.
+/// The generated federation is not a valid supergraph.
 pub fn trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), Box<Found>> {
     let mut random = Random::new(seed);
     let has_many = random.one_in(4);
@@ -149,15 +149,15 @@ pub fn trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), Box<
     Ok(())
 }
 
-/// A federation while some of its labels are on.
+/// A loaded federation while some of its labels are on.
 struct Tried {
     world: World,
-    /// The same with a subgraph that nobody uses.
+    /// The same federation with an unused subgraph.
     larger: Option<World>,
     labels: Vec<String>,
 }
 
-/// Sets of labels to try: none, and where there are any, all.
+/// Returns the sets of labels to try: none, and all if there are any.
 fn settings(graph: &Supergraph) -> Vec<Vec<String>> {
     let all: Vec<String> = graph.override_labels.iter().map(ToString::to_string).collect();
     if all.is_empty() { vec![Vec::new()] } else { vec![Vec::new(), all] }

@@ -1,4 +1,4 @@
-//! A supergraph with its store: answers operations twice and compares.
+//! A loaded supergraph with its store: executes operations in both ways and compares the responses.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use crate::{
     subgraph::{InMemory, Log, NoPublisher},
 };
 
-/// Longer than any case takes; nobody waits for anybody here.
+/// The deadline of requests: longer than any case takes.
 const DEADLINE: Duration = Duration::from_secs(600);
 
 /// A loaded case without an operation.
@@ -35,47 +35,47 @@ pub struct World {
     runtime: tokio::runtime::Runtime,
 }
 
-/// What became of an operation.
+/// The outcome of an operation that is not a failure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answered {
-    /// As it should be.
+    /// The response is correct.
     Right {
-        /// The whole answer, as the router printed it.
+        /// The whole response, as the router printed it.
         response: String,
-        /// Subgraph, operation and variables of each request, in the order sent.
+        /// The subgraph, and the operation with its variables, of each request in the order sent.
         requests: Vec<(String, String)>,
     },
-    /// The router says that it cannot be planned.
+    /// The planner refused the operation.
     Refused(String),
-    /// It does not fit the schema.
+    /// The operation is not valid for the schema.
     Invalid(String),
 }
 
-/// What is wrong.
+/// A wrong response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// In which way.
+    /// The kind of failure.
     pub kind: FailureKind,
-    /// What, with all that is needed to see why.
+    /// The details, with all information needed to find the reason.
     pub message: String,
 }
 
-/// In which way the router is wrong.
+/// The kind of a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailureKind {
-    /// It panics.
+    /// The router panics.
     Panic,
     /// The plan is not sound.
     Unsound,
-    /// A subgraph is asked for what it cannot know.
+    /// A subgraph receives a request that it cannot resolve.
     Violation,
-    /// `data` differs.
+    /// The `data` differs.
     Data,
-    /// Errors are missing, or stand where there are none.
+    /// Errors are missing, or are reported where there are none.
     Errors,
-    /// The same, asked in another way, gets something else.
+    /// A variation of the operation has another response.
     Variation,
-    /// It fails in a way that has no name.
+    /// Any other failure.
     Other,
 }
 
@@ -84,14 +84,14 @@ impl Failure {
         Self { kind, message: message.into() }
     }
 
-    /// Is it the same thing, names and numbers left aside?
+    /// True if both failures are the same, apart from names and numbers.
     pub fn is_like(&self, other: &Self) -> bool {
         let is_specific =
             matches!(self.kind, FailureKind::Panic | FailureKind::Unsound | FailureKind::Violation);
         self.kind == other.kind && (!is_specific || self.gist() == other.gist())
     }
 
-    /// The first line of the message without names (in backticks, quotes, brackets or braces) and numbers.
+    /// Returns the first line of the message without names (in backticks, quotes, brackets or braces) and numbers.
     fn gist(&self) -> String {
         let mut gist = String::new();
         let mut closing = None;
@@ -113,10 +113,10 @@ impl Failure {
 }
 
 impl World {
-    /// Loads a supergraph and its store, while just these labels of progressive overrides are on.
+    /// Loads a supergraph and its store, while exactly these labels of progressive overrides are on.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The supergraph or the store is invalid.
     pub fn load(sdl: &str, data: Data, labels: &[String]) -> Result<Self, String> {
         let graph = Supergraph::from_sdl(sdl, "supergraph.graphql");
         let as_read = Arc::new(graph.map_err(|errors| errors.to_string())?);
@@ -155,10 +155,10 @@ impl World {
         })
     }
 
-    /// Answers an operation and compares.
+    /// Executes an operation in both ways and compares the responses.
     ///
     /// # Errors
-    /// The router is wrong.
+    /// The router's response is wrong.
     pub fn ask(&self, text: &str, variables: &Map<String, Value>) -> Result<Answered, Failure> {
         let asked = catch_unwind(AssertUnwindSafe(|| self.ask_unguarded(text, variables)));
         asked.unwrap_or_else(|panic| {
@@ -168,7 +168,8 @@ impl World {
         })
     }
 
-    /// What the one server answers: `data` and the paths of errors. `None`: the document has no meaning.
+    /// Returns the response of the reference server: `data` and the paths of errors. `None` if the document has no
+    /// executable operation.
     pub fn right(&self, text: &str, variables: &Map<String, Value>) -> Option<Value> {
         Some(self.right_response(text, variables)?.to_json())
     }
@@ -263,19 +264,20 @@ impl World {
     }
 }
 
-/// Does the answer start with exactly that `data`?
+/// True if the response starts with exactly that `data`.
 fn has_data(response: &str, data: &str) -> bool {
     let rest = response.strip_prefix("{\"data\":").and_then(|rest| rest.strip_prefix(data));
     rest.is_some_and(|rest| rest.starts_with([',', '}']))
 }
 
-/// So many errors one answer is sure to have room for: the router names so many places of one of a subgraph's.
+/// The number of errors that one response certainly contains: the router reports at most this many places of one error
+/// of a subgraph.
 const PLACES_SURE: usize = 16;
 
-/// Errors are for places that have errors, and each of these places has one. Where a null takes an object away,
-/// one error is enough, and any: what else is wrong in it may remain unknown (GraphQL specification, section
-/// 6.4.4), and a subgraph that had to leave out the object says nothing of the rest. What fields of `impaired`
-/// objects are made of may have failed, which may be told.
+/// Returns the first difference in errors. Errors must belong to fields with errors, and each of these fields must have
+/// one. If a null removes an object, any single error for it is sufficient: other errors in it may remain unknown
+/// (GraphQL specification, section 6.4.4), and a subgraph that had to omit the object reports no others. Values from
+/// which fields of `impaired` objects are computed may have failed, and these errors may be reported.
 fn different_errors(response: &str, right: &Value, impaired: &[Impaired]) -> Option<String> {
     let answered: Value = serde_json::from_str(response).ok()?;
     let paths = |of: &Value| -> Vec<Value> {
@@ -308,7 +310,7 @@ fn different_errors(response: &str, right: &Value, impaired: &[Impaired]) -> Opt
     }
 }
 
-/// The first part of a path, to the null that took away what follows.
+/// Returns the part of a path up to the null that removed the rest.
 fn null_above<'p>(data: &Value, path: &'p Value) -> Option<&'p [Value]> {
     let path = path.as_array()?;
     let mut here = data;
@@ -324,7 +326,7 @@ fn null_above<'p>(data: &Value, path: &'p Value) -> Option<&'p [Value]> {
     None
 }
 
-/// Is everything there that is mentioned? Composition would not make anything else.
+/// Checks that all mentioned types and fields exist, as composition ensures.
 fn coherent(graph: &Supergraph) -> Result<(), String> {
     for (index, subgraph) in graph.subgraphs.iter().enumerate() {
         // Every subgraph has `Query._entities`.

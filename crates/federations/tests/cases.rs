@@ -1,6 +1,6 @@
-//! Folders in `fixtures`: a supergraph, an operation, the data, and the response that is right. What the
-//! random trials find is written there, too. `UPDATE_EXPECT=1` rewrites `response.json` by what the one
-//! server answers; read the difference.
+//! Cases in `fixtures`: a supergraph, an operation, the data, and the expected response. Failures of random trials are
+//! written there, too. `UPDATE_EXPECT=1` rewrites `response.json` with the response of the reference server; review the
+//! difference.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ fn check(folder: &Path) -> Result<(), String> {
     }
     let written = std::fs::read_to_string(&expected).map_err(|error| error.to_string())?;
     let written: Value = serde_json::from_str(&written).map_err(|error| error.to_string())?;
-    // As text: the order of members counts.
+    // The comparison is by text, because the order of members counts.
     if format!("{written}") != format!("{right}") {
         return Err(format!("one server answers {right}, not {written}"));
     }

@@ -1,5 +1,5 @@
-//! Every operation of the planner's fixtures is executed, over random stores and with its variables
-//! in every way, and answered as one server would. What the planner refuses there is refused here.
+//! Every operation of the planner's fixtures is executed over random stores and with all values of its variables, and
+//! must have the response of the reference server. Operations that the planner refuses there are refused here.
 
 use std::path::{Path, PathBuf};
 
@@ -8,19 +8,19 @@ use federations::{Answered, Data, Random, Variables, World};
 use graph::Supergraph;
 use serde_json::{Value, json};
 
-/// Stores for each supergraph; every second one has resolvers that fail.
+/// The number of stores for each supergraph; every second one has failing resolvers.
 const STORES: u64 = 4;
 
-/// What plans of the fixtures say where events are involved; nobody here sends any.
+/// Parts of the plans of fixtures with events, which this test does not execute.
 const WITH_EVENTS: [&str; 3] = ["events:", "publish ", "\n    request "];
 
-/// The one server does not introspect.
+/// The meta field of introspection, which the reference server does not support.
 const INTROSPECTION: &str = "__schema";
 
 struct Fixture {
     name: String,
     operation: String,
-    /// Text of the plan, or of the error.
+    /// The text of the plan, or of the error.
     plan: String,
 }
 
@@ -50,7 +50,7 @@ fn fixtures_of(folder: &Path) -> Vec<Fixture> {
     fixtures
 }
 
-/// Every combination of the booleans, with something for the other variables.
+/// Returns every combination of the booleans, with a fixed value for the other variables.
 fn variables_of(operation: &OperationDefinition) -> Vec<Variables> {
     let mut all = vec![Variables::new()];
     for variable in &operation.variables {
@@ -91,7 +91,7 @@ fn operations_of_the_planners_fixtures_are_answered_as_by_one_server() {
         };
         let fixtures = fixtures_of(folder);
         if fixtures.iter().all(|fixture| fixture.plan.starts_with("error")) {
-            // No composition would make such a supergraph, so there is no right answer either.
+            // Composition would reject such a supergraph, so there is no expected response.
             continue;
         }
         for seed in 0..STORES {

@@ -1,6 +1,6 @@
-//! A case that fails is made smaller until nothing can go, and becomes a folder that fails in the
-//! same way. Here the expectation is broken on purpose: one of the objects has no key, so no router
-//! can ask for its name, but one server would know it.
+//! A failing case is shrunk until nothing can be removed, and becomes a folder that fails in the same way. Here the
+//! expectation is wrong on purpose: one of the objects has no key, so no router can fetch its name, but the reference
+//! server knows it.
 
 use federations::{Case, Data, Failure, FailureKind, Variables, shrink};
 

@@ -1,15 +1,14 @@
-//! Random federations are answered as one server with all the data would answer. A failure names its
-//! seed, is made smaller, and becomes a folder in `fixtures`. `cargo xtask fuzz federations` goes on
-//! with other seeds.
+//! Random federations have the responses of a single server with all the data. A failure names its seed, is shrunk, and
+//! becomes a folder in `fixtures`. `cargo xtask fuzz federations` tries other seeds.
 
 use std::path::Path;
 
 use federations::{Tally, trial};
 
-/// Federations of each test; there are two tests for two cores.
+/// The number of federations of each test; there are two tests for two cores.
 const SEEDS: u64 = 100;
 
-/// Operations for each of them.
+/// The number of operations for each federation.
 const OPERATIONS: usize = 6;
 
 fn try_seeds(first: u64) {

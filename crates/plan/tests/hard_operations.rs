@@ -90,7 +90,7 @@ fn a_wide_graph_with_keys_everywhere_is_planned_in_few_waves() {
 }
 
 #[test]
-fn past_the_budget_plans_are_greedy_but_there() {
+fn beyond_the_budget_plans_are_greedy() {
     let graph = wide_graph();
     let operation = normalised(&graph, &format!("{{ start {} }}", branching(3, 2, 1)));
     let exact = plan::plan(&graph, &operation, &Limits::default()).expect("a plan");
@@ -103,7 +103,7 @@ fn past_the_budget_plans_are_greedy_but_there() {
 }
 
 #[test]
-fn an_exhausted_budget_is_an_error_and_not_a_wrong_plan() {
+fn an_exhausted_budget_is_an_error() {
     let graph = wide_graph();
     let operation = normalised(&graph, "{ start { leaf0 leaf1 leaf2 leaf3 } }");
     let error = plan::plan(&graph, &operation, &Limits { steps: 1, ..Limits::default() })

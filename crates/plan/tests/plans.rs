@@ -116,7 +116,7 @@ fn the_benchmark_takes_six_requests_in_four_waves() {
 }
 
 #[test]
-fn a_plan_is_drawn_as_a_flowchart() {
+fn a_plan_is_printed_as_a_flowchart() {
     let data = folder("../../fixtures/federation-benchmark");
     let graph = load(&data.join("supergraph.graphql"));
     let text = std::fs::read_to_string(data.join("operation.graphql"));

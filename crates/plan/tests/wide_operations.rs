@@ -53,7 +53,7 @@ fn wide_operations_are_planned_at_the_optimum() {
 }
 
 #[test]
-fn overlapping_subgraphs_are_asked_as_few_times_as_possible() {
+fn overlapping_subgraphs_get_the_fewest_possible_requests() {
     for seed in 1..=8 {
         assert_at_optimum(&federations::overlapping(seed, 1700), &format!("seed {seed}"));
     }

@@ -1,4 +1,4 @@
-//! Random interfaces, unions and interface objects over the objects that are there.
+//! Random interfaces, unions and interface objects over the existing objects.
 
 use super::{
     Federation,
@@ -6,8 +6,8 @@ use super::{
 };
 
 impl Federation<'_> {
-    /// An interface that one subgraph has as an interface object, without knowing the two entities that
-    /// implement it. Another one knows them, by a key on the interface.
+    /// Adds an interface that one subgraph has as an interface object, without knowing the two entities that implement
+    /// it. Another subgraph knows them, and has a key on the interface.
     pub(super) fn interface_object(&mut self) {
         if !self.random.one_in(3) {
             return;
@@ -20,7 +20,7 @@ impl Federation<'_> {
         media.object = Some(object);
         media.keyed = vec![knowing, object];
         let members = ["Fox", "Gnu"];
-        // Where it is known, all entities that implement it are.
+        // Subgraphs that know the interface know all entities that implement it.
         let also: Vec<usize> = match self.random.one_in(3) {
             true => others.iter().copied().filter(|&graph| graph != knowing).take(1).collect(),
             false => Vec::new(),

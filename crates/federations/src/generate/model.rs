@@ -1,4 +1,4 @@
-//! What a random supergraph is made of, before it is printed: types and fields, and which subgraph has what.
+//! The parts of a random supergraph before printing: types and fields, with the subgraphs that have them.
 
 /// One `@join__field`.
 #[derive(Clone, Default)]
@@ -8,9 +8,9 @@ pub(super) struct Mention {
     pub(super) requires: Option<String>,
     pub(super) provides: Option<String>,
     pub(super) overrides: Option<usize>,
-    /// The label on which it moves there, or away.
+    /// The label that moves the field to this subgraph, or away from it.
     pub(super) label: Option<&'static str>,
-    /// An argument that clients do not know, and the selection that it reads of what sets the context.
+    /// The selection on the setter of the context, read by an argument that clients do not know.
     pub(super) context: Option<String>,
     pub(super) ty: Option<String>,
 }
@@ -57,7 +57,7 @@ impl Field {
         self.mentions.iter().all(|mention| mention.requires.is_none())
     }
 
-    /// Does it stay where it is, whatever is asked for with it?
+    /// True if the same subgraphs resolve the field for all labels, without arguments from context.
     pub(super) fn is_settled(&self) -> bool {
         let is_settled = |mention: &Mention| {
             mention.overrides.is_none() && mention.label.is_none() && mention.context.is_none()
@@ -74,14 +74,14 @@ impl Field {
 
 pub(super) struct Object {
     pub(super) name: String,
-    /// By subgraph: its keys, and whether they may be used.
+    /// The subgraphs that have the type, each with its keys and whether they are resolvable.
     pub(super) presence: Vec<(usize, Vec<String>, bool)>,
     pub(super) fields: Vec<Field>,
-    /// Interface and subgraphs.
+    /// The implemented interfaces, each with the subgraphs in which the type implements it.
     pub(super) implements: Vec<(String, Vec<usize>)>,
-    /// The subgraphs in which it sets the context that there is.
+    /// The subgraphs in which the type sets the federation's only context.
     pub(super) contexts: Vec<usize>,
-    /// The subgraphs in which it is a type extension of Federation 1.
+    /// The subgraphs in which the type is a type extension of Federation 1.
     pub(super) extensions: Vec<usize>,
 }
 
@@ -95,15 +95,15 @@ impl Object {
     }
 }
 
-/// An interface or union: by subgraph its members, and for interfaces its fields with their subgraphs.
+/// An interface or union: its members by subgraph, and for interfaces its fields with their subgraphs.
 pub(super) struct Abstract {
     pub(super) name: &'static str,
     pub(super) members: Vec<(usize, Vec<String>)>,
     pub(super) fields: Vec<Field>,
     pub(super) is_union: bool,
-    /// Subgraphs with `@key(fields: "id")` on it.
+    /// The subgraphs with `@key(fields: "id")` on the type.
     pub(super) keyed: Vec<usize>,
-    /// The subgraph that has it as an interface object.
+    /// The subgraph that has the type as an interface object.
     pub(super) object: Option<usize>,
 }
 

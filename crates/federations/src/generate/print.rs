@@ -1,4 +1,4 @@
-//! A made-up federation as supergraph SDL.
+//! Printing of a random federation as supergraph SDL.
 
 use std::fmt::Write as _;
 
@@ -114,13 +114,13 @@ impl Federation<'_> {
     }
 }
 
-/// Fields that all of `everywhere` resolve alike need no directives.
+/// Prints fields. A field that all of `everywhere` resolve in the same way needs no directives.
 fn print_fields(sdl: &mut String, fields: &[Field], everywhere: &[usize]) {
     sdl.push_str(" {\n");
     for field in fields {
         let _ = write!(sdl, "  {}{}: {}", field.name, field.arguments, field.ty);
         if field.mentions.is_empty() {
-            // Of an interface object.
+            // The field belongs to an interface object.
             sdl.push_str(" @join__field");
         }
         let is_plain = field.mentions.len() == everywhere.len()

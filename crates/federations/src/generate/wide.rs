@@ -1,5 +1,5 @@
-//! Federations of one type that refers to itself, with its fields in many overlapping subgraphs. At each of many
-//! positions the planner has a choice of subgraphs, and it looks for the smallest set of requests for all positions.
+//! Federations of one type that refers to itself, with its fields in many overlapping subgraphs. The planner has a
+//! choice of subgraphs at each of many positions, and searches for the smallest set of requests for all positions.
 
 use super::Federation;
 use super::model::{Field, Object};
@@ -7,7 +7,7 @@ use crate::Random;
 
 const NAME: &str = "Ant";
 
-/// The SDL of a random supergraph with one self-referential type in `subgraphs` (2 to 8) overlapping subgraphs.
+/// Returns the SDL of a random supergraph with one self-referential type in `subgraphs` (2 to 8) overlapping subgraphs.
 pub fn wide_federation(random: &mut Random, subgraphs: usize) -> String {
     let mut federation = Federation::new(random, subgraphs);
     federation.values();

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_not_said_again() {
+    fn known_conditions_are_not_repeated() {
         assert_eq!(
             remaining_conditions(&conditions("0 1"), &conditions("0")),
             Some(conditions("1"))
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_the_known_never_holds() {
+    fn conditions_that_contradict_known_ones_never_hold() {
         assert_eq!(remaining_conditions(&conditions("!0"), &conditions("0")), None);
         assert_eq!(
             remaining_conditions(&conditions("!0 1, 2"), &conditions("0")),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_that_may_hold_only_what_all_say_is_known() {
+    fn of_several_alternatives_only_their_common_literals_are_known() {
         assert_eq!(
             remaining_conditions(&conditions("0, 1"), &conditions("0, 1")),
             Some(Vec::new())

@@ -16,6 +16,6 @@ pub enum PlanError {
 
 impl PlanError {
     pub(super) fn too_complex() -> Self {
-        Self::TooComplex("the operation is too complex to plan; ask for less at once".to_owned())
+        Self::TooComplex("the operation is too complex to plan; select fewer fields".to_owned())
     }
 }

@@ -177,10 +177,12 @@ fn explain_unknown_type(graph: &Supergraph, interface: TypeId, holders: &[Holder
         holders.iter().map(|holder| &*graph.subgraph(holder.subgraph).name).collect();
     let reasons: Vec<String> = typed_subgraphs(graph, interface)
         .map(|subgraph| {
-            let who = &graph.subgraph(subgraph).name;
+            let subgraph_name = &graph.subgraph(subgraph).name;
             match graph.keys_into(interface, subgraph).next() {
-                None => format!("`{who}` has no resolvable @key on the interface"),
-                Some(_) => format!("no key of `{name}` for `{who}` can be had there"),
+                None => format!("`{subgraph_name}` has no resolvable @key on the interface"),
+                Some(_) => {
+                    format!("a key of `{name}` for `{subgraph_name}` is not available there")
+                }
             }
         })
         .collect();
@@ -189,7 +191,7 @@ fn explain_unknown_type(graph: &Supergraph, interface: TypeId, holders: &[Holder
         false => reasons.join("; "),
     };
     format!(
-        "the type of a `{name}` from {}, where it is an @interfaceObject, cannot be learned: {reasons}",
+        "the type of a `{name}` from {}, where it is an @interfaceObject, cannot be determined: {reasons}",
         here.join(", ")
     )
 }

@@ -129,7 +129,7 @@ impl ShapeBuilder<'_> {
         }
         if self.fields > SHAPE_FIELDS_MAX {
             return Err(PlanError::TooComplex(format!(
-                "the answer may have more than {SHAPE_FIELDS_MAX} fields counted over all types; ask for less at once"
+                "the response may have more than {SHAPE_FIELDS_MAX} fields counted over all types; select fewer fields"
             )));
         }
         let mut fields = Vec::with_capacity(wanted.fields.len());

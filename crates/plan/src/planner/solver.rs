@@ -149,7 +149,7 @@ impl<'a> Solver<'a> {
     fn take_reason(&mut self) -> String {
         self.reason
             .take()
-            .unwrap_or_else(|| "the operation cannot be answered by the subgraphs".to_owned())
+            .unwrap_or_else(|| "the subgraphs cannot resolve the operation".to_owned())
     }
 
     fn check_steps(&self) -> Result<(), PlanError> {

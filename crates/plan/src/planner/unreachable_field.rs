@@ -21,12 +21,12 @@ pub(super) fn unreachable(
     for subgraph in definition.resolved_by.iter() {
         let name = &graph.subgraph(subgraph).name;
         reasons.push(if graph.subgraph(subgraph).kind == SubgraphKind::Events {
-            format!("`{name}` is an event subgraph, which cannot be asked")
+            format!("`{name}` is an event subgraph, which serves no requests")
         } else if graph.keys_into(definition.parent, subgraph).next().is_none() {
             format!("`{name}` has no resolvable @key for `{}`", ty.name)
         } else {
             format!(
-                "no key of `{}` for `{name}` can be had there, or what the field requires",
+                "a key of `{}` for `{name}`, or a required field, is not available there",
                 ty.name
             )
         });
@@ -57,7 +57,7 @@ fn second_interface_object(graph: &Supergraph, field: FieldId) -> Option<String>
                 && !definition.resolved_by.contains(subgraph);
             is_second.then(|| {
                 format!(
-                    "`{}` has it on the @interfaceObject `{}`, but `{}` is asked for there as `{}`, \
+                    "`{}` has it on the @interfaceObject `{}`, but `{}` is fetched there as `{}`, \
                      and two interface objects for one type are not supported",
                     graph.subgraph(subgraph).name,
                     graph.ty(interface).name,
