@@ -5,7 +5,7 @@ use std::path::Path;
 use apollo_compiler::ast::Document;
 use serde_json::{Map, Value};
 
-use crate::{Answered, Data, Failure, World};
+use crate::{Failure, LoadedCase, ObjectStore, Outcome};
 
 /// Values of variables by name.
 pub type Variables = Map<String, Value>;
@@ -22,7 +22,7 @@ pub struct Case {
     /// The labels of progressive overrides that are on.
     pub labels: Vec<String>,
     /// The object store.
-    pub data: Data,
+    pub data: ObjectStore,
 }
 
 impl Case {
@@ -49,7 +49,7 @@ impl Case {
             supergraph: text("supergraph.graphql")?,
             operation: text("operation.graphql")?,
             variables,
-            data: Data::parse(&text("data.json")?)?,
+            data: ObjectStore::parse(&text("data.json")?)?,
         })
     }
 
@@ -57,18 +57,18 @@ impl Case {
     ///
     /// # Errors
     /// The case cannot be loaded.
-    pub fn ask(&self) -> Result<Result<Answered, Failure>, String> {
-        let world = World::load(&self.supergraph, self.data.clone(), &self.labels)?;
-        Ok(world.ask(&self.operation, &self.variables))
+    pub fn compare(&self) -> Result<Result<Outcome, Failure>, String> {
+        let world = LoadedCase::load(&self.supergraph, self.data.clone(), &self.labels)?;
+        Ok(world.compare(&self.operation, &self.variables))
     }
 
     /// Returns the expected response.
     ///
     /// # Errors
     /// The case cannot be loaded.
-    pub fn right(&self) -> Result<Value, String> {
-        let world = World::load(&self.supergraph, self.data.clone(), &self.labels)?;
-        world.right(&self.operation, &self.variables).ok_or_else(|| "no operation".to_owned())
+    pub fn expected(&self) -> Result<Value, String> {
+        let world = LoadedCase::load(&self.supergraph, self.data.clone(), &self.labels)?;
+        world.expected(&self.operation, &self.variables).ok_or_else(|| "no operation".to_owned())
     }
 
     /// Writes the folder, including the expected response as `response.json`.
@@ -96,7 +96,7 @@ impl Case {
             .map(|(name, fields)| format!("  {}: {fields}", Value::String(name.clone())));
         let objects: Vec<String> = objects.collect();
         write("data.json", format!("{{\n{}\n}}\n", objects.join(",\n")))?;
-        write("response.json", pretty(&self.right()?))
+        write("response.json", pretty(&self.expected()?))
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) trait Resolver {
     ) -> (Resolved<Self::Object>, TypeRef);
 
     /// True if a value from which the field is computed failed, which the client need not see.
-    fn is_made_of_failures(&self, object: &Self::Object, field: &Field) -> bool;
+    fn depends_on_failures(&self, object: &Self::Object, field: &Field) -> bool;
 }
 
 /// A response: `data`, and the path and message of each error.
@@ -91,7 +91,7 @@ pub(crate) fn execute<R: Resolver>(
         let value = variables.get(variable.name.as_str()).cloned().or_else(default);
         given.extend(value.map(|value| (variable.name.to_string(), value)));
     }
-    let mut run = Run {
+    let mut run = Execution {
         resolver,
         fragments,
         variables: given,
@@ -99,7 +99,7 @@ pub(crate) fn execute<R: Resolver>(
         errors: Vec::new(),
         impaired: Vec::new(),
     };
-    let sets = [Part { set: &operation.selection_set, is_skipped: false }];
+    let sets = [SelectionPart { set: &operation.selection_set, is_skipped: false }];
     let data = run.object(&sets, &root).unwrap_or(Value::Null);
     Response { data, errors: run.errors, impaired: run.impaired }
 }
@@ -107,7 +107,7 @@ pub(crate) fn execute<R: Resolver>(
 /// A null that propagates to the parent.
 struct Propagated;
 
-struct Run<'a, R: Resolver> {
+struct Execution<'a, R: Resolver> {
     resolver: &'a R,
     fragments: HashMap<&'a str, &'a Node<ast::FragmentDefinition>>,
     variables: Map<String, Value>,
@@ -118,20 +118,20 @@ struct Run<'a, R: Resolver> {
 
 /// A selection set of an object.
 #[derive(Clone, Copy)]
-struct Part<'a> {
+struct SelectionPart<'a> {
     set: &'a [Selection],
     /// True if a selection further up is skipped.
     is_skipped: bool,
 }
 
 /// The selections of an object under one response key, including skipped ones.
-struct Mentioned<'a> {
+struct MentionedField<'a> {
     key: &'a str,
     /// The fields, each with its position among all fields of the object, and whether it is skipped.
     fields: Vec<(usize, &'a Field, bool)>,
 }
 
-impl<'a> Mentioned<'a> {
+impl<'a> MentionedField<'a> {
     /// Returns the first field that is not skipped, with its position.
     fn wanted(&self) -> Option<(usize, &'a Field)> {
         let mut wanted = self.fields.iter().filter(|(_, _, is_skipped)| !is_skipped);
@@ -139,13 +139,17 @@ impl<'a> Mentioned<'a> {
     }
 }
 
-impl<'a, R: Resolver> Run<'a, R> {
-    fn object(&mut self, sets: &[Part<'a>], object: &R::Object) -> Result<Value, Propagated> {
-        let mut mentioned: Vec<Mentioned<'a>> = Vec::new();
+impl<'a, R: Resolver> Execution<'a, R> {
+    fn object(
+        &mut self,
+        sets: &[SelectionPart<'a>],
+        object: &R::Object,
+    ) -> Result<Value, Propagated> {
+        let mut mentioned: Vec<MentionedField<'a>> = Vec::new();
         for part in sets {
             self.collect(part.set, object, part.is_skipped, &mut mentioned);
         }
-        self.note_impaired(object, &mentioned);
+        self.record_impaired(object, &mentioned);
         // Each field is at the position of its first occurrence that is not skipped (CollectFields).
         mentioned.retain(|mentioned| mentioned.wanted().is_some());
         mentioned.sort_by_key(|mentioned| mentioned.wanted().map(|(at, _)| at));
@@ -157,11 +161,11 @@ impl<'a, R: Resolver> Run<'a, R> {
             self.path.push(json!(key));
             let arguments = self.arguments(field);
             let (resolved, ty) = self.resolver.resolve(object, field, arguments);
-            let part = |&(_, field, is_skipped): &(usize, &'a Field, bool)| Part {
+            let part = |&(_, field, is_skipped): &(usize, &'a Field, bool)| SelectionPart {
                 set: &field.selection_set,
                 is_skipped,
             };
-            let below: Vec<Part<'a>> = mentioned.fields.iter().map(part).collect();
+            let below: Vec<SelectionPart<'a>> = mentioned.fields.iter().map(part).collect();
             // The other fields are resolved nevertheless, so that every error is known.
             match self.complete(resolved, &ty, &below) {
                 Ok(value) => {
@@ -178,7 +182,7 @@ impl<'a, R: Resolver> Run<'a, R> {
         &mut self,
         resolved: Resolved<R::Object>,
         ty: &TypeRef,
-        below: &[Part<'a>],
+        below: &[SelectionPart<'a>],
     ) -> Result<Value, Propagated> {
         let completed = match (resolved, &ty.shape) {
             (Resolved::Leaf(Value::Null), _) if ty.nullable => return Ok(Value::Null),
@@ -212,13 +216,13 @@ impl<'a, R: Resolver> Run<'a, R> {
         Err(Propagated)
     }
 
-    fn note_impaired(&mut self, object: &R::Object, mentioned: &[Mentioned<'a>]) {
+    fn record_impaired(&mut self, object: &R::Object, mentioned: &[MentionedField<'a>]) {
         for mentioned in mentioned {
             let is_selected = mentioned.wanted().is_some();
             let Some(&(_, field, _)) = mentioned.fields.first() else { continue };
             // Selections below a skipped field are not examined.
             let is_hidden = !is_selected && !field.selection_set.is_empty();
-            if is_hidden || self.resolver.is_made_of_failures(object, field) {
+            if is_hidden || self.resolver.depends_on_failures(object, field) {
                 self.impaired.push(Impaired { path: self.path.clone(), is_selected });
             }
         }
@@ -229,7 +233,7 @@ impl<'a, R: Resolver> Run<'a, R> {
         set: &'a [Selection],
         object: &R::Object,
         is_skipped: bool,
-        mentioned: &mut Vec<Mentioned<'a>>,
+        mentioned: &mut Vec<MentionedField<'a>>,
     ) {
         for selection in set {
             match selection {
@@ -240,8 +244,10 @@ impl<'a, R: Resolver> Run<'a, R> {
                     match mentioned.iter_mut().find(|known| known.key == key) {
                         Some(known) => known.fields.push((at, field, is_skipped)),
                         None => {
-                            mentioned
-                                .push(Mentioned { key, fields: vec![(at, field, is_skipped)] });
+                            mentioned.push(MentionedField {
+                                key,
+                                fields: vec![(at, field, is_skipped)],
+                            });
                         }
                     }
                 }

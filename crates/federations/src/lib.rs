@@ -9,25 +9,25 @@
 //! Invariant: the expected response is determined without the planner, the normaliser or the executor of the router.
 
 mod case;
-mod data;
 mod executor;
-mod generate;
-mod made_up;
-mod monolith;
-mod operation;
+mod federation_generator;
+mod loaded_case;
+mod object_store;
+mod operation_generator;
 mod random;
-mod shrink;
+mod random_data;
+mod reference_server;
+mod shrinker;
 mod subgraph;
-mod trial;
+mod trials;
 mod variations;
-mod world;
 
 pub use case::{Case, Variables};
-pub use data::Data;
-pub use generate::{federation, wide_federation};
-pub use operation::{Asked, operation, wide_operation};
+pub use federation_generator::{generate_federation, generate_wide_federation};
+pub use loaded_case::{Failure, FailureKind, LoadedCase, Outcome};
+pub use object_store::ObjectStore;
+pub use operation_generator::{GeneratedOperation, generate_operation, generate_wide_operation};
 pub use random::Random;
-pub use shrink::{Shrunk, shrink};
-pub use trial::{Found, Tally, trial};
-pub use variations::{Variation, with_unused_subgraph};
-pub use world::{Answered, Failure, FailureKind, World};
+pub use shrinker::{Shrunk, shrink};
+pub use trials::{Tally, TrialFailure, run_trial};
+pub use variations::{Variation, add_unused_subgraph};

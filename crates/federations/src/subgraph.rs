@@ -13,27 +13,27 @@ use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    data::{Data, Object, Stored, complete_arguments},
     executor::{self, Resolved, Resolver},
-    monolith::any_leaf,
+    object_store::{Object, ObjectStore, StoredValue, complete_arguments},
+    reference_server::any_leaf,
 };
 
 /// The requests sent to subgraphs, and those that were invalid.
 #[derive(Debug, Default)]
-pub(crate) struct Log {
+pub(crate) struct RequestLog {
     pub(crate) requests: Vec<(SubgraphId, String)>,
     pub(crate) violations: Vec<String>,
 }
 
 /// One subgraph in memory.
-pub(crate) struct InMemory {
+pub(crate) struct InMemorySubgraph {
     pub(crate) graph: Arc<Supergraph>,
-    pub(crate) data: Arc<Data>,
+    pub(crate) data: Arc<ObjectStore>,
     pub(crate) id: SubgraphId,
-    pub(crate) log: Arc<Mutex<Log>>,
+    pub(crate) log: Arc<Mutex<RequestLog>>,
 }
 
-impl execute::Subgraph for InMemory {
+impl execute::Subgraph for InMemorySubgraph {
     fn fetch<'a>(
         &'a self,
         request: SubgraphRequest<'a>,
@@ -48,7 +48,7 @@ impl execute::Subgraph for InMemory {
     }
 }
 
-impl InMemory {
+impl InMemorySubgraph {
     fn answer(&self, body: &[u8]) -> Result<Bytes, String> {
         let body: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
         let query = body["query"].as_str().ok_or("no query")?;
@@ -66,13 +66,13 @@ impl InMemory {
             log.requests.push((self.id, format!("{query} {}", body["variables"])));
         }
         let variables = body["variables"].as_object().cloned().unwrap_or_default();
-        let root = Here {
+        let root = SubgraphObject {
             object: Object { name: self.graph.ty(ty).name.to_string(), ty },
             known_as: ty,
             sent: None,
             provides: Vec::new(),
         };
-        let server = Server { subgraph: self, graph: &self.graph };
+        let server = SubgraphResolver { subgraph: self, graph: &self.graph };
         let response = executor::execute(&server, &document, &variables, root);
         Ok(response.to_json().to_string().into())
     }
@@ -85,14 +85,14 @@ impl InMemory {
     }
 }
 
-struct Server<'a> {
-    subgraph: &'a InMemory,
+struct SubgraphResolver<'a> {
+    subgraph: &'a InMemorySubgraph,
     graph: &'a Supergraph,
 }
 
 /// An object as the subgraph has it.
 #[derive(Clone)]
-struct Here<'a> {
+struct SubgraphObject<'a> {
     object: Object,
     /// The object's type in the subgraph: its own, or that of the interface object.
     known_as: TypeId,
@@ -102,24 +102,24 @@ struct Here<'a> {
     provides: Vec<&'a FieldSet>,
 }
 
-impl<'a> Resolver for Server<'a> {
-    type Object = Here<'a>;
+impl<'a> Resolver for SubgraphResolver<'a> {
+    type Object = SubgraphObject<'a>;
 
-    fn is_a(&self, here: &Here<'a>, ty: &str) -> bool {
+    fn is_a(&self, here: &SubgraphObject<'a>, ty: &str) -> bool {
         let Some(ty) = self.graph.type_named(ty) else { return false };
         ty == here.known_as || self.graph.possible_in(ty, self.subgraph.id).contains(&here.known_as)
     }
 
-    fn is_made_of_failures(&self, _: &Here<'a>, _: &Field) -> bool {
+    fn depends_on_failures(&self, _: &SubgraphObject<'a>, _: &Field) -> bool {
         false
     }
 
     fn resolve(
         &self,
-        here: &Here<'a>,
+        here: &SubgraphObject<'a>,
         field: &Field,
         arguments: Map<String, Value>,
-    ) -> (Resolved<Here<'a>>, TypeRef) {
+    ) -> (Resolved<SubgraphObject<'a>>, TypeRef) {
         if field.name == "__typename" {
             return (Resolved::Leaf(json!(*self.graph.ty(here.known_as).name)), any_leaf());
         }
@@ -136,13 +136,13 @@ impl<'a> Resolver for Server<'a> {
     }
 }
 
-impl<'a> Server<'a> {
+impl<'a> SubgraphResolver<'a> {
     fn field(
         &self,
-        here: &Here<'a>,
+        here: &SubgraphObject<'a>,
         field: &Field,
         arguments: Map<String, Value>,
-    ) -> Result<(Resolved<Here<'a>>, TypeRef), String> {
+    ) -> Result<(Resolved<SubgraphObject<'a>>, TypeRef), String> {
         let graph = self.graph;
         let id = self.subgraph.id;
         let coordinate = format!("{}.{}", graph.ty(here.known_as).name, field.name);
@@ -175,7 +175,9 @@ impl<'a> Server<'a> {
         let arguments = complete;
         // With `@provides` the subgraph has the value without the values that it requires.
         let stored = match (required, provides.is_empty()) {
-            (None, false) => self.subgraph.data.whole_value(graph, &here.object, own, &arguments),
+            (None, false) => {
+                self.subgraph.data.value_with_requirements(graph, &here.object, own, &arguments)
+            }
             (required, _) => {
                 self.subgraph.data.value(graph, &here.object, own, &arguments, required.as_ref())
             }
@@ -197,20 +199,20 @@ impl<'a> Server<'a> {
 
     fn resolved(
         &self,
-        stored: Stored,
+        stored: StoredValue,
         ty: TypeId,
         provides: &[&'a FieldSet],
-    ) -> Result<Resolved<Here<'a>>, String> {
+    ) -> Result<Resolved<SubgraphObject<'a>>, String> {
         Ok(match stored {
-            Stored::Leaf(value) => Resolved::Leaf(value),
-            Stored::Error(message) => Resolved::Error(message),
-            Stored::List(items) => Resolved::List(
+            StoredValue::Leaf(value) => Resolved::Leaf(value),
+            StoredValue::Error(message) => Resolved::Error(message),
+            StoredValue::List(items) => Resolved::List(
                 items
                     .into_iter()
                     .map(|item| self.resolved(item, ty, provides))
                     .collect::<Result<_, _>>()?,
             ),
-            Stored::Object(object) => Resolved::Object(Here {
+            StoredValue::Object(object) => Resolved::Object(SubgraphObject {
                 known_as: self.known_as(ty, &object)?,
                 object,
                 sent: None,
@@ -268,12 +270,12 @@ impl<'a> Server<'a> {
         Ok(Value::Object(out))
     }
 
-    fn entities(&self, arguments: &Map<String, Value>) -> (Resolved<Here<'a>>, TypeRef) {
+    fn entities(&self, arguments: &Map<String, Value>) -> (Resolved<SubgraphObject<'a>>, TypeRef) {
         // Elements may be null: `[_Entity]!`. The type inside is not used.
         let item = any_leaf();
         let ty = TypeRef { nullable: false, shape: TypeRefShape::List(Box::new(item)) };
         let sent = arguments.get("representations").and_then(Value::as_array);
-        let entities = sent.into_iter().flatten().map(|sent| match self.identified(sent) {
+        let entities = sent.into_iter().flatten().map(|sent| match self.find_object(sent) {
             Ok(here) => Resolved::Object(here),
             Err(message) => {
                 self.subgraph.violation(message.clone());
@@ -284,7 +286,7 @@ impl<'a> Server<'a> {
     }
 
     /// Returns the object that a representation identifies by a key of this subgraph.
-    fn identified(&self, sent: &Value) -> Result<Here<'a>, String> {
+    fn find_object(&self, sent: &Value) -> Result<SubgraphObject<'a>, String> {
         let graph = self.graph;
         let name = sent["__typename"].as_str().ok_or("a representation without a type")?;
         let ty = graph.type_named(name).ok_or_else(|| format!("there is no type {name}"))?;
@@ -301,7 +303,7 @@ impl<'a> Server<'a> {
                     if includes(sent, &Value::Object(own)) {
                         let known_as = if there.interface_object { ty } else { member };
                         let sent = Some(Arc::new(sent.clone()));
-                        return Ok(Here { object, known_as, sent, provides: Vec::new() });
+                        return Ok(SubgraphObject { object, known_as, sent, provides: Vec::new() });
                     }
                 }
             }

@@ -4,12 +4,12 @@ use apollo_compiler::ast::{Definition, Document, Field, InlineFragment, Selectio
 use apollo_compiler::{Name, Node};
 use graph::{Supergraph, TypeId};
 
-use crate::{Answered, Random};
+use crate::{Outcome, Random};
 
 /// A way to rewrite an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variation {
-    /// Every response key gets another name; the data differs in these names only.
+    /// Every response key gets another name; the data find_difference in these names only.
     RenamedAliases,
     /// Every selection is wrapped in a fragment of its own.
     SplitFragments,
@@ -51,17 +51,17 @@ impl Variation {
 
     /// Returns the difference between the outcome of the rewritten operation and the expected one. The rewritten
     /// operation's response is already known to be correct by itself.
-    pub(crate) fn differs(
+    pub(crate) fn find_difference(
         self,
         response: &str,
         requests: usize,
-        other: &Answered,
+        other: &Outcome,
     ) -> Option<String> {
         let (other_response, other_requests) = match other {
-            Answered::Right { response, requests } => (response, requests.len()),
+            Outcome::Correct { response, requests } => (response, requests.len()),
             // Other orders and names may lead to conflicts that did not exist before.
-            Answered::Invalid(_) => return None,
-            Answered::Refused(reason) => return Some(format!("refused: {reason}")),
+            Outcome::Invalid(_) => return None,
+            Outcome::Refused(reason) => return Some(format!("refused: {reason}")),
         };
         // The order of mutations decides which of them share a request, and the names of an entity's fields decide
         // whether it is fetched again within an operation.
@@ -133,7 +133,7 @@ impl Variation {
 }
 
 /// Adds a subgraph without any field that operations select. `None` if the supergraph does not parse.
-pub fn with_unused_subgraph(sdl: &str) -> Option<String> {
+pub fn add_unused_subgraph(sdl: &str) -> Option<String> {
     let mut document = Document::parse(sdl.to_owned(), "supergraph.graphql").ok()?;
     let own = "enum join__Graph { UNUSED @join__graph(name: \"unused\", url: \"http://unused\") }
         type Query @join__type(graph: UNUSED) { unused: Unused @join__field(graph: UNUSED) }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use apollo_compiler::ast::{Document, OperationDefinition, OperationType};
-use federations::{Answered, Data, Random, Variables, World};
+use federations::{LoadedCase, ObjectStore, Outcome, Random, Variables};
 use graph::Supergraph;
 use serde_json::{Value, json};
 
@@ -32,9 +32,9 @@ fn text(path: &Path) -> String {
 }
 
 fn files_of(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).expect("fixtures are in order");
+    let entries = std::fs::read_dir(folder).expect("fixtures are valid");
     let mut files: Vec<PathBuf> =
-        entries.map(|entry| entry.expect("fixtures are in order").path()).collect();
+        entries.map(|entry| entry.expect("fixtures are valid").path()).collect();
     files.sort();
     files
 }
@@ -80,7 +80,7 @@ fn operation_of(document: &Document) -> &OperationDefinition {
 }
 
 #[test]
-fn operations_of_the_planners_fixtures_are_answered_as_by_one_server() {
+fn operations_of_the_planners_fixtures_have_the_responses_of_one_server() {
     let folders = files_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../plan/tests/fixtures"));
     let (mut executed, mut wrong) = (0, Vec::new());
     for folder in folders.iter().filter(|folder| folder.is_dir()) {
@@ -95,14 +95,14 @@ fn operations_of_the_planners_fixtures_are_answered_as_by_one_server() {
             continue;
         }
         for seed in 0..STORES {
-            let data = Data::random(&graph, &mut Random::new(seed + 1), seed % 2 == 1);
-            let world = match World::load(&sdl, data, &[]) {
+            let data = ObjectStore::random(&graph, &mut Random::new(seed + 1), seed % 2 == 1);
+            let world = match LoadedCase::load(&sdl, data, &[]) {
                 Ok(world) => world,
                 Err(problem) => panic!("{}: {problem}", folder.display()),
             };
             for Fixture { name, operation, plan } in &fixtures {
                 let document = Document::parse(operation.clone(), "operation.graphql");
-                let document = document.expect("fixtures are in order");
+                let document = document.expect("fixtures are valid");
                 let asked = operation_of(&document);
                 if asked.operation_type == OperationType::Subscription
                     || WITH_EVENTS.iter().any(|it| plan.contains(it))
@@ -112,9 +112,9 @@ fn operations_of_the_planners_fixtures_are_answered_as_by_one_server() {
                 }
                 for variables in variables_of(asked) {
                     let at = format!("{name} store {seed} {}", Value::Object(variables.clone()));
-                    match world.ask(operation, &variables) {
-                        Ok(Answered::Right { .. }) if !plan.starts_with("error") => executed += 1,
-                        Ok(Answered::Refused(message)) if plan.contains(&message) => {}
+                    match world.compare(operation, &variables) {
+                        Ok(Outcome::Correct { .. }) if !plan.starts_with("error") => executed += 1,
+                        Ok(Outcome::Refused(message)) if plan.contains(&message) => {}
                         Ok(other) => wrong.push(format!("{at}: {other:?}")),
                         Err(failure) => {
                             wrong.push(format!("{at}: {:?} {}", failure.kind, failure.message));

@@ -7,41 +7,41 @@ use graph::{FieldId, Supergraph, TypeId, TypeRef, TypeRefShape};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    data::{Data, Object, Stored, complete_arguments, interface_mentions},
     executor::{self, Resolved, Resolver, Response},
+    object_store::{Object, ObjectStore, StoredValue, complete_arguments, interface_mentions},
 };
 
 /// Executes the operation in `document`, whose root type is `root`.
-pub(crate) fn answer(
+pub(crate) fn execute_operation(
     graph: &Supergraph,
-    data: &Data,
+    data: &ObjectStore,
     document: &Document,
     variables: &Map<String, Value>,
     root: TypeId,
 ) -> Response {
     let object = Object { name: graph.ty(root).name.to_string(), ty: root };
-    let root = Here(Rc::new(Way { object, above: None }));
-    executor::execute(&Monolith { graph, data }, document, variables, root)
+    let root = ServerObjectRef(Rc::new(ServerObject { object, above: None }));
+    executor::execute(&ReferenceResolver { graph, data }, document, variables, root)
 }
 
-struct Monolith<'a> {
+struct ReferenceResolver<'a> {
     graph: &'a Supergraph,
-    data: &'a Data,
+    data: &'a ObjectStore,
 }
 
 /// An object with its ancestors.
 #[derive(Clone)]
-struct Here(Rc<Way>);
+struct ServerObjectRef(Rc<ServerObject>);
 
-struct Way {
+struct ServerObject {
     object: Object,
-    above: Option<Here>,
+    above: Option<ServerObjectRef>,
 }
 
-impl Resolver for Monolith<'_> {
-    type Object = Here;
+impl Resolver for ReferenceResolver<'_> {
+    type Object = ServerObjectRef;
 
-    fn is_a(&self, here: &Here, ty: &str) -> bool {
+    fn is_a(&self, here: &ServerObjectRef, ty: &str) -> bool {
         let own = here.0.object.ty;
         let ty = self.graph.type_named(ty);
         ty.is_some_and(|ty| ty == own || self.graph.ty(ty).possible.contains(&own))
@@ -49,10 +49,10 @@ impl Resolver for Monolith<'_> {
 
     fn resolve(
         &self,
-        here: &Here,
+        here: &ServerObjectRef,
         field: &Field,
         arguments: Map<String, Value>,
-    ) -> (Resolved<Here>, TypeRef) {
+    ) -> (Resolved<ServerObjectRef>, TypeRef) {
         let object = &here.0.object;
         if field.name == "__typename" {
             return (Resolved::Leaf(json!(*self.graph.ty(object.ty).name)), any_leaf());
@@ -61,23 +61,28 @@ impl Resolver for Monolith<'_> {
             Some(own) => {
                 let mut arguments = complete_arguments(self.graph, own, arguments);
                 self.add_context(here, own, &mut arguments);
-                let stored = self.data.whole_value(self.graph, object, own, &arguments);
+                let stored = self.data.value_with_requirements(self.graph, object, own, &arguments);
                 (resolved(stored, here), self.graph.field(own).ty.clone())
             }
             None => (Resolved::Error(format!("there is no field {}", field.name)), any_leaf()),
         }
     }
 
-    fn is_made_of_failures(&self, here: &Here, field: &Field) -> bool {
+    fn depends_on_failures(&self, here: &ServerObjectRef, field: &Field) -> bool {
         let object = &here.0.object;
         let own = self.graph.field_named(object.ty, &field.name);
-        own.is_some_and(|own| self.data.requires_failures(self.graph, object, own))
+        own.is_some_and(|own| self.data.has_failed_requirements(self.graph, object, own))
     }
 }
 
-impl Monolith<'_> {
+impl ReferenceResolver<'_> {
     /// Adds the arguments that are read from the nearest ancestor that sets their context.
-    fn add_context(&self, here: &Here, field: FieldId, arguments: &mut Map<String, Value>) {
+    fn add_context(
+        &self,
+        here: &ServerObjectRef,
+        field: FieldId,
+        arguments: &mut Map<String, Value>,
+    ) {
         let graph = self.graph;
         let mentions = interface_mentions(graph, here.0.object.ty, field);
         let there = mentions.iter().flat_map(|mention| &graph.field(*mention).subgraphs);
@@ -105,16 +110,17 @@ fn leaf(value: Value) -> Value {
     }
 }
 
-fn resolved(stored: Stored, above: &Here) -> Resolved<Here> {
+fn resolved(stored: StoredValue, above: &ServerObjectRef) -> Resolved<ServerObjectRef> {
     match stored {
-        Stored::Leaf(value) => Resolved::Leaf(value),
-        Stored::List(items) => {
+        StoredValue::Leaf(value) => Resolved::Leaf(value),
+        StoredValue::List(items) => {
             Resolved::List(items.into_iter().map(|item| resolved(item, above)).collect())
         }
-        Stored::Object(object) => {
-            Resolved::Object(Here(Rc::new(Way { object, above: Some(above.clone()) })))
-        }
-        Stored::Error(message) => Resolved::Error(message),
+        StoredValue::Object(object) => Resolved::Object(ServerObjectRef(Rc::new(ServerObject {
+            object,
+            above: Some(above.clone()),
+        }))),
+        StoredValue::Error(message) => Resolved::Error(message),
     }
 }
 

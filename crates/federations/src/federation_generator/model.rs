@@ -2,7 +2,7 @@
 
 /// One `@join__field`.
 #[derive(Clone, Default)]
-pub(super) struct Mention {
+pub(super) struct JoinField {
     pub(super) graph: usize,
     pub(super) is_external: bool,
     pub(super) requires: Option<String>,
@@ -15,28 +15,28 @@ pub(super) struct Mention {
     pub(super) ty: Option<String>,
 }
 
-impl Mention {
+impl JoinField {
     pub(super) fn of(graph: usize) -> Self {
         Self { graph, ..Self::default() }
     }
 }
 
 #[derive(Clone)]
-pub(super) struct Field {
+pub(super) struct FieldModel {
     pub(super) name: String,
     pub(super) arguments: &'static str,
     pub(super) ty: String,
-    pub(super) mentions: Vec<Mention>,
+    pub(super) mentions: Vec<JoinField>,
     pub(super) is_hidden: bool,
 }
 
-impl Field {
+impl FieldModel {
     pub(super) fn new(name: impl Into<String>, ty: impl Into<String>, by: &[usize]) -> Self {
         Self {
             name: name.into(),
             arguments: "",
             ty: ty.into(),
-            mentions: by.iter().map(|&graph| Mention::of(graph)).collect(),
+            mentions: by.iter().map(|&graph| JoinField::of(graph)).collect(),
             is_hidden: false,
         }
     }
@@ -59,7 +59,7 @@ impl Field {
 
     /// True if the same subgraphs resolve the field for all labels, without arguments from context.
     pub(super) fn is_settled(&self) -> bool {
-        let is_settled = |mention: &Mention| {
+        let is_settled = |mention: &JoinField| {
             mention.overrides.is_none() && mention.label.is_none() && mention.context.is_none()
         };
         self.mentions.iter().all(is_settled)
@@ -67,25 +67,25 @@ impl Field {
 
     pub(super) fn mention_external(&mut self, graph: usize) {
         if !self.is_mentioned(graph) {
-            self.mentions.push(Mention { is_external: true, ..Mention::of(graph) });
+            self.mentions.push(JoinField { is_external: true, ..JoinField::of(graph) });
         }
     }
 }
 
-pub(super) struct Object {
+pub(super) struct ObjectModel {
     pub(super) name: String,
     /// The subgraphs that have the type, each with its keys and whether they are resolvable.
     pub(super) presence: Vec<(usize, Vec<String>, bool)>,
-    pub(super) fields: Vec<Field>,
+    pub(super) fields: Vec<FieldModel>,
     /// The implemented interfaces, each with the subgraphs in which the type implements it.
     pub(super) implements: Vec<(String, Vec<usize>)>,
     /// The subgraphs in which the type sets the federation's only context.
     pub(super) contexts: Vec<usize>,
-    /// The subgraphs in which the type is a type extension of Federation 1.
+    /// The subgraphs in which the type is a type extension of FederationGenerator 1.
     pub(super) extensions: Vec<usize>,
 }
 
-impl Object {
+impl ObjectModel {
     pub(super) fn graphs(&self) -> Vec<usize> {
         self.presence.iter().map(|(graph, _, _)| *graph).collect()
     }
@@ -96,10 +96,10 @@ impl Object {
 }
 
 /// An interface or union: its members by subgraph, and for interfaces its fields with their subgraphs.
-pub(super) struct Abstract {
+pub(super) struct AbstractModel {
     pub(super) name: &'static str,
     pub(super) members: Vec<(usize, Vec<String>)>,
-    pub(super) fields: Vec<Field>,
+    pub(super) fields: Vec<FieldModel>,
     pub(super) is_union: bool,
     /// The subgraphs with `@key(fields: "id")` on the type.
     pub(super) keyed: Vec<usize>,
@@ -107,7 +107,7 @@ pub(super) struct Abstract {
     pub(super) object: Option<usize>,
 }
 
-impl Abstract {
+impl AbstractModel {
     pub(super) fn new(name: &'static str, is_union: bool) -> Self {
         let (members, fields, keyed) = (Vec::new(), Vec::new(), Vec::new());
         Self { name, members, fields, is_union, keyed, object: None }

@@ -3,16 +3,17 @@
 use graph::{FieldId, FieldSet, FieldSetItem, Supergraph, TypeId, TypeKind, TypeRef, TypeRefShape};
 use serde_json::{Map, Value, json};
 
-use crate::{Data, Random};
+use crate::{ObjectStore, Random};
 
 /// The number of objects of each type.
 const OBJECTS: usize = 3;
 
-impl Data {
+impl ObjectStore {
     /// Generates three objects of each object type. Members of keys differ between objects; some nullable fields are
     /// null, and if `has_errors` is set, some fields fail.
     pub fn random(graph: &Supergraph, random: &mut Random, has_errors: bool) -> Self {
-        let mut maker = Maker { graph, random, has_errors, special: special(graph) };
+        let mut maker =
+            DataGenerator { graph, random, has_errors, special: find_special_fields(graph) };
         let mut objects = Map::new();
         for (index, ty) in graph.types.iter().enumerate() {
             let id = TypeId(index as u32);
@@ -64,7 +65,7 @@ impl Data {
             (Value::String(name), TypeRefShape::Named(id)) if graph.ty(*id).kind.is_composite() => {
                 let object = self.object(graph, name).filter(|_| self.objects.contains_key(name));
                 let object = object.ok_or_else(|| format!("{at} is no object"))?;
-                match agreed(graph, *id, field).contains(&object.ty) {
+                match possible_for_all(graph, *id, field).contains(&object.ty) {
                     true => Ok(()),
                     false => Err(format!("{at} cannot be {name} in every subgraph")),
                 }
@@ -81,7 +82,7 @@ fn roots(graph: &Supergraph) -> [Option<TypeId>; 3] {
 }
 
 /// Returns the object types that every subgraph that resolves the field can return.
-fn agreed(graph: &Supergraph, ty: TypeId, field: FieldId) -> Vec<TypeId> {
+fn possible_for_all(graph: &Supergraph, ty: TypeId, field: FieldId) -> Vec<TypeId> {
     let mut types = graph.ty(ty).possible.clone();
     let definition = graph.field(field);
     // The subgraphs with any labels on count.
@@ -107,7 +108,7 @@ fn agreed(graph: &Supergraph, ty: TypeId, field: FieldId) -> Vec<TypeId> {
 }
 
 /// Fields on which other fields depend.
-struct Special {
+struct SpecialFields {
     /// Fields in keys, which identify objects.
     keys: Vec<FieldId>,
     /// Fields that do not fail: values that arguments read further up, and fields whose failure would make an object
@@ -116,49 +117,51 @@ struct Special {
     steady: Vec<FieldId>,
 }
 
-fn special(graph: &Supergraph) -> Special {
-    let mut special = Special { keys: Vec::new(), steady: Vec::new() };
+fn find_special_fields(graph: &Supergraph) -> SpecialFields {
+    let mut special = SpecialFields { keys: Vec::new(), steady: Vec::new() };
     for ty in &graph.types {
         for key in ty.subgraphs.iter().flat_map(|there| &there.keys) {
-            note(graph, &key.fields, &mut special.keys);
+            collect_fields(graph, &key.fields, &mut special.keys);
         }
     }
     for there in graph.fields.iter().flat_map(|field| &field.subgraphs) {
         for (_, set) in there.context.iter().flat_map(|argument| &argument.selections) {
-            note(graph, set, &mut special.steady);
+            collect_fields(graph, set, &mut special.steady);
         }
         if let Some(set) = &there.requires {
             let mut required = Vec::new();
-            note(graph, set, &mut required);
-            special.steady.extend(required.into_iter().filter(|&field| takes_away(graph, field)));
+            collect_fields(graph, set, &mut required);
+            special
+                .steady
+                .extend(required.into_iter().filter(|&field| nulls_its_object(graph, field)));
             let mut through = Vec::new();
-            leads_through(graph, set, &mut through);
-            beside(graph, through, &mut special.steady);
+            collect_types_on_path(graph, set, &mut through);
+            collect_nulling_fields(graph, through, &mut special.steady);
         }
     }
     special
 }
 
 /// Collects the object types through which a field set leads.
-fn leads_through(graph: &Supergraph, set: &FieldSet, found: &mut Vec<TypeId>) {
+fn collect_types_on_path(graph: &Supergraph, set: &FieldSet, found: &mut Vec<TypeId>) {
     for item in &set.items {
         match item {
             FieldSetItem::Field { field, fields, .. } if !fields.items.is_empty() => {
                 found.extend(&graph.ty(graph.field(*field).ty.named()).possible);
-                leads_through(graph, fields, found);
+                collect_types_on_path(graph, fields, found);
             }
             FieldSetItem::Field { .. } => {}
-            FieldSetItem::Fragment { fields, .. } => leads_through(graph, fields, found),
+            FieldSetItem::Fragment { fields, .. } => collect_types_on_path(graph, fields, found),
         }
     }
 }
 
 /// Collects the fields of objects of these types whose failure makes the object null, also from further below.
-fn beside(graph: &Supergraph, mut types: Vec<TypeId>, found: &mut Vec<FieldId>) {
+fn collect_nulling_fields(graph: &Supergraph, mut types: Vec<TypeId>, found: &mut Vec<FieldId>) {
     let mut next = 0;
     while let Some(&ty) = types.get(next) {
         next += 1;
-        for &field in graph.ty(ty).fields.iter().filter(|&&field| takes_away(graph, field)) {
+        for &field in graph.ty(ty).fields.iter().filter(|&&field| nulls_its_object(graph, field)) {
             found.push(field);
             for member in &graph.ty(graph.field(field).ty.named()).possible {
                 if !types.contains(member) {
@@ -170,13 +173,13 @@ fn beside(graph: &Supergraph, mut types: Vec<TypeId>, found: &mut Vec<FieldId>) 
 }
 
 /// True if a failure of the field makes its object null in at least one subgraph.
-fn takes_away(graph: &Supergraph, field: FieldId) -> bool {
+fn nulls_its_object(graph: &Supergraph, field: FieldId) -> bool {
     let definition = graph.field(field);
     let there = definition.subgraphs.iter().filter_map(|there| there.ty.as_ref());
     !definition.ty.nullable || there.into_iter().any(|ty| !ty.nullable)
 }
 
-fn note(graph: &Supergraph, set: &FieldSet, found: &mut Vec<FieldId>) {
+fn collect_fields(graph: &Supergraph, set: &FieldSet, found: &mut Vec<FieldId>) {
     for item in &set.items {
         match item {
             FieldSetItem::Field { field, fields, .. } => {
@@ -184,28 +187,28 @@ fn note(graph: &Supergraph, set: &FieldSet, found: &mut Vec<FieldId>) {
                 // A field of an interface stands for the fields of its members.
                 let members = graph.ty(definition.parent).possible.iter();
                 found.extend(members.filter_map(|&ty| graph.field_named(ty, &definition.name)));
-                note(graph, fields, found);
+                collect_fields(graph, fields, found);
             }
-            FieldSetItem::Fragment { fields, .. } => note(graph, fields, found),
+            FieldSetItem::Fragment { fields, .. } => collect_fields(graph, fields, found),
         }
     }
 }
 
-struct Maker<'a> {
+struct DataGenerator<'a> {
     graph: &'a Supergraph,
     random: &'a mut Random,
     has_errors: bool,
-    special: Special,
+    special: SpecialFields,
 }
 
-impl Maker<'_> {
+impl DataGenerator<'_> {
     fn object(&mut self, ty: TypeId, number: usize) -> Value {
         let graph = self.graph;
         let mut fields = Map::new();
         for &field in &graph.ty(ty).fields {
             let name = graph.field(field).name.to_string();
             let value = match self.special.keys.contains(&field) {
-                true => self.identifying(&graph.field(field).ty, field, ty, number),
+                true => self.key_value(&graph.field(field).ty, field, ty, number),
                 false => self.value(field, number),
             };
             fields.insert(name, value);
@@ -214,16 +217,16 @@ impl Maker<'_> {
     }
 
     /// Returns a value that is equal for the same object and different for different ones.
-    fn identifying(&mut self, ty: &TypeRef, field: FieldId, of: TypeId, number: usize) -> Value {
+    fn key_value(&mut self, ty: &TypeRef, field: FieldId, of: TypeId, number: usize) -> Value {
         let graph = self.graph;
         let own = &graph.ty(of).name;
         match &ty.shape {
             TypeRefShape::List(item) => {
-                let first = self.identifying(item, field, of, number);
+                let first = self.key_value(item, field, of, number);
                 json!([first.clone(), first])
             }
             TypeRefShape::Named(id) if graph.ty(*id).kind.is_composite() => {
-                match agreed(graph, *id, field).first() {
+                match possible_for_all(graph, *id, field).first() {
                     Some(member) => json!(format!("{}:{number}", graph.ty(*member).name)),
                     None => Value::Null,
                 }
@@ -275,7 +278,7 @@ impl Maker<'_> {
                     json!(*self.random.pick(&["red", "two words", "quote \" and é", ""]))
                 }
                 _ => {
-                    let types = agreed(graph, *id, field);
+                    let types = possible_for_all(graph, *id, field);
                     if types.is_empty() {
                         return Value::Null;
                     }

@@ -1,4 +1,4 @@
-//! Shrinking of failing cases: removes every part without which the case still fails in the same way.
+//! Shrinker of failing cases: removes every part without which the case still fails in the same way.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,7 +23,7 @@ pub struct Shrunk {
 /// Makes `case`, which fails with `failure`, as small as `tries_max` runs allow.
 pub fn shrink(case: &Case, failure: &Failure, tries_max: usize) -> Shrunk {
     let mut shrinking =
-        Shrinking { case: case.clone(), failure: failure.clone(), tries: 0, tries_max };
+        Shrinker { case: case.clone(), failure: failure.clone(), tries: 0, tries_max };
     loop {
         let before = shrinking.tries;
         let mut is_smaller = shrinking.operation();
@@ -35,21 +35,21 @@ pub fn shrink(case: &Case, failure: &Failure, tries_max: usize) -> Shrunk {
     }
 }
 
-struct Shrinking {
+struct Shrinker {
     case: Case,
     failure: Failure,
     tries: usize,
     tries_max: usize,
 }
 
-impl Shrinking {
+impl Shrinker {
     /// Keeps the candidate if it fails like the case.
     fn try_case(&mut self, candidate: Case) -> bool {
         if self.tries >= self.tries_max {
             return false;
         }
         self.tries += 1;
-        let fails = match candidate.ask() {
+        let fails = match candidate.compare() {
             Ok(Err(failure)) => failure.is_like(&self.failure),
             _ => false,
         };
@@ -75,7 +75,7 @@ impl Shrinking {
                 return is_smaller;
             }
             *text(&mut candidate) = document.to_string();
-            candidate.forget_unknown_variables();
+            candidate.remove_unknown_variables();
             // If the edit was kept, the following edits have moved up by one.
             match self.try_case(candidate) {
                 true => is_smaller = true,
@@ -152,7 +152,7 @@ impl Shrinking {
 }
 
 impl Case {
-    fn forget_unknown_variables(&mut self) {
+    fn remove_unknown_variables(&mut self) {
         let Ok(document) = Document::parse(self.operation.clone(), "shrink.graphql") else {
             return;
         };
@@ -368,34 +368,34 @@ fn used_in(value: &Ast, variables: &mut HashSet<String>) {
 }
 
 /// The parts of a type definition.
-struct Parts<'a> {
+struct DefinitionParts<'a> {
     directives: Option<&'a mut Vec<Node<Directive>>>,
     fields: Option<&'a mut Vec<Node<FieldDefinition>>>,
 }
 
-fn parts(definition: &mut Definition) -> Parts<'_> {
+fn parts(definition: &mut Definition) -> DefinitionParts<'_> {
     match definition {
         Definition::ObjectTypeDefinition(it) => {
             let it = it.make_mut();
-            Parts { directives: Some(&mut it.directives.0), fields: Some(&mut it.fields) }
+            DefinitionParts { directives: Some(&mut it.directives.0), fields: Some(&mut it.fields) }
         }
         Definition::InterfaceTypeDefinition(it) => {
             let it = it.make_mut();
-            Parts { directives: Some(&mut it.directives.0), fields: Some(&mut it.fields) }
+            DefinitionParts { directives: Some(&mut it.directives.0), fields: Some(&mut it.fields) }
         }
         Definition::UnionTypeDefinition(it) => {
-            Parts { directives: Some(&mut it.make_mut().directives.0), fields: None }
+            DefinitionParts { directives: Some(&mut it.make_mut().directives.0), fields: None }
         }
         Definition::EnumTypeDefinition(it) => {
-            Parts { directives: Some(&mut it.make_mut().directives.0), fields: None }
+            DefinitionParts { directives: Some(&mut it.make_mut().directives.0), fields: None }
         }
         Definition::InputObjectTypeDefinition(it) => {
-            Parts { directives: Some(&mut it.make_mut().directives.0), fields: None }
+            DefinitionParts { directives: Some(&mut it.make_mut().directives.0), fields: None }
         }
         Definition::ScalarTypeDefinition(it) => {
-            Parts { directives: Some(&mut it.make_mut().directives.0), fields: None }
+            DefinitionParts { directives: Some(&mut it.make_mut().directives.0), fields: None }
         }
-        _ => Parts { directives: None, fields: None },
+        _ => DefinitionParts { directives: None, fields: None },
     }
 }
 

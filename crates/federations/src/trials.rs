@@ -5,8 +5,9 @@ use std::path::Path;
 use graph::Supergraph;
 
 use crate::{
-    Answered, Case, Data, Failure, FailureKind, Random, Variables, Variation, World, federation,
-    operation, shrink, wide_federation, wide_operation, with_unused_subgraph,
+    Case, Failure, FailureKind, LoadedCase, ObjectStore, Outcome, Random, Variables, Variation,
+    add_unused_subgraph, generate_federation, generate_operation, generate_wide_federation,
+    generate_wide_operation, shrink,
 };
 
 /// The maximum number of runs for shrinking a case.
@@ -18,7 +19,7 @@ pub struct Tally {
     /// The number of federations.
     pub federations: u64,
     /// The number of correct responses.
-    pub right: u64,
+    pub correct: u64,
     /// The number of requests to subgraphs for these responses.
     pub requests: u64,
     /// The number of operations that the planner refused.
@@ -31,7 +32,7 @@ pub struct Tally {
 
 /// A wrong response.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct TrialFailure {
     /// The seed of the federation.
     pub seed: u64,
     /// The case as it was found.
@@ -40,11 +41,11 @@ pub struct Found {
     pub failure: Failure,
 }
 
-impl Found {
+impl TrialFailure {
     /// Shrinks the case, writes it to a folder in `fixtures`, and returns a message with the failure and the folder.
-    pub fn write_down(&self, fixtures: &Path) -> String {
+    pub fn write_case(&self, fixtures: &Path) -> String {
         let shrunk = shrink(&self.case, &self.failure, TRIES_MAX);
-        let message = match shrunk.case.ask() {
+        let message = match shrunk.case.compare() {
             Ok(Err(failure)) => failure.message,
             _ => self.failure.message.clone(),
         };
@@ -64,40 +65,40 @@ impl Found {
 ///
 /// # Panics
 /// The generated federation is not a valid supergraph.
-pub fn trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), Box<Found>> {
+pub fn run_trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), Box<TrialFailure>> {
     let mut random = Random::new(seed);
     let has_many = random.one_in(4);
     let subgraphs = 2 + random.below(if has_many { 7 } else { 3 });
     let is_wide = has_many && random.one_in(5);
     let supergraph = match is_wide {
-        true => wide_federation(&mut random, subgraphs),
-        false => federation(&mut random, subgraphs),
+        true => generate_wide_federation(&mut random, subgraphs),
+        false => generate_federation(&mut random, subgraphs),
     };
     let graph = match Supergraph::from_sdl(&supergraph, "supergraph.graphql") {
         Ok(graph) => graph,
         Err(errors) => panic!("seed {seed}: {errors}\n{supergraph}"),
     };
     let has_errors = random.one_in(3);
-    let data = Data::random(&graph, &mut random, has_errors);
-    let worlds: Vec<Tried> = settings(&graph)
+    let data = ObjectStore::random(&graph, &mut random, has_errors);
+    let worlds: Vec<LoadedTrial> = label_sets(&graph)
         .into_iter()
         .map(|labels| {
-            let load = |sdl: &str| match World::load(sdl, data.clone(), &labels) {
+            let load = |sdl: &str| match LoadedCase::load(sdl, data.clone(), &labels) {
                 Ok(world) => world,
                 Err(problem) => panic!("seed {seed}: {problem}\n{sdl}"),
             };
             let world = load(&supergraph);
-            let larger = with_unused_subgraph(&supergraph).map(|sdl| load(&sdl));
-            Tried { world, larger, labels }
+            let larger = add_unused_subgraph(&supergraph).map(|sdl| load(&sdl));
+            LoadedTrial { world, larger, labels }
         })
         .collect();
     tally.federations += 1;
     for _ in 0..operations {
         let asked = match is_wide {
-            true => wide_operation(&graph, &mut random),
-            false => operation(&graph, &mut random),
+            true => generate_wide_operation(&graph, &mut random),
+            false => generate_operation(&graph, &mut random),
         };
-        for Tried { world, larger, labels } in &worlds {
+        for LoadedTrial { world, larger, labels } in &worlds {
             let found = |text: &str, variables: &Variables, failure| {
                 let case = Case {
                     supergraph: supergraph.clone(),
@@ -106,27 +107,27 @@ pub fn trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), Box<
                     labels: labels.clone(),
                     data: data.clone(),
                 };
-                Box::new(Found { seed, case, failure })
+                Box::new(TrialFailure { seed, case, failure })
             };
             for variables in &asked.variables {
-                let answered = world.ask(&asked.text, variables);
+                let answered = world.compare(&asked.text, variables);
                 let answered =
                     answered.map_err(|failure| found(&asked.text, variables, failure))?;
                 let (response, requests) = match &answered {
-                    Answered::Right { response, requests } => (response, requests),
-                    Answered::Refused(_) => {
+                    Outcome::Correct { response, requests } => (response, requests),
+                    Outcome::Refused(_) => {
                         tally.refused += 1;
                         break;
                     }
-                    Answered::Invalid(_) => {
+                    Outcome::Invalid(_) => {
                         tally.invalid += 1;
                         break;
                     }
                 };
-                tally.right += 1;
+                tally.correct += 1;
                 tally.requests += requests.len() as u64;
                 if let Some(larger) = larger
-                    && larger.ask(&asked.text, variables).as_ref() != Ok(&answered)
+                    && larger.compare(&asked.text, variables).as_ref() != Ok(&answered)
                 {
                     let message = "a subgraph that nobody uses changes the requests".to_owned();
                     let failure = Failure { kind: FailureKind::Variation, message };
@@ -135,9 +136,9 @@ pub fn trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), Box<
                 let variation = *random.pick(&Variation::ALL);
                 let text = variation.of(&world.graph, &asked.text, &mut random);
                 let Some(text) = text else { continue };
-                let other = world.ask(&text, variables);
+                let other = world.compare(&text, variables);
                 let other = other.map_err(|failure| found(&text, variables, failure))?;
-                if let Some(message) = variation.differs(response, requests.len(), &other) {
+                if let Some(message) = variation.find_difference(response, requests.len(), &other) {
                     let message = format!("{variation:?}: {message}\n{text}");
                     let failure = Failure { kind: FailureKind::Variation, message };
                     return Err(found(&asked.text, variables, failure));
@@ -150,15 +151,15 @@ pub fn trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), Box<
 }
 
 /// A loaded federation while some of its labels are on.
-struct Tried {
-    world: World,
+struct LoadedTrial {
+    world: LoadedCase,
     /// The same federation with an unused subgraph.
-    larger: Option<World>,
+    larger: Option<LoadedCase>,
     labels: Vec<String>,
 }
 
 /// Returns the sets of labels to try: none, and all if there are any.
-fn settings(graph: &Supergraph) -> Vec<Vec<String>> {
+fn label_sets(graph: &Supergraph) -> Vec<Vec<String>> {
     let all: Vec<String> = graph.override_labels.iter().map(ToString::to_string).collect();
     if all.is_empty() { vec![Vec::new()] } else { vec![Vec::new(), all] }
 }

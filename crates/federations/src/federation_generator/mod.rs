@@ -1,6 +1,6 @@
 //! A generator of random supergraphs that composition could have produced: each subgraph with a type can identify its
 //! objects or reach them, required and provided fields are external, and interfaces are implemented in all subgraphs
-//! that know them. Key members are external in some subgraphs, some of which are type extensions of Federation 1; if
+//! that know them. Key members are external in some subgraphs, some of which are type extensions of FederationGenerator 1; if
 //! that leaves no route to a field, the router must refuse it.
 
 mod abstracts;
@@ -8,8 +8,8 @@ mod model;
 mod print;
 mod wide;
 
-use self::model::{Abstract, Field, Mention, Object};
-pub use self::wide::wide_federation;
+use self::model::{AbstractModel, FieldModel, JoinField, ObjectModel};
+pub use self::wide::generate_wide_federation;
 use crate::Random;
 
 const ENTITIES: [&str; 5] = ["Ant", "Bee", "Cat", "Dog", "Elk"];
@@ -17,33 +17,33 @@ const SUBGRAPHS: [&str; 8] = ["A", "B", "C", "D", "E", "F", "G", "H"];
 const LABELS: [&str; 3] = ["percent(25)", "percent(0.5)", "half"];
 const LEAVES: [&str; 7] = ["Int", "String", "String", "Boolean", "Float", "Hue", "ID"];
 
-struct Federation<'r> {
+struct FederationGenerator<'r> {
     random: &'r mut Random,
     graphs: usize,
-    objects: Vec<Object>,
-    abstracts: Vec<Abstract>,
-    query: Vec<Field>,
-    mutation: Vec<Field>,
+    objects: Vec<ObjectModel>,
+    abstracts: Vec<AbstractModel>,
+    query: Vec<FieldModel>,
+    mutation: Vec<FieldModel>,
 }
 
 /// Returns the SDL of a random supergraph with `subgraphs` (2 to 8) subgraphs.
-pub fn federation(random: &mut Random, subgraphs: usize) -> String {
-    let mut federation = Federation::new(random, subgraphs);
-    federation.values();
-    federation.entities();
-    federation.external_key_members();
-    federation.names();
-    federation.interface_object();
-    federation.abstracts();
-    federation.fields();
-    federation.requires();
-    federation.provides();
-    federation.contexts();
-    federation.roots();
+pub fn generate_federation(random: &mut Random, subgraphs: usize) -> String {
+    let mut federation = FederationGenerator::new(random, subgraphs);
+    federation.add_values();
+    federation.add_entities();
+    federation.add_external_key_members();
+    federation.add_names();
+    federation.add_interface_object();
+    federation.add_abstracts();
+    federation.add_fields();
+    federation.add_requires();
+    federation.add_provides();
+    federation.add_contexts();
+    federation.add_roots();
     federation.print()
 }
 
-impl<'r> Federation<'r> {
+impl<'r> FederationGenerator<'r> {
     /// Creates an empty federation of `subgraphs` (2 to 8) subgraphs.
     fn new(random: &'r mut Random, subgraphs: usize) -> Self {
         Self {
@@ -56,21 +56,21 @@ impl<'r> Federation<'r> {
         }
     }
 
-    fn all(&self) -> Vec<usize> {
+    fn all_graphs(&self) -> Vec<usize> {
         (0..self.graphs).collect()
     }
 
     /// Adds value types: the same in all subgraphs, except for fields that only some have.
-    fn values(&mut self) {
-        let all = self.all();
+    fn add_values(&mut self) {
+        let all = self.all_graphs();
         for name in ["Box", "Cup"].iter().take(self.random.below(3)) {
-            let mut fields = vec![Field::new("size", "Int", &all)];
+            let mut fields = vec![FieldModel::new("size", "Int", &all)];
             for field in 0..1 + self.random.below(2) {
                 let by = if self.random.one_in(3) { self.random.some(&all) } else { all.clone() };
                 let leaf = *self.random.pick(&LEAVES);
-                fields.push(Field::new(format!("v{field}"), leaf, &by));
+                fields.push(FieldModel::new(format!("v{field}"), leaf, &by));
             }
-            self.objects.push(Object {
+            self.objects.push(ObjectModel {
                 name: (*name).to_owned(),
                 presence: all.iter().map(|&graph| (graph, Vec::new(), true)).collect(),
                 fields,
@@ -80,18 +80,18 @@ impl<'r> Federation<'r> {
             });
         }
         // Nested keys consist of this type.
-        self.objects.push(Object {
+        self.objects.push(ObjectModel {
             name: "Spot".to_owned(),
             presence: all.iter().map(|&graph| (graph, Vec::new(), true)).collect(),
-            fields: vec![Field::new("x", "Int!", &all), Field::new("y", "Int!", &all)],
+            fields: vec![FieldModel::new("x", "Int!", &all), FieldModel::new("y", "Int!", &all)],
             implements: Vec::new(),
             contexts: Vec::new(),
             extensions: Vec::new(),
         });
     }
 
-    fn entities(&mut self) {
-        let all = self.all();
+    fn add_entities(&mut self) {
+        let all = self.all_graphs();
         for name in ENTITIES.iter().take(1 + self.random.below(4)) {
             let mut graphs = self.random.some(&all);
             if graphs.len() == 1 {
@@ -138,9 +138,9 @@ impl<'r> Federation<'r> {
                     }
                 }
                 let is_hidden = member == "code" && self.random.one_in(3);
-                fields.push(Field { is_hidden, ..Field::new(member, ty, &by) });
+                fields.push(FieldModel { is_hidden, ..FieldModel::new(member, ty, &by) });
             }
-            self.objects.push(Object {
+            self.objects.push(ObjectModel {
                 name: (*name).to_owned(),
                 presence,
                 fields,
@@ -151,10 +151,10 @@ impl<'r> Federation<'r> {
         }
     }
 
-    /// Makes key members external in some subgraphs: on type extensions of Federation 1, where that means that the
+    /// Makes key members external in some subgraphs: on type extensions of FederationGenerator 1, where that means that the
     /// subgraph only refers to the object, and elsewhere, where the subgraph cannot resolve them. Each member remains
     /// resolvable in one subgraph, so that most operations can still be planned.
-    fn external_key_members(&mut self) {
+    fn add_external_key_members(&mut self) {
         const MEMBERS: [&str; 4] = ["id", "code", "spot", "tags"];
         for index in 0..self.objects.len() {
             if self.objects[index].presence[0].1.is_empty() {
@@ -186,7 +186,7 @@ impl<'r> Federation<'r> {
     }
 
     /// Adds fields for interfaces, which all entities and some values have.
-    fn names(&mut self) {
+    fn add_names(&mut self) {
         for index in 0..self.objects.len() {
             if self.objects[index].name == "Spot" || self.random.one_in(5) {
                 continue;
@@ -194,7 +194,7 @@ impl<'r> Federation<'r> {
             let graphs = self.objects[index].graphs();
             let is_value = self.objects[index].presence[0].1.is_empty();
             let by = if is_value { graphs } else { self.random.some(&graphs) };
-            self.objects[index].fields.push(Field::new("name", "String", &by));
+            self.objects[index].fields.push(FieldModel::new("name", "String", &by));
         }
     }
 
@@ -225,7 +225,7 @@ impl<'r> Federation<'r> {
     }
 
     /// Returns a composite type that `graph` knows.
-    fn composite(&mut self, graph: usize) -> String {
+    fn pick_composite(&mut self, graph: usize) -> String {
         let objects = self.objects.iter().filter(|object| object.is_in(graph));
         let mut names: Vec<String> = objects.map(|object| object.name.clone()).collect();
         for known in &self.abstracts {
@@ -237,7 +237,7 @@ impl<'r> Federation<'r> {
         self.random.pick(&names).clone()
     }
 
-    fn wrapped(&mut self, ty: String) -> String {
+    fn wrap_type(&mut self, ty: String) -> String {
         match self.random.below(8) {
             0 => format!("{ty}!"),
             1 | 2 => format!("[{ty}]"),
@@ -248,20 +248,20 @@ impl<'r> Federation<'r> {
     }
 
     /// Generates a field in some of the subgraphs `graphs`.
-    fn field(&mut self, name: String, graphs: &[usize]) -> Field {
+    fn generate_field(&mut self, name: String, graphs: &[usize]) -> FieldModel {
         let mut by = match self.random.one_in(2) {
             true => vec![*self.random.pick(graphs)],
             false => self.random.some(graphs),
         };
         if self.random.one_in(2) {
-            let named = self.composite(by[0]);
+            let named = self.pick_composite(by[0]);
             by = self.returners(&named, &by);
-            let ty = self.wrapped(named.clone());
-            let mut field = Field::new(name, ty, &by);
+            let ty = self.wrap_type(named.clone());
+            let mut field = FieldModel::new(name, ty, &by);
             if by.len() == 1 && self.random.one_in(10) {
                 let from = *self.random.pick(graphs);
                 if self.returners(&named, &[by[0], from]).len() == 2 {
-                    self.moves(&mut field, from);
+                    self.move_by_label(&mut field, from);
                 }
             }
             if field.ty.starts_with('[') && self.random.one_in(4) {
@@ -271,8 +271,8 @@ impl<'r> Federation<'r> {
         }
         let leaf = (*self.random.pick(&LEAVES)).to_owned();
         let is_text = leaf == "String";
-        let ty = self.wrapped(leaf);
-        let mut field = Field::new(name, ty, &by);
+        let ty = self.wrap_type(leaf);
+        let mut field = FieldModel::new(name, ty, &by);
         if is_text && self.random.one_in(2) {
             field.arguments =
                 *self.random.pick(&["(x: Int)", "(x: Int = 1, hue: Hue)", "(of: Size!)"]);
@@ -288,24 +288,24 @@ impl<'r> Federation<'r> {
         {
             match self.random.one_in(2) {
                 true => field.mentions[0].overrides = Some(other),
-                false => self.moves(&mut field, other),
+                false => self.move_by_label(&mut field, other),
             }
         }
         field
     }
 
     /// Moves the field from another subgraph to its only subgraph for some of the requests, by a label.
-    fn moves(&mut self, field: &mut Field, from: usize) {
+    fn move_by_label(&mut self, field: &mut FieldModel, from: usize) {
         let label = Some(*self.random.pick(&LABELS));
         if field.mentions[0].graph != from {
             field.mentions[0].overrides = Some(from);
             field.mentions[0].label = label;
-            field.mentions.push(Mention { label, ..Mention::of(from) });
+            field.mentions.push(JoinField { label, ..JoinField::of(from) });
         }
     }
 
     /// Adds fields with an argument that is read from the nearest object above of several types.
-    fn contexts(&mut self) {
+    fn add_contexts(&mut self) {
         if !self.random.one_in(3) {
             return;
         }
@@ -337,7 +337,7 @@ impl<'r> Federation<'r> {
             });
             let is_masked = object.implements.iter().any(|(interface, _)| interface == "Media");
             if is_asked_by_key && !is_masked && !self.random.one_in(3) {
-                let mut field = Field::new("told", "String", &[graph]);
+                let mut field = FieldModel::new("told", "String", &[graph]);
                 field.mentions[0].context = Some(selection.clone());
                 if self.random.one_in(3) {
                     field.arguments = "(x: Int)";
@@ -347,26 +347,26 @@ impl<'r> Federation<'r> {
         }
     }
 
-    fn fields(&mut self) {
+    fn add_fields(&mut self) {
         for index in 0..self.objects.len() {
             if self.objects[index].presence[0].1.is_empty() {
                 continue;
             }
             let graphs = self.objects[index].graphs();
             for number in 0..2 + self.random.below(4) {
-                let field = self.field(format!("f{number}"), &graphs);
+                let field = self.generate_field(format!("f{number}"), &graphs);
                 self.objects[index].fields.push(field);
             }
             if self.random.one_in(6) {
                 let by = self.random.some(&graphs);
-                let ty = self.wrapped("Query".to_owned());
-                self.objects[index].fields.push(Field::new("home", ty, &by));
+                let ty = self.wrap_type("Query".to_owned());
+                self.objects[index].fields.push(FieldModel::new("home", ty, &by));
             }
         }
     }
 
     /// Adds fields that require fields of other subgraphs.
-    fn requires(&mut self) {
+    fn add_requires(&mut self) {
         for index in 0..self.objects.len() {
             if self.objects[index].presence[0].1.is_empty() {
                 continue;
@@ -394,13 +394,13 @@ impl<'r> Federation<'r> {
                 let mut chosen = self.random.some(&elsewhere);
                 chosen.truncate(2);
                 for at in chosen {
-                    if let Some(text) = self.required(index, at, graph) {
+                    if let Some(text) = self.write_requirement(index, at, graph) {
                         self.objects[index].fields[at].mention_external(graph);
                         set.push(text);
                     }
                 }
                 if !set.is_empty() {
-                    let mut field = Field::new(format!("r{number}"), "String", &[graph]);
+                    let mut field = FieldModel::new(format!("r{number}"), "String", &[graph]);
                     field.mentions[0].requires = Some(set.join(" "));
                     if self.random.one_in(4) {
                         field.arguments = "(x: Int)";
@@ -412,7 +412,7 @@ impl<'r> Federation<'r> {
     }
 
     /// Returns the text by which `graph` requires a field; fields below it become external there.
-    fn required(&mut self, index: usize, at: usize, graph: usize) -> Option<String> {
+    fn write_requirement(&mut self, index: usize, at: usize, graph: usize) -> Option<String> {
         let field = self.objects[index].fields[at].clone();
         if field.named() == "Query" {
             return None;
@@ -454,7 +454,7 @@ impl<'r> Federation<'r> {
         if !self.objects[target].is_in(graph) {
             return None;
         }
-        let is_leaf = |field: &Field| LEAVES.contains(&field.named());
+        let is_leaf = |field: &FieldModel| LEAVES.contains(&field.named());
         let leaves: Vec<usize> = (0..self.objects[target].fields.len())
             .filter(|&at| {
                 let field = &self.objects[target].fields[at];
@@ -475,7 +475,7 @@ impl<'r> Federation<'r> {
     }
 
     /// Adds `@provides`: paths on which a subgraph resolves more fields of a type than elsewhere.
-    fn provides(&mut self) {
+    fn add_provides(&mut self) {
         for index in 0..self.objects.len() {
             for at in 0..self.objects[index].fields.len() {
                 let field = self.objects[index].fields[at].clone();
@@ -496,16 +496,16 @@ impl<'r> Federation<'r> {
         }
     }
 
-    fn roots(&mut self) {
-        let all = self.all();
+    fn add_roots(&mut self) {
+        let all = self.all_graphs();
         for number in 0..2 + self.random.below(4) {
-            let mut field = self.field(format!("q{number}"), &all);
+            let mut field = self.generate_field(format!("q{number}"), &all);
             if LEAVES.contains(&field.named()) && !self.random.one_in(4) {
                 let graph = field.mentions[0].graph;
-                let ty = self.composite(graph);
+                let ty = self.pick_composite(graph);
                 let by = self.returners(&ty, &[graph]);
-                let ty = self.wrapped(ty);
-                field = Field::new(format!("q{number}"), ty, &by);
+                let ty = self.wrap_type(ty);
+                field = FieldModel::new(format!("q{number}"), ty, &by);
             }
             self.query.push(field);
         }
@@ -513,12 +513,12 @@ impl<'r> Federation<'r> {
             let graph = *self.random.pick(&all);
             let ty = match self.random.one_in(4) {
                 true => "Query".to_owned(),
-                false => self.composite(graph),
+                false => self.pick_composite(graph),
             };
             let by = self.returners(&ty, &[graph]);
-            let mut field = Field::new(format!("m{number}"), ty, &by);
+            let mut field = FieldModel::new(format!("m{number}"), ty, &by);
             if self.random.one_in(3) {
-                field = Field::new(format!("m{number}"), "String", &[graph]);
+                field = FieldModel::new(format!("m{number}"), "String", &[graph]);
                 field.arguments = "(x: Int)";
             }
             self.mutation.push(field);

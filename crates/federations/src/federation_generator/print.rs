@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{Federation, SUBGRAPHS, model::Field};
+use super::{FederationGenerator, SUBGRAPHS, model::FieldModel};
 
-impl Federation<'_> {
+impl FederationGenerator<'_> {
     pub(super) fn print(&self) -> String {
         let mut sdl = String::from(
             "schema @link(url: \"https://specs.apollo.dev/link/v1.0\") @link(url: \"https://specs.apollo.dev/join/v0.5\", for: EXECUTION) @link(url: \"https://specs.apollo.dev/inaccessible/v0.2\", for: SECURITY) @link(url: \"https://specs.apollo.dev/context/v0.1\", for: SECURITY) {\n  query: Query\n",
@@ -13,7 +13,7 @@ impl Federation<'_> {
             sdl.push_str("  mutation: Mutation\n");
         }
         sdl.push_str("}\nenum join__Graph {\n");
-        let all = self.all();
+        let all = self.all_graphs();
         for &graph in &all {
             let name = SUBGRAPHS[graph];
             let lower = name.to_lowercase();
@@ -115,7 +115,7 @@ impl Federation<'_> {
 }
 
 /// Prints fields. A field that all of `everywhere` resolve in the same way needs no directives.
-fn print_fields(sdl: &mut String, fields: &[Field], everywhere: &[usize]) {
+fn print_fields(sdl: &mut String, fields: &[FieldModel], everywhere: &[usize]) {
     sdl.push_str(" {\n");
     for field in fields {
         let _ = write!(sdl, "  {}{}: {}", field.name, field.arguments, field.ty);

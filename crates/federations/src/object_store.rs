@@ -13,15 +13,15 @@ use serde_json::{Map, Value};
 
 /// All objects of a federation.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Data {
+pub struct ObjectStore {
     /// The fields of each object, by the object's name.
     pub objects: Map<String, Value>,
 }
 
 /// A value before its selections are resolved.
-pub(crate) enum Stored {
+pub(crate) enum StoredValue {
     Leaf(Value),
-    List(Vec<Stored>),
+    List(Vec<StoredValue>),
     Object(Object),
     Error(String),
 }
@@ -33,7 +33,7 @@ pub(crate) struct Object {
     pub(crate) ty: TypeId,
 }
 
-impl Data {
+impl ObjectStore {
     /// Parses the JSON of a `data.json`.
     ///
     /// # Errors
@@ -71,15 +71,15 @@ impl Data {
         field: FieldId,
         arguments: &Map<String, Value>,
         required: Option<&Value>,
-    ) -> Stored {
+    ) -> StoredValue {
         let definition = graph.field(field);
         let fields = self.objects.get(&object.name);
         let value = fields.and_then(|fields| fields.get(&*definition.name));
-        let mut told = arguments.clone();
-        let first = told.shift_remove("first").and_then(|first| first.as_u64());
+        let mut visible = arguments.clone();
+        let first = visible.shift_remove("first").and_then(|first| first.as_u64());
         let mut suffix = String::new();
-        if !told.is_empty() {
-            suffix.push_str(&Value::Object(told).to_string());
+        if !visible.is_empty() {
+            suffix.push_str(&Value::Object(visible).to_string());
         }
         if let Some(required) = required {
             suffix = format!("{suffix}<{required}>");
@@ -88,30 +88,36 @@ impl Data {
         let is_composite = graph.ty(definition.ty.named()).kind.is_composite();
         let suffix = if is_text { suffix } else { String::new() };
         match self.stored(graph, value.unwrap_or(&Value::Null), is_composite, &suffix) {
-            Stored::List(mut items) => {
+            StoredValue::List(mut items) => {
                 items.truncate(first.map_or(usize::MAX, |first| first as usize));
-                Stored::List(items)
+                StoredValue::List(items)
             }
             other => other,
         }
     }
 
-    fn stored(&self, graph: &Supergraph, value: &Value, is_object: bool, suffix: &str) -> Stored {
+    fn stored(
+        &self,
+        graph: &Supergraph,
+        value: &Value,
+        is_object: bool,
+        suffix: &str,
+    ) -> StoredValue {
         match value {
             Value::Array(items) => {
                 let stored = |item| self.stored(graph, item, is_object, suffix);
-                Stored::List(items.iter().map(stored).collect())
+                StoredValue::List(items.iter().map(stored).collect())
             }
             Value::String(name) if is_object => match self.object(graph, name) {
-                Some(object) => Stored::Object(object),
-                None => Stored::Error(format!("there is no object {name}")),
+                Some(object) => StoredValue::Object(object),
+                None => StoredValue::Error(format!("there is no object {name}")),
             },
             Value::Object(error) => {
                 let message = error.get("error").and_then(Value::as_str);
-                Stored::Error(message.unwrap_or("an error without a message").to_owned())
+                StoredValue::Error(message.unwrap_or("an error without a message").to_owned())
             }
-            Value::String(text) => Stored::Leaf(Value::String(format!("{text}{suffix}"))),
-            other => Stored::Leaf(other.clone()),
+            Value::String(text) => StoredValue::Leaf(Value::String(format!("{text}{suffix}"))),
+            other => StoredValue::Leaf(other.clone()),
         }
     }
 
@@ -135,7 +141,7 @@ impl Data {
                     let name = &graph.field(*field).name;
                     let Some(own) = graph.field_named(object.ty, name) else { continue };
                     let arguments = constant_arguments(graph, own, arguments);
-                    let value = self.whole_value(graph, object, own, &arguments);
+                    let value = self.value_with_requirements(graph, object, own, &arguments);
                     out.insert(name.to_string(), self.projected(graph, value, fields));
                 }
             }
@@ -143,32 +149,32 @@ impl Data {
         out
     }
 
-    fn projected(&self, graph: &Supergraph, stored: Stored, fields: &FieldSet) -> Value {
+    fn projected(&self, graph: &Supergraph, stored: StoredValue, fields: &FieldSet) -> Value {
         match stored {
-            Stored::Leaf(value) => value,
-            Stored::Error(_) => Value::Null,
-            Stored::List(items) => {
+            StoredValue::Leaf(value) => value,
+            StoredValue::Error(_) => Value::Null,
+            StoredValue::List(items) => {
                 items.into_iter().map(|item| self.projected(graph, item, fields)).collect()
             }
-            Stored::Object(object) => Value::Object(self.project(graph, fields, &object)),
+            StoredValue::Object(object) => Value::Object(self.project(graph, fields, &object)),
         }
     }
 
     /// Returns the value of a field together with all fields that it requires.
-    pub(crate) fn whole_value(
+    pub(crate) fn value_with_requirements(
         &self,
         graph: &Supergraph,
         object: &Object,
         field: FieldId,
         arguments: &Map<String, Value>,
-    ) -> Stored {
+    ) -> StoredValue {
         let required = requires(graph, object.ty, field);
         let required = required.map(|set| Value::Object(self.project(graph, set, object)));
         self.value(graph, object, field, arguments, required.as_ref())
     }
 
     /// True if a resolver of any required field fails, directly or through the requirements of that field.
-    pub(crate) fn requires_failures(
+    pub(crate) fn has_failed_requirements(
         &self,
         graph: &Supergraph,
         object: &Object,
@@ -188,19 +194,19 @@ impl Data {
                 let name = &graph.field(*field).name;
                 let Some(own) = graph.field_named(object.ty, name) else { return false };
                 let arguments = constant_arguments(graph, own, arguments);
-                let stored = self.whole_value(graph, object, own, &arguments);
-                self.requires_failures(graph, object, own)
+                let stored = self.value_with_requirements(graph, object, own, &arguments);
+                self.has_failed_requirements(graph, object, own)
                     || self.fails_below(graph, &stored, fields)
             }
         })
     }
 
-    fn fails_below(&self, graph: &Supergraph, stored: &Stored, set: &FieldSet) -> bool {
+    fn fails_below(&self, graph: &Supergraph, stored: &StoredValue, set: &FieldSet) -> bool {
         match stored {
-            Stored::Leaf(_) => false,
-            Stored::Error(_) => true,
-            Stored::List(items) => items.iter().any(|item| self.fails_below(graph, item, set)),
-            Stored::Object(object) => self.fails(graph, set, object),
+            StoredValue::Leaf(_) => false,
+            StoredValue::Error(_) => true,
+            StoredValue::List(items) => items.iter().any(|item| self.fails_below(graph, item, set)),
+            StoredValue::Object(object) => self.fails(graph, set, object),
         }
     }
 }

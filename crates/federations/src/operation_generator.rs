@@ -17,7 +17,7 @@ const WIDE_BRANCHES_MAX: usize = 3;
 
 /// An operation, with all relevant combinations of values of its variables.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct GeneratedOperation {
     /// The document.
     pub text: String,
     /// The values of the variables for each run.
@@ -25,10 +25,10 @@ pub struct Asked {
 }
 
 /// Generates a random operation. It may be invalid if selections do not merge; most are valid.
-pub fn operation(graph: &Supergraph, random: &mut Random) -> Asked {
+pub fn generate_operation(graph: &Supergraph, random: &mut Random) -> GeneratedOperation {
     let mutation = graph.mutation.filter(|_| random.one_in(6));
     let root = mutation.unwrap_or(graph.query);
-    let mut writer = Writer {
+    let mut writer = OperationGenerator {
         graph,
         random,
         above: Vec::new(),
@@ -69,13 +69,13 @@ pub fn operation(graph: &Supergraph, random: &mut Random) -> Asked {
         }
         variables.push(values);
     }
-    Asked { text, variables }
+    GeneratedOperation { text, variables }
 }
 
 /// Generates a random query with dozens of selection sets over the self-referential type of
 /// [`generate_wide_federation`](crate::generate_wide_federation): long enough for the planner to choose its requests as
 /// a whole.
-pub fn wide_operation(graph: &Supergraph, random: &mut Random) -> Asked {
+pub fn generate_wide_operation(graph: &Supergraph, random: &mut Random) -> GeneratedOperation {
     let root = graph.ty(graph.query).fields.iter().copied();
     let root = root.map(|field| graph.field(field)).find(|field| &*field.name == "q0");
     let mut text = String::from("{ q0 ");
@@ -83,7 +83,7 @@ pub fn wide_operation(graph: &Supergraph, random: &mut Random) -> Asked {
         wide_selections(graph, random, root.ty.named(), WIDE_DEPTH, &mut text);
     }
     text.push('}');
-    Asked { text, variables: vec![Map::new()] }
+    GeneratedOperation { text, variables: vec![Map::new()] }
 }
 
 /// Writes leaves and, above depth 0, objects of the same type, with their braces.
@@ -113,7 +113,7 @@ fn wide_selections(
     out.push_str("} ");
 }
 
-struct Writer<'a> {
+struct OperationGenerator<'a> {
     graph: &'a Supergraph,
     random: &'a mut Random,
     /// The types of the ancestors of the current selection.
@@ -125,7 +125,7 @@ struct Writer<'a> {
     uses: [bool; 4],
 }
 
-impl Writer<'_> {
+impl OperationGenerator<'_> {
     fn selection_set(&mut self, on: TypeId, depth: usize) -> String {
         let mut out = String::from("{ ");
         self.selections(on, depth, &mut out);
@@ -144,7 +144,7 @@ impl Writer<'_> {
         }
         let graph = self.graph;
         let fields: Vec<_> =
-            ty.fields.iter().copied().filter(|&field| self.can_be_asked(field)).collect();
+            ty.fields.iter().copied().filter(|&field| self.has_contexts_above(field)).collect();
         let count = if fields.is_empty() { 0 } else { 1 + self.random.below(4) };
         for _ in 0..count {
             let field = *self.random.pick(&fields);
@@ -179,7 +179,7 @@ impl Writer<'_> {
     }
 
     /// True if an ancestor sets the contexts of all arguments that the field reads from further up.
-    fn can_be_asked(&self, field: graph::FieldId) -> bool {
+    fn has_contexts_above(&self, field: graph::FieldId) -> bool {
         let graph = self.graph;
         let definition = graph.field(field);
         let mut read = definition.subgraphs.iter().flat_map(|there| &there.context);

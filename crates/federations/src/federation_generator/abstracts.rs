@@ -1,22 +1,22 @@
 //! Random interfaces, unions and interface objects over the existing objects.
 
 use super::{
-    Federation,
-    model::{Abstract, Field, Mention, Object},
+    FederationGenerator,
+    model::{AbstractModel, FieldModel, JoinField, ObjectModel},
 };
 
-impl Federation<'_> {
+impl FederationGenerator<'_> {
     /// Adds an interface that one subgraph has as an interface object, without knowing the two entities that implement
     /// it. Another subgraph knows them, and has a key on the interface.
-    pub(super) fn interface_object(&mut self) {
+    pub(super) fn add_interface_object(&mut self) {
         if !self.random.one_in(3) {
             return;
         }
-        let all = self.all();
+        let all = self.all_graphs();
         let object = *self.random.pick(&all);
         let others: Vec<usize> = all.iter().copied().filter(|&graph| graph != object).collect();
         let knowing = *self.random.pick(&others);
-        let mut media = Abstract::new("Media", false);
+        let mut media = AbstractModel::new("Media", false);
         media.object = Some(object);
         media.keyed = vec![knowing, object];
         let members = ["Fox", "Gnu"];
@@ -31,20 +31,20 @@ impl Federation<'_> {
         for &graph in known_by.iter().chain([&object]) {
             media.members.push((graph, names.clone()));
         }
-        media.fields.push(Field::new("id", "ID!", &known_by));
-        media.fields[0].mentions.push(Mention::of(object));
+        media.fields.push(FieldModel::new("id", "ID!", &known_by));
+        media.fields[0].mentions.push(JoinField::of(object));
         let has_name = self.random.one_in(2);
         if has_name {
-            media.fields.push(Field::new("name", "String", &known_by));
+            media.fields.push(FieldModel::new("name", "String", &known_by));
         }
         let ty = if self.random.one_in(4) { "String!" } else { "String" };
-        let mut own = vec![Field::new("io0", ty, &[object])];
+        let mut own = vec![FieldModel::new("io0", ty, &[object])];
         if self.random.one_in(2) {
-            let ty = self.wrapped("Media".to_owned());
-            own.push(Field::new("io1", ty, &[object]));
+            let ty = self.wrap_type("Media".to_owned());
+            own.push(FieldModel::new("io1", ty, &[object]));
         }
         if has_name && self.random.one_in(2) {
-            let mut field = Field::new("io2", "String", &[object]);
+            let mut field = FieldModel::new("io2", "String", &[object]);
             field.mentions[0].requires = Some("name".to_owned());
             own.push(field);
             media.fields[1].mention_external(object);
@@ -57,13 +57,15 @@ impl Federation<'_> {
                 }
             }
             let graphs: Vec<usize> = presence.iter().map(|(graph, _, _)| *graph).collect();
-            let mut fields = vec![Field::new("id", "ID!", &graphs)];
+            let mut fields = vec![FieldModel::new("id", "ID!", &graphs)];
             if has_name {
-                fields.push(Field::new("name", "String", &known_by));
+                fields.push(FieldModel::new("name", "String", &known_by));
             }
-            // Nobody who knows the entity resolves these.
-            fields.extend(own.iter().map(|field| Field { mentions: Vec::new(), ..field.clone() }));
-            self.objects.push(Object {
+            // No subgraph that knows the entity resolves these.
+            fields.extend(
+                own.iter().map(|field| FieldModel { mentions: Vec::new(), ..field.clone() }),
+            );
+            self.objects.push(ObjectModel {
                 name: name.to_owned(),
                 presence,
                 fields,
@@ -73,12 +75,12 @@ impl Federation<'_> {
             });
         }
         media.fields.extend(own);
-        self.query.push(Field::new("media", "[Media!]", &[object]));
-        self.query.push(Field::new("known", "Media", &[knowing]));
+        self.query.push(FieldModel::new("media", "[Media!]", &[object]));
+        self.query.push(FieldModel::new("known", "Media", &[knowing]));
         self.abstracts.push(media);
     }
 
-    pub(super) fn abstracts(&mut self) {
+    pub(super) fn add_abstracts(&mut self) {
         if self.random.one_in(2) {
             self.interface();
         }
@@ -96,7 +98,7 @@ impl Federation<'_> {
         }
         let mut chosen = self.random.some(&with_name);
         chosen.truncate(3);
-        let mut pet = Abstract::new("Pet", false);
+        let mut pet = AbstractModel::new("Pet", false);
         let common: Vec<(String, String)> = [("id", "ID!"), ("name", "String")]
             .iter()
             .filter(|(name, _)| {
@@ -106,7 +108,7 @@ impl Federation<'_> {
             })
             .map(|(name, ty)| ((*name).to_owned(), (*ty).to_owned()))
             .collect();
-        for graph in self.all() {
+        for graph in self.all_graphs() {
             let present: Vec<usize> =
                 chosen.iter().copied().filter(|&index| self.objects[index].is_in(graph)).collect();
             if present.is_empty() || self.random.one_in(4) {
@@ -117,7 +119,7 @@ impl Federation<'_> {
                 .iter()
                 .filter(|(name, _)| {
                     there.iter().all(|&index| {
-                        // Also where it is external: then the subgraph cannot give it of every member.
+                        // External fields count: the subgraph cannot resolve such a field for every member.
                         let mut fields = self.objects[index].fields.iter();
                         fields.any(|field| field.name == *name && field.is_mentioned(graph))
                     })
@@ -128,8 +130,8 @@ impl Federation<'_> {
             }
             for (name, ty) in fields {
                 match pet.fields.iter_mut().find(|known| known.name == *name) {
-                    Some(known) => known.mentions.push(Mention::of(graph)),
-                    None => pet.fields.push(Field::new(name.clone(), ty.clone(), &[graph])),
+                    Some(known) => known.mentions.push(JoinField::of(graph)),
+                    None => pet.fields.push(FieldModel::new(name.clone(), ty.clone(), &[graph])),
                 }
             }
             let names = there.iter().map(|&index| self.objects[index].name.clone()).collect();
@@ -153,8 +155,8 @@ impl Federation<'_> {
     }
 
     fn union(&mut self) {
-        let mut zoo = Abstract::new("Zoo", true);
-        for graph in self.all() {
+        let mut zoo = AbstractModel::new("Zoo", true);
+        for graph in self.all_graphs() {
             let present: Vec<usize> =
                 (0..self.objects.len()).filter(|&it| self.objects[it].is_in(graph)).collect();
             if self.random.one_in(2) || present.is_empty() {

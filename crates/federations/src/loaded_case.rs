@@ -13,33 +13,33 @@ use prepare::{PrepareError, PrepareSettings, Preparer};
 use serde_json::{Map, Value};
 
 use crate::{
-    Data,
+    ObjectStore,
     executor::{Impaired, Response},
-    monolith,
-    subgraph::{InMemory, Log, NoPublisher},
+    reference_server,
+    subgraph::{InMemorySubgraph, NoPublisher, RequestLog},
 };
 
 /// The deadline of requests: longer than any case takes.
 const DEADLINE: Duration = Duration::from_secs(600);
 
 /// A loaded case without an operation.
-pub struct World {
+pub struct LoadedCase {
     /// The supergraph.
     pub graph: Arc<Supergraph>,
-    data: Arc<Data>,
+    data: Arc<ObjectStore>,
     preparer: Preparer,
     labels: OverrideLabels,
     checker: soundness::Checker,
     generation: Arc<Generation>,
-    log: Arc<Mutex<Log>>,
+    log: Arc<Mutex<RequestLog>>,
     runtime: tokio::runtime::Runtime,
 }
 
 /// The outcome of an operation that is not a failure.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Answered {
+pub enum Outcome {
     /// The response is correct.
-    Right {
+    Correct {
         /// The whole response, as the router printed it.
         response: String,
         /// The subgraph, and the operation with its variables, of each request in the order sent.
@@ -69,7 +69,7 @@ pub enum FailureKind {
     Unsound,
     /// A subgraph receives a request that it cannot resolve.
     Violation,
-    /// The `data` differs.
+    /// The `data` find_difference.
     Data,
     /// Errors are missing, or are reported where there are none.
     Errors,
@@ -112,22 +112,22 @@ impl Failure {
     }
 }
 
-impl World {
+impl LoadedCase {
     /// Loads a supergraph and its store, while exactly these labels of progressive overrides are on.
     ///
     /// # Errors
     /// The supergraph or the store is invalid.
-    pub fn load(sdl: &str, data: Data, labels: &[String]) -> Result<Self, String> {
+    pub fn load(sdl: &str, data: ObjectStore, labels: &[String]) -> Result<Self, String> {
         let graph = Supergraph::from_sdl(sdl, "supergraph.graphql");
         let as_read = Arc::new(graph.map_err(|errors| errors.to_string())?);
         let labels = labels_of(&as_read, labels)?;
         let graph = Arc::new(as_read.with_override_labels(labels));
-        coherent(&graph)?;
+        check_coherence(&graph)?;
         data.check(&graph)?;
         let data = Arc::new(data);
-        let log = Arc::new(Mutex::new(Log::default()));
+        let log = Arc::new(Mutex::new(RequestLog::default()));
         let subgraph = |index: usize| -> Arc<dyn execute::Subgraph> {
-            Arc::new(InMemory {
+            Arc::new(InMemorySubgraph {
                 graph: Arc::clone(&graph),
                 data: Arc::clone(&data),
                 id: SubgraphId(index as u16),
@@ -159,8 +159,8 @@ impl World {
     ///
     /// # Errors
     /// The router's response is wrong.
-    pub fn ask(&self, text: &str, variables: &Map<String, Value>) -> Result<Answered, Failure> {
-        let asked = catch_unwind(AssertUnwindSafe(|| self.ask_unguarded(text, variables)));
+    pub fn compare(&self, text: &str, variables: &Map<String, Value>) -> Result<Outcome, Failure> {
+        let asked = catch_unwind(AssertUnwindSafe(|| self.compare_unguarded(text, variables)));
         asked.unwrap_or_else(|panic| {
             let message = panic.downcast_ref::<String>().cloned();
             let message = message.or_else(|| panic.downcast_ref::<&str>().map(|it| (*it).into()));
@@ -170,14 +170,20 @@ impl World {
 
     /// Returns the response of the reference server: `data` and the paths of errors. `None` if the document has no
     /// executable operation.
-    pub fn right(&self, text: &str, variables: &Map<String, Value>) -> Option<Value> {
-        Some(self.right_response(text, variables)?.to_json())
+    pub fn expected(&self, text: &str, variables: &Map<String, Value>) -> Option<Value> {
+        Some(self.expected_response(text, variables)?.to_json())
     }
 
-    fn right_response(&self, text: &str, variables: &Map<String, Value>) -> Option<Response> {
+    fn expected_response(&self, text: &str, variables: &Map<String, Value>) -> Option<Response> {
         let document = Document::parse(text.to_owned(), "operation.graphql").ok()?;
         let root = self.root(&document)?;
-        Some(monolith::answer(&self.graph, &self.data, &document, variables, root))
+        Some(reference_server::execute_operation(
+            &self.graph,
+            &self.data,
+            &document,
+            variables,
+            root,
+        ))
     }
 
     fn root(&self, document: &Document) -> Option<TypeId> {
@@ -190,22 +196,22 @@ impl World {
         }
     }
 
-    fn ask_unguarded(
+    fn compare_unguarded(
         &self,
         text: &str,
         variables: &Map<String, Value>,
-    ) -> Result<Answered, Failure> {
+    ) -> Result<Outcome, Failure> {
         let other = |message: String| Failure::new(FailureKind::Other, message);
         let prepared = match self.preparer.prepare_now_with(text.as_bytes(), None, self.labels) {
             Ok(prepared) => prepared,
             Err(PrepareError::Plan(plan::PlanError::TooComplex(message))) => {
                 return Err(other(message));
             }
-            Err(PrepareError::Plan(error)) => return Ok(Answered::Refused(error.to_string())),
+            Err(PrepareError::Plan(error)) => return Ok(Outcome::Refused(error.to_string())),
             Err(PrepareError::Internal(message)) => {
                 return Err(Failure::new(FailureKind::Unsound, message));
             }
-            Err(error) => return Ok(Answered::Invalid(error.to_string())),
+            Err(error) => return Ok(Outcome::Invalid(error.to_string())),
         };
         self.checker
             .check(&prepared.operation, &prepared.plan)
@@ -213,13 +219,13 @@ impl World {
         let given = Value::Object(variables.clone()).to_string();
         let coerced = match prepared.coerce(&Bytes::from(given)) {
             Ok(coerced) => coerced,
-            Err(error) => return Ok(Answered::Invalid(error.to_string())),
+            Err(error) => return Ok(Outcome::Invalid(error.to_string())),
         };
         if prepared.kind == OperationKind::Subscription {
-            return Ok(Answered::Invalid("subscriptions have no single answer".to_owned()));
+            return Ok(Outcome::Invalid("subscriptions have no single answer".to_owned()));
         }
-        let Some(expected) = self.right_response(text, variables) else {
-            return Ok(Answered::Invalid("no operation".to_owned()));
+        let Some(expected) = self.expected_response(text, variables) else {
+            return Ok(Outcome::Invalid("no operation".to_owned()));
         };
         let right = expected.to_json();
         self.take_log();
@@ -249,17 +255,17 @@ impl World {
             let message = format!("answered {response}\nbut right is {right}\n{}", plan());
             return Err(Failure::new(FailureKind::Data, message));
         }
-        if let Some(difference) = different_errors(&response, &right, &expected.impaired) {
+        if let Some(difference) = find_error_difference(&response, &right, &expected.impaired) {
             let message =
                 format!("{difference}\nanswered {response}\nbut right is {right}\n{}", plan());
             return Err(Failure::new(FailureKind::Errors, message));
         }
         let name = |id| self.graph.subgraph(id).name.to_string();
         let requests = log.requests.into_iter().map(|(id, text)| (name(id), text)).collect();
-        Ok(Answered::Right { response, requests })
+        Ok(Outcome::Correct { response, requests })
     }
 
-    fn take_log(&self) -> Log {
+    fn take_log(&self) -> RequestLog {
         self.log.lock().map(|mut log| std::mem::take(&mut *log)).unwrap_or_default()
     }
 }
@@ -278,7 +284,7 @@ const PLACES_SURE: usize = 16;
 /// one. If a null removes an object, any single error for it is sufficient: other errors in it may remain unknown
 /// (GraphQL specification, section 6.4.4), and a subgraph that had to omit the object reports no others. Values from
 /// which fields of `impaired` objects are computed may have failed, and these errors may be reported.
-fn different_errors(response: &str, right: &Value, impaired: &[Impaired]) -> Option<String> {
+fn find_error_difference(response: &str, right: &Value, impaired: &[Impaired]) -> Option<String> {
     let answered: Value = serde_json::from_str(response).ok()?;
     let paths = |of: &Value| -> Vec<Value> {
         let errors = of["errors"].as_array();
@@ -327,7 +333,7 @@ fn null_above<'p>(data: &Value, path: &'p Value) -> Option<&'p [Value]> {
 }
 
 /// Checks that all mentioned types and fields exist, as composition ensures.
-fn coherent(graph: &Supergraph) -> Result<(), String> {
+fn check_coherence(graph: &Supergraph) -> Result<(), String> {
     for (index, subgraph) in graph.subgraphs.iter().enumerate() {
         // Every subgraph has `Query._entities`.
         let is_server = subgraph.kind == SubgraphKind::Server;
