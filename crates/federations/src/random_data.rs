@@ -184,7 +184,7 @@ fn collect_fields(graph: &Supergraph, set: &FieldSet, found: &mut Vec<FieldId>) 
         match item {
             FieldSetItem::Field { field, fields, .. } => {
                 let definition = graph.field(*field);
-                // A field of an interface stands for the fields of its members.
+                // A field of an interface includes the fields of its members.
                 let members = graph.ty(definition.parent).possible.iter();
                 found.extend(members.filter_map(|&ty| graph.field_named(ty, &definition.name)));
                 collect_fields(graph, fields, found);

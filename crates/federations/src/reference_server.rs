@@ -11,7 +11,7 @@ use crate::{
     object_store::{Object, ObjectStore, StoredValue, complete_arguments, interface_mentions},
 };
 
-/// Executes the operation in `document`, whose root type is `root`.
+/// Executes the operation in `document` on the root type `root`.
 pub(crate) fn execute_operation(
     graph: &Supergraph,
     data: &ObjectStore,

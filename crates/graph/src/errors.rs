@@ -1,4 +1,4 @@
-//! ErrorCollector in a schema, with their positions in the text. Excerpts of the text are rendered by the caller, which knows
+//! Errors in a schema, with their positions in the text. Excerpts of the text are rendered by the caller, which knows
 //! the terminal.
 
 /// The maximum number of errors that one reading reports; further ones are only counted. 50 errors are about what fits

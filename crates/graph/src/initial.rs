@@ -37,7 +37,7 @@ impl Supergraph {
 
     /// Returns the source of the current state that one directive names.
     ///
-    /// # ErrorCollector
+    /// # Errors
     /// The error says why the argument `initial` is invalid and which values are valid.
     pub fn initial(
         &self,

@@ -1,6 +1,6 @@
 //! A generator of random supergraphs that composition could have produced: each subgraph with a type can identify its
 //! objects or reach them, required and provided fields are external, and interfaces are implemented in all subgraphs
-//! that know them. Key members are external in some subgraphs, some of which are type extensions of FederationGenerator 1; if
+//! that know them. Key members are external in some subgraphs, some of which are type extensions of Federation 1; if
 //! that leaves no route to a field, the router must refuse it.
 
 mod abstracts;
@@ -151,7 +151,7 @@ impl<'r> FederationGenerator<'r> {
         }
     }
 
-    /// Makes key members external in some subgraphs: on type extensions of FederationGenerator 1, where that means that the
+    /// Makes key members external in some subgraphs: on type extensions of Federation 1, where that means that the
     /// subgraph only refers to the object, and elsewhere, where the subgraph cannot resolve them. Each member remains
     /// resolvable in one subgraph, so that most operations can still be planned.
     fn add_external_key_members(&mut self) {

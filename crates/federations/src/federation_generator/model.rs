@@ -81,7 +81,7 @@ pub(super) struct ObjectModel {
     pub(super) implements: Vec<(String, Vec<usize>)>,
     /// The subgraphs in which the type sets the federation's only context.
     pub(super) contexts: Vec<usize>,
-    /// The subgraphs in which the type is a type extension of FederationGenerator 1.
+    /// The subgraphs in which the type is a type extension of Federation 1.
     pub(super) extensions: Vec<usize>,
 }
 

@@ -54,7 +54,7 @@ impl Supergraph {
     /// A subgraph with an empty URL and no event directives is accepted here, because the configuration may contain its
     /// URL: [`Supergraph::with_urls`] refuses it.
     ///
-    /// # ErrorCollector
+    /// # Errors
     /// All errors of the text, at most [`crate::ERRORS_MAX`] entries.
     pub fn from_sdl(sdl: &str, file_name: &str) -> Result<Self, SchemaErrors> {
         let mut errors = ErrorCollector::new(sdl);
@@ -110,9 +110,9 @@ impl Supergraph {
         errors.finish().map(|()| supergraph)
     }
 
-    /// Replaces the URLs of the subgraphs named in `urls`. DirectiveNames that no subgraph has are left to the caller.
+    /// Replaces the URLs of the subgraphs named in `urls`. Names that no subgraph has are left to the caller.
     ///
-    /// # ErrorCollector
+    /// # Errors
     /// A subgraph that is not an event subgraph still has no URL.
     pub fn with_urls(mut self, urls: &HashMap<String, String>) -> Result<Self, SchemaErrors> {
         let mut errors = ErrorCollector::new("");

@@ -1,4 +1,4 @@
-//! FieldArguments that are read from objects further up (`@fromContext`). Before solving, the values that they read are
+//! Arguments that are read from objects further up (`@fromContext`). Before solving, the values that they read are
 //! added to the selections on the types that set the context; afterwards the place of the value in the data tree is
 //! determined for each such argument.
 
@@ -13,9 +13,9 @@ use crate::{ContextSource, FieldTarget, Path};
 /// The arguments below a position that read values of objects at or above it.
 #[derive(Clone, Default)]
 struct ContextNeeds<'a> {
-    /// FieldArguments that read objects above this one.
+    /// Arguments that read objects above this one.
     of_parents: Vec<&'a ContextArgument>,
-    /// FieldArguments further down that read this object or those above it.
+    /// Arguments further down that read this object or those above it.
     of_this: Vec<&'a ContextArgument>,
 }
 

@@ -164,8 +164,8 @@ fn propagate_needs(nodes: &mut [FetchNode], supplies: &[(FetchNodeId, FetchNodeI
 }
 
 /// Merges nodes below the root with equal subgraph, target, type, key and level. Returns the resulting node of each
-/// node. FetchGraph with different needs stay separate, as aliases of one request, if their representations have more than a
-/// key: the fields that one of them requires may not have been fetched while the other is needed. FetchGraph whose
+/// node. Nodes with different needs stay separate, as aliases of one request, if their representations have more than a
+/// key: the fields that one of them requires may not have been fetched while the other is needed. Nodes whose
 /// representations have different values under one name also stay separate.
 fn merge_same_targets(nodes: &mut [FetchNode], selections: &mut Selections) -> Vec<FetchNodeId> {
     let mut merged_into: Vec<FetchNodeId> = (0..nodes.len()).collect();
@@ -237,7 +237,7 @@ fn any_of_place(reached: &HashMap<PlaceId, Need>, place: PlaceId) -> &[Condition
     }
 }
 
-/// FetchGraph that become one request.
+/// Nodes that become one request.
 struct RequestGroup {
     level: u32,
     members: Vec<FetchNodeId>,

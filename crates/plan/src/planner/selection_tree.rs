@@ -65,7 +65,7 @@ impl Deref for SetRef {
     }
 }
 
-/// FieldArguments of a field, compared by their text.
+/// Arguments of a field, compared by their text.
 #[derive(Debug, Default)]
 pub(super) struct FieldArguments {
     /// Canonical GraphQL without the parentheses; empty if there are none.

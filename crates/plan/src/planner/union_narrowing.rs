@@ -1,4 +1,4 @@
-//! UnionNarrower of unions with members that only some of the subgraphs resolving a field know. The planner chooses between
+//! Narrowing of unions with members that only some of the subgraphs resolving a field know. The planner chooses between
 //! these subgraphs, so a selection on such a member would have a value on one route and not on another. Before solving,
 //! selections are narrowed to the members that all of them know; the shape of the response keeps the other members,
 //! with null for their fields.
