@@ -1,9 +1,11 @@
 //! The supergraph as plain data, compiled once per schema. [`crate::sdl`] reads it from SDL; [`crate::api`] derives the
 //! schema that clients see.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
-use crate::{ApiSchema, FieldId, ProgressiveOverride, SubgraphId, SubgraphSet, TypeId};
+use apollo_compiler::{Schema, validation::Valid};
+
+use crate::{FieldId, SubgraphId, SubgraphSet, TypeId};
 
 /// One loaded supergraph.
 #[derive(Clone, Debug)]
@@ -27,6 +29,11 @@ pub struct Supergraph {
     /// The schema that clients see.
     pub api: ApiSchema,
 }
+
+/// The schema that clients see, in the form that the parser and validator of operations require. Join and link machinery
+/// and everything `@inaccessible` are removed.
+#[derive(Clone, Debug)]
+pub struct ApiSchema(pub Arc<Valid<Schema>>);
 
 /// One subgraph.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -236,6 +243,17 @@ pub struct ContextArgument {
     pub ty: Box<str>,
     /// The leaf to read, for each type that sets the context ([`Type::contexts`]).
     pub selections: Vec<(TypeId, FieldSet)>,
+}
+
+/// A field that moves to another subgraph while a label is on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProgressiveOverride {
+    /// The label, an index into [`Supergraph::override_labels`].
+    pub label: u8,
+    /// The subgraph that resolves the field while the label is off.
+    pub from: SubgraphId,
+    /// The subgraph that resolves the field while the label is on.
+    pub to: SubgraphId,
 }
 
 /// A directive applied to a field in some subgraphs.

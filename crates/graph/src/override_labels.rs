@@ -45,17 +45,6 @@ impl OverrideLabels {
     }
 }
 
-/// A field that moves to another subgraph while a label is on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ProgressiveOverride {
-    /// The label, an index into [`Supergraph::override_labels`].
-    pub label: u8,
-    /// The subgraph that resolves the field while the label is off.
-    pub from: SubgraphId,
-    /// The subgraph that resolves the field while the label is on.
-    pub to: SubgraphId,
-}
-
 impl Supergraph {
     /// Returns the supergraph as it is while exactly `labels` are on. Ids do not change. A supergraph as read has no
     /// label on.

@@ -19,10 +19,10 @@ pub use fetch_plan::{
 };
 pub use operation::{
     Condition, Field, FieldTarget, Fragment, Operation, OperationKind, Selection, SelectionSet,
-    Value, Variable, VariableId,
+    Value, Variable,
 };
 pub use planner::{BatchLimits, Batching, Effort, Limits, PlanError, plan, plan_with_effort};
 pub use shape::{
     Leaf, ObjectShape, ObjectShapeId, Shape, ShapeField, ValueKind, ValueShape, Variant,
 };
-pub use variables::Variables;
+pub use variables::{VariableId, Variables};

@@ -3,6 +3,8 @@
 
 use graph::{ConstValue, FieldId, TypeId};
 
+use crate::variables::{VariableId, Variables};
+
 /// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum OperationKind {
@@ -35,10 +37,6 @@ pub struct Variable {
     /// The type as GraphQL text, such as `[ID!]!`.
     pub ty: Box<str>,
 }
-
-/// The identity of a variable: an index into [`Operation::variables`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct VariableId(pub u16);
 
 /// Selections on one type.
 #[derive(Clone, PartialEq, Debug)]
@@ -114,7 +112,7 @@ impl Condition {
 
     /// True if the condition holds for these variables. Conditions read `Boolean!` variables only, so coercion has
     /// ensured that there is a value; a missing one counts as false.
-    pub fn holds(&self, variables: &crate::Variables) -> bool {
+    pub fn holds(&self, variables: &Variables) -> bool {
         self.all.iter().all(|&(variable, wanted)| variables.is_true(variable) == wanted)
     }
 }

@@ -1,7 +1,9 @@
 //! Coerced variable values of one request, as JSON text. They are copied unchanged into subgraph requests and
 //! identities, and are not parsed again.
 
-use crate::VariableId;
+/// The identity of a variable: an index into [`crate::Operation::variables`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct VariableId(pub u16);
 
 /// The values of variables, by [`VariableId`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]

@@ -21,49 +21,22 @@ mod response;
 mod subgraph_schema;
 mod symbolic_execution;
 mod symbolic_tree;
+mod violation;
 
 use std::sync::Arc;
 
 use graph::Supergraph;
 use plan::{Operation, Plan};
 
+pub use violation::Unsound;
+
 /// The maximum number of values put into trees during one check. Deep operations on interfaces have exponentially many;
 /// values beyond the limit remain unchecked. A check that reaches it takes a second in a debug build.
 const VALUES_MAX: usize = 100_000;
 
-/// The number of bytes of subgraph operations in one plan that are validated against the subgraphs' schemas, which
-/// costs more than all other checks: enough for operations of 1,700 lines over many subgraphs. Operations beyond the
-/// limit are only parsed and executed, which also finds fields that a subgraph does not resolve.
-const VALIDATED_BYTES_MAX: usize = 256 << 10;
-
 /// The maximum number of bytes of subgraph operations in one plan that are parsed: half a second in a debug build. The
 /// limits on operations let few plans become that large; a larger plan remains unchecked.
 const PARSED_BYTES_MAX: usize = 4 << 20;
-
-/// A violation of the rules by a plan.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the plan is not sound: {message}")]
-pub struct Unsound {
-    message: Box<str>,
-    /// True if no violation was found, but [`VALUES_MAX`] or [`PARSED_BYTES_MAX`] was reached.
-    is_too_large: bool,
-}
-
-impl Unsound {
-    fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into().into(), is_too_large: false }
-    }
-
-    fn is_too_large() -> Self {
-        Self { message: "it is too large to be checked".into(), is_too_large: true }
-    }
-}
-
-/// Returns an [`Unsound`] with the formatted message from the calling function.
-macro_rules! unsound {
-    ($($text:tt)*) => { return Err(crate::Unsound::new(format!($($text)*))) };
-}
-use unsound;
 
 /// A checker for plans over one supergraph.
 #[derive(Debug)]
@@ -93,8 +66,8 @@ impl Checker {
 
     fn check_all(&self, operation: &Operation, plan: &Plan) -> Result<(), Unsound> {
         let graph = &*self.graph;
-        if requests::bytes(plan) > PARSED_BYTES_MAX {
-            return Err(Unsound::is_too_large());
+        if requests::total_bytes(plan) > PARSED_BYTES_MAX {
+            return Err(Unsound::too_large());
         }
         let requests = requests::read(graph, &self.schemas, operation, plan)?;
         let mut values_left = VALUES_MAX;

@@ -6,9 +6,9 @@ use graph::{FieldId, FieldSet, FieldSetItem, Key, SubgraphId, Supergraph, TypeId
 use plan::{EntityBatch, RepresentationField};
 
 use crate::{
-    Unsound, arguments,
+    arguments,
     symbolic_tree::{ObjectFacts, Producer, coordinate},
-    unsound,
+    violation::{Unsound, unsound},
 };
 
 /// Checks the representation of an object of type `ty` about which `known` is known.

@@ -8,9 +8,9 @@ use plan::{
 };
 
 use crate::{
-    Unsound, arguments,
+    arguments,
     symbolic_tree::{ObjectFacts, ObjectsAt, Producer, coordinate},
-    unsound,
+    violation::{Unsound, unsound},
 };
 
 /// Checks the response to `operation` that is read from `root`.

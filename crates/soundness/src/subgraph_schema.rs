@@ -5,7 +5,7 @@ use std::{fmt::Write as _, sync::OnceLock};
 use apollo_compiler::{Schema, validation::Valid};
 use graph::{FieldId, SubgraphId, Supergraph, TypeKind, TypeRef, TypeRefShape};
 
-use crate::{Unsound, unsound};
+use crate::violation::{Unsound, unsound};
 
 /// The schemas of the subgraphs of a supergraph, each derived when it is first used.
 #[derive(Debug)]

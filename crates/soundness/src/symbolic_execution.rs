@@ -12,12 +12,12 @@ use plan::{
 };
 
 use crate::{
-    Unsound, arguments,
+    arguments,
     assignments::any_holds,
     representations,
     requests::Requests,
     symbolic_tree::{FieldFacts, ObjectFacts, ObjectsAt, Producer, SEED, coordinate},
-    unsound,
+    violation::{Unsound, unsound},
 };
 
 pub(crate) struct SymbolicExecution<'a> {
@@ -312,7 +312,7 @@ impl<'a> SymbolicExecution<'a> {
         selected: &'a ast::Field,
         scope: &FetchScope<'a>,
     ) -> Result<(), Unsound> {
-        let left = self.values_left.get().checked_sub(1).ok_or_else(Unsound::is_too_large)?;
+        let left = self.values_left.get().checked_sub(1).ok_or_else(Unsound::too_large)?;
         self.values_left.set(left);
         let graph = self.graph;
         let key = response_key(selected);
