@@ -45,6 +45,12 @@ impl FederationGenerator<'_> {
         sdl.push_str(" }\ninput Size");
         everywhere(&mut sdl);
         sdl.push_str(" { w: Int! h: Int }\n");
+        self.print_objects(&mut sdl);
+        self.print_abstracts(&mut sdl);
+        sdl
+    }
+
+    fn print_objects(&self, sdl: &mut String) {
         for object in &self.objects {
             let _ = write!(sdl, "type {}", object.name);
             for (at, (interface, _)) in object.implements.iter().enumerate() {
@@ -79,8 +85,11 @@ impl FederationGenerator<'_> {
                 let _ =
                     write!(sdl, " @context(name: \"{}__above\")", SUBGRAPHS[graph].to_lowercase());
             }
-            print_fields(&mut sdl, &object.fields, &object.graphs());
+            print_fields(sdl, &object.fields, &object.graphs());
         }
+    }
+
+    fn print_abstracts(&self, sdl: &mut String) {
         for known in &self.abstracts {
             let keyword = if known.is_union { "union" } else { "interface" };
             let _ = write!(sdl, "{keyword} {}", known.name);
@@ -108,9 +117,8 @@ impl FederationGenerator<'_> {
                 continue;
             }
             let by: Vec<usize> = known.members.iter().map(|(graph, _)| *graph).collect();
-            print_fields(&mut sdl, &known.fields, &by);
+            print_fields(sdl, &known.fields, &by);
         }
-        sdl
     }
 }
 

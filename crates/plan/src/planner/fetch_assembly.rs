@@ -49,69 +49,28 @@ pub(super) fn assemble_plan(
     let mut fetch_of: HashMap<FetchNodeId, FetchId> = HashMap::default();
     let mut fetches: Vec<Fetch> = Vec::new();
     let mut subscription = event.map(SubscriptionRoot::Event);
-    let mut fields_left = steps_max;
+    let mut assembler = FetchAssembler {
+        graph,
+        operation,
+        nodes: &nodes,
+        selections: &selections,
+        exact_needs: &exact_needs,
+        reached: &reached,
+        fields_left: steps_max,
+    };
     for group in &groups {
         let first = &nodes[group.members[0]];
         if matches!(first.kind, FetchNodeKind::Event) {
             continue;
         }
-        let number = fetches.len();
         let mut need = Need::NEVER;
         group.members.iter().for_each(|&member| need.add_need(&nodes[member].need));
-        let any_of = match need {
-            Need::Always => Vec::new(),
-            Need::AnyOf(conditions) => conditions,
-        };
-        let mut writer = OperationWriter {
-            graph,
-            operation,
-            selections: &selections,
-            subgraph: first.subgraph,
-            variables: BTreeSet::new(),
-            context: Vec::new(),
-            fields_left,
-        };
-        let kind = match &first.kind {
-            FetchNodeKind::Root(kind) => {
-                let body = writer.selection_set(first.selection, &any_of);
-                fields_left = writer.fields_left;
-                let written = writer.document(*kind, &body, number, &[]);
-                if *kind == OperationKind::Subscription {
-                    subscription = Some(SubscriptionRoot::Upstream {
-                        subgraph: first.subgraph,
-                        operation: written,
-                    });
-                    continue;
-                }
-                FetchKind::Root(written)
-            }
-            FetchNodeKind::RootBelow => {
-                let given = conditions::stronger_of(&any_of, any_of_place(&reached, first.place));
-                let body = writer.selection_set(first.selection, given);
-                fields_left = writer.fields_left;
-                FetchKind::RootBelow {
-                    operation: writer.document(OperationKind::Query, &body, number, &[]),
-                    target: first.target.clone(),
-                }
-            }
-            FetchNodeKind::Publish(event) => FetchKind::Publish(event.clone()),
-            FetchNodeKind::Request(event) => FetchKind::Request(event.clone()),
-            FetchNodeKind::Entity | FetchNodeKind::Event => {
-                let given = |member: FetchNodeId| {
-                    conditions::stronger_of(&any_of, any_of_place(&reached, nodes[member].place))
-                };
-                let asked = |&member: &FetchNodeId| NeededNode {
-                    node: &nodes[member],
-                    exact_need: exact_needs[member].as_ref(),
-                    given: given(member),
-                };
-                let members: Vec<_> = group.members.iter().map(asked).collect();
-                let (operation, mut batches) = write_entities(&mut writer, &members, number);
-                for batch in batches.iter_mut().filter(|batch| batch.any_of == any_of) {
-                    batch.any_of.clear();
-                }
-                fields_left = writer.fields_left;
-                FetchKind::Entities { operation, batches }
+        let any_of = need.into_any_of();
+        let kind = match assembler.assemble(group, &any_of, fetches.len()) {
+            AssembledGroup::Fetch(kind) => kind,
+            AssembledGroup::Subscription(root) => {
+                subscription = Some(root);
+                continue;
             }
         };
         let subgraph = first.subgraph;
@@ -130,12 +89,103 @@ pub(super) fn assemble_plan(
             representations_max: batching.of(subgraph).representations.max(1),
         });
     }
+    let fields_left = assembler.fields_left;
     if fields_left == 0 {
         return Err(PlanError::too_complex());
     }
     remove_implied_dependencies(&mut fetches);
     let plan = Plan { kind: operation.kind, fetches, subscription, shape };
     Ok((plan, steps_max - fields_left))
+}
+
+/// Writes the content of fetches.
+struct FetchAssembler<'a> {
+    graph: &'a Supergraph,
+    operation: &'a Operation,
+    nodes: &'a [FetchNode],
+    selections: &'a Selections,
+    /// The result of [`exact_needs`].
+    exact_needs: &'a [Option<Need>],
+    /// The conditions under which objects may be at a place.
+    reached: &'a HashMap<PlaceId, Need>,
+    /// The number of fields that may still be written, over all texts of the plan.
+    fields_left: u64,
+}
+
+/// The result of one group of nodes.
+enum AssembledGroup {
+    Fetch(FetchKind),
+    /// The subscription of a subgraph, which is not a fetch of the plan.
+    Subscription(SubscriptionRoot),
+}
+
+impl FetchAssembler<'_> {
+    /// Writes the content of a group that is sent if any of `any_of` holds, as fetch with that number.
+    fn assemble(
+        &mut self,
+        group: &RequestGroup,
+        any_of: &[Condition],
+        number: usize,
+    ) -> AssembledGroup {
+        let first = &self.nodes[group.members[0]];
+        let mut writer = OperationWriter {
+            graph: self.graph,
+            operation: self.operation,
+            selections: self.selections,
+            subgraph: first.subgraph,
+            variables: BTreeSet::new(),
+            context: Vec::new(),
+            fields_left: self.fields_left,
+        };
+        let kind = match &first.kind {
+            FetchNodeKind::Root(kind) => {
+                let body = writer.selection_set(first.selection, any_of);
+                let written = writer.document(*kind, &body, number, &[]);
+                if *kind == OperationKind::Subscription {
+                    self.fields_left = writer.fields_left;
+                    return AssembledGroup::Subscription(SubscriptionRoot::Upstream {
+                        subgraph: first.subgraph,
+                        operation: written,
+                    });
+                }
+                FetchKind::Root(written)
+            }
+            FetchNodeKind::RootBelow => {
+                let given = self.given_conditions(first, any_of);
+                let body = writer.selection_set(first.selection, given);
+                FetchKind::RootBelow {
+                    operation: writer.document(OperationKind::Query, &body, number, &[]),
+                    target: first.target.clone(),
+                }
+            }
+            FetchNodeKind::Publish(event) => FetchKind::Publish(event.clone()),
+            FetchNodeKind::Request(event) => FetchKind::Request(event.clone()),
+            FetchNodeKind::Entity | FetchNodeKind::Event => {
+                let needed = |&member: &FetchNodeId| NeededNode {
+                    node: &self.nodes[member],
+                    exact_need: self.exact_needs[member].as_ref(),
+                    given: self.given_conditions(&self.nodes[member], any_of),
+                };
+                let members: Vec<_> = group.members.iter().map(needed).collect();
+                let (operation, mut batches) = write_entities(&mut writer, &members, number);
+                for batch in batches.iter_mut().filter(|batch| batch.any_of == any_of) {
+                    batch.any_of.clear();
+                }
+                FetchKind::Entities { operation, batches }
+            }
+        };
+        self.fields_left = writer.fields_left;
+        AssembledGroup::Fetch(kind)
+    }
+
+    /// Returns the conditions that are known to hold for the objects of a node.
+    fn given_conditions<'c>(
+        &'c self,
+        node: &FetchNode,
+        any_of: &'c [Condition],
+    ) -> &'c [Condition] {
+        conditions::stronger_of(any_of, any_of_place(self.reached, node.place))
+    }
 }
 
 /// Propagates needs: a node that selects fields only for other nodes is needed when they are.
@@ -329,22 +379,23 @@ struct NeededNode<'a> {
     given: &'a [Condition],
 }
 
-/// Writes `_entities` of all members, with one alias for each distinct representation and selection.
-fn write_entities(
+/// The nodes with equal representation, selection and exact need, which share an alias.
+struct DistinctBatch {
+    selection: String,
+    variables: BTreeSet<VariableId>,
+    representation: Representation,
+    data_keys: Vec<Box<str>>,
+    requirements: Vec<Requirement>,
+    exact_need: Option<Need>,
+    need: Need,
+    targets: TargetPaths,
+}
+
+/// Groups nodes by their representation, selection and exact need.
+fn distinct_batches(
     writer: &mut OperationWriter<'_>,
     members: &[NeededNode<'_>],
-    number: usize,
-) -> (SubgraphOperation, Vec<EntityBatch>) {
-    struct DistinctBatch {
-        selection: String,
-        variables: BTreeSet<VariableId>,
-        representation: Representation,
-        data_keys: Vec<Box<str>>,
-        requirements: Vec<Requirement>,
-        exact_need: Option<Need>,
-        need: Need,
-        targets: TargetPaths,
-    }
+) -> Vec<DistinctBatch> {
     let mut distinct: Vec<DistinctBatch> = Vec::new();
     for &NeededNode { node, exact_need, given } in members {
         let typename = writer.graph.ty(node.ty).name.clone();
@@ -378,23 +429,23 @@ fn write_entities(
             }),
         }
     }
+    distinct
+}
+
+/// Writes `_entities` of all members, with one alias for each distinct representation and selection.
+fn write_entities(
+    writer: &mut OperationWriter<'_>,
+    members: &[NeededNode<'_>],
+    number: usize,
+) -> (SubgraphOperation, Vec<EntityBatch>) {
+    let distinct = distinct_batches(writer, members);
     let is_single = distinct.len() == 1;
     let base = free_variable(writer.operation, "representations");
     let mut body = String::from("{");
     let mut own = Vec::new();
     let mut batches = Vec::new();
     let mut all_variables = BTreeSet::new();
-    for (index, distinct) in distinct.into_iter().enumerate() {
-        let DistinctBatch {
-            selection,
-            variables,
-            representation,
-            data_keys,
-            requirements,
-            need,
-            targets,
-            ..
-        } = distinct;
+    for (index, batch) in distinct.into_iter().enumerate() {
         let (data_key, variable, alias) = match is_single {
             true => ("_entities".to_owned(), base.clone(), String::new()),
             false => (format!("_e{index}"), format!("{base}{index}"), format!("_e{index}:")),
@@ -402,12 +453,13 @@ fn write_entities(
         if index > 0 {
             body.push(' ');
         }
+        let selection = &batch.selection;
         let field = format!("{alias}_entities(representations:${variable}){{{selection}}}");
         body.push_str(&field);
-        all_variables.extend(&variables);
+        all_variables.extend(&batch.variables);
         let declared: (Box<str>, Box<str>) = (variable.clone().into(), "[_Any!]!".into());
         let alone = (!is_single).then(|| {
-            writer.variables = variables;
+            writer.variables = batch.variables;
             let declared = std::slice::from_ref(&declared);
             writer.document(OperationKind::Query, &format!("{{{field}}}"), number, declared)
         });
@@ -415,14 +467,11 @@ fn write_entities(
         batches.push(EntityBatch {
             data_key: data_key.into(),
             variable: variable.into(),
-            targets: targets.paths,
-            representation,
-            data_keys,
-            requirements,
-            any_of: match need {
-                Need::Always => Vec::new(),
-                Need::AnyOf(conditions) => conditions,
-            },
+            targets: batch.targets.paths,
+            representation: batch.representation,
+            data_keys: batch.data_keys,
+            requirements: batch.requirements,
+            any_of: batch.need.into_any_of(),
             alone,
             context: Vec::new(),
         });

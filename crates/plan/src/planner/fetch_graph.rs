@@ -80,6 +80,14 @@ impl Need {
             Self::AnyOf(conditions) => self.add(conditions),
         }
     }
+
+    /// Returns the disjunction in the form that fetches have: empty means always.
+    pub(super) fn into_any_of(self) -> Vec<Condition> {
+        match self {
+            Self::Always => Vec::new(),
+            Self::AnyOf(conditions) => conditions,
+        }
+    }
 }
 
 /// All selection sets of all nodes.
