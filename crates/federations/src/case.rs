@@ -58,8 +58,8 @@ impl Case {
     /// # Errors
     /// The case cannot be loaded.
     pub fn compare(&self) -> Result<Result<Outcome, Failure>, String> {
-        let world = LoadedCase::load(&self.supergraph, self.data.clone(), &self.labels)?;
-        Ok(world.compare(&self.operation, &self.variables))
+        let loaded = LoadedCase::load(&self.supergraph, self.data.clone(), &self.labels)?;
+        Ok(loaded.compare(&self.operation, &self.variables))
     }
 
     /// Returns the expected response.
@@ -67,8 +67,8 @@ impl Case {
     /// # Errors
     /// The case cannot be loaded.
     pub fn expected(&self) -> Result<Value, String> {
-        let world = LoadedCase::load(&self.supergraph, self.data.clone(), &self.labels)?;
-        world.expected(&self.operation, &self.variables).ok_or_else(|| "no operation".to_owned())
+        let loaded = LoadedCase::load(&self.supergraph, self.data.clone(), &self.labels)?;
+        loaded.expected(&self.operation, &self.variables).ok_or_else(|| "no operation".to_owned())
     }
 
     /// Writes the folder, including the expected response as `response.json`.

@@ -8,6 +8,7 @@
 //!
 //! Invariant: the expected response is determined without the planner, the normaliser or the executor of the router.
 
+mod broker;
 mod case;
 mod executor;
 mod federation_generator;
@@ -26,7 +27,9 @@ pub use case::{Case, Variables};
 pub use federation_generator::{generate_federation, generate_wide_federation};
 pub use loaded_case::{Failure, FailureKind, LoadedCase, Outcome};
 pub use object_store::ObjectStore;
-pub use operation_generator::{GeneratedOperation, generate_operation, generate_wide_operation};
+pub use operation_generator::{
+    GeneratedOperation, generate_operation, generate_operation_of, generate_wide_operation,
+};
 pub use random::Random;
 pub use shrinker::{Shrunk, shrink};
 pub use trials::{Tally, TrialFailure, run_trial};

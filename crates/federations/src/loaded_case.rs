@@ -7,16 +7,17 @@ use std::time::{Duration, Instant};
 use apollo_compiler::ast::Document;
 use bytes::Bytes;
 use execute::{ForwardedHeaders, Generation, RequestContext, Seed};
-use graph::{OverrideLabels, SubgraphId, SubgraphKind, Supergraph, TypeId};
-use plan::OperationKind;
-use prepare::{PrepareError, PrepareSettings, Preparer};
-use serde_json::{Map, Value};
+use graph::{FieldId, OverrideLabels, SubgraphId, SubgraphKind, Supergraph, TypeId};
+use plan::SubscriptionRoot;
+use prepare::{Limits, PrepareError, PrepareSettings, Preparer};
+use serde_json::{Map, Value, json};
 
 use crate::{
     ObjectStore,
-    executor::{Impaired, Response},
-    reference_server,
-    subgraph::{InMemorySubgraph, NoPublisher, RequestLog},
+    broker::InMemoryBroker,
+    executor::Impaired,
+    reference_server::{self, Expected},
+    subgraph::{InMemorySubgraph, RequestLog},
 };
 
 /// The deadline of requests: longer than any case takes.
@@ -31,6 +32,8 @@ pub struct LoadedCase {
     labels: OverrideLabels,
     checker: soundness::Checker,
     generation: Arc<Generation>,
+    subgraphs: Vec<Arc<InMemorySubgraph>>,
+    broker: Arc<InMemoryBroker>,
     log: Arc<Mutex<RequestLog>>,
     runtime: tokio::runtime::Runtime,
 }
@@ -73,6 +76,8 @@ pub enum FailureKind {
     Data,
     /// Errors are missing, or are reported where there are none.
     Errors,
+    /// The events of event subgraphs, or their arguments, differ.
+    Events,
     /// A variation of the operation has another response.
     Variation,
     /// Any other failure.
@@ -126,7 +131,7 @@ impl LoadedCase {
         data.check(&graph)?;
         let data = Arc::new(data);
         let log = Arc::new(Mutex::new(RequestLog::default()));
-        let subgraph = |index: usize| -> Arc<dyn execute::Subgraph> {
+        let subgraph = |index: usize| {
             Arc::new(InMemorySubgraph {
                 graph: Arc::clone(&graph),
                 data: Arc::clone(&data),
@@ -134,22 +139,37 @@ impl LoadedCase {
                 log: Arc::clone(&log),
             })
         };
+        let subgraphs: Vec<_> = (0..graph.subgraphs.len()).map(subgraph).collect();
+        let as_dyn = |it: &Arc<InMemorySubgraph>| -> Arc<dyn execute::Subgraph> { it.clone() };
+        let broker = Arc::new(InMemoryBroker {
+            graph: Arc::clone(&graph),
+            data: Arc::clone(&data),
+            log: Arc::clone(&log),
+        });
         let generation = Arc::new(Generation {
             number: 1,
             graph_id: 1,
             graph: Arc::clone(&graph),
-            subgraphs: (0..graph.subgraphs.len()).map(subgraph).collect(),
-            publisher: Arc::new(NoPublisher),
+            subgraphs: subgraphs.iter().map(as_dyn).collect(),
+            publisher: broker.clone(),
             disclosure: Default::default(),
         });
+        // Tests of the planner have operations that the default limits would refuse.
+        let limits = Limits { aliases: 10_000, tokens: 100_000, ..Limits::default() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         Ok(Self {
-            preparer: Preparer::new(as_read, 1, PrepareSettings::default()),
+            preparer: Preparer::new(
+                as_read,
+                1,
+                PrepareSettings { limits, ..PrepareSettings::default() },
+            ),
             labels,
             checker: soundness::Checker::new(Arc::clone(&graph)),
             graph,
             data,
             generation,
+            subgraphs,
+            broker,
             log,
             runtime: runtime.map_err(|error| error.to_string())?,
         })
@@ -171,10 +191,10 @@ impl LoadedCase {
     /// Returns the response of the reference server: `data` and the paths of errors. `None` if the document has no
     /// executable operation.
     pub fn expected(&self, text: &str, variables: &Map<String, Value>) -> Option<Value> {
-        Some(self.expected_response(text, variables)?.to_json())
+        Some(self.execute_reference(text, variables)?.response.to_json())
     }
 
-    fn expected_response(&self, text: &str, variables: &Map<String, Value>) -> Option<Response> {
+    fn execute_reference(&self, text: &str, variables: &Map<String, Value>) -> Option<Expected> {
         let document = Document::parse(text.to_owned(), "operation.graphql").ok()?;
         let root = self.root(&document)?;
         Some(reference_server::execute_operation(
@@ -221,14 +241,12 @@ impl LoadedCase {
             Ok(coerced) => coerced,
             Err(error) => return Ok(Outcome::Invalid(error.to_string())),
         };
-        if prepared.kind == OperationKind::Subscription {
-            return Ok(Outcome::Invalid("subscriptions have no single answer".to_owned()));
-        }
-        let Some(expected) = self.expected_response(text, variables) else {
+        let Some(reference) = self.execute_reference(text, variables) else {
             return Ok(Outcome::Invalid("no operation".to_owned()));
         };
-        let right = expected.to_json();
+        let expected = reference.response.to_json();
         self.take_log();
+        let seed = self.seed(&prepared.operation, &prepared.plan, &coerced).map_err(other)?;
         let context = RequestContext {
             claims: None,
             generation: Arc::clone(&self.generation),
@@ -241,7 +259,7 @@ impl LoadedCase {
             &prepared.executable,
             &coerced,
             None,
-            Seed::Nothing,
+            seed,
             &context,
         ));
         let log = self.take_log();
@@ -251,18 +269,55 @@ impl LoadedCase {
             let message = format!("{violation}\n{}", plan());
             return Err(Failure::new(FailureKind::Violation, message));
         }
-        if !has_data(&response, &right["data"].to_string()) {
-            let message = format!("answered {response}\nbut right is {right}\n{}", plan());
+        if !has_data(&response, &expected["data"].to_string()) {
+            let message = format!("the response is {response}\nexpected {expected}\n{}", plan());
             return Err(Failure::new(FailureKind::Data, message));
         }
-        if let Some(difference) = find_error_difference(&response, &right, &expected.impaired) {
-            let message =
-                format!("{difference}\nanswered {response}\nbut right is {right}\n{}", plan());
+        if let Some(difference) =
+            find_error_difference(&response, &expected, &reference.response.impaired)
+        {
+            let message = format!(
+                "{difference}\nthe response is {response}\nexpected {expected}\n{}",
+                plan()
+            );
             return Err(Failure::new(FailureKind::Errors, message));
+        }
+        if let Some(difference) = find_event_difference(&self.graph, &log.events, &reference.events)
+        {
+            let message = format!("{difference}\n{}", plan());
+            return Err(Failure::new(FailureKind::Events, message));
         }
         let name = |id| self.graph.subgraph(id).name.to_string();
         let requests = log.requests.into_iter().map(|(id, text)| (name(id), text)).collect();
         Ok(Outcome::Correct { response, requests })
+    }
+
+    /// Returns the event of a subscription, with which its execution starts.
+    fn seed(
+        &self,
+        operation: &plan::Operation,
+        plan: &plan::Plan,
+        variables: &plan::Variables,
+    ) -> Result<Seed, String> {
+        match &plan.subscription {
+            None => Ok(Seed::Nothing),
+            Some(SubscriptionRoot::Event(event)) => {
+                Ok(Seed::Event(self.broker.event(event, operation, variables)))
+            }
+            Some(SubscriptionRoot::Upstream { subgraph, operation }) => {
+                let value = |id| variables.get(id).and_then(|it| serde_json::from_str(it).ok());
+                let given = operation.variables.iter();
+                let given: Map<String, Value> =
+                    given.filter_map(|(name, id)| Some((name.to_string(), value(*id)?))).collect();
+                let body = json!({ "query": *operation.text, "variables": given }).to_string();
+                let response = self.subgraphs[usize::from(subgraph.0)].respond(body.as_bytes())?;
+                let response: Value =
+                    serde_json::from_slice(&response).map_err(|error| error.to_string())?;
+                // A subscription has one root field.
+                let field = response["data"].as_object().and_then(|data| data.values().next());
+                Ok(Seed::Event(field.unwrap_or(&Value::Null).to_string().into()))
+            }
+        }
     }
 
     fn take_log(&self) -> RequestLog {
@@ -274,6 +329,24 @@ impl LoadedCase {
 fn has_data(response: &str, data: &str) -> bool {
     let rest = response.strip_prefix("{\"data\":").and_then(|rest| rest.strip_prefix(data));
     rest.is_some_and(|rest| rest.starts_with([',', '}']))
+}
+
+/// Returns the difference between the events that were delivered and the expected ones, in any order.
+fn find_event_difference(
+    graph: &Supergraph,
+    delivered: &[(FieldId, Map<String, Value>)],
+    expected: &[(FieldId, Map<String, Value>)],
+) -> Option<String> {
+    let texts = |events: &[(FieldId, Map<String, Value>)]| -> Vec<String> {
+        let text = |(field, arguments): &(FieldId, Map<String, Value>)| {
+            format!("{} {}", graph.field(*field).name, Value::Object(arguments.clone()))
+        };
+        let mut texts: Vec<String> = events.iter().map(text).collect();
+        texts.sort();
+        texts
+    };
+    let (delivered, expected) = (texts(delivered), texts(expected));
+    (delivered != expected).then(|| format!("the events are {delivered:?}, expected {expected:?}"))
 }
 
 /// The number of errors that one response certainly contains: the router reports at most this many places of one error
@@ -391,10 +464,10 @@ fn check_coherence(graph: &Supergraph) -> Result<(), String> {
     Ok(())
 }
 
-fn field_id(graph: &Supergraph, field: &graph::Field) -> graph::FieldId {
+fn field_id(graph: &Supergraph, field: &graph::Field) -> FieldId {
     let fields = graph.ty(field.parent).fields.iter().copied();
     let mut same = fields.filter(|&id| graph.field(id).name == field.name);
-    same.next().unwrap_or(graph::FieldId(0))
+    same.next().unwrap_or(FieldId(0))
 }
 
 fn labels_of(graph: &Supergraph, names: &[String]) -> Result<OverrideLabels, String> {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use graph::{Supergraph, TypeId, TypeKind};
+use plan::OperationKind;
 use serde_json::{Map, Value, json};
 
 use crate::Random;
@@ -26,8 +27,25 @@ pub struct GeneratedOperation {
 
 /// Generates a random operation. It may be invalid if selections do not merge; most are valid.
 pub fn generate_operation(graph: &Supergraph, random: &mut Random) -> GeneratedOperation {
-    let mutation = graph.mutation.filter(|_| random.one_in(6));
-    let root = mutation.unwrap_or(graph.query);
+    let kind = match graph.mutation.is_some() && random.one_in(6) {
+        true => OperationKind::Mutation,
+        false => OperationKind::Query,
+    };
+    generate_operation_of(graph, kind, random)
+}
+
+/// Generates a random operation of that kind; a query if the supergraph has no root for it. It may be invalid if
+/// selections do not merge; most are valid.
+pub fn generate_operation_of(
+    graph: &Supergraph,
+    kind: OperationKind,
+    random: &mut Random,
+) -> GeneratedOperation {
+    let (keyword, root) = match (kind, graph.mutation, graph.subscription) {
+        (OperationKind::Mutation, Some(root), _) => ("mutation", root),
+        (OperationKind::Subscription, _, Some(root)) => ("subscription", root),
+        _ => ("query", graph.query),
+    };
     let mut writer = OperationGenerator {
         graph,
         random,
@@ -37,8 +55,10 @@ pub fn generate_operation(graph: &Supergraph, random: &mut Random) -> GeneratedO
         uses: [false; 4],
     };
     writer.has_conditions = writer.random.one_in(2);
-    let body = writer.selection_set(root, DEPTH_MAX);
-    let keyword = if mutation.is_some() { "mutation" } else { "query" };
+    let body = match keyword {
+        "subscription" => writer.subscription(root),
+        _ => writer.selection_set(root, DEPTH_MAX),
+    };
     let declared = [("x", "Boolean!"), ("y", "Boolean!"), ("n", "Int"), ("hue", "Hue = BLUE")];
     let used: Vec<String> = declared
         .iter()
@@ -126,6 +146,15 @@ struct OperationGenerator<'a> {
 }
 
 impl OperationGenerator<'_> {
+    /// Writes the only root field of a subscription, which has no conditions.
+    fn subscription(&mut self, root: TypeId) -> String {
+        let field = *self.random.pick(&self.graph.ty(root).fields);
+        let mut out = String::from("{ ");
+        self.field(field, DEPTH_MAX, &mut out);
+        out.push_str("} ");
+        out
+    }
+
     fn selection_set(&mut self, on: TypeId, depth: usize) -> String {
         let mut out = String::from("{ ");
         self.selections(on, depth, &mut out);
@@ -277,7 +306,10 @@ impl OperationGenerator<'_> {
         if !arguments.is_empty() {
             let _ = write!(out, "({arguments})");
         }
-        out.push_str(self.condition());
+        // The root field of a subscription has no condition.
+        if Some(definition.parent) != graph.subscription {
+            out.push_str(self.condition());
+        }
         out.push(' ');
         if is_composite {
             self.above.push(definition.parent);

@@ -1,6 +1,9 @@
 //! A random object store for any supergraph, and the rules that every store must satisfy.
 
-use graph::{FieldId, FieldSet, FieldSetItem, Supergraph, TypeId, TypeKind, TypeRef, TypeRefShape};
+use graph::{
+    FieldId, FieldSet, FieldSetItem, SubgraphId, SubgraphKind, Supergraph, TypeId, TypeKind,
+    TypeRef, TypeRefShape,
+};
 use serde_json::{Map, Value, json};
 
 use crate::{ObjectStore, Random};
@@ -113,7 +116,7 @@ struct SpecialFields {
     keys: Vec<FieldId>,
     /// Fields that do not fail: values that arguments read further up, and fields whose failure would make an object
     /// null of which other fields are required. Other requests may select more of such an object, and a null instead of
-    /// it is correct for them.
+    /// it is correct for them. Fields in payloads do not fail either, because payloads have no errors.
     steady: Vec<FieldId>,
 }
 
@@ -122,6 +125,12 @@ fn find_special_fields(graph: &Supergraph) -> SpecialFields {
     for ty in &graph.types {
         for key in ty.subgraphs.iter().flat_map(|there| &there.keys) {
             collect_fields(graph, &key.fields, &mut special.keys);
+        }
+    }
+    for (index, field) in graph.fields.iter().enumerate() {
+        let is_event = |subgraph: SubgraphId| graph.subgraph(subgraph).kind == SubgraphKind::Events;
+        if field.resolved_by.iter().any(is_event) {
+            special.steady.push(FieldId(index as u32));
         }
     }
     for there in graph.fields.iter().flat_map(|field| &field.subgraphs) {
@@ -272,6 +281,10 @@ impl DataGenerator<'_> {
                 (TypeKind::Enum(values), _) => json!(**self.random.pick(values)),
                 (TypeKind::Scalar, "Int") => json!(self.random.below(100)),
                 (TypeKind::Scalar, "Float") => json!(self.random.below(100) as f64 / 4.0 + 0.125),
+                // Publications succeed.
+                (TypeKind::Scalar, "Boolean") if &*graph.field(field).name == "success" => {
+                    json!(true)
+                }
                 (TypeKind::Scalar, "Boolean") => json!(self.random.one_in(2)),
                 (TypeKind::Scalar, "ID") => json!(format!("i{}", self.random.below(100))),
                 (TypeKind::Scalar, _) => {

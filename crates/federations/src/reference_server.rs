@@ -1,15 +1,23 @@
 //! The reference server, which has the whole store: its responses are the expected ones.
 
-use std::rc::Rc;
+use std::{cell::RefCell, rc::Rc};
 
 use apollo_compiler::ast::{Document, Field};
 use graph::{FieldId, Supergraph, TypeId, TypeRef, TypeRefShape};
 use serde_json::{Map, Value, json};
 
 use crate::{
+    broker::event_subgraph,
     executor::{self, Resolved, Resolver, Response},
     object_store::{Object, ObjectStore, StoredValue, complete_arguments, interface_mentions},
 };
+
+/// The expected response, and the events that the operation must deliver: root fields of event subgraphs, with all
+/// arguments.
+pub(crate) struct Expected {
+    pub(crate) response: Response,
+    pub(crate) events: Vec<(FieldId, Map<String, Value>)>,
+}
 
 /// Executes the operation in `document` on the root type `root`.
 pub(crate) fn execute_operation(
@@ -18,15 +26,18 @@ pub(crate) fn execute_operation(
     document: &Document,
     variables: &Map<String, Value>,
     root: TypeId,
-) -> Response {
+) -> Expected {
     let object = Object { name: graph.ty(root).name.to_string(), ty: root };
     let root = ServerObjectRef(Rc::new(ServerObject { object, above: None }));
-    executor::execute(&ReferenceResolver { graph, data }, document, variables, root)
+    let resolver = ReferenceResolver { graph, data, events: RefCell::default() };
+    let response = executor::execute(&resolver, document, variables, root);
+    Expected { response, events: resolver.events.into_inner() }
 }
 
 struct ReferenceResolver<'a> {
     graph: &'a Supergraph,
     data: &'a ObjectStore,
+    events: RefCell<Vec<(FieldId, Map<String, Value>)>>,
 }
 
 /// An object with its ancestors.
@@ -61,6 +72,10 @@ impl Resolver for ReferenceResolver<'_> {
             Some(own) => {
                 let mut arguments = complete_arguments(self.graph, own, arguments);
                 self.add_context(here, own, &mut arguments);
+                if self.is_event(object.ty, own) {
+                    let arguments = coerce_ids(self.graph, own, arguments.clone());
+                    self.events.borrow_mut().push((own, arguments));
+                }
                 let stored = self.data.value_with_requirements(self.graph, object, own, &arguments);
                 (resolved(stored, here), self.graph.field(own).ty.clone())
             }
@@ -76,6 +91,13 @@ impl Resolver for ReferenceResolver<'_> {
 }
 
 impl ReferenceResolver<'_> {
+    /// True if the field is a root field that an event subgraph provides.
+    fn is_event(&self, ty: TypeId, field: FieldId) -> bool {
+        let graph = self.graph;
+        let roots = [Some(graph.query), graph.mutation, graph.subscription];
+        roots.contains(&Some(ty)) && event_subgraph(graph, field).is_some()
+    }
+
     /// Adds the arguments that are read from the nearest ancestor that sets their context.
     fn add_context(
         &self,
@@ -98,6 +120,23 @@ impl ReferenceResolver<'_> {
             arguments.insert(wanted.name.to_string(), values.next().unwrap_or_default());
         }
     }
+}
+
+/// Converts integers in arguments of the type `ID` to strings (GraphQL specification, section 3.5.5).
+fn coerce_ids(
+    graph: &Supergraph,
+    field: FieldId,
+    mut arguments: Map<String, Value>,
+) -> Map<String, Value> {
+    for argument in &graph.field(field).arguments {
+        if let Some(value) = arguments.get_mut(&*argument.name)
+            && argument.ty.trim_end_matches('!') == "ID"
+            && value.is_number()
+        {
+            *value = json!(value.to_string());
+        }
+    }
+    arguments
 }
 
 /// Returns the only leaf below objects of one member.

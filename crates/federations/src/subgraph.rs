@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use apollo_compiler::ast::{Document, Field};
 use bytes::Bytes;
-use execute::{EventRequest, FetchError, LocalFuture, SubgraphAnswer, SubgraphRequest};
+use execute::{FetchError, LocalFuture, SubgraphAnswer, SubgraphRequest};
 use graph::{
     FieldId, FieldSet, FieldSetItem, SubgraphId, Supergraph, TypeId, TypeRef, TypeRefShape,
 };
@@ -18,11 +18,13 @@ use crate::{
     reference_server::any_leaf,
 };
 
-/// The requests sent to subgraphs, and those that were invalid.
+/// The requests sent to subgraphs, those that were invalid, and the events.
 #[derive(Debug, Default)]
 pub(crate) struct RequestLog {
     pub(crate) requests: Vec<(SubgraphId, String)>,
     pub(crate) violations: Vec<String>,
+    /// The root fields of event subgraphs that were delivered, with all arguments.
+    pub(crate) events: Vec<(FieldId, Map<String, Value>)>,
 }
 
 /// One subgraph in memory.
@@ -38,18 +40,19 @@ impl execute::Subgraph for InMemorySubgraph {
         &'a self,
         request: SubgraphRequest<'a>,
     ) -> LocalFuture<'a, Result<SubgraphAnswer, FetchError>> {
-        let answer = self.answer(&request.body);
+        let response = self.respond(&request.body);
         Box::pin(async move {
             // Yields to the runtime once, so that concurrent fetches really are in flight at the same time.
             tokio::task::yield_now().await;
-            let body = answer.map_err(FetchError::Protocol)?;
+            let body = response.map_err(FetchError::Protocol)?;
             Ok(SubgraphAnswer { status: StatusCode::OK, headers: HeaderMap::new(), body })
         })
     }
 }
 
 impl InMemorySubgraph {
-    fn answer(&self, body: &[u8]) -> Result<Bytes, String> {
+    /// Executes a request and returns the response.
+    pub(crate) fn respond(&self, body: &[u8]) -> Result<Bytes, String> {
         let body: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
         let query = body["query"].as_str().ok_or("no query")?;
         let document = Document::parse(query.to_owned(), "subgraph.graphql")
@@ -355,24 +358,5 @@ fn provided<'a>(
                 }
             }
         }
-    }
-}
-
-/// Publishes nothing: no case has event subgraphs.
-pub(crate) struct NoPublisher;
-
-impl execute::Publisher for NoPublisher {
-    fn publish<'a>(
-        &'a self,
-        _: EventRequest<'a>,
-    ) -> LocalFuture<'a, Result<bool, execute::GraphqlError>> {
-        Box::pin(async { Ok(true) })
-    }
-
-    fn request<'a>(
-        &'a self,
-        _: EventRequest<'a>,
-    ) -> LocalFuture<'a, Result<Bytes, execute::GraphqlError>> {
-        Box::pin(async { Ok(Bytes::from_static(b"null")) })
     }
 }

@@ -80,16 +80,16 @@ pub fn run_trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), 
     };
     let has_errors = random.one_in(3);
     let data = ObjectStore::random(&graph, &mut random, has_errors);
-    let worlds: Vec<LoadedTrial> = label_sets(&graph)
+    let loaded_trials: Vec<LoadedTrial> = label_sets(&graph)
         .into_iter()
         .map(|labels| {
             let load = |sdl: &str| match LoadedCase::load(sdl, data.clone(), &labels) {
-                Ok(world) => world,
+                Ok(loaded) => loaded,
                 Err(problem) => panic!("seed {seed}: {problem}\n{sdl}"),
             };
-            let world = load(&supergraph);
+            let loaded = load(&supergraph);
             let larger = add_unused_subgraph(&supergraph).map(|sdl| load(&sdl));
-            LoadedTrial { world, larger, labels }
+            LoadedTrial { loaded, larger, labels }
         })
         .collect();
     tally.federations += 1;
@@ -98,7 +98,7 @@ pub fn run_trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), 
             true => generate_wide_operation(&graph, &mut random),
             false => generate_operation(&graph, &mut random),
         };
-        for LoadedTrial { world, larger, labels } in &worlds {
+        for LoadedTrial { loaded, larger, labels } in &loaded_trials {
             let found = |text: &str, variables: &Variables, failure| {
                 let case = Case {
                     supergraph: supergraph.clone(),
@@ -110,7 +110,7 @@ pub fn run_trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), 
                 Box::new(TrialFailure { seed, case, failure })
             };
             for variables in &asked.variables {
-                let answered = world.compare(&asked.text, variables);
+                let answered = loaded.compare(&asked.text, variables);
                 let answered =
                     answered.map_err(|failure| found(&asked.text, variables, failure))?;
                 let (response, requests) = match &answered {
@@ -134,9 +134,9 @@ pub fn run_trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), 
                     return Err(found(&asked.text, variables, failure));
                 }
                 let variation = *random.pick(&Variation::ALL);
-                let text = variation.of(&world.graph, &asked.text, &mut random);
+                let text = variation.of(&loaded.graph, &asked.text, &mut random);
                 let Some(text) = text else { continue };
-                let other = world.compare(&text, variables);
+                let other = loaded.compare(&text, variables);
                 let other = other.map_err(|failure| found(&text, variables, failure))?;
                 if let Some(message) = variation.find_difference(response, requests.len(), &other) {
                     let message = format!("{variation:?}: {message}\n{text}");
@@ -152,7 +152,7 @@ pub fn run_trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), 
 
 /// A loaded federation while some of its labels are on.
 struct LoadedTrial {
-    world: LoadedCase,
+    loaded: LoadedCase,
     /// The same federation with an unused subgraph.
     larger: Option<LoadedCase>,
     labels: Vec<String>,

@@ -5,8 +5,8 @@
 
 #[path = "../tests/adversaries/mod.rs"]
 mod adversaries;
-#[path = "../tests/federations/mod.rs"]
-mod federations;
+#[path = "../tests/generated_federations/mod.rs"]
+mod generated_federations;
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn settings() -> PrepareSettings {
 /// Measures planning alone: from the normalised operation to the plan.
 #[divan::bench(args = [500, 1500, 3000], sample_count = 20)]
 fn plan_lines(bencher: Bencher<'_, '_>, lines: usize) {
-    let wide = federations::wide(1, lines);
+    let wide = generated_federations::wide(1, lines);
     let graph = load(&wide.sdl);
     let prepared = Preparer::new(graph.clone(), 1, settings())
         .prepare_now(wide.operation.as_bytes(), None)
@@ -46,7 +46,7 @@ fn plan_lines(bencher: Bencher<'_, '_>, lines: usize) {
 /// Measures the whole cost of a miss of the plan cache: parse, validate, normalise, plan.
 #[divan::bench(args = [1500], sample_count = 20)]
 fn prepare_lines(bencher: Bencher<'_, '_>, lines: usize) {
-    let wide = federations::wide(1, lines);
+    let wide = generated_federations::wide(1, lines);
     let preparer = Preparer::new(load(&wide.sdl), 1, settings());
     bencher.bench_local(|| {
         preparer.prepare_now(wide.operation.as_bytes(), None).expect("a valid operation")
@@ -56,7 +56,7 @@ fn prepare_lines(bencher: Bencher<'_, '_>, lines: usize) {
 /// Measures the same for one self-referential type over eight overlapping subgraphs. Limit: 50 ms.
 #[divan::bench(args = [1700], sample_count = 20)]
 fn prepare_overlapping_lines(bencher: Bencher<'_, '_>, lines: usize) {
-    let wide = federations::overlapping(1, lines);
+    let wide = generated_federations::overlapping(1, lines);
     let preparer = Preparer::new(load(&wide.sdl), 1, settings());
     bencher.bench_local(|| {
         preparer.prepare_now(wide.operation.as_bytes(), None).expect("a valid operation")
@@ -88,6 +88,6 @@ fn worst_documents(bencher: Bencher<'_, '_>, name: &str) {
 /// Measures the loading of a supergraph with 200 subgraphs and 2,000 types.
 #[divan::bench(sample_count = 5)]
 fn load_large_supergraph(bencher: Bencher<'_, '_>) {
-    let sdl = federations::large();
+    let sdl = generated_federations::large();
     bencher.bench_local(|| load(&sdl));
 }

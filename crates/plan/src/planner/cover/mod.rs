@@ -26,7 +26,7 @@ const WORK_MAX: u64 = 2_000_000;
 /// The number of operations on masks that cost as much as a step of the solver.
 const WORK_IN_STEP: u64 = 16;
 
-/// The number of random orders in which requests are left out, tried in addition to the order by wave.
+/// The number of random orders, the same in every run, in which requests are left out, tried in addition to the order by wave.
 const SHUFFLES: u64 = 4;
 
 /// Chooses a small set of requests in `waves` waves that suffices for the operation and from which none can be left
@@ -77,7 +77,7 @@ fn find_smallest_set(check: &mut CoverageCheck, waves: usize) -> Option<Waves> {
         if count_requests(&found) < count_requests(&best) {
             best = found;
         }
-        shuffle(&mut order, seed + 1);
+        fastrand::Rng::with_seed(seed + 1).shuffle(&mut order);
     }
     // A smaller set may have requests that the best one lacks, so each request of the best one is left out in turn.
     let mut has_improved = count_requests(&best) > needed;
@@ -143,16 +143,4 @@ fn list_requests(requests: &Waves) -> Vec<WaveRequest> {
         list.extend(bits.map(|bit: Mask| (bit, wave)));
     }
     list
-}
-
-/// Shuffles a list, with the same result in every run (xorshift64*, then Fisher and Yates).
-fn shuffle<T>(list: &mut [T], seed: u64) {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    for at in (1..list.len()).rev() {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        let random = state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33;
-        list.swap(at, random as usize % (at + 1));
-    }
 }
