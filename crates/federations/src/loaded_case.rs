@@ -383,7 +383,7 @@ fn find_error_difference(response: &str, right: &Value, impaired: &[Impaired]) -
     let is_there = |path: &&Value| answered.iter().any(|it| is_same_null(path, it));
     match right.iter().find(|path| !is_there(path)) {
         Some(missing) if answered.is_empty() || right.len() <= PLACES_SURE => {
-            Some(format!("nothing is said of the error at {missing}"))
+            Some(format!("the error at {missing} is not reported"))
         }
         _ => None,
     }
@@ -420,7 +420,7 @@ fn check_coherence(graph: &Supergraph) -> Result<(), String> {
             let name = &graph.subgraph(subgraph).name;
             let parent = graph.local_type(field.parent, subgraph);
             if graph.type_in(parent, subgraph).is_none() {
-                return Err(format!("{at} is in {name}, its type is not"));
+                return Err(format!("{at} is in {name}, but its parent type is not"));
             }
             let there = graph.field_in(field_id(graph, field), subgraph);
             let named = there.and_then(|there| there.ty.as_ref()).unwrap_or(&field.ty).named();
@@ -432,7 +432,7 @@ fn check_coherence(graph: &Supergraph) -> Result<(), String> {
                 return Err(format!("the type of {at} is not in {name}"));
             };
             if !target.interface_object && graph.possible_in(named, subgraph).is_empty() {
-                return Err(format!("{at} can be nothing in {name}"));
+                return Err(format!("{at} has no possible type in {name}"));
             }
         }
     }
@@ -440,7 +440,10 @@ fn check_coherence(graph: &Supergraph) -> Result<(), String> {
         for there in &ty.subgraphs {
             let knows = |&&member: &&TypeId| graph.type_in(member, there.subgraph).is_some();
             if there.interface_object && ty.possible.iter().any(|it| knows(&it)) {
-                return Err(format!("{} is known where it is an interface object", ty.name));
+                return Err(format!(
+                    "{} is an interface object in a subgraph that knows its members",
+                    ty.name
+                ));
             }
             let has_key = |&member: &TypeId| {
                 let own = graph.type_in(member, there.subgraph);
@@ -450,13 +453,16 @@ fn check_coherence(graph: &Supergraph) -> Result<(), String> {
                 && !there.interface_object
                 && (there.possible != ty.possible || !there.possible.iter().all(has_key))
             {
-                return Err(format!("{} has keys and not all of its members have them", ty.name));
+                return Err(format!("{} has keys that some of its members lack", ty.name));
             }
         }
         for there in ty.subgraphs.iter().filter(|there| !there.interface_object) {
             for &member in &there.possible {
                 if graph.type_in(member, there.subgraph).is_none() {
-                    return Err(format!("a member of {} is not there", ty.name));
+                    return Err(format!(
+                        "a subgraph of {} does not define one of its members",
+                        ty.name
+                    ));
                 }
             }
         }

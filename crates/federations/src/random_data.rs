@@ -67,13 +67,13 @@ impl ObjectStore {
             }
             (Value::String(name), TypeRefShape::Named(id)) if graph.ty(*id).kind.is_composite() => {
                 let object = self.object(graph, name).filter(|_| self.objects.contains_key(name));
-                let object = object.ok_or_else(|| format!("{at} is no object"))?;
+                let object = object.ok_or_else(|| format!("{at} is not an object"))?;
                 match possible_for_all(graph, *id, field).contains(&object.ty) {
                     true => Ok(()),
                     false => Err(format!("{at} cannot be {name} in every subgraph")),
                 }
             }
-            (Value::Array(_), _) | (_, TypeRefShape::List(_)) => Err(format!("{at} is no list")),
+            (Value::Array(_), _) | (_, TypeRefShape::List(_)) => Err(format!("{at} is not a list")),
             _ => Ok(()),
         }
     }

@@ -163,12 +163,12 @@ impl<'a> SubgraphResolver<'a> {
             None => None,
             Some(set) => {
                 let sent = here.sent.as_deref();
-                let sent = sent.ok_or_else(|| format!("{coordinate} was sent nothing"))?;
+                let sent = sent.ok_or_else(|| format!("{coordinate} has no representation"))?;
                 Some(self.required(set, sent, here.known_as)?)
             }
         };
         let own = graph.field_named(here.object.ty, &field.name);
-        let own = own.ok_or_else(|| format!("{coordinate} is nothing that the object has"))?;
+        let own = own.ok_or_else(|| format!("{coordinate} is not a field of the object"))?;
         let mut complete = complete_arguments(graph, mention, arguments.clone());
         for wanted in &there.context {
             let read = arguments.get(&*wanted.name);
@@ -311,7 +311,7 @@ impl<'a> SubgraphResolver<'a> {
                 }
             }
         }
-        Err(format!("{sent} names nothing"))
+        Err(format!("{sent} identifies no object"))
     }
 }
 

@@ -129,7 +129,7 @@ pub fn run_trial(seed: u64, operations: usize, tally: &mut Tally) -> Result<(), 
                 if let Some(larger) = larger
                     && larger.compare(&asked.text, variables).as_ref() != Ok(&answered)
                 {
-                    let message = "a subgraph that nobody uses changes the requests".to_owned();
+                    let message = "an unused subgraph changes the requests".to_owned();
                     let failure = Failure { kind: FailureKind::Variation, message };
                     return Err(found(&asked.text, variables, failure));
                 }

@@ -71,7 +71,7 @@ impl Variation {
         }
         let has_same_keys = !matches!(self, Self::RenamedAliases | Self::Reordered);
         (has_same_keys && response != other_response)
-            .then(|| format!("answered {other_response} instead of {response}"))
+            .then(|| format!("the response is {other_response}, expected {response}"))
     }
 
     fn set(

@@ -32,8 +32,8 @@ fn check(folder: &Path) -> Result<(), String> {
 fn every_case_has_the_response_of_one_server() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
     let mut folders: Vec<PathBuf> = std::fs::read_dir(fixtures)
-        .expect("the fixtures are there")
-        .map(|entry| entry.expect("the fixtures are there").path())
+        .expect("fixtures are valid")
+        .map(|entry| entry.expect("fixtures are valid").path())
         .collect();
     folders.sort();
     let wrong: Vec<String> = folders

@@ -30,8 +30,8 @@ pub struct Supergraph {
     pub api: ApiSchema,
 }
 
-/// The schema that clients see, in the form that the parser and validator of operations require. Join and link machinery
-/// and everything `@inaccessible` are removed.
+/// The schema that clients see, in the form that the parser and validator of operations require. Join and link
+/// machinery and everything `@inaccessible` are removed.
 #[derive(Clone, Debug)]
 pub struct ApiSchema(pub Arc<Valid<Schema>>);
 

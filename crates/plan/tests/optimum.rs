@@ -301,7 +301,7 @@ fn small_federations_are_planned_at_the_optimum() {
                 continue;
             }
             let cost = (plan.waves().into_iter().max().unwrap_or(0), plan.fetches.len());
-            let best = best(&graph, &operation).expect("what has a plan has a best one");
+            let best = best(&graph, &operation).expect("an operation with a plan has a best plan");
             compared += 1;
             assert!(
                 cost >= best,

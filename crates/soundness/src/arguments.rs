@@ -9,13 +9,13 @@ use plan::{Operation, Value, VariableId};
 pub(crate) type Arguments = Vec<(Box<str>, Value)>;
 
 /// Converts the arguments of a field in the client's operation.
-pub(crate) fn of_client(arguments: &[(Box<str>, Value)]) -> Arguments {
+pub(crate) fn client_arguments(arguments: &[(Box<str>, Value)]) -> Arguments {
     sorted(arguments.to_vec())
 }
 
 /// Converts the arguments of a field in a subgraph operation. A variable that the client does not have gets an id that
 /// matches no other.
-pub(crate) fn of_text<'a>(
+pub(crate) fn subgraph_arguments<'a>(
     arguments: impl Iterator<Item = &'a Node<ast::Argument>>,
     operation: &Operation,
 ) -> Arguments {
@@ -26,7 +26,7 @@ pub(crate) fn of_text<'a>(
 }
 
 /// Converts the arguments of a field in a field set; `None` if the text is not a list of arguments.
-pub(crate) fn of_field_set(text: &str) -> Option<Arguments> {
+pub(crate) fn field_set_arguments(text: &str) -> Option<Arguments> {
     match ConstValue::parse(&format!("{{{text}}}"))? {
         ConstValue::Object(members) => {
             let of = |(name, value)| (name, Value::from(value));

@@ -12,7 +12,7 @@ const EXHAUSTIVE_VARIABLES_MAX: usize = 4;
 const SINGLE_VARIABLES_MAX: usize = 8;
 
 /// Returns the assignments of values to the variables that conditions read.
-pub(crate) fn all(operation: &Operation, plan: &Plan) -> Vec<Variables> {
+pub(crate) fn all_assignments(operation: &Operation, plan: &Plan) -> Vec<Variables> {
     let mut read = BTreeSet::new();
     collect_condition_variables(&operation.selection_set, &mut read);
     let shapes = plan.shape.objects.iter().flat_map(|object| &object.variants);

@@ -69,9 +69,9 @@ impl Checker {
         if requests::total_bytes(plan) > PARSED_BYTES_MAX {
             return Err(Unsound::too_large());
         }
-        let requests = requests::read(graph, &self.schemas, operation, plan)?;
+        let requests = requests::parse_requests(graph, &self.schemas, operation, plan)?;
         let mut values_left = VALUES_MAX;
-        for variables in assignments::all(operation, plan) {
+        for variables in assignments::all_assignments(operation, plan) {
             let mut execution = symbolic_execution::SymbolicExecution::new(
                 graph, operation, plan, &requests, &variables,
             );

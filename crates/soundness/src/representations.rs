@@ -20,7 +20,7 @@ pub(crate) fn check(
     known: &mut ObjectFacts,
     before: &BTreeSet<Producer>,
 ) -> Result<(), Unsound> {
-    let asked = &graph.subgraph(subgraph).name;
+    let subgraph_name = &graph.subgraph(subgraph).name;
     let object = &graph.ty(ty).name;
     let fields = &batch.representation.fields;
     let named = match &batch.representation.typename {
@@ -35,22 +35,26 @@ pub(crate) fn check(
     });
     let Some(named) = named.filter(|_| is_named) else {
         let name = batch.representation.typename.as_deref().unwrap_or_default();
-        unsound!("a `{object}` is represented to subgraph `{asked}` as `{name}`")
+        unsound!("a `{object}` is represented to subgraph `{subgraph_name}` as `{name}`")
     };
     if batch.representation.typename.is_none()
         && !known.typename.iter().any(|producer| before.contains(producer))
     {
-        unsound!("no earlier fetch selects the type of the objects sent to subgraph `{asked}`");
+        unsound!(
+            "no earlier fetch selects the type of the objects sent to subgraph `{subgraph_name}`"
+        );
     }
     check_produced(graph, fields, ty, known, before)
-        .map_err(|missing| Unsound::new(format!("for subgraph `{asked}`: {missing}")))?;
+        .map_err(|missing| Unsound::new(format!("for subgraph `{subgraph_name}`: {missing}")))?;
     let keys = graph.type_in(named, subgraph).map_or(&[][..], |there| &there.keys);
     let is_whole = |key: &Key| {
         key.resolvable
             && check_covers(graph, &key.fields, fields, ty, known, &mut FieldSetUse::Key).is_ok()
     };
     if !keys.iter().any(is_whole) {
-        unsound!("no key of `{object}` in subgraph `{asked}` is complete in its representation");
+        unsound!(
+            "no key of `{object}` in subgraph `{subgraph_name}` is complete in its representation"
+        );
     }
     Ok(())
 }
@@ -158,7 +162,7 @@ fn check_covers(
                 let Some(entry) = known.entry(graph, ty, &sent.data_key) else {
                     unsound!("`{type_name}.{name}` was not fetched")
                 };
-                let wanted = arguments::of_field_set(given);
+                let wanted = arguments::field_set_arguments(given);
                 if entry.arguments.is_some() && entry.arguments != wanted {
                     unsound!("`{type_name}.{name}` is sent with other arguments than `{given}`");
                 }

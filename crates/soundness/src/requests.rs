@@ -40,7 +40,7 @@ pub(crate) fn total_bytes(plan: &Plan) -> usize {
 }
 
 /// Parses all operations that `plan` sends, and validates them up to [`VALIDATED_BYTES_MAX`].
-pub(crate) fn read(
+pub(crate) fn parse_requests(
     graph: &Supergraph,
     schemas: &SubgraphSchemas,
     operation: &Operation,

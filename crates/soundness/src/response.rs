@@ -196,7 +196,7 @@ impl<'a> ResponseCheck<'a> {
         if entry.field != own || shown.field_name != *name {
             unsound!("`{type_name}.{name}` is read from `{}`", coordinate(graph, entry.field));
         }
-        let given = arguments::of_client(&wanted.first.arguments);
+        let given = arguments::client_arguments(&wanted.first.arguments);
         if entry.arguments.as_ref().is_some_and(|known| *known != given) {
             unsound!("`{type_name}.{name}` is read with other arguments than the client's");
         }

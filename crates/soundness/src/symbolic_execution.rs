@@ -338,7 +338,7 @@ impl<'a> SymbolicExecution<'a> {
         let provided = self.check_resolvable(ty, own, known, scope)?;
         let read = self.check_context_arguments(ty, own, selected, scope)?;
         let given = selected.arguments.iter().filter(|it| !read.contains(&it.name.as_str()));
-        let given = arguments::of_text(given, self.operation);
+        let given = arguments::subgraph_arguments(given, self.operation);
         let entry = known.fields.entry(key.into()).or_insert_with(|| FieldFacts {
             field: own,
             arguments: Some(given.clone()),
